@@ -1,0 +1,137 @@
+"""Between the vocabulary (`rhino.ids`) and protobuf messages, both directions, one pair per type."""
+
+from __future__ import annotations
+
+from rhino import ids
+from rhino_pb import common_pb2 as pb
+
+_KIND_TO_PB = {
+    ids.FileKind.CHANGELOG: pb.FILE_KIND_CHANGELOG,
+    ids.FileKind.SNAPSHOT: pb.FILE_KIND_SNAPSHOT,
+    ids.FileKind.SST: pb.FILE_KIND_SST,
+    ids.FileKind.LOG: pb.FILE_KIND_LOG,
+}
+
+
+def store_to_pb(store: ids.StoreId) -> pb.StoreId:
+    return pb.StoreId(job=store.job, operator=store.operator, partition=store.partition, store=store.store)
+
+
+def store_of(message: pb.StoreId) -> ids.StoreId:
+    """Raises InvalidRequestError for names that are not safe as folders."""
+    return ids.check_store(ids.StoreId(message.job, message.operator, message.partition, message.store))
+
+
+def group_to_pb(group: ids.GroupId) -> pb.GroupId:
+    return pb.GroupId(job=group.job, operator=group.operator, partition=group.partition)
+
+
+def group_of(message: pb.GroupId) -> ids.GroupId:
+    return ids.GroupId(message.job, message.operator, message.partition)
+
+
+def version_to_pb(version: ids.Version) -> pb.Version:
+    return pb.Version(version=version.version, checkpoint_id=version.checkpoint_id)
+
+
+def version_of(message: pb.Version) -> ids.Version:
+    return ids.Version(message.version, message.checkpoint_id)
+
+
+def store_version_to_pb(value: ids.StoreVersion) -> pb.StoreVersion:
+    return pb.StoreVersion(store=store_to_pb(value.store), version=version_to_pb(value.version))
+
+
+def store_version_of(message: pb.StoreVersion) -> ids.StoreVersion:
+    return ids.StoreVersion(store_of(message.store), version_of(message.version))
+
+
+def epoch_to_pb(epoch: ids.Epoch) -> pb.Epoch:
+    return pb.Epoch(generation=epoch.generation, counter=epoch.counter)
+
+
+def epoch_of(message: pb.Epoch) -> ids.Epoch:
+    return ids.Epoch(message.generation, message.counter)
+
+
+def worker_to_pb(worker: ids.Worker) -> pb.Worker:
+    return pb.Worker(
+        worker_id=worker.worker_id,
+        incarnation=worker.incarnation,
+        host=worker.host,
+        peer_address=worker.peer_address,
+    )
+
+
+def worker_of(message: pb.Worker) -> ids.Worker:
+    return ids.Worker(message.worker_id, message.incarnation, message.host, message.peer_address)
+
+
+def settings_to_pb(settings: ids.JobSettings) -> pb.JobSettings:
+    degraded = settings.below_min_copies is ids.BelowMinCopies.DEGRADED
+    return pb.JobSettings(
+        replication_factor=settings.replication_factor,
+        replication_factor_set=True,
+        min_copies=settings.min_copies or 0,
+        below_min_copies=pb.BELOW_MIN_COPIES_DEGRADED if degraded else pb.BELOW_MIN_COPIES_BLOCK,
+    )
+
+
+def settings_of(message: pb.JobSettings) -> ids.JobSettings:
+    """Defaults for what is not set; raises InvalidRequestError for values out of range."""
+    block = message.below_min_copies == pb.BELOW_MIN_COPIES_BLOCK
+    return ids.JobSettings(
+        replication_factor=message.replication_factor if message.replication_factor_set else 1,
+        min_copies=message.min_copies or None,
+        below_min_copies=ids.BelowMinCopies.BLOCK if block else ids.BelowMinCopies.DEGRADED,
+    )
+
+
+def replica_group_to_pb(group: ids.ReplicaGroup) -> pb.ReplicaGroup:
+    return pb.ReplicaGroup(
+        group=group_to_pb(group.group),
+        epoch=epoch_to_pb(group.epoch),
+        members=[pb.Member(worker=worker_to_pb(m.worker), whole=m.whole) for m in group.members],
+        min_copies=group.settings.copies,
+        required_copies=group.required_copies,
+        settings=settings_to_pb(group.settings),
+    )
+
+
+def replica_group_of(message: pb.ReplicaGroup) -> ids.ReplicaGroup:
+    return ids.ReplicaGroup(
+        group=group_of(message.group),
+        epoch=epoch_of(message.epoch),
+        members=tuple(ids.Member(worker_of(m.worker), m.whole) for m in message.members),
+        required_copies=message.required_copies,
+        settings=settings_of(message.settings),
+    )
+
+
+def file_to_pb(entry: ids.FileEntry) -> pb.FileEntry:
+    version = entry.version
+    return pb.FileEntry(
+        store=store_to_pb(entry.store),
+        name=entry.name,
+        kind=_KIND_TO_PB[entry.kind],
+        version=version_to_pb(version) if version else None,
+        size_bytes=entry.size_bytes,
+        crc32c=entry.crc32c,
+        lineage=[version_to_pb(v) for v in entry.lineage],
+        references=list(entry.references),
+        written_by=entry.written_by,
+    )
+
+
+def file_of(message: pb.FileEntry) -> ids.FileEntry:
+    """Kind and version follow from the name, which is checked; raises InvalidRequestError outside its grammar."""
+    ids.parse_name(message.name)
+    return ids.FileEntry(
+        store=store_of(message.store),
+        name=message.name,
+        size_bytes=message.size_bytes,
+        crc32c=message.crc32c,
+        lineage=tuple(version_of(v) for v in message.lineage),
+        references=tuple(message.references),
+        written_by=message.written_by,
+    )

@@ -1,0 +1,49 @@
+"""The one table between Rhino's exceptions and gRPC status codes, in both directions."""
+
+from __future__ import annotations
+
+import grpc
+
+from rhino import errors
+
+# Most specific first: the first class that matches decides.
+STATUS_OF_ERROR: tuple[tuple[type[errors.RhinoError], grpc.StatusCode], ...] = (
+    (errors.InvalidSettingError, grpc.StatusCode.INVALID_ARGUMENT),
+    (errors.InvalidRequestError, grpc.StatusCode.INVALID_ARGUMENT),
+    (errors.UnknownError, grpc.StatusCode.NOT_FOUND),
+    (errors.AlreadyThereError, grpc.StatusCode.ALREADY_EXISTS),
+    (errors.ConflictError, grpc.StatusCode.ABORTED),
+    (errors.PreconditionError, grpc.StatusCode.FAILED_PRECONDITION),
+    (errors.UnavailableError, grpc.StatusCode.UNAVAILABLE),
+    (errors.NoSpaceError, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    (errors.IntegrityError, grpc.StatusCode.DATA_LOSS),
+    (errors.RemoteProtocolError, grpc.StatusCode.INTERNAL),
+    (errors.LocalProtocolError, grpc.StatusCode.INTERNAL),
+    (errors.RhinoError, grpc.StatusCode.UNKNOWN),
+)
+
+ERROR_OF_STATUS: dict[grpc.StatusCode, type[errors.RhinoError]] = {
+    grpc.StatusCode.INVALID_ARGUMENT: errors.InvalidRequestError,
+    grpc.StatusCode.NOT_FOUND: errors.UnknownError,
+    grpc.StatusCode.ALREADY_EXISTS: errors.AlreadyThereError,
+    grpc.StatusCode.ABORTED: errors.ConflictError,
+    grpc.StatusCode.FAILED_PRECONDITION: errors.PreconditionError,
+    grpc.StatusCode.UNAVAILABLE: errors.UnavailableError,
+    grpc.StatusCode.DEADLINE_EXCEEDED: errors.UnavailableError,
+    grpc.StatusCode.CANCELLED: errors.UnavailableError,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: errors.NoSpaceError,
+    grpc.StatusCode.DATA_LOSS: errors.IntegrityError,
+    grpc.StatusCode.INTERNAL: errors.RemoteProtocolError,
+}
+
+
+def status_of(error: errors.RhinoError) -> grpc.StatusCode:
+    """The gRPC status code that a server answers with for `error`."""
+    return next(code for kind, code in STATUS_OF_ERROR if isinstance(error, kind))
+
+
+def error_of(call_error: grpc.RpcError, doing: str) -> errors.RhinoError:
+    """The Rhino exception for a failed call; `doing` names the call and its target for people."""
+    code = call_error.code() if isinstance(call_error, grpc.Call) else grpc.StatusCode.UNKNOWN
+    details = call_error.details() if isinstance(call_error, grpc.Call) else str(call_error)
+    return ERROR_OF_STATUS.get(code, errors.RhinoError)(f"{doing}: {details or code.name}")
