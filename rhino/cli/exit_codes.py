@@ -1,0 +1,33 @@
+"""Exit codes of the `rhino` command, one meaning each."""
+
+from __future__ import annotations
+
+from rhino import errors
+
+OK = 0
+FAILED = 1  # the operation was carried out and did not succeed (a handover rolled back, the demo found a difference)
+USAGE = 2  # wrong arguments or settings
+REFUSED = 3  # the manager refused: unknown name, conflict, already there, too few workers, no space
+UNREACHABLE = 4  # the manager or a sidecar could not be reached in time
+INTERRUPTED = 130  # Ctrl-C
+
+HELP = (
+    "Exit codes: 0 done; 1 carried out but failed; 2 wrong arguments or settings; "
+    "3 refused by the manager; 4 not reachable; 130 interrupted."
+)
+
+
+def of_error(error: errors.RhinoError) -> int:
+    """The exit code for an error that ends the command."""
+    if isinstance(error, errors.InvalidSettingError | errors.InvalidRequestError):
+        return USAGE
+    if isinstance(error, errors.UnavailableError):
+        return UNREACHABLE
+    refused = (
+        errors.UnknownError,
+        errors.AlreadyThereError,
+        errors.ConflictError,
+        errors.PreconditionError,
+        errors.NoSpaceError,
+    )
+    return REFUSED if isinstance(error, refused) else FAILED

@@ -1,0 +1,160 @@
+"""The `rhino` command: composes the processes and talks to them. Imports everything, imported by nothing."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from rhino.cli import daemon, exit_codes
+from rhino.cli import status as status_view
+from rhino.errors import RhinoError
+from rhino.log import configure_logging
+from rhino.rpc.overview import fetch_overview
+from rhino.settings import MIB, ManagerSettings, SidecarSettings
+
+DEFAULT_MANAGER = "127.0.0.1:7461"
+app = typer.Typer(
+    help="State replication and live handover for Spark Structured Streaming.",
+    epilog=exit_codes.HELP,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+ManagerOption = Annotated[
+    str, typer.Option("--manager", envvar="RHINO_MANAGER", metavar="HOST:PORT", help="Address of the manager.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+LogLevelOption = Annotated[str, typer.Option(help="debug, info, warning or error.")]
+ParentOption = Annotated[bool, typer.Option("--exit-with-parent", help="Stop when the parent process ends.")]
+
+
+@app.command()
+def sidecar(
+    data_dir: Annotated[Path, typer.Option(help="Store, index and inbox; on the file system of spark.local.dir.")],
+    worker_id: Annotated[str, typer.Option(help="Stable, unique name of this worker. Default: the host.")] = "",
+    host: Annotated[str, typer.Option(help="Name by which Spark knows this node's executors.")] = "",
+    socket: Annotated[Path, typer.Option(help="Unix socket for the executors.")] = Path("/run/rhino/sidecar.sock"),
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Peer service; port 0: a free one.")] = "",
+    manager: ManagerOption = DEFAULT_MANAGER,
+    memory_limit_mb: Annotated[int, typer.Option(help="Bound of replication buffers, MiB.")] = 128,
+    commit_timeout_s: Annotated[float, typer.Option(help="How long a commit may wait for copies.")] = 60.0,
+    catch_up_mb_per_s: Annotated[int, typer.Option(help="Bandwidth limit of catch-up, MiB/s; 0: none.")] = 0,
+    reserve_mb: Annotated[int, typer.Option(help="Free disk space that is kept, MiB.")] = 256,
+    log_level: LogLevelOption = "info",
+    exit_with_parent: ParentOption = False,
+) -> None:
+    """Run the sidecar of this worker until SIGTERM or Ctrl-C."""
+    from worker_runtime.sidecar import run_sidecar
+
+    from rhino.ids import Worker
+
+    configure_logging(log_level)
+    name = host or daemon.default_host()
+    settings = SidecarSettings(
+        worker_id=worker_id or name,
+        host=name,
+        data_dir=data_dir,
+        socket=socket,
+        listen=listen or f"{name}:7462",
+        manager=manager,
+        memory_limit_bytes=memory_limit_mb * MIB,
+        commit_timeout_s=commit_timeout_s,
+        catch_up_bytes_per_s=catch_up_mb_per_s * MIB,
+        reserve_bytes=reserve_mb * MIB,
+    )
+
+    def ready(worker: Worker) -> None:
+        daemon.announce(
+            {
+                "service": "sidecar",
+                "worker_id": worker.worker_id,
+                "peer_address": worker.peer_address,
+                "socket": str(socket),
+            }
+        )
+
+    daemon.run(run_sidecar(settings, ready), exit_with_parent=exit_with_parent)
+
+
+@app.command()
+def manager(
+    data_dir: Annotated[Path, typer.Option(help="The journal of the managers.")],
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Port 0: a free one.")] = DEFAULT_MANAGER,
+    bootstrap: Annotated[bool, typer.Option("--bootstrap", help="Start with an empty journal.")] = False,
+    lease_s: Annotated[float, typer.Option(help="A worker silent for this long is lost.")] = 5.0,
+    suspect_lease_s: Annotated[float, typer.Option(help="The same once its connection has broken.")] = 1.0,
+    log_level: LogLevelOption = "info",
+    exit_with_parent: ParentOption = False,
+) -> None:
+    """Run the replication manager and the handover manager until SIGTERM or Ctrl-C."""
+    from rhino.cli.manager_process import run_manager
+
+    configure_logging(log_level)
+    settings = ManagerSettings(
+        data_dir=data_dir, listen=listen, bootstrap=bootstrap, lease_s=lease_s, suspect_lease_s=suspect_lease_s
+    )
+
+    def ready(address: str) -> None:
+        daemon.announce({"service": "manager", "address": address})
+
+    daemon.run(run_manager(settings, ready), exit_with_parent=exit_with_parent)
+
+
+@app.command()
+def status(
+    manager: ManagerOption = DEFAULT_MANAGER,
+    as_json: JsonOption = False,
+    timeout_s: Annotated[float, typer.Option(help="How long the manager may take.")] = 5.0,
+) -> None:
+    """Show workers, virtual nodes, replica groups and their lag."""
+    overview = fetch_overview(manager, timeout_s=timeout_s)
+    if as_json:
+        print(status_view.to_json(overview))
+    else:
+        status_view.render(overview, Console())
+
+
+@app.command()
+def handover(
+    job: Annotated[str, typer.Option(help="Query id or its unique query name.")],
+    virtual_nodes: Annotated[str, typer.Option(help="For example 0/1,0/4 or 0/0-5: task group / partitions.")],
+    to: Annotated[str, typer.Option(metavar="WORKER", help="Worker id of the target.")],
+    manager: ManagerOption = DEFAULT_MANAGER,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and plan only.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the end; exit 1 unless confirmed.")] = False,
+    deadline_s: Annotated[float, typer.Option(help="Rolled back when not confirmed by then.")] = 300.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Move virtual nodes of a running query to another worker, without stopping the query."""
+    from rhino.cli.handover import HandoverArguments, run_handover
+
+    arguments = HandoverArguments(job, virtual_nodes, to, dry_run, wait, deadline_s, as_json)
+    raise typer.Exit(run_handover(manager, arguments))
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
+def demo(context: typer.Context) -> None:
+    """NEXMark NBQ8 on a local cluster, with a live handover and a lost worker; see `rhino demo --help`."""
+    from deploy.demo.run import main as run_demo
+
+    raise typer.Exit(run_demo(context.args))
+
+
+def main() -> None:
+    """Entry point; every RhinoError becomes `error: ...` on stderr and a documented exit code."""
+    try:
+        app()
+    except RhinoError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(exit_codes.of_error(error))
+    except KeyboardInterrupt:
+        sys.exit(exit_codes.INTERRUPTED)
+
+
+if __name__ == "__main__":
+    main()

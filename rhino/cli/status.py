@@ -1,0 +1,98 @@
+"""`rhino status`: workers, virtual nodes, groups and their lag."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+from rich.console import Console
+from rich.filesize import decimal
+from rich.table import Table
+
+from rhino.rpc.overview import GroupView, JobView, Overview, WorkerView
+
+
+def to_json(overview: Overview) -> str:
+    """The whole overview; epochs as [generation, counter]."""
+    return json.dumps(dataclasses.asdict(overview), indent=2)
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", show_edge=False)
+    for column in columns:
+        left = column in ("worker", "host", "state", "virtual node", "desired", "actual", "holders", "members", "group")
+        table.add_column(column, justify="left" if left else "right")
+    return table
+
+
+def _workers(workers: tuple[WorkerView, ...]) -> Table:
+    table = _table("Workers", "worker", "host", "state", "owns", "secondary of", "stored", "free", "last beat")
+    for w in workers:
+        colour = {"live": "green", "suspect": "yellow"}.get(w.state, "red")
+        table.add_row(
+            w.worker_id,
+            w.host,
+            f"[{colour}]{w.state}[/]",
+            str(w.owned_groups),
+            str(w.secondary_groups),
+            decimal(w.stored_bytes),
+            decimal(w.free_bytes),
+            f"{w.last_heartbeat_ago_s:.1f} s",
+        )
+    return table
+
+
+def _job(job: JobView) -> Table:
+    state = "driver connected" if job.connected else "no driver"
+    title = f"Job {job.name or job.job} ({job.job}), {state}, batch {job.batch_id}, configuration epoch "
+    title += str(job.configuration_epoch)
+    table = _table(title, "virtual node", "desired", "actual", "misses", "holders")
+    for node in job.virtual_nodes:
+        actual = node.actual_worker or "?"
+        at_home = not node.actual_worker or node.actual_worker == node.desired_worker
+        table.add_row(
+            node.virtual_node,
+            node.desired_worker or "?",
+            actual if at_home else f"[yellow]{actual}[/]",
+            str(node.misses),
+            ", ".join(node.holders),
+        )
+    return table
+
+
+def _members(group: GroupView) -> str:
+    marks = []
+    for member in group.members:
+        mark = member.worker_id if member.whole else f"{member.worker_id} (catching up)"
+        marks.append(f"[red]{mark} ({member.state})[/]" if member.state == "lost" else mark)
+    return " > ".join(marks)
+
+
+def _groups(groups: tuple[GroupView, ...]) -> Table:
+    table = _table("Replica groups", "group", "epoch", "copies", "lag", "stored", "members")
+    for g in groups:
+        copies = sum(m.whole and m.state != "lost" for m in g.members)
+        shown = f"[red]{copies}/{g.min_copies} degraded[/]" if g.degraded else f"{copies}/{g.min_copies}"
+        stored = max((m.stored_bytes for m in g.members), default=0)
+        table.add_row(
+            f"{g.group.job[:8]}/{g.group.operator}/{g.group.partition}",
+            str(g.epoch),
+            shown,
+            str(g.lag_versions),
+            decimal(stored),
+            _members(g),
+        )
+    return table
+
+
+def render(overview: Overview, console: Console) -> None:
+    """Prints tables for people."""
+    console.print(_workers(overview.workers))
+    for job in overview.jobs:
+        console.print()
+        console.print(_job(job))
+    console.print()
+    console.print(_groups(overview.groups))
+    degraded = sum(g.degraded for g in overview.groups)
+    if degraded:
+        console.print(f"\n[red]{degraded} of {len(overview.groups)} groups have fewer whole members than min_copies[/]")

@@ -1,0 +1,152 @@
+"""What a whole cluster looks like now: workers, groups and jobs in one dataclass, for `rhino status` and the demo."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import grpc
+
+from rhino import ids
+from rhino.rpc import convert
+from rhino.rpc.channel import call_sync, sync_channel
+from rhino_pb import handover_pb2, handover_pb2_grpc, replication_pb2, replication_pb2_grpc
+
+STATE_NAMES = {
+    replication_pb2.WORKER_STATE_LIVE: "live",
+    replication_pb2.WORKER_STATE_SUSPECT: "suspect",
+    replication_pb2.WORKER_STATE_LOST: "lost",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerView:
+    worker_id: str
+    host: str
+    peer_address: str
+    state: str  # live | suspect | lost
+    stored_bytes: int
+    free_bytes: int
+    owned_groups: int
+    secondary_groups: int
+    last_heartbeat_ago_s: float
+    resident_bytes_max: int
+    replicated_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemberView:
+    worker_id: str
+    state: str
+    whole: bool
+    newest_version: int  # least of the newest held versions of its stores; 0: none
+    stored_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    group: ids.GroupId
+    epoch: ids.Epoch
+    min_copies: int
+    required_copies: int
+    lag_versions: int
+    members: tuple[MemberView, ...]  # owner first
+
+    @property
+    def degraded(self) -> bool:
+        """Fewer whole live members than the job asked for."""
+        return sum(m.whole and m.state != "lost" for m in self.members) < self.min_copies
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualNodeView:
+    virtual_node: str
+    desired_worker: str
+    actual_worker: str
+    misses: int
+    holders: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    job: str
+    name: str
+    connected: bool
+    batch_id: int
+    configuration_epoch: int
+    virtual_nodes: tuple[VirtualNodeView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    generation: int
+    workers: tuple[WorkerView, ...]
+    groups: tuple[GroupView, ...]
+    jobs: tuple[JobView, ...]
+
+
+def _worker(message: replication_pb2.WorkerStatus) -> WorkerView:
+    return WorkerView(
+        worker_id=message.worker.worker_id,
+        host=message.worker.host,
+        peer_address=message.worker.peer_address,
+        state=STATE_NAMES.get(message.state, "unknown"),
+        stored_bytes=message.stored_bytes,
+        free_bytes=message.free_bytes,
+        owned_groups=message.owned_groups,
+        secondary_groups=message.member_groups,
+        last_heartbeat_ago_s=message.last_heartbeat_ago_s,
+        resident_bytes_max=message.resident_bytes_max,
+        replicated_bytes=message.replicated_bytes,
+    )
+
+
+def _member(message: replication_pb2.MemberStatus) -> MemberView:
+    return MemberView(
+        worker_id=message.worker.worker_id,
+        state=STATE_NAMES.get(message.state, "unknown"),
+        whole=message.whole,
+        newest_version=min((v.version.version for v in message.newest_held), default=0),
+        stored_bytes=message.stored_bytes,
+    )
+
+
+def _group(message: replication_pb2.GroupStatus) -> GroupView:
+    return GroupView(
+        group=convert.group_of(message.group.group),
+        epoch=convert.epoch_of(message.group.epoch),
+        min_copies=message.group.min_copies,
+        required_copies=message.group.required_copies,
+        lag_versions=message.lag_versions,
+        members=tuple(_member(m) for m in message.members),
+    )
+
+
+def _job(message: handover_pb2.JobStatus) -> JobView:
+    nodes = tuple(
+        VirtualNodeView(v.virtual_node, v.desired_worker, v.actual_worker, v.misses, tuple(v.holders))
+        for v in message.virtual_nodes
+    )
+    return JobView(message.job, message.name, message.connected, message.batch_id, message.configuration_epoch, nodes)
+
+
+def fetch_overview(manager: str, *, timeout_s: float = 5.0) -> Overview:
+    """Asks the manager at "host:port". Raises UnavailableError when it cannot be reached in `timeout_s`."""
+    with sync_channel(manager) as channel:
+        return _ask(manager, channel, timeout_s)
+
+
+def _ask(manager: str, channel: grpc.Channel, timeout_s: float) -> Overview:
+    replication = replication_pb2_grpc.ReplicationManagerStub(channel)
+    handover = handover_pb2_grpc.HandoverManagerStub(channel)
+    doing = f"manager at {manager}"
+    workers = call_sync(doing, lambda: replication.ListWorkers(replication_pb2.ListWorkersRequest(), timeout=timeout_s))
+    groups = call_sync(
+        doing, lambda: replication.DescribeGroups(replication_pb2.DescribeGroupsRequest(), timeout=timeout_s)
+    )
+    jobs = call_sync(doing, lambda: handover.ListJobs(handover_pb2.ListJobsRequest(), timeout=timeout_s))
+    return Overview(
+        generation=workers.generation,
+        workers=tuple(_worker(w) for w in workers.workers),
+        groups=tuple(_group(g) for g in groups.groups),
+        jobs=tuple(_job(j) for j in jobs.jobs),
+    )
