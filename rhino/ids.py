@@ -173,9 +173,9 @@ class Source(enum.Enum):
 
 
 _ID = r"[0-9A-Za-z-]{1,64}"
-_VERSIONED = re.compile(rf"^([0-9]{{1,18}})_({_ID})\.(changelog|zip)$")
-_DATA = re.compile(r"^(SSTs|logs)/[0-9]{1,18}-[0-9A-Za-z-]{1,64}\.(sst|log)$")
-_SAFE = re.compile(r"^[0-9A-Za-z][0-9A-Za-z._-]{0,127}$")
+_VERSIONED = re.compile(rf"^([0-9]{{1,18}})_({_ID})\.(changelog|zip)\Z")
+_DATA = re.compile(r"^(SSTs|logs)/[0-9]{1,18}-[0-9A-Za-z-]{1,64}\.(sst|log)\Z")
+_SAFE = re.compile(r"^[0-9A-Za-z][0-9A-Za-z._-]{0,127}\Z")
 
 
 class ParsedName(NamedTuple):

@@ -24,9 +24,10 @@ def test_every_error_has_a_status() -> None:
 
 
 def test_an_unreachable_manager_is_named() -> None:
-    with sync_channel("127.0.0.1:1") as channel, pytest.raises(errors.UnavailableError, match="the manager"):
+    with sync_channel("127.0.0.1:1") as channel:
         stub = replication_pb2_grpc.ReplicationManagerStub(channel)
-        call_sync("the manager", lambda: stub.ListWorkers(replication_pb2.ListWorkersRequest(), timeout=2))
+        with pytest.raises(errors.UnavailableError, match="the manager"):
+            call_sync("the manager", lambda: stub.ListWorkers(replication_pb2.ListWorkersRequest(), timeout=2))
 
 
 def test_groups_and_files_survive_the_wire() -> None:
