@@ -1,0 +1,435 @@
+"""Chain replication of one sidecar (Rhino 4.2.2, phase 2): one machine for all groups of the worker.
+
+A written file goes to the first of the other members, which stores, acknowledges its own copy at once and forwards
+from its disk. Acks name the member they are about and travel back hop by hop. A commit is complete when
+`required_copies` whole members of the *current* epoch hold the version. Everything that some member has not yet
+acknowledged stays in the outbox and is offered again on a new epoch and on a new link.
+
+Where it departs from the paper: catch-up is pulled (ARCHITECTURE.md, "Catch-up and anti-entropy"), and each member's
+own ack counts, rather than the tail's alone, so that a lagging tail delays nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rhino.errors import AlreadyThereError, CopiesTimeoutError, LocalProtocolError, RhinoError
+from rhino.ids import NO_EPOCH, Epoch, FileEntry, FileKind, GroupId, Lane, ReplicaGroup, StoreId, Worker, parse_name
+from worker_runtime.core import events as ev
+from worker_runtime.core.closure import Catalogue
+from worker_runtime.core.membership import GroupState, life
+from worker_runtime.core.outbox import RETRY_S, FileKey, Outbox, key_of
+
+
+def lane_of(name: str) -> Lane:
+    return Lane.COMMIT if parse_name(name).kind.versioned else Lane.BULK
+
+
+@dataclass(slots=True)
+class Commit:
+    request: int
+    entry: FileEntry
+    deadline: float
+
+
+class ChainMachine:
+    """The machine of one worker. See core/events.py for what it takes and gives.
+
+    `catalogue` is read only here: the caller changes it before it tells. `epochs`: the highest epoch seen of each
+    group, as persisted. After a restart commits and outbox are empty, and no group is whole until it has caught up.
+    """
+
+    def __init__(self, me: Worker, catalogue: Catalogue, epochs: Mapping[GroupId, Epoch]) -> None:
+        self._me = me
+        self._catalogue = catalogue
+        self._epochs = dict(epochs)
+        self._groups: dict[GroupId, GroupState] = {}
+        self._outbox = Outbox()
+        self._transfers: dict[int, ev.BeginReceived] = {}
+        self._relays: dict[FileKey, dict[str, Epoch]] = {}  # who waits for acks of a file, under which epoch
+        self._unheld: dict[StoreId, set[str]] = {}  # received versions whose closure is not here yet
+        self._commits: dict[FileKey, list[Commit]] = {}
+        self._groupless: dict[FileKey, FileEntry] = {}  # written before the group was known
+        self._handlers: dict[type, Callable[[Any, float], list[ev.Effect]]] = {
+            ev.GroupAdopted: self._adopt,
+            ev.GroupLeft: self._leave,
+            ev.FileStored: self._file_stored,
+            ev.CommitRequested: self._commit_requested,
+            ev.CommitAbandoned: self._commit_abandoned,
+            ev.BeginReceived: self._begin,
+            ev.TransferStored: self._transfer_stored,
+            ev.TransferFailed: self._transfer_failed,
+            ev.AckReceived: self._ack,
+            ev.RefusalReceived: self._refused,
+            ev.PeerConnected: self._connected,
+            ev.PeerDisconnected: self._disconnected,
+            ev.CatchUpFinished: self._caught_up,
+            ev.FilesRemoved: self._removed,
+            ev.Tick: self._tick,
+        }
+
+    # ------------------------------------------------------------ contract of a core
+
+    def handle(self, event: ev.Event, *, now: float) -> list[ev.Effect]:
+        return self._handlers[type(event)](event, now)
+
+    def next_deadline(self) -> float | None:
+        times = [commit.deadline for waiting in self._commits.values() for commit in waiting]
+        times += [at for state in self._groups.values() if (at := state.next_deadline()) is not None]
+        if (retry := self._outbox.next_retry()) is not None:
+            times.append(retry)
+        return min(times, default=None)
+
+    def check_invariants(self) -> None:
+        for group, state in self._groups.items():
+            assert state.group.epoch <= self._epochs[group], "adopted more than was persisted"
+            assert state.whole_epoch in (None, state.group.epoch), "whole for another epoch"
+        for out in self._outbox.values():
+            key = key_of(out.entry)
+            assert not out.done() or key in self._commits, f"{key} is done but in the outbox"
+            assert self._me.worker_id not in {w.worker_id for w in out.chain}, f"{key} is offered to its sender"
+            assert self._catalogue.get(*key) is not None, f"{key} is offered but not here"
+
+    # ------------------------------------------------------------ questions
+
+    def group(self, group: GroupId) -> ReplicaGroup | None:
+        """The group as adopted last."""
+        state = self._groups.get(group)
+        return state.group if state else None
+
+    def groups(self) -> Iterable[GroupId]:
+        return self._groups.keys()
+
+    def epoch(self, group: GroupId) -> Epoch:
+        """The highest epoch seen, NO_EPOCH for an unknown group."""
+        return self._epochs.get(group, NO_EPOCH)
+
+    def highest_epoch(self) -> Epoch:
+        """Over all groups; what the worker reports at Register."""
+        return max(self._epochs.values(), default=NO_EPOCH)
+
+    def whole(self, group: GroupId) -> bool:
+        """This worker has caught up after adopting the epoch that it has adopted last."""
+        state = self._groups.get(group)
+        return state is not None and state.whole_epoch == state.group.epoch
+
+    def busy_names(self, store: StoreId) -> set[str]:
+        """Names under way (commits and outbox): not to be collected."""
+        keys = (*self._outbox.keys(store.group), *self._commits, *self._groupless)
+        return {key.name for key in keys if key.store == store}
+
+    # ------------------------------------------------------------ groups
+
+    def _adopt(self, event: ev.GroupAdopted, now: float) -> list[ev.Effect]:
+        new, gid = event.group, event.group.group
+        known = self._groups.get(gid)
+        if new.epoch < self.epoch(gid):
+            return []
+        if known is not None and new.epoch == known.group.epoch:
+            known.group = new  # at most addresses have changed: a sidecar has restarted on another port
+            return self._outbox.readdress(gid, {m.worker.worker_id: m.worker for m in new.members})
+        effects = self._see_epoch(gid, new.epoch)
+        state = self._groups.setdefault(gid, GroupState(new))
+        effects += state.adopt(new, self._me, now)
+        effects.append(ev.ReportGroup(gid))
+        for key in self._outbox.keys(gid):
+            effects += self._offer_again(key, new)
+        for key in [key for key in self._groupless if key.store.group == gid]:
+            effects += self._push_written(self._groupless.pop(key))
+        for key in [key for key in self._commits if key.store.group == gid]:
+            if key not in self._outbox:
+                effects += self._push_written(self._commits[key][0].entry)
+            effects += self._try_complete(key)
+        return effects
+
+    def _leave(self, event: ev.GroupLeft, now: float) -> list[ev.Effect]:
+        self._groups.pop(event.group, None)
+        waiting = any(key.store.group == event.group for key in self._commits)
+        return [ev.AskForGroup(event.group)] if waiting else []
+
+    def _see_epoch(self, group: GroupId, epoch: Epoch) -> list[ev.Effect]:
+        if epoch <= self.epoch(group):
+            return []
+        self._epochs[group] = epoch
+        return [ev.PersistEpoch(group, epoch)]
+
+    def _others(self, group: ReplicaGroup) -> tuple[Worker, ...]:
+        return tuple(m.worker for m in group.members if m.worker.worker_id != self._me.worker_id)
+
+    # ------------------------------------------------------------ sending
+
+    def _push_written(self, entry: FileEntry) -> list[ev.Effect]:
+        group = self.group(entry.store.group)
+        if group is None:
+            self._groupless[key_of(entry)] = entry
+            return [ev.AskForGroup(entry.store.group)]
+        return self._outbox.offer(entry, group.epoch, self._others(group))
+
+    def _offer_again(self, key: FileKey, group: ReplicaGroup) -> list[ev.Effect]:
+        """Under a new epoch: a file with a waiting commit needs everybody's ack anew, others only the missing ones.
+
+        Also files of others that were being forwarded: their writer may be gone.
+        """
+        out = self._outbox.get(key)
+        assert out is not None
+        chain = self._others(group)
+        if key not in self._commits:
+            sources = self._relays.get(key, {})
+            chain = tuple(w for w in chain if life(w) not in out.held and w.worker_id not in sources)
+        return self._outbox.offer(out.entry, group.epoch, chain)
+
+    def _connected(self, event: ev.PeerConnected, now: float) -> list[ev.Effect]:
+        return self._outbox.connected(event.worker_id, event.lane)
+
+    def _disconnected(self, event: ev.PeerDisconnected, now: float) -> list[ev.Effect]:
+        self._outbox.disconnected(event.worker_id, event.lane)
+        return []
+
+    def _ack(self, event: ev.AckReceived, now: float) -> list[ev.Effect]:
+        key = FileKey(event.store, event.name)
+        effects: list[ev.Effect] = [
+            self._ack_effect(upstream, key, epoch, event.member, event.holds)
+            for upstream, epoch in self._relays.get(key, {}).items()
+            if epoch == event.epoch
+        ]
+        out = self._outbox.get(key)
+        if out is not None and out.epoch == event.epoch and event.holds:
+            out.held.add(life(event.member))
+            effects += self._try_complete(key)
+            self._settle(key)
+        return effects
+
+    def _refused(self, event: ev.RefusalReceived, now: float) -> list[ev.Effect]:
+        key = FileKey(event.store, event.name)
+        out = self._outbox.get(key)
+        if out is None:
+            return []
+        if event.reason is ev.Refusal.STALE_EPOCH:
+            return [ev.AskForGroup(key.store.group)] if event.current_epoch > out.epoch else []
+        if event.reason is ev.Refusal.NAME_CONFLICT:
+            return self._conflict(key, event)
+        out.retry_at = now + RETRY_S
+        return []
+
+    def _conflict(self, key: FileKey, event: ev.RefusalReceived) -> list[ev.Effect]:
+        """Never to be sent again; whoever waits for the file is told."""
+        error = AlreadyThereError(
+            f"{key.store}/{key.name}: {event.member.worker_id} has this name with another checksum ({event.message})"
+        )
+        effects = self._outbox.drop(key)
+        effects += [self._answer(commit, 0, error) for commit in self._commits.pop(key, [])]
+        for upstream in self._relays.pop(key, {}):
+            effects.append(self._refusal_effect(upstream, key, event.reason, event.message, event.member))
+        return effects
+
+    # ------------------------------------------------------------ receiving
+
+    def _begin(self, event: ev.BeginReceived, now: float) -> list[ev.Effect]:
+        key, gid = key_of(event.entry), event.entry.store.group
+        if event.epoch < self.epoch(gid):
+            return [ev.DiscardTransfer(event.transfer), self._stale(event)]
+        effects = self._see_epoch(gid, event.epoch)
+        if effects:
+            effects.append(ev.AskForGroup(gid))
+        here = self._catalogue.get(*key)
+        if here is None:
+            self._transfers[event.transfer] = event
+            return [*effects, ev.ReceiveFile(event.transfer, event.entry)]
+        effects.append(ev.DiscardTransfer(event.transfer))
+        if (here.crc32c, here.size_bytes) != (event.entry.crc32c, event.entry.size_bytes):
+            return [*effects, self._refusal(event, ev.Refusal.NAME_CONFLICT, f"crc32c {here.crc32c:08x} is here")]
+        return effects + self._take(event, now)
+
+    def _transfer_stored(self, event: ev.TransferStored, now: float) -> list[ev.Effect]:
+        begin = self._transfers.pop(event.transfer, None)
+        if begin is None:
+            raise LocalProtocolError(f"transfer {event.transfer} was not accepted")
+        effects = self._arrived(begin.entry, now)
+        # The epoch has moved while bytes came in: the file stays, but the sender must learn the new membership.
+        if begin.epoch < self.epoch(begin.entry.store.group):
+            return [*effects, self._stale(begin)]
+        return effects + self._take(begin, now)
+
+    def _transfer_failed(self, event: ev.TransferFailed, now: float) -> list[ev.Effect]:
+        begin = self._transfers.pop(event.transfer, None)
+        if begin is None or event.reason is None:
+            return []
+        return [self._refusal(begin, event.reason, event.message)]
+
+    def _take(self, begin: ev.BeginReceived, now: float) -> list[ev.Effect]:
+        """The file of an accepted Begin is here: acknowledge the own copy at once, then forward."""
+        key = key_of(begin.entry)
+        holds = self._holds(begin.entry)
+        self._relays.setdefault(key, {})[begin.upstream] = begin.epoch
+        effects: list[ev.Effect] = [self._ack_effect(begin.upstream, key, begin.epoch, self._me, holds)]
+        if not holds:
+            self._unheld.setdefault(key.store, set()).add(key.name)
+            if state := self._groups.get(key.store.group):
+                state.plan_repair(now)
+        chain = tuple(w for w in begin.chain if w.worker_id != self._me.worker_id)
+        out = self._outbox.get(key)
+        if out is not None and out.epoch == begin.epoch and out.covers(chain):
+            heard = [w for w in chain if life(w) in out.held]
+            effects += [self._ack_effect(begin.upstream, key, begin.epoch, w, holds=True) for w in heard]
+        elif chain:
+            effects += self._outbox.offer(begin.entry, begin.epoch, chain)
+        self._forget_relays(key)
+        return effects
+
+    def _settle(self, key: FileKey) -> None:
+        """Forgets a file that everybody holds; while a commit waits for it, who holds it is still needed."""
+        if key not in self._commits:
+            self._outbox.settle(key)
+            self._forget_relays(key)
+
+    def _forget_relays(self, key: FileKey) -> None:
+        if key not in self._outbox and key.name not in self._unheld.get(key.store, ()):
+            self._relays.pop(key, None)
+
+    # ------------------------------------------------------------ files and commits
+
+    def _file_stored(self, event: ev.FileStored, now: float) -> list[ev.Effect]:
+        effects = self._arrived(event.entry, now)
+        return effects + self._push_written(event.entry) if event.written else effects
+
+    def _arrived(self, entry: FileEntry, now: float) -> list[ev.Effect]:
+        """A file came from anywhere: what of its store is complete now is shown and acknowledged again.
+
+        A zip is shown only when every file that it names is here; a file with a waiting commit when that completes.
+        """
+        if state := self._groups.get(entry.store.group):
+            state.progress(now)
+        effects: list[ev.Effect] = []
+        if entry.kind is not FileKind.SNAPSHOT:
+            effects.append(ev.MakeVisible(entry.store, entry.name))
+        for name in self._catalogue.store(entry.store).whole_snapshots_with(entry.name):
+            if FileKey(entry.store, name) not in self._commits:
+                effects.append(ev.MakeVisible(entry.store, name))
+        return effects + self._recheck(entry.store)
+
+    def _recheck(self, store: StoreId) -> list[ev.Effect]:
+        """Versions of the store that were incomplete: acknowledges again those that are held now."""
+        effects: list[ev.Effect] = []
+        for name in sorted(self._unheld.get(store, ())):
+            entry = self._catalogue.get(store, name)
+            if entry is not None and not self._holds(entry):
+                continue
+            self._unheld[store].discard(name)
+            key = FileKey(store, name)
+            for upstream, epoch in self._relays.get(key, {}).items():
+                effects.append(self._ack_effect(upstream, key, epoch, self._me, holds=True))
+            self._forget_relays(key)
+        for key in [key for key in self._commits if key.store == store]:
+            effects += self._try_complete(key)
+        return effects
+
+    def _commit_requested(self, event: ev.CommitRequested, now: float) -> list[ev.Effect]:
+        key = key_of(event.entry)
+        self._commits.setdefault(key, []).append(Commit(event.request, event.entry, event.deadline))
+        effects = self._recheck(key.store)
+        # Pushed also when complete by itself: the others need their copies all the same.
+        return effects + self._push_written(event.entry) + self._try_complete(key)
+
+    def _commit_abandoned(self, event: ev.CommitAbandoned, now: float) -> list[ev.Effect]:
+        for key, waiting in list(self._commits.items()):
+            self._keep_commits(key, [commit for commit in waiting if commit.request != event.request])
+        return []
+
+    def _keep_commits(self, key: FileKey, waiting: list[Commit]) -> None:
+        if waiting:
+            self._commits[key] = waiting
+        else:
+            self._commits.pop(key, None)
+            self._settle(key)
+
+    def _try_complete(self, key: FileKey) -> list[ev.Effect]:
+        """Completes the commits of a file once enough whole members of the current epoch hold its version.
+
+        Not while a newer epoch has been seen than the one adopted: its members may have to be counted.
+        """
+        group = self.group(key.store.group)
+        if key not in self._commits or group is None or group.epoch < self.epoch(group.group):
+            return []
+        out = self._outbox.get(key)
+        held = set(out.held) if out is not None and out.epoch == group.epoch else set()
+        if self._holds(self._commits[key][0].entry):
+            held.add(life(self._me))
+        holders = [m for m in group.members if life(m.worker) in held]
+        if sum(m.whole for m in holders) < group.required_copies:
+            return []
+        done = self._commits.pop(key)
+        self._settle(key)
+        return [
+            ev.MakeVisible(key.store, key.name),
+            *(ev.CompleteCommit(commit.request, len(holders), group.epoch) for commit in done),
+        ]
+
+    def _holds(self, entry: FileEntry) -> bool:
+        version = entry.version
+        return version is None or self._catalogue.store(entry.store).holds(version)
+
+    def _removed(self, event: ev.FilesRemoved, now: float) -> list[ev.Effect]:
+        effects: list[ev.Effect] = []
+        for name in event.names:
+            key = FileKey(event.store, name)
+            effects += self._outbox.drop(key)
+            self._relays.pop(key, None)
+            self._groupless.pop(key, None)
+            self._unheld.get(event.store, set()).discard(name)
+        state = self._groups.get(event.store.group)
+        if event.damaged and state is not None:
+            effects += [*state.damaged(self._me, now), ev.ReportGroup(event.store.group)]
+        return effects
+
+    # ------------------------------------------------------------ catch-up and time
+
+    def _caught_up(self, event: ev.CatchUpFinished, now: float) -> list[ev.Effect]:
+        state = self._groups.get(event.group)
+        if state is None or not state.finished(event.epoch, now, incomplete=self._incomplete(event.group)):
+            return []
+        return [ev.ReportGroup(event.group)]
+
+    def _incomplete(self, group: GroupId) -> bool:
+        return any(names for store, names in self._unheld.items() if store.group == group)
+
+    def _tick(self, event: ev.Tick, now: float) -> list[ev.Effect]:
+        effects: list[ev.Effect] = []
+        for key, waiting in list(self._commits.items()):
+            late = [commit for commit in waiting if commit.deadline <= now]
+            if late:
+                error = self._timed_out(key)
+                effects += [self._answer(commit, 0, error) for commit in late]
+                self._keep_commits(key, [commit for commit in waiting if commit.deadline > now])
+        effects += self._outbox.retry(now)
+        for gid, state in self._groups.items():
+            effects += state.tick(self._me, now, incomplete=self._incomplete(gid))
+        return effects
+
+    def _timed_out(self, key: FileKey) -> CopiesTimeoutError:
+        group, out = self.group(key.store.group), self._outbox.get(key)
+        members = [f"{m.worker.worker_id}{'' if m.whole else ' (not whole)'}" for m in group.members] if group else []
+        holders = sorted(worker_id for worker_id, _ in (out.held if out else ()))
+        need = f"needs {group.required_copies} whole members of [{', '.join(members)}]" if group else "group unknown"
+        return CopiesTimeoutError(f"{key.store}/{key.name}: {need}; others that hold it: [{', '.join(holders)}]")
+
+    # ------------------------------------------------------------ replies
+
+    def _answer(self, commit: Commit, copies: int, error: RhinoError | None) -> ev.CompleteCommit:
+        return ev.CompleteCommit(commit.request, copies, self.epoch(commit.entry.store.group), error)
+
+    def _ack_effect(self, upstream: str, key: FileKey, epoch: Epoch, member: Worker, holds: bool) -> ev.SendAck:
+        return ev.SendAck(upstream, key.store, key.name, epoch, member, holds, lane_of(key.name))
+
+    def _stale(self, begin: ev.BeginReceived) -> ev.SendRefusal:
+        return self._refusal(begin, ev.Refusal.STALE_EPOCH, f"epoch {begin.epoch} is old")
+
+    def _refusal(self, begin: ev.BeginReceived, reason: ev.Refusal, message: str) -> ev.SendRefusal:
+        return self._refusal_effect(begin.upstream, key_of(begin.entry), reason, message, self._me)
+
+    def _refusal_effect(
+        self, upstream: str, key: FileKey, reason: ev.Refusal, message: str, member: Worker
+    ) -> ev.SendRefusal:
+        current = self.epoch(key.store.group)
+        return ev.SendRefusal(upstream, key.store, key.name, reason, current, message, member, lane_of(key.name))

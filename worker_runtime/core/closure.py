@@ -1,0 +1,257 @@
+"""Which files open a version, and which nobody needs any more (ARCHITECTURE.md, "Closure" and "Retention").
+
+Pure bookkeeping over names: a catalogue says which files of a store are on local disk. `holds` is true exactly when
+Spark's `loadWithCheckpointId` could open the version from these files alone; it never looks behind the lineage in
+the version's own changelog. Incremental checkpoints of Rhino 4.2.2 are the shared data files of several snapshots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from rhino.ids import FileEntry, FileKind, GroupId, StoreId, Version, parse_name
+
+
+def changelog_name(version: Version) -> str:
+    return f"{version}.changelog"
+
+
+def snapshot_name(version: Version) -> str:
+    return f"{version}.zip"
+
+
+@dataclass(frozen=True, slots=True)
+class CataloguedFile:
+    """An entry with its parsed name. `arrived_s` only orders arrivals on this worker; any clock will do."""
+
+    entry: FileEntry
+    kind: FileKind
+    version: Version | None
+    arrived_s: float
+
+
+class StoreCatalogue:
+    """The files of one store that are on local disk, visible or not."""
+
+    def __init__(self, entries: Iterable[FileEntry] = ()) -> None:
+        self._files: dict[str, CataloguedFile] = {}
+        for entry in entries:
+            self.add(entry)
+
+    def add(self, entry: FileEntry, arrived_s: float = 0.0) -> None:
+        parsed = parse_name(entry.name)
+        self._files[entry.name] = CataloguedFile(entry, parsed.kind, parsed.version, arrived_s)
+
+    def discard(self, name: str) -> None:
+        self._files.pop(name, None)
+
+    def get(self, name: str) -> FileEntry | None:
+        file = self._files.get(name)
+        return file.entry if file else None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._files
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def files(self) -> Iterable[CataloguedFile]:
+        return self._files.values()
+
+    def entries(self) -> Iterator[FileEntry]:
+        return (file.entry for file in self._files.values())
+
+    def versions(self) -> set[Version]:
+        """Versions of which at least the changelog or the zip is here."""
+        return {file.version for file in self._files.values() if file.version is not None}
+
+    def snapshot_whole(self, version: Version) -> bool:
+        """The zip is here together with every file it references."""
+        entry = self.get(snapshot_name(version))
+        return entry is not None and all(name in self._files for name in entry.references)
+
+    def whole_snapshots_with(self, name: str) -> list[str]:
+        """Names of the zips that are whole and are, or reference, the file `name`."""
+        zips = [f.entry for f in self._files.values() if f.kind is FileKind.SNAPSHOT]
+        found = [zip_ for zip_ in zips if name == zip_.name or name in zip_.references]
+        return sorted(z.name for z in found if all(needed in self._files for needed in z.references))
+
+    def holds(self, version: Version) -> bool:
+        """The whole closure of `version` is here; true for version 0, which is empty."""
+        return version.version == 0 or next(self.closures(version), None) is not None
+
+    def closures(self, version: Version) -> Iterator[frozenset[str]]:
+        """Every complete set of names from which `version` opens, the one with the newest snapshot first."""
+        if version.version == 0:
+            yield frozenset()
+            return
+        if self.snapshot_whole(version):
+            yield self._snapshot_files(version)
+        changelog = self.get(changelog_name(version))
+        if changelog is None:
+            return
+        replayed = {changelog.name}
+        for base in reversed(changelog.lineage):
+            if self.snapshot_whole(base):
+                yield self._snapshot_files(base) | replayed
+            if changelog_name(base) not in self._files:
+                return
+            replayed.add(changelog_name(base))
+        first = changelog.lineage[0].version if changelog.lineage else version.version
+        if first == 1:
+            yield frozenset(replayed)
+
+    def closure(self, version: Version) -> frozenset[str] | None:
+        """The closure with the newest snapshot, or None when the version is not held."""
+        return next(self.closures(version), None)
+
+    def cheapest_closure(self, version: Version, have: Container[str]) -> frozenset[str] | None:
+        """The closure with the fewest bytes outside `have`, or None when the version is not held."""
+
+        def bytes_to_fetch(names: frozenset[str]) -> int:
+            return sum(self._files[name].entry.size_bytes for name in names if name not in have)
+
+        return min(self.closures(version), key=bytes_to_fetch, default=None)
+
+    def missing(self, version: Version) -> frozenset[str]:
+        """The fewest names whose arrival would, as far as is known here, complete `version`; empty when held.
+
+        A zip that is not here is counted as one name: what it references is unknown until it arrives.
+        """
+        if self.holds(version):
+            return frozenset()
+        options = [self._snapshot_missing(version)]
+        changelog = self.get(changelog_name(version))
+        if changelog is None:
+            options.append(frozenset({changelog_name(version)}))
+            return min(options, key=len)
+        replayed: frozenset[str] = frozenset()
+        for base in reversed(changelog.lineage):
+            options.append(self._snapshot_missing(base) | replayed)
+            if changelog_name(base) not in self._files:
+                replayed |= {changelog_name(base)}
+        if (changelog.lineage[0].version if changelog.lineage else version.version) == 1:
+            options.append(replayed)
+        return min(options, key=len)
+
+    def reach(self, version: Version) -> frozenset[str]:
+        """Names of every file here that any closure of `version` may use, complete or not."""
+        names = {changelog_name(version)} | self._snapshot_reach(version)
+        changelog = self.get(changelog_name(version))
+        for base in changelog.lineage if changelog else ():
+            names |= {changelog_name(base)} | self._snapshot_reach(base)
+        return frozenset(name for name in names if name in self._files)
+
+    def newest_held(self) -> Version | None:
+        """The held version with the highest number (the checkpoint id breaks ties, so that the answer is stable)."""
+        for version in sorted(self.versions(), reverse=True):
+            if self.holds(version):
+                return version
+        return None
+
+    def _snapshot_files(self, version: Version) -> frozenset[str]:
+        entry = self._files[snapshot_name(version)].entry
+        return frozenset((entry.name, *entry.references))
+
+    def _snapshot_reach(self, version: Version) -> set[str]:
+        entry = self.get(snapshot_name(version))
+        return {entry.name, *entry.references} if entry else set()
+
+    def _snapshot_missing(self, version: Version) -> frozenset[str]:
+        entry = self.get(snapshot_name(version))
+        if entry is None:
+            return frozenset({snapshot_name(version)})
+        return frozenset(name for name in entry.references if name not in self._files)
+
+
+class Catalogue:
+    """The stores of one worker."""
+
+    def __init__(self) -> None:
+        self._stores: dict[StoreId, StoreCatalogue] = {}
+        self._groups: dict[GroupId, set[StoreId]] = {}
+
+    def add(self, entry: FileEntry, arrived_s: float = 0.0) -> None:
+        self.store(entry.store).add(entry, arrived_s)
+
+    def discard(self, store: StoreId, name: str) -> None:
+        if store in self._stores:
+            self._stores[store].discard(name)
+
+    def store(self, store: StoreId) -> StoreCatalogue:
+        """The store's catalogue, an empty one when nothing of it is here."""
+        found = self._stores.get(store)
+        if found is None:
+            found = self._stores[store] = StoreCatalogue()
+            self._groups.setdefault(store.group, set()).add(store)
+        return found
+
+    def get(self, store: StoreId, name: str) -> FileEntry | None:
+        return self._stores[store].get(name) if store in self._stores else None
+
+    def groups(self) -> Iterable[GroupId]:
+        return self._groups.keys()
+
+    def stores(self, group: GroupId | None = None) -> Mapping[StoreId, StoreCatalogue]:
+        """All stores, or those of one group."""
+        if group is None:
+            return self._stores
+        return {store: self._stores[store] for store in self._groups.get(group, ())}
+
+
+def kept_names(
+    catalogue: StoreCatalogue, floor: Version | None, pins: Iterable[Version] = (), busy: Iterable[str] = ()
+) -> frozenset[str]:
+    """Names that must stay: everything unless the floor's closure is here; else what versions at or above it reach.
+
+    `pins`: versions that a session has open. `busy`: names that some operation works on right now.
+    """
+    if floor is None or not catalogue.holds(floor):
+        return frozenset(file.entry.name for file in catalogue.files())
+    versions = {version for version in catalogue.versions() if version.version >= floor.version}
+    kept: set[str] = set(busy)
+    for version in versions | {floor} | set(pins):
+        kept |= catalogue.reach(version)
+    kept.update(f.entry.name for f in catalogue.files() if f.version is not None and f.version in versions)
+    zips = [f for f in catalogue.files() if f.kind is FileKind.SNAPSHOT and f.entry.name in kept]
+    newest_zip_s = max((f.arrived_s for f in zips), default=float("-inf"))
+    referenced = {name for f in zips for name in f.entry.references}
+    for file in catalogue.files():
+        # A data file that came after the newest zip may belong to a snapshot whose zip is still on its way.
+        if not file.kind.versioned and (file.entry.name in referenced or file.arrived_s >= newest_zip_s):
+            kept.add(file.entry.name)
+    return frozenset(kept)
+
+
+_DELETE_ORDER = {FileKind.SNAPSHOT: 0, FileKind.CHANGELOG: 1, FileKind.SST: 2, FileKind.LOG: 2}
+
+
+def collectable(
+    catalogue: StoreCatalogue, floor: Version | None, pins: Iterable[Version] = (), busy: Iterable[str] = ()
+) -> tuple[str, ...]:
+    """Names that may be deleted, in this order: zips before the files they name."""
+    kept = kept_names(catalogue, floor, pins, busy)
+    gone = [file for file in catalogue.files() if file.entry.name not in kept]
+    return tuple(file.entry.name for file in sorted(gone, key=lambda f: (_DELETE_ORDER[f.kind], f.entry.name)))
+
+
+def wanted(local: StoreCatalogue, remote: Iterable[FileEntry], floor: Version | None) -> tuple[FileEntry, ...]:
+    """What a member pulls during catch-up: files of others above the floor that are not here; data files first.
+
+    Data files first, so that a zip is whole soon after it arrives.
+    """
+    theirs = {entry.name: entry for entry in remote if entry.name not in local}
+    union = StoreCatalogue([*local.entries(), *theirs.values()])
+    kept = kept_names(union, floor)
+    return tuple(
+        sorted(
+            (entry for name, entry in theirs.items() if name in kept),
+            key=lambda entry: (-_DELETE_ORDER[parse_name(entry.name).kind], entry.name),
+        )
+    )
+
+
+def raise_floor(current: Version | None, proposed: Version) -> Version:
+    """Floors are monotone: the higher number wins, an equal number keeps the current one."""
+    return proposed if current is None or proposed.version > current.version else current

@@ -1,0 +1,110 @@
+"""Credit-based flow control of replication streams (Rhino 4.2.2, phase 2; credit-based flow control of 5.1).
+
+A receiver grants bytes; a sender spends them. A credit returns when its bytes are on the receiver's disk or were
+discarded, never when they have been forwarded: so no cycle of chains can wait for itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rhino.errors import LocalProtocolError, RemoteProtocolError
+
+
+class SendWindow:
+    """The sender's side of one stream: how many bytes may still be sent."""
+
+    def __init__(self, initial_bytes: int = 0) -> None:
+        self._available = initial_bytes
+
+    @property
+    def available_bytes(self) -> int:
+        return self._available
+
+    def take(self, wanted_bytes: int) -> int:
+        """Spends up to `wanted_bytes`; returns how many (0 when the window is empty)."""
+        taken = min(wanted_bytes, self._available)
+        self._available -= taken
+        return taken
+
+    def give(self, credit_bytes: int) -> None:
+        """Credit from the receiver."""
+        if credit_bytes < 0:
+            raise RemoteProtocolError(f"credit of {credit_bytes} bytes")
+        self._available += credit_bytes
+
+
+@dataclass(slots=True)
+class _Stream:
+    window_bytes: int  # granted in all: with the sender, on the way, or in our buffers
+    buffered_bytes: int  # of these: received, not yet on disk
+
+
+class GrantPool:
+    """The receiver's side: the sum of all windows never exceeds `limit_bytes`.
+
+    A new stream gets at most half of what is free, so that some is left for the next one however many there are.
+    """
+
+    def __init__(self, limit_bytes: int, window_bytes: int) -> None:
+        self._limit = limit_bytes
+        self._window = window_bytes
+        self._streams: dict[int, _Stream] = {}
+        self._last = 0
+
+    @property
+    def granted_bytes(self) -> int:
+        return sum(stream.window_bytes for stream in self._streams.values())
+
+    @property
+    def limit_bytes(self) -> int:
+        return self._limit
+
+    def open(self) -> tuple[int, int]:
+        """A new stream: its number and the initial credit in bytes (0 when the limit is exhausted; see `top_up`)."""
+        self._last += 1
+        grant = self._free_share(self._window)
+        self._streams[self._last] = _Stream(window_bytes=grant, buffered_bytes=0)
+        return self._last, grant
+
+    def received(self, stream: int, data_bytes: int) -> None:
+        """Bytes came in. Raises RemoteProtocolError when the sender has overrun its credit."""
+        state = self._streams[stream]
+        if data_bytes > state.window_bytes - state.buffered_bytes:
+            raise RemoteProtocolError(
+                f"{data_bytes} bytes sent with a credit of {state.window_bytes - state.buffered_bytes}"
+            )
+        state.buffered_bytes += data_bytes
+
+    def settled(self, stream: int, data_bytes: int) -> int:
+        """Bytes are on disk or discarded; returns the credit to send back, which may be more while there is room."""
+        state = self._streams[stream]
+        if data_bytes > state.buffered_bytes:
+            raise LocalProtocolError(f"settled {data_bytes} of {state.buffered_bytes} buffered bytes")
+        state.buffered_bytes -= data_bytes
+        return data_bytes + self._grow(state)
+
+    def top_up(self, stream: int) -> int:
+        """Further credit for a stream whose window is below its size; 0 when there is no room."""
+        return self._grow(self._streams[stream])
+
+    def hungry(self) -> list[int]:
+        """Streams without any credit: to be topped up when another one closes."""
+        return [number for number, state in self._streams.items() if state.window_bytes == 0]
+
+    def close(self, stream: int) -> None:
+        """Ends a stream; its credit is free again. The caller has dropped its buffers."""
+        self._streams.pop(stream, None)
+
+    def check_invariants(self) -> None:
+        assert self.granted_bytes <= self._limit, "more granted than the limit"
+        for state in self._streams.values():
+            assert 0 <= state.buffered_bytes <= state.window_bytes <= self._window, "window out of bounds"
+
+    def _grow(self, state: _Stream) -> int:
+        more = self._free_share(self._window - state.window_bytes)
+        state.window_bytes += more
+        return more
+
+    def _free_share(self, wanted_bytes: int) -> int:
+        return max(0, min(wanted_bytes, (self._limit - self.granted_bytes + 1) // 2))

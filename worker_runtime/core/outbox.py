@@ -1,0 +1,134 @@
+"""What a sidecar still owes to others: files that not every member of their chain is known to hold.
+
+A file stays here until all have acknowledged that they hold it; so a lost frame, a broken link or a restarted
+neighbour costs one more offer, never a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from rhino.ids import Epoch, FileEntry, GroupId, Lane, StoreId, Worker
+from worker_runtime.core import events as ev
+from worker_runtime.core.membership import life
+
+RETRY_S = 1.0  # a member that could not take a file is offered it again after this time
+
+
+class FileKey(NamedTuple):
+    store: StoreId
+    name: str
+
+
+def key_of(entry: FileEntry) -> FileKey:
+    return FileKey(entry.store, entry.name)
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """One file on its way down `chain`. `held`: lives of the members that have acknowledged under `epoch`."""
+
+    entry: FileEntry
+    epoch: Epoch
+    chain: tuple[Worker, ...]
+    held: set[tuple[str, str]] = field(default_factory=set)
+    retry_at: float | None = None
+
+    @property
+    def to(self) -> Worker:
+        return self.chain[0]
+
+    def done(self) -> bool:
+        return all(life(worker) in self.held for worker in self.chain)
+
+    def covers(self, chain: tuple[Worker, ...]) -> bool:
+        mine = {life(worker) for worker in self.chain}
+        return all(life(worker) in mine for worker in chain)
+
+
+class Outbox:
+    """All outgoing files of a worker, and the links over which they may be offered right now."""
+
+    def __init__(self) -> None:
+        self._files: dict[FileKey, Outgoing] = {}
+        self._links: set[tuple[str, Lane]] = set()
+
+    def get(self, key: FileKey) -> Outgoing | None:
+        return self._files.get(key)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._files
+
+    def keys(self, group: GroupId | None = None) -> list[FileKey]:
+        return [key for key in self._files if group is None or key.store.group == group]
+
+    def values(self) -> Iterator[Outgoing]:
+        return iter(self._files.values())
+
+    def offer(self, entry: FileEntry, epoch: Epoch, chain: tuple[Worker, ...]) -> list[ev.Effect]:
+        """Owes `entry` to every member of `chain`, and offers it to the first. Replaces what was owed of this file."""
+        key = key_of(entry)
+        former = self._files.pop(key, None)
+        effects: list[ev.Effect] = []
+        if former is not None and (not chain or former.to.worker_id != chain[0].worker_id):
+            effects.append(self._withdraw(former))
+        if chain:
+            out = self._files[key] = Outgoing(entry, epoch, chain)
+            effects += self._send(out)
+        return effects
+
+    def drop(self, key: FileKey) -> list[ev.Effect]:
+        """Owes this file to nobody any more."""
+        out = self._files.pop(key, None)
+        return [self._withdraw(out)] if out is not None else []
+
+    def settle(self, key: FileKey) -> None:
+        """Forgets the file if all members of its chain hold it."""
+        out = self._files.get(key)
+        if out is not None and out.done():
+            del self._files[key]
+
+    def readdress(self, group: GroupId, workers: dict[str, Worker]) -> list[ev.Effect]:
+        """Members have new addresses, the chains stay as they are."""
+        effects: list[ev.Effect] = []
+        for key, out in self._files.items():
+            chain = tuple(workers.get(worker.worker_id, worker) for worker in out.chain)
+            if key.store.group == group and chain != out.chain:
+                out.chain = chain
+                effects.append(ev.Connect(out.to, out.entry.lane))
+        return effects
+
+    def connected(self, worker_id: str, lane: Lane) -> list[ev.Effect]:
+        """A link is open with nothing queued on it: everything owed over it is offered."""
+        self._links.add((worker_id, lane))
+        effects: list[ev.Effect] = []
+        for out in self._files.values():
+            if out.to.worker_id == worker_id and out.entry.lane is lane:
+                effects += self._send(out)
+        return effects
+
+    def disconnected(self, worker_id: str, lane: Lane) -> None:
+        self._links.discard((worker_id, lane))
+
+    def next_retry(self) -> float | None:
+        return min((out.retry_at for out in self._files.values() if out.retry_at is not None), default=None)
+
+    def retry(self, now: float) -> list[ev.Effect]:
+        """Offers again what a member could not take a while ago."""
+        effects: list[ev.Effect] = []
+        for out in self._files.values():
+            if out.retry_at is not None and out.retry_at <= now:
+                out.retry_at = None
+                effects += self._send(out)
+        return effects
+
+    def _send(self, out: Outgoing) -> list[ev.Effect]:
+        lane = out.entry.lane
+        if (out.to.worker_id, lane) not in self._links:
+            return [ev.Connect(out.to, lane)]
+        return [ev.OfferFile(out.to, out.entry, out.epoch, out.chain[1:], lane)]
+
+    def _withdraw(self, out: Outgoing) -> ev.WithdrawOffer:
+        return ev.WithdrawOffer(out.to.worker_id, out.entry.store, out.entry.name, out.entry.lane)
