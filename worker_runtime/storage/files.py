@@ -1,0 +1,230 @@
+"""Files on disk: where they lie, how they are taken over, checked and read. Everything here blocks: call it in threads.
+
+A new file is complete under a temporary name before a rename gives it its final one, so that a crash at any moment
+leaves whole files or rubbish in `tmp`. Nothing is synced: durability is `replicated` (page caches of several workers).
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import stat
+import uuid
+import zipfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from crc32c import crc32c
+
+from rhino.errors import IntegrityError, InvalidRequestError, NoSpaceError, RhinoError, UnknownError
+from rhino.ids import StoreId
+
+READ_BYTES = 4 * 1024 * 1024  # one read while checking; crc32c gives the GIL back for such pieces
+_METADATA_BYTES_MAX = 64 * 1024 * 1024  # of the `metadata` entry of a zip, unpacked
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """What a file looked like when it was stored: a later difference means that somebody has changed it."""
+
+    size_bytes: int
+    mtime_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A complete file with its checksum."""
+
+    seal: Seal
+    crc32c: int
+
+
+class Layout:
+    """Folders of one sidecar, all on one file system."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.root = data_dir
+        self.store = data_dir / "store"
+        self.inbox = data_dir / "inbox"
+        self.tmp = data_dir / "tmp"
+        self.index = data_dir / "index"
+
+    def create(self) -> None:
+        for folder in (self.store, self.inbox, self.tmp):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def path(self, store: StoreId, name: str) -> Path:
+        return self.store / store.job / str(store.operator) / str(store.partition) / store.store / name
+
+    def temporary(self) -> Path:
+        return self.tmp / uuid.uuid4().hex
+
+
+def storage_error(error: OSError, doing: str) -> RhinoError:
+    """NoSpaceError when the disk is full, else IntegrityError: the disk fails."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return NoSpaceError(f"{doing}: {error.strerror}")
+    return IntegrityError(f"{doing}: {error}")
+
+
+def check_space(folder: Path, reserve_bytes: int, wanted_bytes: int = 0) -> None:
+    """Raises NoSpaceError unless `wanted_bytes` fit with `reserve_bytes` left."""
+    free = shutil.disk_usage(folder).free
+    if free < reserve_bytes + wanted_bytes:
+        raise NoSpaceError(
+            f"{folder}: {free} bytes free, {wanted_bytes} wanted and {reserve_bytes} to be kept in reserve; free disk "
+            "space or lower reserve_bytes"
+        )
+
+
+def checksum(fd: int) -> int:
+    """crc32c of a file from its start."""
+    os.lseek(fd, 0, os.SEEK_SET)
+    value = 0
+    while piece := os.read(fd, READ_BYTES):
+        value = crc32c(piece, value)
+    return value
+
+
+def seal_of(status: os.stat_result) -> Seal:
+    return Seal(status.st_size, status.st_mtime_ns)
+
+
+def open_inbox_file(path: Path, device: int) -> int:
+    """Opens a client's file: never through a link, only a regular file on the store's own file system."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise UnknownError(f"inbox file {path} does not exist") from None
+    except OSError as error:
+        raise InvalidRequestError(f"inbox file {path}: {error.strerror}; it must be a plain file") from error
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode) or status.st_dev != device:
+        os.close(fd)
+        raise InvalidRequestError(f"inbox file {path}: must be a regular file on the store's file system")
+    return fd
+
+
+def check_inbox_file(path: Path, device: int) -> tuple[Checked, tuple[int, int]]:
+    """Checksum of a client's file, and its identity (device, inode) for `move_in`."""
+    fd = open_inbox_file(path, device)
+    try:
+        crc = checksum(fd)
+        status = os.fstat(fd)
+    finally:
+        os.close(fd)
+    return Checked(seal_of(status), crc), (status.st_dev, status.st_ino)
+
+
+def move_in(source: Path, target: Path, identity: tuple[int, int]) -> None:
+    """Renames a checked file to its final name; raises InvalidRequestError if it was swapped meanwhile."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.rename(source, target)
+    except FileNotFoundError:
+        raise InvalidRequestError(f"inbox file {source} was taken away during the call") from None
+    status = os.lstat(target)
+    if (status.st_dev, status.st_ino) != identity:
+        os.unlink(target)
+        raise InvalidRequestError(f"inbox file {source} was replaced during the call")
+
+
+def verify(path: Path, seal: Seal, crc: int, *, deep: bool) -> bool:
+    """Whether a stored file is as it was; `deep`, or a changed time, makes it read every byte."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        now = seal_of(os.fstat(fd))
+        if now.size_bytes != seal.size_bytes:
+            return False
+        return (now == seal and not deep) or checksum(fd) == crc
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+
+
+def read_pieces(path: Path, offset: int, piece_bytes: int) -> Iterator[bytes]:
+    """The bytes of a stored file from `offset`."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        while piece := os.pread(fd, piece_bytes, offset):
+            offset += len(piece)
+            yield piece
+    finally:
+        os.close(fd)
+
+
+def unlink_all(paths: Iterable[Path]) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)
+
+
+class Incoming:
+    """A file that is being received: bytes in order into a temporary file, checked at the end."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        self._crc = 0
+        self._size = 0
+
+    @property
+    def size_bytes(self) -> int:
+        return self._size
+
+    def write(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._fd, view) :]
+        self._crc = crc32c(data, self._crc)
+        self._size += len(data)
+
+    def finish(self, size_bytes: int, crc: int) -> Seal:
+        """Closes; raises IntegrityError, and removes the file, unless length and checksum are as announced."""
+        seal = seal_of(os.fstat(self._fd))
+        if (self._size, self._crc) != (size_bytes, crc):
+            self.abort()
+            raise IntegrityError(
+                f"received {self._size} bytes with crc32c {self._crc:08x}, announced {size_bytes} with {crc:08x}"
+            )
+        os.close(self._fd)
+        self._fd = -1
+        return seal
+
+    def abort(self) -> None:
+        """Removes what was written; harmless after `finish` has failed."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+        self.path.unlink(missing_ok=True)
+
+
+def zip_references(path: Path) -> tuple[str, ...]:
+    """Names of the data files that a snapshot zip lists in its `metadata` entry; none for an empty RocksDB.
+
+    The entry is a line with a version ("v1" or "v2") and a JSON object, as Spark's RocksDBCheckpointMetadata writes it.
+    Raises InvalidRequestError for anything else.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if archive.getinfo("metadata").file_size > _METADATA_BYTES_MAX:
+                raise InvalidRequestError(f"{path.name}: the metadata entry is larger than {_METADATA_BYTES_MAX} bytes")
+            version, _, text = archive.read("metadata").decode().partition("\n")
+        return _references(version.strip(), json.loads(text))
+    except (zipfile.BadZipFile, KeyError, TypeError, AttributeError, ValueError, zipfile.LargeZipFile) as error:
+        raise InvalidRequestError(f"{path.name} is not a snapshot of Spark's RocksDB state store: {error}") from error
+
+
+def _references(version: str, metadata: dict[str, Any]) -> tuple[str, ...]:
+    if version not in ("v1", "v2"):
+        raise ValueError(f"metadata version {version!r}, expected v1 or v2")
+    ssts = [f"SSTs/{file['dfsSstFileName']}" for file in metadata.get("sstFiles") or ()]
+    logs = [f"logs/{file['dfsLogFileName']}" for file in metadata.get("logFiles") or ()]
+    return tuple(dict.fromkeys([*ssts, *logs]))

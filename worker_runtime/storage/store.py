@@ -1,0 +1,334 @@
+"""The store of one sidecar: immutable files on local disk, their index, pins and floors.
+
+One asyncio loop owns it: the catalogue and the records change on the loop only; blocking work runs in two small
+thread pools, one for what somebody waits for and one for data files. Order of a new file: bytes, rename, index,
+catalogue, and only then may anybody be told (kill -9 at any moment loses nothing acknowledged).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+from rhino.errors import AlreadyThereError, InvalidRequestError, PreconditionError
+from rhino.ids import Epoch, FileEntry, FileKind, GroupId, Lane, StoreId, StoreVersion, Version, parse_name
+from worker_runtime.core.closure import Catalogue, collectable, kept_names, raise_floor
+from worker_runtime.storage import files, recovery
+from worker_runtime.storage.files import Incoming, Layout
+from worker_runtime.storage.index import Index, StoredFile
+from worker_runtime.storage.locks import KeyedLocks
+
+T = TypeVar("T")
+Key = tuple[StoreId, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    checked: files.Checked
+    references: tuple[str, ...]
+    identity: tuple[int, int]
+
+
+class Store:
+    """See the module. Make one with `Store.open` (blocking)."""
+
+    def __init__(self, worker_id: str, layout: Layout, index: Index, reserve_bytes: int) -> None:
+        self.layout = layout
+        self.catalogue = Catalogue()
+        self.incarnation = ""
+        self._worker_id = worker_id
+        self._index = index
+        self._reserve_bytes = reserve_bytes
+        self._records: dict[Key, StoredFile] = {}
+        self._group_bytes: Counter[GroupId] = Counter()
+        self._floors: dict[StoreId, Version] = index.floors()
+        self._pins: dict[str, Counter[StoreVersion]] = {}
+        self._locks = KeyedLocks()
+        self._protected: Counter[Key] = Counter()  # referenced by zips that are being taken over
+        self._device = os.stat(layout.store).st_dev
+        self._pools = {
+            Lane.COMMIT: ThreadPoolExecutor(4, thread_name_prefix="store-commit"),
+            Lane.BULK: ThreadPoolExecutor(3, thread_name_prefix="store-bulk"),
+        }
+
+    @classmethod
+    def open(cls, worker_id: str, data_dir: Path, reserve_bytes: int) -> Store:
+        """Opens and recovers; raises when another process has the folder open. Blocks."""
+        layout = Layout(data_dir)
+        layout.create()
+        index = Index(layout.index)
+        boot = recovery.boot_id()
+        incarnation = recovery.incarnation(layout, index, boot)
+        store = cls(worker_id, layout, index, reserve_bytes)
+        store.incarnation = incarnation
+        for record in recovery.recover(layout, index, boot):
+            store._enter(record)
+        return store
+
+    def close(self) -> None:
+        for pool in self._pools.values():
+            pool.shutdown()
+        self._index.close()
+
+    async def run(self, lane: Lane, work: Callable[[], T]) -> T:
+        """Blocking work in the lane's pool."""
+        return await asyncio.get_running_loop().run_in_executor(self._pools[lane], work)
+
+    # ------------------------------------------------------------ questions
+
+    def record(self, store: StoreId, name: str) -> StoredFile | None:
+        return self._records.get((store, name))
+
+    def path(self, entry: FileEntry) -> Path:
+        return self.layout.path(entry.store, entry.name)
+
+    def visible_files(self, store: StoreId) -> list[StoredFile]:
+        names = sorted(entry.name for entry in self.catalogue.store(store).entries())
+        return [record for name in names if (record := self._records[store, name]).visible]
+
+    def epochs(self) -> dict[GroupId, Epoch]:
+        return self._index.epochs()
+
+    def floor(self, store: StoreId) -> Version | None:
+        return self._floors.get(store)
+
+    def stored_bytes(self, group: GroupId | None = None) -> int:
+        return self._group_bytes.total() if group is None else self._group_bytes[group]
+
+    def free_bytes(self) -> int:
+        status = os.statvfs(self.layout.store)
+        return status.f_bavail * status.f_frsize
+
+    def capacity_bytes(self) -> int:
+        status = os.statvfs(self.layout.store)
+        return status.f_blocks * status.f_frsize
+
+    def inventory(self, group: GroupId) -> list[FileEntry]:
+        """What others may want of a group: everything that the floors here do not let go."""
+        found: list[FileEntry] = []
+        for store, catalogue in self.catalogue.stores(group).items():
+            kept = kept_names(catalogue, self.floor(store))
+            found += [entry for entry in catalogue.entries() if entry.name in kept]
+        return found
+
+    def newest_held(self, group: GroupId) -> list[StoreVersion]:
+        stores = self.catalogue.stores(group)
+        return [StoreVersion(s, held) for s, c in stores.items() if (held := c.newest_held()) is not None]
+
+    def newest_written(self, group: GroupId) -> list[StoreVersion]:
+        """Per store the highest version that an executor of this worker wrote and that was committed."""
+        newest: dict[StoreId, Version] = {}
+        for store, catalogue in self.catalogue.stores(group).items():
+            for file in catalogue.files():
+                if file.version and file.entry.written_by == self._worker_id and self._visible(file.entry):
+                    newest[store] = max(newest.get(store, file.version), file.version)
+        return [StoreVersion(store, version) for store, version in newest.items()]
+
+    def written_here(self, version: StoreVersion) -> bool:
+        catalogue = self.catalogue.store(version.store)
+        entries = [catalogue.get(f"{version.version}.{end}") for end in ("changelog", "zip")]
+        return any(entry is not None and entry.written_by == self._worker_id for entry in entries)
+
+    def _visible(self, entry: FileEntry) -> bool:
+        return self._records[entry.store, entry.name].visible
+
+    # ------------------------------------------------------------ new files
+
+    async def take_over(
+        self, store: StoreId, name: str, inbox_file: Path, lineage: tuple[Version, ...] = ()
+    ) -> StoredFile:
+        """Takes a client's file out of its inbox into the store, hidden if it is a changelog or a zip.
+
+        The same file again is fine. Raises AlreadyThereError for another one of the same name, PreconditionError for
+        a zip of which a file is missing here, NoSpaceError, InvalidRequestError, UnknownError.
+        """
+        kind = parse_name(name).kind
+        lane = Lane.COMMIT if kind.versioned else Lane.BULK
+        async with self._locks.hold((store, name)):
+            checked = await self.run(lane, lambda: self._check_inbox(inbox_file, kind))
+            known = self._records.get((store, name))
+            if known is not None:
+                return await self._same_again(known, checked.checked, inbox_file)
+            seal, crc = checked.checked.seal, checked.checked.crc32c
+            entry = FileEntry(store, name, seal.size_bytes, crc, lineage, checked.references, self._worker_id)
+            self._require_references(entry)
+            protected = [(store, reference) for reference in entry.references]
+            self._protected.update(protected)
+            try:
+                await self.run(lane, lambda: files.move_in(inbox_file, self.path(entry), checked.identity))
+            finally:
+                self._protected.subtract(protected)
+                self._protected = +self._protected
+            return self._put(
+                StoredFile(entry, checked.checked.seal, time.time_ns(), not kind.versioned, received=False)
+            )
+
+    def _check_inbox(self, path: Path, kind: FileKind) -> _Checked:
+        files.check_space(self.layout.store, self._reserve_bytes)
+        checked, identity = files.check_inbox_file(path, self._device)
+        references = files.zip_references(path) if kind is FileKind.SNAPSHOT else ()
+        for reference in references:
+            if parse_name(reference).kind.versioned:
+                raise InvalidRequestError(f"{path.name}: names {reference!r}, expected SST and log files only")
+        return _Checked(checked, references, identity)
+
+    def _require_references(self, entry: FileEntry) -> None:
+        missing = [reference for reference in entry.references if (entry.store, reference) not in self._records]
+        if missing:
+            raise PreconditionError(
+                f"{entry.store}/{entry.name}: names {len(missing)} files that are not here, first {missing[0]}; add them before"
+            )
+
+    async def _same_again(self, known: StoredFile, checked: files.Checked, inbox_file: Path) -> StoredFile:
+        entry = known.entry
+        if (entry.crc32c, entry.size_bytes) != (checked.crc32c, checked.seal.size_bytes):
+            raise AlreadyThereError(
+                f"{entry.store}/{entry.name} is here with {entry.size_bytes} bytes and crc32c {entry.crc32c:08x}; "
+                f"offered {checked.seal.size_bytes} bytes with {checked.crc32c:08x}"
+            )
+        await self.run(Lane.COMMIT, lambda: inbox_file.unlink(missing_ok=True))
+        return known
+
+    async def start_incoming(self, entry: FileEntry) -> Incoming:
+        """A temporary file for bytes from another worker. Raises NoSpaceError, IntegrityError."""
+
+        def start() -> Incoming:
+            files.check_space(self.layout.store, self._reserve_bytes, entry.size_bytes)
+            try:
+                return Incoming(self.layout.temporary())
+            except OSError as error:
+                raise files.storage_error(error, f"{entry.store}/{entry.name}") from error
+
+        return await self.run(entry.lane, start)
+
+    async def write_incoming(self, entry: FileEntry, incoming: Incoming, data: bytes) -> None:
+        """Appends; raises NoSpaceError, IntegrityError."""
+
+        def write() -> None:
+            try:
+                incoming.write(data)
+            except OSError as error:
+                raise files.storage_error(error, f"{entry.store}/{entry.name}") from error
+
+        await self.run(entry.lane, write)
+
+    async def finish_incoming(self, entry: FileEntry, incoming: Incoming) -> StoredFile:
+        """Checks the bytes and puts the file into the store; data files and changelogs are visible at once.
+
+        Raises IntegrityError for wrong bytes, AlreadyThereError for a name that has another checksum here.
+        """
+
+        def place() -> files.Seal:
+            seal = incoming.finish(entry.size_bytes, entry.crc32c)
+            target = self.path(entry)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            incoming.path.rename(target)
+            return seal
+
+        async with self._locks.hold((entry.store, entry.name)):
+            known = self._records.get((entry.store, entry.name))
+            if known is not None:
+                await self.run(entry.lane, incoming.abort)
+                if (known.entry.crc32c, known.entry.size_bytes) != (entry.crc32c, entry.size_bytes):
+                    raise AlreadyThereError(f"{entry.store}/{entry.name} is here with another checksum")
+                return known
+            seal = await self.run(entry.lane, place)
+            visible = entry.kind is not FileKind.SNAPSHOT
+            return self._put(StoredFile(entry, seal, time.time_ns(), visible, received=True))
+
+    async def abort_incoming(self, entry: FileEntry, incoming: Incoming) -> None:
+        await self.run(entry.lane, incoming.abort)
+
+    def make_visible(self, store: StoreId, name: str) -> None:
+        record = self._records.get((store, name))
+        if record is not None and not record.visible:
+            record = self._records[store, name] = replace(record, visible=True)
+            self._index.put_file(record)
+
+    def _put(self, record: StoredFile) -> StoredFile:
+        self._index.put_file(record)
+        self._enter(record)
+        return record
+
+    def _enter(self, record: StoredFile) -> None:
+        self._records[record.entry.store, record.entry.name] = record
+        self._group_bytes[record.entry.store.group] += record.entry.size_bytes
+        self.catalogue.add(record.entry, record.arrived_ns / 1e9)
+
+    # ------------------------------------------------------------ pins, floors, removal
+
+    def pin(self, session: str, versions: Iterable[StoreVersion]) -> None:
+        """Versions stay until as many releases, or the end of the session."""
+        self._pins.setdefault(session, Counter()).update(versions)
+
+    def unpin(self, session: str, versions: Iterable[StoreVersion]) -> None:
+        pins = self._pins.get(session, Counter())
+        for version in versions:
+            if pins[version] > 1:
+                pins[version] -= 1
+            else:
+                del pins[version]
+
+    def end_session(self, session: str) -> None:
+        self._pins.pop(session, None)
+
+    def pinned(self, store: StoreId) -> set[Version]:
+        return {v.version for pins in self._pins.values() for v in pins if v.store == store}
+
+    def put_epoch(self, group: GroupId, epoch: Epoch) -> None:
+        self._index.put_epoch(group, epoch)
+
+    def raise_floor(self, store: StoreId, floor: Version) -> bool:
+        """Floors only rise; true when this one did."""
+        current = self._floors.get(store)
+        if raise_floor(current, floor) == current:
+            return False
+        self._floors[store] = floor
+        self._index.put_floor(store, floor)
+        return True
+
+    async def collect(self, store: StoreId, busy: Iterable[str]) -> tuple[str, ...]:
+        """Deletes what no version at or above the floor, no pin and nothing in `busy` needs; returns the names."""
+        protected = {name for (of, name), count in self._protected.items() if of == store and count > 0}
+        names = collectable(self.catalogue.store(store), self.floor(store), self.pinned(store), protected.union(busy))
+        await self.remove(store, names)
+        return names
+
+    async def remove(self, store: StoreId, names: Iterable[str]) -> None:
+        """Out of the index at once, then off the disk; in this order also if the process dies in between."""
+        present = [name for name in names if (store, name) in self._records]
+        if not present:
+            return
+        self._index.delete_files(store, present)
+        graves: list[Path] = []
+        for name in present:
+            record = self._records.pop((store, name))
+            self._group_bytes[store.group] -= record.entry.size_bytes
+            self.catalogue.discard(store, name)
+            grave = self.layout.temporary()
+            with contextlib.suppress(FileNotFoundError):
+                # Renamed here and now, so that a new file of the same name cannot be hit by the slow deletion.
+                self.path(record.entry).rename(grave)
+                graves.append(grave)
+        await self.run(Lane.BULK, lambda: files.unlink_all(graves))
+
+    async def damaged(self, store: StoreId, names: Iterable[str]) -> list[str]:
+        """Names whose file is not as it was stored: sizes and times always, changelogs and zips byte by byte."""
+        records = [record for name in names if (record := self._records.get((store, name)))]
+
+        def check() -> list[str]:
+            return [
+                r.entry.name
+                for r in records
+                if not files.verify(self.path(r.entry), r.seal, r.entry.crc32c, deep=r.entry.kind.versioned)
+            ]
+
+        return await self.run(Lane.COMMIT, check)
