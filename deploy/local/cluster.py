@@ -1,0 +1,246 @@
+"""`LocalCluster`: a Spark standalone cluster on one machine, with a Rhino manager and a sidecar beside each worker."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from pyspark.sql import SparkSession
+
+from deploy.local import rhino_daemons, session, spark_daemons
+from deploy.local.conf import ClusterShape, rhino_settings, spark_settings, stock_settings
+from deploy.local.process import ClusterError, Process, kill_pid
+from deploy.local.reaper import Reaper
+
+STOP_TIMEOUT_S = 5.0
+
+
+@dataclass(slots=True)
+class LocalWorker:
+    """One worker: an address of its own, a Spark worker with its executors, and a sidecar on the same file system."""
+
+    worker_id: str
+    host: str
+    folder: Path
+    spark: Process
+    sidecar: Process | None = None  # None without Rhino
+    peer_address: str = ""
+    killed: bool = False
+
+    def executor_pids(self) -> list[int]:
+        return self.spark.children(spark_daemons.EXECUTOR_CLASS)
+
+    def pids(self) -> list[int]:
+        """Everything of this worker: Spark worker, executors, sidecar."""
+        return self.spark.session_pids() + (self.sidecar.session_pids() if self.sidecar else [])
+
+
+class LocalCluster:
+    """Context manager. `folder` receives data, local dirs and logs (`folder/logs`, one file per process).
+
+    Worker i is `worker-<i>` on 127.0.0.<11+i>: an own host to Spark's scheduler. With `rhino=False` there is no
+    manager and no sidecar, and sessions use Spark's own RocksDB provider (to compare with).
+    Errors of a process carry its name and the end of its log. Everything ends with the context, on exceptions and
+    Ctrl-C too; should this process be killed, a helper ends the others.
+    """
+
+    def __init__(
+        self, folder: Path, *, workers: int = 3, rhino: bool = True, shape: ClusterShape | None = None
+    ) -> None:
+        self.folder = Path(folder).resolve()
+        self.log_dir = self.folder / "logs"
+        self.shape = shape or ClusterShape()
+        self.manager = ""  # host:port
+        self.workers: list[LocalWorker] = []
+        self._count = workers
+        self._rhino = rhino
+        self._master: spark_daemons.Master | None = None
+        self._processes: list[Process] = []
+        self._reaper: Reaper | None = None
+        self._sockets: Path | None = None
+
+    # ---- life
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Starts everything and waits until the master has all workers and every Rhino process serves."""
+        self.log_dir.mkdir(parents=True, exist_ok=True)
+        # Apart from `folder`: the path of a Unix socket holds about 100 bytes.
+        self._sockets = Path(tempfile.mkdtemp(prefix="rhino-"))
+        self._reaper = Reaper()
+        master = self._own(spark_daemons.start_master("127.0.0.1", log_dir=self.log_dir, reaper=self._reaper))
+        sidecars: list[Process | None] = [None] * self._count
+        if self._rhino:
+            data_dir = self.folder / "manager"
+            manager = self._own(rhino_daemons.start_manager(data_dir, log_dir=self.log_dir, reaper=self._reaper))
+            self.manager = rhino_daemons.wait_manager(manager)
+            sidecars = [self._start_sidecar(i) for i in range(self._count)]
+        self._master = spark_daemons.wait_master(master)
+        for i in range(self._count):
+            self.workers.append(LocalWorker(worker_id(i), host(i), self._folder(i), self._start_worker(i), sidecars[i]))
+        self._wait_ready(self._master)
+
+    def stop(self) -> None:
+        """Ends every process that this cluster has started, the driver's JVM included. Idempotent."""
+        try:
+            if self._master is not None:
+                session.close_driver()
+        finally:
+            for process in reversed(self._processes):
+                if process.name.startswith("spark"):
+                    process.kill()
+                else:
+                    process.terminate(timeout_s=STOP_TIMEOUT_S)
+            self._processes.clear()
+            if self._reaper is not None:
+                self._reaper.close()
+            if self._sockets is not None:
+                shutil.rmtree(self._sockets, ignore_errors=True)
+
+    def pids(self) -> list[int]:
+        """Every live process of this cluster except the driver's JVM."""
+        helper = [self._reaper.pid] if self._reaper else []
+        return helper + [pid for process in self._processes for pid in process.session_pids()]
+
+    def check(self) -> None:
+        """Raises ClusterError naming a process that has ended without being asked to."""
+        killed = {id(p) for w in self.workers if w.killed for p in (w.spark, w.sidecar)}
+        for process in self._processes:
+            if not process.running and id(process) not in killed:
+                raise ClusterError(f"{process.name} has ended by itself{process.tail()}")
+
+    # ---- use
+
+    @property
+    def master_url(self) -> str:
+        if self._master is None:
+            raise ClusterError("the cluster is not running")
+        return self._master.url
+
+    @property
+    def socket(self) -> str:
+        """The sidecars' socket, as `spark.rhino.socket` wants it."""
+        return f"{self._sockets}/{{host}}/sidecar.sock"
+
+    def conf(self, app_name: str, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Spark settings of a session on this cluster; `extra` wins."""
+        state = rhino_settings(self.manager, self.socket) if self._rhino else stock_settings()
+        return spark_settings(self.master_url, app_name, self.shape) | state | dict(extra or {})
+
+    def session(self, app_name: str, extra: Mapping[str, str] | None = None) -> SparkSession:
+        """A PySpark session on this cluster, with `conf(app_name, extra)`; one at a time."""
+        return session.open_session(self.conf(app_name, extra))
+
+    # ---- faults
+
+    def kill_worker(self, index: int) -> int:
+        """kill -9 of executors, Spark worker and sidecar of a worker together; returns the wall clock in ms before."""
+        worker = self.workers[index]
+        worker.killed = True
+        pids = worker.pids()
+        at_ms = time.time_ns() // 1_000_000
+        for pid in pids:
+            kill_pid(pid)
+        for process in (worker.spark, worker.sidecar):
+            if process is not None:
+                process.kill()
+        return at_ms
+
+    def kill_executor(self, index: int) -> list[int]:
+        """kill -9 of the executors of a worker; Spark's worker starts new ones. Returns the pids."""
+        pids = self.workers[index].executor_pids()
+        if not pids:
+            raise ClusterError(f"{self.workers[index].worker_id} has no executor to kill")
+        for pid in pids:
+            kill_pid(pid)
+        return pids
+
+    def restart_sidecar(self, index: int) -> None:
+        """kill -9 of a sidecar, then a new one on its data; waits until it serves."""
+        worker = self.workers[index]
+        if worker.sidecar is None:
+            raise ClusterError(f"{worker.worker_id} has no sidecar")
+        worker.sidecar.kill()
+        self._processes.remove(worker.sidecar)
+        worker.sidecar = self._start_sidecar(index)
+        worker.peer_address = rhino_daemons.wait_sidecar(worker.sidecar)
+
+    # ---- parts
+
+    def _own(self, process: Process) -> Process:
+        self._processes.append(process)
+        return process
+
+    def _folder(self, index: int) -> Path:
+        return self.folder / worker_id(index)
+
+    def _start_sidecar(self, index: int) -> Process:
+        assert self._sockets is not None
+        assert self._reaper is not None
+        socket = self._sockets / host(index) / "sidecar.sock"
+        socket.parent.mkdir(exist_ok=True)
+        return self._own(
+            rhino_daemons.start_sidecar(
+                f"sidecar-{index}",
+                worker_id(index),
+                host(index),
+                folder=self._folder(index) / "rhino",
+                socket=socket,
+                manager=self.manager,
+                log_dir=self.log_dir,
+                reaper=self._reaper,
+            )
+        )
+
+    def _start_worker(self, index: int) -> Process:
+        assert self._reaper is not None
+        return self._own(
+            spark_daemons.start_worker(
+                f"spark-worker-{index}",
+                host(index),
+                self.master_url,
+                cores=self.shape.worker_cores,
+                memory_mb=self.shape.executor_memory_mb,
+                folder=self._folder(index) / "spark",
+                log_dir=self.log_dir,
+                reaper=self._reaper,
+            )
+        )
+
+    def _wait_ready(self, master: spark_daemons.Master) -> None:
+        for worker in self.workers:
+            if worker.sidecar is not None:
+                worker.peer_address = rhino_daemons.wait_sidecar(worker.sidecar)
+        for worker in self.workers:
+            worker.spark.wait_for(
+                "registration with the master",
+                partial(master.sees, worker.host),
+                timeout_s=spark_daemons.START_TIMEOUT_S,
+            )
+
+
+def worker_id(index: int) -> str:
+    return f"worker-{index}"
+
+
+def host(index: int) -> str:
+    return f"127.0.0.{11 + index}"

@@ -1,0 +1,108 @@
+"""Ends the sessions of a local cluster when the process that started it dies without cleaning up (kill -9)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from types import TracebackType
+from typing import Self
+
+import psutil
+
+
+class Reaper:
+    """A helper process that holds the read end of a pipe from us: end of file without "done" means that we died.
+
+    Sessions are named by the pid of their leader together with its start time, so that a pid used again by
+    somebody else is never touched.
+    """
+
+    def __init__(self) -> None:
+        self._popen = subprocess.Popen(
+            [sys.executable, __file__],  # as a script: it must stay small, and import nothing of the cluster
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+            text=True,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    def watch(self, leader: int) -> None:
+        """The session led by `leader`, a live child of this process, is to end when this process dies."""
+        self._send(f"watch {leader}")
+
+    def forget(self, leader: int) -> None:
+        self._send(f"forget {leader}")
+
+    def close(self) -> None:
+        """Everything is cleaned up: the helper ends and touches nothing."""
+        if self._popen.poll() is None:
+            self._send("done")
+            assert self._popen.stdin is not None
+            self._popen.stdin.close()
+        self._popen.wait()
+
+    def _send(self, line: str) -> None:
+        assert self._popen.stdin is not None
+        if not self._popen.stdin.closed and self._popen.poll() is None:
+            self._popen.stdin.write(line + "\n")
+            self._popen.stdin.flush()
+
+
+def _end_session(leader: int) -> None:
+    """SIGKILL to the members of the session, the leader last: while it lives, its id is not given away."""
+    members = [p for p in psutil.pids() if p != leader and _session_of(p) == leader]
+    for pid in [*members, leader]:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+
+
+def _session_of(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return -1
+
+
+def _started(pid: int) -> float | None:
+    try:
+        return psutil.Process(pid).create_time()
+    except psutil.NoSuchProcess:
+        return None
+
+
+def main() -> None:
+    """Follows the commands on standard input; see `Reaper`."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    leaders: dict[int, float | None] = {}
+    for line in sys.stdin:
+        command, _, argument = line.strip().partition(" ")
+        if command == "done":
+            return
+        if command == "watch":
+            leaders[int(argument)] = _started(int(argument))
+        else:
+            leaders.pop(int(argument), None)
+    for leader, started in leaders.items():
+        # Executors outlive a worker that has ended: their session still carries its id.
+        if _started(leader) in (started, None):
+            _end_session(leader)
+
+
+if __name__ == "__main__":
+    main()

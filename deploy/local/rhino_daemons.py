@@ -1,0 +1,67 @@
+"""The manager and the sidecars of a local cluster, started as their command line starts them."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from functools import partial
+from pathlib import Path
+
+from deploy.local.process import Process
+from deploy.local.reaper import Reaper
+from deploy.local.rpc.health import serving
+
+START_TIMEOUT_S = 60.0
+
+
+def _start(name: str, arguments: list[str], *, log_dir: Path, reaper: Reaper) -> Process:
+    command = [sys.executable, "-m", "rhino.cli.main", *arguments, "--exit-with-parent"]
+    return Process(name, command, log_dir=log_dir, env=dict(os.environ), reaper=reaper)
+
+
+def _announced(process: Process, service: str) -> dict[str, str] | None:
+    """The readiness line: one JSON object on standard output."""
+    for line in process.text().splitlines()[::-1]:
+        if line.startswith("{"):
+            fields: dict[str, str] = json.loads(line)
+            if fields.get("service") == service:
+                return fields
+    return None
+
+
+def _serving(address: str) -> bool | None:
+    return serving(address) or None
+
+
+def start_manager(data_dir: Path, *, log_dir: Path, reaper: Reaper) -> Process:
+    """Starts a manager with an empty journal, without waiting; see `wait_manager`."""
+    arguments = ["manager", "--data-dir", str(data_dir), "--listen", "127.0.0.1:0", "--bootstrap"]
+    return _start("rhino-manager", arguments, log_dir=log_dir, reaper=reaper)
+
+
+def wait_manager(process: Process) -> str:
+    """Waits until the manager's health service says SERVING; returns its address."""
+    line = process.wait_for("readiness line", lambda: _announced(process, "manager"), timeout_s=START_TIMEOUT_S)
+    address = line["address"]
+    process.wait_for("healthy answer", partial(_serving, address), timeout_s=START_TIMEOUT_S)
+    return address
+
+
+def start_sidecar(
+    name: str, worker_id: str, host: str, *, folder: Path, socket: Path, manager: str, log_dir: Path, reaper: Reaper
+) -> Process:
+    """Starts a sidecar without waiting; see `wait_sidecar`."""
+    arguments = [
+        *("sidecar", "--worker-id", worker_id, "--host", host, "--data-dir", str(folder)),
+        *("--socket", str(socket), "--listen", f"{host}:0", "--manager", manager),
+    ]
+    return _start(name, arguments, log_dir=log_dir, reaper=reaper)
+
+
+def wait_sidecar(process: Process) -> str:
+    """Waits until the sidecar serves; returns its peer address."""
+    line = process.wait_for("readiness line", lambda: _announced(process, "sidecar"), timeout_s=START_TIMEOUT_S)
+    for address in (f"unix://{line['socket']}", line["peer_address"]):
+        process.wait_for(f"healthy answer at {address}", partial(_serving, address), timeout_s=START_TIMEOUT_S)
+    return line["peer_address"]
