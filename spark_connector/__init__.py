@@ -1,0 +1,6 @@
+"""Rhino for PySpark: settings for a session, and the client of the handover manager."""
+
+from spark_connector.conf import rhino_conf
+from spark_connector.rpc.client import Handover, HandoverClient, Move, MoveKind, Phase, Plan
+
+__all__ = ["Handover", "HandoverClient", "Move", "MoveKind", "Phase", "Plan", "rhino_conf"]

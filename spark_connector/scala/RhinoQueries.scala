@@ -1,0 +1,160 @@
+package org.apache.spark.sql.execution.streaming.state
+
+import java.util.UUID
+
+import scala.collection.mutable
+import scala.jdk.CollectionConverters._
+import scala.util.control.NonFatal
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.execution.SparkPlan
+import org.apache.spark.sql.execution.exchange.Exchange
+import org.apache.spark.sql.execution.streaming.checkpointing.CommitLog
+import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperator
+import org.apache.spark.sql.execution.streaming.operators.stateful.join.SymmetricHashJoinStateManager
+import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinHelper.{LeftSide, RightSide}
+import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
+
+/** A stateful query as it runs: what the manager must know of it. */
+private[state] class RhinoQuery(val stream: StreamExecution, val taskGroups: Seq[RhinoTaskGroup]) {
+  import RhinoSchema._
+
+  val job: String = stream.id.toString
+  val runId: UUID = stream.runId
+  var reported: Long = -1L // newest batch reported; -1: none yet
+  private val session = stream.sparkSession.asInstanceOf[SparkSession]
+  private val commits = new CommitLog(session, new org.apache.hadoop.fs.Path(
+    new org.apache.hadoop.fs.Path(stream.resolvedCheckpointRoot), "commits").toString)
+  private val retained = session.sessionState.conf.minBatchesToRetain
+  private val floors = mutable.Map.empty[Long, Option[Seq[Message]]]
+
+  def started: Message = message(
+    "QueryStarted",
+    "job" -> job,
+    "run_id" -> runId.toString,
+    "name" -> Option(stream.name).getOrElse(""),
+    "task_groups" -> taskGroups.map(_.message))
+
+  /** Versions that the commit log names for a batch, for every store; None when the batch is not logged. */
+  private def versions(batch: Long): Option[Seq[Message]] =
+    if (batch < 0) None
+    else commits.get(batch).map { metadata =>
+      for {
+        (operator, partitions) <- metadata.stateUniqueIds.getOrElse(Map.empty).toSeq
+        (ids, partition) <- partitions.toSeq.zipWithIndex
+        (id, name) <- ids.toSeq.zip(RhinoTaskGroup.storeNames(ids.length))
+      } yield RhinoStore(job, operator, partition, name).version(batch + 1, id)
+    }
+
+  /** Reports of the batches logged since the last call, in order; `newest` is a batch that has ended. */
+  def logged(newest: Long): Seq[Message] = {
+    val first = if (reported < 0) newest else reported + 1
+    (first to newest).iterator.map(batch => batch -> versions(batch)).takeWhile(_._2.isDefined).map {
+      case (batch, found) =>
+        reported = batch
+        message(
+          "BatchLogged",
+          "job" -> job,
+          "run_id" -> runId.toString,
+          "batch_id" -> batch,
+          "versions" -> found.get,
+          "floors" -> versions(batch - retained).getOrElse(Nil).map(v => message("Floor", "version" -> v)))
+    }.toSeq
+  }
+
+  def ended: Message = message(
+    "QueryEnded", "job" -> job, "run_id" -> runId.toString,
+    "error" -> stream.exception.map(_.getMessage).getOrElse(""))
+}
+
+/** All stateful operators that Spark runs in one task: those of one stage. */
+private[state] case class RhinoTaskGroup(operators: Seq[Long], partitions: Int) {
+  def name: Int = operators.min.toInt
+  def message: RhinoSchema.Message = RhinoSchema.message(
+    "TaskGroup", "task_group" -> name, "operators" -> operators, "partitions" -> partitions)
+}
+
+private[state] object RhinoTaskGroup {
+
+  /** Stores of an operator in the order of the ids in the commit log. */
+  def storeNames(count: Int): Seq[String] =
+    if (count == 1) Seq(StateStoreId.DEFAULT_STORE_NAME)
+    else SymmetricHashJoinStateManager.allStateStoreNames(LeftSide, RightSide)
+
+  /** Splits the plan at its exchanges; operators that share a stage share the task of each partition. */
+  def of(plan: SparkPlan): Seq[RhinoTaskGroup] = {
+    val groups = mutable.Map.empty[Int, mutable.LinkedHashMap[Long, Int]]
+    var stages = 0
+    def visit(node: SparkPlan, stage: Int): Unit = {
+      node match {
+        case operator: StatefulOperator => operator.stateInfo.foreach { info =>
+            groups.getOrElseUpdate(stage, mutable.LinkedHashMap.empty).put(info.operatorId, info.numPartitions)
+          }
+        case _ =>
+      }
+      node.children.foreach { child =>
+        val below = if (node.isInstanceOf[Exchange]) { stages += 1; stages } else stage
+        visit(child, below)
+      }
+    }
+    visit(plan, 0)
+    groups.values.map(g => RhinoTaskGroup(g.keys.toSeq.sorted, g.values.max)).toSeq.sortBy(_.name)
+  }
+}
+
+/** Follows the driver's streaming queries: new ones, logged batches, ended ones. */
+private[state] class RhinoQueries(locations: RhinoLocations, send: RhinoSchema.Message => Unit, wrap: (String, RhinoSchema.Message) => RhinoSchema.Message)
+  extends Logging {
+  private val PollMs = 25L
+  private val running = mutable.LinkedHashMap.empty[UUID, RhinoQuery]
+  @volatile private var stopped = false
+  private val thread = new Thread(() => follow(), "rhino-queries")
+  thread.setDaemon(true)
+
+  def start(): Unit = thread.start()
+  def stop(): Unit = { stopped = true; thread.interrupt() }
+
+  /** QueryStarted of every running query: what a manager that has just been (re)connected must hear first. */
+  def introductions(): Seq[RhinoSchema.Message] = synchronized(running.values.map(q => wrap("query_started", q.started)).toSeq)
+
+  private def follow(): Unit =
+    while (!stopped) {
+      try {
+        synchronized(poll())
+        Thread.sleep(PollMs)
+      } catch {
+        case _: InterruptedException => stopped = true
+        case NonFatal(error) =>
+          logWarning("Rhino could not follow the streaming queries; trying again", error)
+          Thread.sleep(1000)
+      }
+    }
+
+  private def poll(): Unit = {
+    val active = SparkSession.getDefaultSession.orElse(SparkSession.getActiveSession)
+      .map(_.asInstanceOf[SparkSession].sharedState.activeStreamingQueries.asScala.values.toSeq).getOrElse(Nil)
+    active.foreach { case stream: StreamExecution => begin(stream); case _ => }
+    val gone = running.keySet.toSet -- active.map(_.runId)
+    running.foreach { case (_, query) =>
+      Option(query.stream.lastProgress).foreach(p => query.logged(p.batchId).foreach(m => send(wrap("batch_logged", m))))
+    }
+    gone.foreach { runId =>
+      locations.runEnded(runId)
+      running.remove(runId).foreach(query => send(wrap("query_ended", query.ended)))
+    }
+  }
+
+  private def begin(stream: StreamExecution): Unit =
+    if (!running.contains(stream.runId)) {
+      Option(stream.lastExecution).foreach { execution =>
+        val groups = RhinoTaskGroup.of(execution.executedPlan)
+        val query = new RhinoQuery(stream, groups)
+        running.put(stream.runId, query)
+        if (groups.nonEmpty) {
+          locations.runStarted(stream.runId, query.job, groups.flatMap(g => g.operators.map(_ -> g.name)).toMap)
+          send(wrap("query_started", query.started))
+        }
+      }
+    }
+}

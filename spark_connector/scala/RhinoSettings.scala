@@ -1,0 +1,72 @@
+package org.apache.spark.sql.execution.streaming.state
+
+import org.apache.spark.SparkConf
+
+/** The spark.rhino.* settings; unknown names and malformed values are refused by name. */
+private[state] case class RhinoSettings(
+    manager: String,
+    socketTemplate: String,
+    replicationFactor: Int,
+    minCopies: Int, // 0: the default, min(2, replicationFactor + 1)
+    belowMinCopies: String,
+    commitTimeoutS: Double,
+    prepareTimeoutS: Double) {
+
+  import RhinoSchema._
+
+  /** Path of the sidecar's Unix socket on the node that Spark calls `host`. */
+  def socket(host: String): String = socketTemplate.replace("{host}", host)
+
+  def message: Message = RhinoSchema.message(
+    "JobSettings",
+    "replication_factor" -> replicationFactor,
+    "replication_factor_set" -> java.lang.Boolean.TRUE,
+    "min_copies" -> minCopies,
+    "below_min_copies" -> s"BELOW_MIN_COPIES_${belowMinCopies.toUpperCase}")
+}
+
+private[state] object RhinoSettings {
+  private val Prefix = "spark.rhino."
+  val Manager = Prefix + "manager"
+  val Socket = Prefix + "socket"
+  val ReplicationFactor = Prefix + "replicationFactor"
+  val MinCopies = Prefix + "minCopies"
+  val BelowMinCopies = Prefix + "belowMinCopies"
+  val CommitTimeout = Prefix + "commitTimeout"
+  val PrepareTimeout = Prefix + "prepareTimeout"
+  private val Known = Seq(
+    Manager, Socket, ReplicationFactor, MinCopies, BelowMinCopies, CommitTimeout, PrepareTimeout)
+
+  private def refuse(key: String, value: String, allowed: String): Nothing =
+    throw new IllegalArgumentException(s"Rhino setting $key = '$value': must be $allowed")
+
+  private def number(conf: SparkConf, key: String, default: Double, allowed: String)(ok: Double => Boolean): Double = {
+    val text = conf.get(key, default.toString)
+    text.toDoubleOption.filter(ok).getOrElse(refuse(key, text, allowed))
+  }
+
+  /** Throws IllegalArgumentException naming setting, value and what is allowed. */
+  def apply(conf: SparkConf): RhinoSettings = {
+    conf.getAllWithPrefix(Prefix).foreach { case (name, value) =>
+      if (!Known.contains(Prefix + name)) {
+        throw new IllegalArgumentException(
+          s"unknown Rhino setting $Prefix$name = '$value'; known settings: ${Known.mkString(", ")}")
+      }
+    }
+    val manager = conf.get(Manager, "")
+    if (!manager.matches(".+:\\d{1,5}")) refuse(Manager, manager, "\"host:port\" of a running `rhino manager`")
+    val factor = number(conf, ReplicationFactor, 1, "a whole number, 0 or more")(v => v >= 0 && v.isWhole).toInt
+    val copies = number(conf, MinCopies, 0, s"a whole number from 1 to replicationFactor + 1 = ${factor + 1}")(
+      v => v.isWhole && v <= factor + 1 && (v >= 1 || !conf.contains(MinCopies))).toInt
+    val below = conf.get(BelowMinCopies, "degraded")
+    if (!Set("degraded", "block")(below)) refuse(BelowMinCopies, below, "'degraded' or 'block'")
+    RhinoSettings(
+      manager,
+      conf.get(Socket, "/run/rhino/sidecar.sock"),
+      factor,
+      copies,
+      below,
+      number(conf, CommitTimeout, 60, "a number of seconds above 0")(_ > 0),
+      number(conf, PrepareTimeout, 120, "a number of seconds above 0")(_ > 0))
+  }
+}

@@ -1,0 +1,153 @@
+package org.apache.spark.sql.execution.streaming.state
+
+import java.io.{File, IOException}
+import java.lang.reflect.{InvocationHandler, InvocationTargetException, Method, Proxy}
+import java.util.concurrent.ConcurrentHashMap
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.Path
+import org.json4s.DefaultFormats
+import org.json4s.jackson.JsonMethods
+
+import org.apache.spark.TaskContext
+import org.apache.spark.sql.types.StructType
+
+/**
+ * Spark's RocksDB provider with its state files, and only them, on rhino://: the query checkpoint stays where it is.
+ * Before a version is loaded the sidecar prepares it, so that every file of it is a hard link away (Rhino 4.2.1).
+ */
+class RhinoStateStoreProvider extends RocksDBStateStoreProvider {
+
+  @volatile private var store: RhinoStore = _
+
+  override def init(
+      stateStoreId: StateStoreId, keySchema: StructType, valueSchema: StructType,
+      keyStateEncoderSpec: KeyStateEncoderSpec, useColumnFamilies: Boolean, storeConfs: StateStoreConf,
+      hadoopConf: Configuration, useMultipleValuesPerKey: Boolean,
+      stateSchemaProvider: Option[StateSchemaProvider]): Unit = {
+    RhinoStateStoreProvider.check(storeConfs)
+    super.init(stateStoreId, keySchema, valueSchema, keyStateEncoderSpec, useColumnFamilies, storeConfs, hadoopConf,
+      useMultipleValuesPerKey, stateSchemaProvider)
+  }
+
+  override def createRocksDB(
+      dfsRootDir: String, conf: RocksDBConf, localRootDir: File, hadoopConf: Configuration, loggingId: String,
+      useColumnFamilies: Boolean, enableStateStoreCheckpointIds: Boolean, partitionId: Int,
+      eventForwarder: Option[RocksDBEventForwarder], uniqueId: Option[String]): RocksDB = {
+    val id = stateStoreId
+    val job = RhinoStateStoreProvider.jobOf(id.checkpointRootLocation, hadoopConf)
+    store = RhinoStore(job, id.operatorId, id.partitionId, id.storeName)
+    RhinoStateStoreProvider.codecs.put(store, conf.compressionCodec)
+    new RhinoRocksDB(store, conf, localRootDir, hadoopConf, loggingId, useColumnFamilies,
+      enableStateStoreCheckpointIds, partitionId, eventForwarder, uniqueId)
+  }
+
+  override def getStore(
+      version: Long, uniqueId: Option[String], forceSnapshotOnCommit: Boolean, loadEmpty: Boolean): StateStore =
+    withMetrics(super.getStore(version, uniqueId, forceSnapshotOnCommit, loadEmpty))
+
+  override def upgradeReadStoreToWriteStore(
+      readStore: ReadStateStore, version: Long, uniqueId: Option[String], forceSnapshotOnCommit: Boolean): StateStore =
+    withMetrics(super.upgradeReadStoreToWriteStore(readStore, version, uniqueId, forceSnapshotOnCommit))
+
+  override def supportedCustomMetrics: Seq[StateStoreCustomMetric] = super.supportedCustomMetrics ++ RhinoMetrics.all
+
+  /** The same store with Rhino's figures among its metrics; a proxy, since its class has no other way in. */
+  private def withMetrics(inner: StateStore): StateStore = {
+    val handler = new InvocationHandler {
+      override def invoke(proxy: Any, method: Method, arguments: Array[AnyRef]): AnyRef =
+        try {
+          val result = method.invoke(inner, Option(arguments).getOrElse(Array.empty[AnyRef]): _*)
+          result match {
+            case metrics: StateStoreMetrics =>
+              metrics.copy(customMetrics = metrics.customMetrics ++ RhinoMetrics.take(store))
+            case other => other
+          }
+        } catch {
+          case error: InvocationTargetException => throw error.getCause
+        }
+    }
+    val interfaces = inner.getClass.getInterfaces
+    Proxy.newProxyInstance(inner.getClass.getClassLoader, interfaces, handler).asInstanceOf[StateStore]
+  }
+}
+
+private[state] object RhinoStateStoreProvider {
+  val codecs = new ConcurrentHashMap[RhinoStore, String]()
+
+  /** Name of the compression codec of a store's changelogs. */
+  def codecOf(store: RhinoStore): String = Option(codecs.get(store)).getOrElse("lz4")
+
+  /** Throws IllegalArgumentException for settings with which state would not be safe. */
+  def check(conf: StateStoreConf): Unit = {
+    val prefix = "spark.sql.streaming.stateStore."
+    require(conf.stateStoreCheckpointFormatVersion >= 2,
+      s"${prefix}checkpointFormatVersion = ${conf.stateStoreCheckpointFormatVersion}: Rhino needs 2. Format 1 reuses " +
+        "file names on retries, so a late task could overwrite another's version. Set it to 2 (rhino_conf() does); " +
+        "a query whose checkpoint was made in format 1 has to start from a new checkpoint")
+    val changelogs = prefix + "rocksdb.changelogCheckpointing.enabled"
+    val enabled = conf.sqlConfs.get(changelogs).orElse(
+      conf.sqlConfs.collectFirst { case (key, value) if key.equalsIgnoreCase(changelogs) => value })
+    require(enabled.forall(_.toBoolean) && enabled.nonEmpty,
+      s"$changelogs = ${enabled.getOrElse("unset")}: Rhino replicates changelogs with every batch. Set it to true " +
+        "(rhino_conf() does)")
+  }
+
+  /** Id of the query: the task's local property, else the id in <checkpoint>/metadata. */
+  def jobOf(stateRoot: String, conf: Configuration): String = {
+    val fromTask = Option(TaskContext.get()).flatMap(c => Option(c.getLocalProperty("sql.streaming.queryId")))
+    fromTask.getOrElse {
+      val metadata = new Path(new Path(stateRoot).getParent, "metadata")
+      val stream = metadata.getFileSystem(conf).open(metadata)
+      try {
+        implicit val formats: DefaultFormats.type = DefaultFormats
+        (JsonMethods.parse(new String(stream.readAllBytes(), "UTF-8")) \ "id").extract[String]
+      } finally stream.close()
+    }
+  }
+}
+
+/** Spark's RocksDB wrapper; a load first makes the version's files local and keeps them from being collected. */
+private[state] class RhinoRocksDB(
+    store: RhinoStore, conf: RocksDBConf, localRootDir: File, hadoopConf: Configuration, loggingId: String,
+    useColumnFamilies: Boolean, enableStateStoreCheckpointIds: Boolean, partitionId: Int,
+    eventForwarder: Option[RocksDBEventForwarder], uniqueId: Option[String])
+  extends RocksDB(store.root, conf, localRootDir, hadoopConf, loggingId, useColumnFamilies,
+    enableStateStoreCheckpointIds, partitionId, eventForwarder, uniqueId) {
+  import RhinoSchema._
+
+  override def load(
+      version: Long, stateStoreCkptId: Option[String], readOnly: Boolean, loadEmpty: Boolean): RocksDB = {
+    val loaded = loadedVersion == version && loadedStateStoreCkptId == stateStoreCkptId
+    if (loaded || version == 0 || loadEmpty || stateStoreCkptId.isEmpty) {
+      super.load(version, stateStoreCkptId, readOnly, loadEmpty)
+    } else {
+      prepare(version, stateStoreCkptId.get)
+      try super.load(version, stateStoreCkptId, readOnly, loadEmpty)
+      finally release(version, stateStoreCkptId.get)
+    }
+  }
+
+  private def prepare(version: Long, id: String): Unit = {
+    val started = System.nanoTime()
+    val timeoutS = RhinoSidecar.settings.prepareTimeoutS
+    var reply: Message = null
+    do {
+      if (reply != null) Thread.sleep(200)
+      reply = RhinoSidecar.get.call("Prepare", "PrepareRequest", timeoutS, s"prepare $store at version ${version}_$id") {
+        session => Seq("session_id" -> session.id, "versions" -> Seq(store.version(version, id)))
+      }
+    } while (reply.enumName("state") == "PREPARE_STATE_UNAVAILABLE" && System.nanoTime() - started < timeoutS * 1e9)
+    if (reply.enumName("state") != "PREPARE_STATE_READY") {
+      throw new IOException(
+        s"$store at version ${version}_$id cannot be loaded (${reply.enumName("state")}): ${reply.string("message")}")
+    }
+    val elapsedMs = (System.nanoTime() - started) / 1000000
+    RhinoMetrics.prepared(store, elapsedMs, reply.enumName("source"), reply.long("fetched_bytes"))
+  }
+
+  private def release(version: Long, id: String): Unit =
+    RhinoSidecar.get.call("Release", "ReleaseRequest", 10, s"release $store at version ${version}_$id") { session =>
+      Seq("session_id" -> session.id, "versions" -> Seq(store.version(version, id)))
+    }
+}
