@@ -1,121 +1,19 @@
-"""Builds the JVM part with the Scala compiler in PySpark's own jars: `python -m spark_connector.build_jar`.
-
-Cached by Spark version and hash of the sources; nothing but Java and PySpark is needed.
-"""
+"""`python -m spark_connector.build_jar`: builds the jar for the installed PySpark unless it is cached."""
 
 from __future__ import annotations
 
 import argparse
-import hashlib
-import os
-import subprocess
 import sys
-import tempfile
-import time
-import zipfile
 from pathlib import Path
 
-from rhino.errors import RhinoError, UnavailableError, UnknownError
-from spark_connector.java import find_java
-from spark_connector.rpc.descriptors import descriptor_set
-
-HERE = Path(__file__).resolve().parent
-SOURCES = HERE / "scala"
-COMPILE_TIMEOUT_S = 300
-SUPPORTED = ("4.2.", "4.3.")
-FIXED_TIME = (1980, 1, 1, 0, 0, 0)  # equal sources give an equal jar
-
-
-def spark_jars() -> tuple[str, Path]:
-    """Version of the installed PySpark and the folder of its jars. UnknownError when it is missing or unsupported."""
-    try:
-        import pyspark
-    except ImportError as error:
-        raise UnknownError("PySpark is not installed: pip install 'rhino-state[spark]'") from error
-    version = str(pyspark.__version__)
-    if not version.startswith(SUPPORTED):
-        raise UnknownError(f"PySpark {version} is not supported: use {' or '.join(v + 'x' for v in SUPPORTED)}")
-    return version, Path(pyspark.__file__).parent / "jars"
-
-
-def fingerprint() -> str:
-    """Short hash of everything that goes into the jar."""
-    digest = hashlib.sha256(descriptor_set())
-    for source in sorted(SOURCES.glob("*.scala")):
-        digest.update(source.name.encode() + b"\0" + source.read_bytes())
-    return digest.hexdigest()[:12]
-
-
-def cache_folders() -> tuple[Path, Path]:
-    """Where jars are looked for: beside this module (as the wheel ships them), and the user's cache."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    return HERE / "jars", cache / "rhino-state"
-
-
-def jar_name(version: str) -> str:
-    return f"rhino-spark-{version}-{fingerprint()}.jar"
-
-
-def ensure_jar(output: Path | None = None, *, say: bool = False) -> Path:
-    """The jar for the installed PySpark, built if it is not there. `say` prints progress on stderr."""
-    version, jars = spark_jars()
-    name = jar_name(version)
-    folders = (output,) if output else cache_folders()
-    for folder in folders:
-        if (folder / name).is_file():
-            return folder / name
-    folder = next((f for f in folders if _writable(f)), None)
-    if folder is None:
-        raise UnavailableError(f"cannot write a jar to any of {', '.join(map(str, folders))}; use --output-dir")
-    if say:
-        print(f"building {name} (10 to 30 s)", file=sys.stderr, flush=True)
-    started = time.monotonic()
-    _build(jars, folder / name)
-    if say:
-        print(f"built {folder / name} in {time.monotonic() - started:.1f} s", file=sys.stderr)
-    return folder / name
-
-
-def _writable(folder: Path) -> bool:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return False
-    return os.access(folder, os.W_OK)
-
-
-def _build(jars: Path, target: Path) -> None:
-    with tempfile.TemporaryDirectory(dir=target.parent) as work:
-        classes = Path(work) / "classes"
-        classes.mkdir()
-        _compile(jars, classes)
-        unfinished = Path(work) / target.name
-        with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED) as jar:
-            _add(jar, "META-INF/MANIFEST.MF", b"Manifest-Version: 1.0\r\nCreated-By: rhino-state\r\n\r\n")
-            _add(jar, "rhino/descriptors.pb", descriptor_set())
-            for path in sorted(p for p in classes.rglob("*") if p.is_file()):
-                _add(jar, path.relative_to(classes).as_posix(), path.read_bytes())
-        unfinished.replace(target)  # others see the whole jar or none
-
-
-def _add(jar: zipfile.ZipFile, name: str, data: bytes) -> None:
-    jar.writestr(zipfile.ZipInfo(name, FIXED_TIME), data, zipfile.ZIP_DEFLATED)
-
-
-def _compile(jars: Path, classes: Path) -> None:
-    classpath = os.pathsep.join(str(p) for p in sorted(jars.glob("*.jar")))
-    sources = [str(p) for p in sorted(SOURCES.glob("*.scala"))]
-    command = [str(find_java()), "-Xss4m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", f"{jars}/*"]
-    command += ["scala.tools.nsc.Main", "-nowarn", "-classpath", classpath, "-d", str(classes), *sources]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S, check=False)
-    if result.returncode != 0:
-        raise UnavailableError(f"the Scala compiler failed:\n{(result.stdout + result.stderr)[-4000:]}")
+from rhino.errors import RhinoError
+from spark_connector.jar import ensure_jar
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--output-dir", type=Path, help="folder for the jar (default: beside this package, else the cache)"
+        "--output-dir", type=Path, help="where to put it (default: beside this package, else the cache)"
     )
     try:
         print(ensure_jar(parser.parse_args().output_dir, say=True))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rhino.errors import InvalidSettingError
 from rhino.settings import check_address, require
-from spark_connector.build_jar import ensure_jar
+from spark_connector.jar import ensure_jar
 
 PACKAGE = "org.apache.spark.sql.execution.streaming.state"
 STREAMING = "spark.sql.streaming"

@@ -11,7 +11,7 @@ from rhino.errors import InvalidSettingError, UnknownError
 
 
 def find_java(environment: Mapping[str, str] | None = None) -> Path:
-    """Path of the `java` executable. Raises InvalidSettingError for a wrong JAVA_HOME, UnknownError if there is none."""
+    """Path of the `java` executable. InvalidSettingError for a wrong JAVA_HOME, UnknownError without any Java."""
     env = os.environ if environment is None else environment
     if home := env.get("JAVA_HOME"):
         java = Path(home) / "bin" / "java"

