@@ -74,7 +74,7 @@ class Handover:
     baseline_bytes: dict[GroupId, int] = field(default_factory=dict)  # target's bytes at the start, where not whole
     waiting_for: set[VirtualNode] = field(default_factory=set)  # not yet prepared or confirmed
     settling: set[GroupId] = field(default_factory=set)  # confirmed, the target not yet seen as owner
-    joined: set[GroupId] = field(default_factory=set)  # groups to which this handover added the target
+    last_error: str = ""  # of a group change that is tried again
     in_flight: set[GroupId] = field(default_factory=set)  # group changes that have not been answered
     history: list[tuple[Trigger, Phase]] = field(default_factory=list)
 

@@ -45,12 +45,15 @@ class GroupSeen:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
+    """`presumed`: workers taken for reachable, since they may not have introduced themselves to a new manager yet."""
+
     workers: Mapping[str, WorkerSeen] = field(default_factory=dict)
     groups: Mapping[GroupId, GroupSeen] = field(default_factory=dict)
+    presumed: frozenset[str] = frozenset()
 
     def reachable(self, worker_id: str) -> bool:
         seen = self.workers.get(worker_id)
-        return seen is not None and seen.reachable
+        return worker_id in self.presumed or (seen is not None and seen.reachable)
 
     def known(self, groups: Iterable[GroupId]) -> list[GroupSeen]:
         """Those of `groups` that exist."""

@@ -1,0 +1,147 @@
+"""Events and effects of the handover manager's core."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from handover_manager.core.locations import Location
+from handover_manager.core.plan import Request
+from handover_manager.core.view import ClusterView, TaskGroup
+from rhino.errors import RhinoError
+from rhino.ids import GroupId, StoreVersion
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSeen:
+    view: ClusterView
+
+
+@dataclass(frozen=True, slots=True)
+class QueryStarted:
+    """A driver's session reports a running query; again after every reconnect."""
+
+    session: int
+    application_id: str
+    job: str
+    run_id: str
+    name: str
+    task_groups: tuple[TaskGroup, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryEnded:
+    job: str
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionClosed:
+    session: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLogged:
+    """A batch in Spark's commit log, with the version of every store."""
+
+    job: str
+    run_id: str
+    batch_id: int
+    versions: tuple[StoreVersion, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WritersFound:
+    """Answers FindWriters: the worker whose executors wrote a version, where one says so."""
+
+    job: str
+    batch_id: int
+    writers: Mapping[StoreVersion, str]
+
+
+@dataclass(frozen=True, slots=True)
+class HandoverRequested:
+    """`handover_id` is new and unique."""
+
+    handover_id: str
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRequested:
+    handover_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupChanged:
+    """Answers ChangeGroup; `error` None: done."""
+
+    handover_id: str
+    group: GroupId
+    error: RhinoError | None
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+Event = (
+    ClusterSeen
+    | QueryStarted
+    | QueryEnded
+    | SessionClosed
+    | BatchLogged
+    | WritersFound
+    | HandoverRequested
+    | CancelRequested
+    | GroupChanged
+    | Tick
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """Journal `value` (JSON) under `key` before any later effect; None deletes."""
+
+    key: str
+    value: dict[str, object] | None
+
+
+@dataclass(frozen=True, slots=True)
+class PushLocations:
+    """Send the whole map of a job to the driver of `session`."""
+
+    session: int
+    job: str
+    configuration_epoch: int
+    locations: tuple[Location, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeGroup:
+    """Ask the replication manager; exactly one of `add_member` and `make_owner` is set."""
+
+    handover_id: str
+    group: GroupId
+    add_member: str = ""
+    make_owner: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FindWriters:
+    """Find out who wrote these versions; each comes with the worker to ask first ("" when unknown)."""
+
+    job: str
+    batch_id: int
+    versions: tuple[tuple[StoreVersion, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """The status of a handover has changed."""
+
+    handover_id: str
+
+
+Effect = Persist | PushLocations | ChangeGroup | FindWriters | Announce

@@ -1,0 +1,96 @@
+"""What the handover manager keeps of one streaming query."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from handover_manager.core.locations import Location, choose_worker, make_locations, virtual_nodes
+from handover_manager.core.view import ClusterView, TaskGroup
+from rhino.ids import StoreVersion, VirtualNode
+
+PENDING_BATCHES_MAX = 64  # batches whose writers are being asked for
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedBatch:
+    """A batch whose writers are not yet known, and what held when it was logged."""
+
+    configuration_epoch: int
+    versions: tuple[StoreVersion, ...]
+    meant: Mapping[VirtualNode, frozenset[str]]  # desired since the batch before: either side of a marker is right
+
+
+@dataclass(slots=True)
+class Job:
+    """A streaming query: its map of desired workers, and where its logged batches really ran."""
+
+    job: str
+    run_id: str = ""
+    name: str = ""
+    application_id: str = ""
+    task_groups: tuple[TaskGroup, ...] = ()
+    session: int | None = None  # of the driver that runs it now
+    batch_id: int = -1
+    configuration_epoch: int = 0
+    desired: dict[VirtualNode, str] = field(default_factory=dict)
+    pinned: dict[VirtualNode, str] = field(default_factory=dict)  # set by a marker, until the target owns the groups
+    actual: dict[VirtualNode, str] = field(default_factory=dict)
+    misses: dict[VirtualNode, int] = field(default_factory=dict)
+    pending: dict[int, LoggedBatch] = field(default_factory=dict)
+    desired_before: dict[VirtualNode, str] = field(default_factory=dict)  # when the newest batch was logged
+    pushed: tuple[int, tuple[Location, ...]] | None = None  # (configuration epoch, map) that the session has
+
+    @property
+    def nodes(self) -> dict[VirtualNode, tuple[int, ...]]:
+        """Virtual nodes with their operators."""
+        return virtual_nodes(self.job, self.task_groups)
+
+    def node_of(self) -> dict[tuple[int, int], VirtualNode]:
+        """Virtual node of an (operator, partition)."""
+        return {(o, node.partition): node for node, operators in self.nodes.items() for o in operators}
+
+    def choose(self, view: ClusterView) -> bool:
+        """Takes desired workers from `view`; True, and a new configuration epoch, when the map has changed.
+
+        A virtual node keeps its worker while its groups are unknown.
+        """
+        chosen = dict(self.desired)
+        for node, operators in self.nodes.items():
+            worker = choose_worker(view, node, operators, self.pinned.get(node))
+            if worker is not None:
+                chosen[node] = worker
+        if chosen == self.desired:
+            return False
+        self.desired = chosen
+        self.configuration_epoch += 1
+        return True
+
+    def locations(self, view: ClusterView) -> tuple[Location, ...]:
+        return make_locations(view, self.nodes, self.desired)
+
+    def logged(self, batch_id: int, versions: tuple[StoreVersion, ...]) -> None:
+        """Notes a logged batch; the oldest ones without an answer are given up beyond PENDING_BATCHES_MAX."""
+        meant = {n: frozenset({w, self.desired_before.get(n, w)}) for n, w in self.desired.items()}
+        self.batch_id = batch_id
+        self.desired_before = dict(self.desired)
+        self.pending[batch_id] = LoggedBatch(self.configuration_epoch, versions, meant)
+        while len(self.pending) > PENDING_BATCHES_MAX:
+            del self.pending[min(self.pending)]
+
+    def settle(self, batch: LoggedBatch, writers: Mapping[StoreVersion, str]) -> dict[VirtualNode, str]:
+        """Actual workers of a logged batch: virtual nodes whose stores were all written by one worker.
+
+        Counts a miss for each one that ran elsewhere than desired.
+        """
+        node_of, found = self.node_of(), dict[VirtualNode, set[str]]()
+        for version in batch.versions:
+            node = node_of.get((version.store.operator, version.store.partition))
+            if node is not None:
+                found.setdefault(node, set()).add(writers.get(version, ""))
+        actual = {node: next(iter(who)) for node, who in found.items() if len(who) == 1 and "" not in who}
+        for node, worker in actual.items():
+            self.actual[node] = worker
+            if worker not in batch.meant.get(node, {worker}):
+                self.misses[node] = self.misses.get(node, 0) + 1
+        return actual

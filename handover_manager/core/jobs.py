@@ -1,0 +1,131 @@
+"""All streaming queries: who drives them, their maps of desired workers, and their logged batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from handover_manager.core.events import (
+    BatchLogged,
+    Effect,
+    FindWriters,
+    Persist,
+    PushLocations,
+    QueryEnded,
+    QueryStarted,
+    WritersFound,
+)
+from handover_manager.core.job import Job, LoggedBatch
+from handover_manager.core.records import job_key, job_to_json
+from handover_manager.core.view import ClusterView
+from rhino.errors import InvalidRequestError, UnknownError
+from rhino.ids import VirtualNode
+
+
+class Jobs:
+    """The table of jobs. Methods return effects, to be executed in order."""
+
+    def __init__(self, restored: Iterable[Job] = ()) -> None:
+        self._jobs = {job.job: job for job in restored}
+
+    def __getitem__(self, job: str) -> Job:
+        return self._jobs[job]
+
+    def all(self) -> list[Job]:
+        return list(self._jobs.values())
+
+    def find(self, name: str) -> Job:
+        """By id, or by the unique query name (connected queries first).
+
+        Raises UnknownError, and InvalidRequestError when several queries have the name.
+        """
+        if name in self._jobs:
+            return self._jobs[name]
+        named = [job for job in self._jobs.values() if name and job.name == name]
+        named = [job for job in named if job.session is not None] or named
+        if not named:
+            raise UnknownError(f"job {name!r}: no query with this id or name has reported to this manager")
+        if len(named) > 1:
+            raise InvalidRequestError(f"job name {name!r} is not unique: use one of {', '.join(j.job for j in named)}")
+        return named[0]
+
+    def query_started(self, event: QueryStarted, view: ClusterView) -> list[Effect]:
+        """Takes over the query for the event's session; its map is asserted to the new run or driver."""
+        job = self._jobs.setdefault(event.job, Job(event.job))
+        job.run_id, job.name, job.application_id = event.run_id, event.name, event.application_id
+        job.task_groups, job.session, job.pushed = event.task_groups, event.session, None
+        job.choose(view)
+        return [Persist(job_key(job.job), job_to_json(job)), *self._push(job, view)]
+
+    def query_ended(self, event: QueryEnded) -> None:
+        """The end of an older run says nothing about the present one."""
+        job = self._jobs.get(event.job)
+        if job is not None and job.run_id == event.run_id:
+            job.session = None
+
+    def session_closed(self, session: int) -> None:
+        for job in self._jobs.values():
+            if job.session == session:
+                job.session = None
+
+    def batch_logged(self, event: BatchLogged) -> list[Effect]:
+        """Asks who wrote the batch. Queries without state, and late reports of older runs, are of no concern."""
+        job = self._jobs.get(event.job)
+        if job is None or job.run_id != event.run_id or not event.versions:
+            return []
+        job.logged(event.batch_id, event.versions)
+        node_of = job.node_of()
+        hints = tuple(
+            (v, job.desired.get(node_of[v.store.operator, v.store.partition], ""))
+            for v in event.versions
+            if (v.store.operator, v.store.partition) in node_of
+        )
+        return [FindWriters(job.job, event.batch_id, hints)]
+
+    def writers_found(self, event: WritersFound) -> tuple[LoggedBatch, dict[VirtualNode, str]] | None:
+        """The batch and the actual workers of its virtual nodes; None when it is no longer waited for."""
+        job = self._jobs.get(event.job)
+        batch = job.pending.pop(event.batch_id, None) if job is not None else None
+        if job is None or batch is None:
+            return None
+        return batch, job.settle(batch, event.writers)
+
+    def refresh(self, view: ClusterView) -> list[Effect]:
+        """Brings every map up to date with the cluster, and drivers up to date with the maps."""
+        effects: list[Effect] = []
+        for job in self._jobs.values():
+            if job.choose(view):
+                effects.append(Persist(job_key(job.job), job_to_json(job)))
+            effects += self._push(job, view)
+        return effects
+
+    def pin(self, name: str, nodes: Mapping[VirtualNode, str], view: ClusterView) -> list[Effect]:
+        """The handover marker: `nodes` get these desired workers under a new configuration epoch (Rhino 4.1, step 3)."""
+        job = self._jobs[name]
+        job.pinned.update(nodes)
+        if not job.choose(view):
+            job.configuration_epoch += 1
+        return [Persist(job_key(name), job_to_json(job)), *self._push(job, view)]
+
+    def unpin(self, name: str, nodes: Iterable[VirtualNode], worker: str, view: ClusterView) -> list[Effect]:
+        """Ends what `pin` asserted for `worker`: the virtual nodes follow the owners of their groups again."""
+        job = self._jobs[name]
+        for node in nodes:
+            if job.pinned.get(node) == worker:
+                del job.pinned[node]
+        changed = job.choose(view)
+        effects: list[Effect] = [Persist(job_key(name), job_to_json(job))] if changed else []
+        return effects + self._push(job, view)
+
+    def _push(self, job: Job, view: ClusterView) -> list[Effect]:
+        if job.session is None:
+            return []
+        state = (job.configuration_epoch, job.locations(view))
+        if state == job.pushed:
+            return []
+        job.pushed = state
+        return [PushLocations(job.session, job.job, *state)]
+
+    def check_invariants(self) -> None:
+        for job in self._jobs.values():
+            assert all(job.desired.get(n) == w for n, w in job.pinned.items() if n in job.nodes), job
+            assert bool(job.desired) <= (job.configuration_epoch > 0), job

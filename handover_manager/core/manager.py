@@ -1,0 +1,101 @@
+"""The core of the handover manager: jobs and handovers behind one `handle` (contract: `rhino.machine`)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import assert_never
+
+from handover_manager.core import events as ev
+from handover_manager.core.handover import Handover
+from handover_manager.core.handovers import Handovers
+from handover_manager.core.job import Job
+from handover_manager.core.jobs import Jobs
+from handover_manager.core.plan import Plan, Request, deadline_of, make_plan
+from handover_manager.core.view import ClusterView
+
+SETTLE_S = 10.0  # after a start, time for the workers to introduce themselves before they count as lost
+
+
+class HandoverCore:
+    """Plans and drives handovers, and keeps every job's map of desired workers.
+
+    `started` is the monotonic time of this process's start; `wall_offset_s` is wall clock minus monotonic time.
+    """
+
+    def __init__(
+        self,
+        *,
+        started: float,
+        wall_offset_s: float,
+        jobs: Iterable[Job] = (),
+        handovers: Iterable[Handover] = (),
+    ) -> None:
+        self.jobs = Jobs(jobs)
+        self.handovers = Handovers(self.jobs, wall_offset_s, handovers)
+        self.view = ClusterView()
+        self._settled_at = started + SETTLE_S
+        self._seen: set[str] = set()  # workers that have been live since the start
+
+    def resume(self, *, now: float) -> list[ev.Effect]:
+        """Once, before any event: takes up the restored handovers."""
+        self.view = self._presume(self.view, now)
+        return self.handovers.restart(self.view, now)
+
+    def plan(self, request: Request) -> Plan:
+        """Checks and plans; changes nothing. Raises the errors documented at HandoverRequest."""
+        job = self.jobs.find(request.job)
+        return make_plan(request, job.job, job.nodes, job.desired, self.handovers.running(), self.view)
+
+    def handle(self, event: ev.Event, *, now: float) -> list[ev.Effect]:
+        match event:
+            case ev.ClusterSeen(view):
+                self.view = self._presume(view, now)
+                return [*self.handovers.observe(self.view, now), *self.jobs.refresh(self.view)]
+            case ev.QueryStarted():
+                return self.jobs.query_started(event, self.view)
+            case ev.QueryEnded():
+                self.jobs.query_ended(event)
+                return []
+            case ev.SessionClosed(session):
+                self.jobs.session_closed(session)
+                return []
+            case ev.BatchLogged():
+                return self.jobs.batch_logged(event)
+            case ev.WritersFound():
+                return self._writers_found(event, now)
+            case ev.HandoverRequested(handover_id, request):
+                plan = self.plan(request)
+                return self.handovers.start(handover_id, plan, deadline_of(request), self.view, now)
+            case ev.CancelRequested(handover_id):
+                return self.handovers.cancel(handover_id, self.view, now)
+            case ev.GroupChanged():
+                return self.handovers.group_changed(event, self.view, now)
+            case ev.Tick():
+                return self.handovers.expire(self.view, now)
+            case _:
+                assert_never(event)
+
+    def next_deadline(self) -> float | None:
+        return self.handovers.next_deadline()
+
+    def check_invariants(self) -> None:
+        self.jobs.check_invariants()
+        self.handovers.check_invariants()
+
+    def _writers_found(self, event: ev.WritersFound, now: float) -> list[ev.Effect]:
+        found = self.jobs.writers_found(event)
+        if found is None:
+            return []
+        batch, actual = found
+        return self.handovers.batch_settled(event.job, event.batch_id, batch, actual, self.view, now)
+
+    def _presume(self, view: ClusterView, now: float) -> ClusterView:
+        """Until the start has settled, workers not yet heard of count as reachable: a restart loses nobody."""
+        self._seen.update(w for w, seen in view.workers.items() if seen.reachable)
+        if now >= self._settled_at:
+            return view
+        named = {m.worker.worker_id for seen in view.groups.values() for m in seen.group.members}
+        named.update(w for job in self.jobs.all() for w in job.desired.values())
+        named.update(h.target for h in self.handovers.all())
+        return dataclasses.replace(view, presumed=frozenset(named - self._seen))
