@@ -45,6 +45,7 @@ def recovery_conf() -> dict[str, str]:
         "spark.task.maxFailures": "8",
         "spark.executor.heartbeatInterval": "2s",
         "spark.network.timeout": "20s",
+        "spark.network.timeoutInterval": "5s",
         "spark.files.fetchFailure.unRegisterOutputOnHost": "true",
     }
 

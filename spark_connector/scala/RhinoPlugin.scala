@@ -26,7 +26,7 @@ private class RhinoExecutorPlugin extends ExecutorPlugin {
   override def init(context: PluginContext, extra: JavaMap[String, String]): Unit = {
     val settings = RhinoSettings(context.conf)
     RhinoSidecar.start(
-      settings.socket(context.hostname), s"${context.conf.getAppId}/${context.executorID}", settings)
+      settings.socket(context.hostname), s"${context.conf.get("spark.app.id", "local")}/${context.executorID}", settings)
   }
 
   override def shutdown(): Unit = RhinoSidecar.stop()
@@ -47,7 +47,8 @@ private class RhinoDriverPlugin extends DriverPlugin with Logging {
     val env = SparkEnv.get
     env.rpcEnv.setupEndpoint(
       "StateStoreCoordinator", new RhinoStateStoreCoordinator(env.rpcEnv, sqlConf, locations))
-    session = new RhinoDriverSession(settings, locations, sc.applicationId)
+    // Spark has no application id yet when plugins start.
+    session = new RhinoDriverSession(settings, locations, s"${sc.appName}-${sc.startTime}")
     sc.addSparkListener(new ExecutorListener(locations, session))
     session.open()
     Collections.emptyMap()
@@ -129,6 +130,7 @@ private class RhinoDriverSession(settings: RhinoSettings, locations: RhinoLocati
         else if (!closed) logWarning(s"Rhino manager at ${settings.manager}: ${error.getMessage}; connecting again")
       } catch {
         case _: InterruptedException => closed = true
+        case NonFatal(error) if !opened.isDone => opened.completeExceptionally(error)
         case NonFatal(error) if !closed => logWarning("Rhino driver session failed; connecting again", error)
       }
       if (!closed) Thread.sleep(pauseMs)
