@@ -19,7 +19,7 @@ from rhino.rpc.status import status_of
 log = logging.getLogger(__name__)
 
 
-class StatusInterceptor(grpc.aio.ServerInterceptor[Any, Any]):
+class StatusInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in the stubs only
     """Turns a RhinoError raised by a handler into its gRPC status with the error's message as details."""
 
     async def intercept_service(
