@@ -81,11 +81,12 @@ class Handovers:
             if handover.phase in (Phase.PLANNED, Phase.PREPARING):
                 reason = "the manager restarted before the marker"
                 effects += self._end(handover, Trigger.RESTART, reason, view, now)
-            elif handover.phase is Phase.MARKED:
-                handover.advance(Trigger.RESTART)
-                effects += self._jobs.pin(handover.plan.job, nodes, view)
-            elif handover.settling:
-                effects += self._jobs.pin(handover.plan.job, nodes, view)
+            elif handover.phase is Phase.MARKED or handover.settling:
+                if handover.phase is Phase.MARKED:
+                    handover.advance(Trigger.RESTART)
+                job = self._jobs[handover.plan.job]
+                job.configuration_epoch = max(job.configuration_epoch, handover.configuration_epoch)
+                effects += self._jobs.pin(job.job, nodes, view)
         return effects
 
     def observe(self, view: ClusterView, now: float) -> list[Effect]:
@@ -141,7 +142,9 @@ class Handovers:
 
     def group_changed(self, event: GroupChanged, view: ClusterView, now: float) -> list[Effect]:
         """The answer to a ChangeGroup; what may succeed later is tried again with the next view."""
-        handover = self.find(event.handover_id)
+        handover = self._all.get(event.handover_id)
+        if handover is None:
+            return []  # ended and forgotten meanwhile
         handover.in_flight.discard(event.group)
         if event.error is None:
             return []
@@ -173,7 +176,10 @@ class Handovers:
         waiting: set[VirtualNode] = set()
         joins: list[Effect] = []
         for move in handover.plan.moves:
-            for seen in view.known(move.groups):
+            known = view.known(move.groups)
+            if not known:
+                waiting.add(move.node)
+            for seen in known:
                 group = seen.group.group
                 if seen.is_whole(handover.target):
                     continue
@@ -196,11 +202,11 @@ class Handovers:
     def _watch_target(self, handover: Handover, view: ClusterView, now: float) -> list[Effect]:
         if view.reachable(handover.target):
             return []
-        effects = self._end(handover, Trigger.TARGET_LOST, "", view, now)
-        desired = self._jobs[handover.plan.job].desired
-        heirs = ", ".join(f"{m.node.name} to {desired[m.node]}" for m in handover.plan.moves)
-        handover.reason = f"target {handover.target} was lost after the marker; redirected {heirs}"
-        return [*effects, *self._note(handover)]
+        job, moves = self._jobs[handover.plan.job], handover.plan.moves
+        released = self._jobs.unpin(job.job, [move.node for move in moves], handover.target, view)
+        heirs = ", ".join(f"{move.node.name} to {job.desired[move.node]}" for move in moves)
+        reason = f"target {handover.target} was lost after the marker; redirected {heirs}"
+        return [*self._end(handover, Trigger.TARGET_LOST, reason, view, now), *released]
 
     def _confirm(self, handover: Handover, batch_id: int, view: ClusterView, now: float) -> list[Effect]:
         handover.advance(Trigger.WRITTEN)

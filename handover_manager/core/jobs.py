@@ -99,7 +99,7 @@ class Jobs:
         return effects
 
     def pin(self, name: str, nodes: Mapping[VirtualNode, str], view: ClusterView) -> list[Effect]:
-        """The handover marker: `nodes` get these desired workers under a new configuration epoch (Rhino 4.1, step 3)."""
+        """The handover marker (Rhino 4.1, step 3): a new configuration epoch in which `nodes` have these workers."""
         job = self._jobs[name]
         job.pinned.update(nodes)
         if not job.choose(view):

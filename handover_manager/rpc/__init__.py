@@ -1,0 +1,1 @@
+"""The HandoverManager service around the pure core."""

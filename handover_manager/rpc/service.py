@@ -1,0 +1,137 @@
+"""The HandoverManager service: handover calls and driver sessions around the core."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import uuid
+from collections.abc import AsyncIterator
+from typing import Any, TypeAlias
+
+import grpc.aio
+from rhino.journal import Journal
+
+from handover_manager.core import events as ev
+from handover_manager.rpc import messages
+from handover_manager.rpc.runtime import Runtime
+from handover_manager.rpc.session import DriverLine
+from rhino.errors import InvalidRequestError, TooFewWorkersError
+from rhino.rpc import convert
+from rhino.rpc.server import Server
+from rhino_pb import handover_pb2 as pb
+from rhino_pb import handover_pb2_grpc
+
+SERVICE_NAME = "rhino.v1.HandoverManager"
+WORKERS_WAIT_S = 10.0  # for enough live workers when a driver says hello
+WORKERS_POLL_S = 0.2
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+Requests = AsyncIterator[pb.DriverEvent]
+
+
+class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
+    """Attach to a server, start that, then `run`. RhinoErrors become their status codes in the server.
+
+    `manager` is "host:port" at which this process itself is reached. Needs a running event loop.
+    """
+
+    def __init__(self, journal: Journal, manager: str, *, workers_wait_s: float = WORKERS_WAIT_S) -> None:
+        self._runtime = Runtime(journal, manager)
+        self._workers_wait_s = workers_wait_s
+        self._numbers = itertools.count(1)
+
+    def attach(self, server: Server) -> None:
+        server.add(handover_pb2_grpc.add_HandoverManagerServicer_to_server, self, SERVICE_NAME)
+
+    async def run(self) -> None:
+        """Follows the cluster and drives handovers until cancelled."""
+        await self._runtime.run()
+
+    async def PlanHandover(self, request: pb.HandoverRequest, context: Context) -> pb.HandoverPlan:
+        await self._runtime.look()
+        return messages.plan_to_pb(self._runtime.core.plan(messages.request_of(request)))
+
+    async def StartHandover(self, request: pb.HandoverRequest, context: Context) -> pb.HandoverStatus:
+        await self._runtime.look()
+        handover_id = uuid.uuid4().hex[:12]
+        self._runtime.apply(ev.HandoverRequested(handover_id, messages.request_of(request)))
+        self._runtime.look_soon()
+        return messages.handover_to_pb(self._runtime.core.handovers.find(handover_id))
+
+    async def WatchHandover(
+        self, request: pb.WatchHandoverRequest, context: Context
+    ) -> AsyncIterator[pb.HandoverStatus]:
+        async for status in self._runtime.watch(request.handover_id):
+            yield status
+
+    async def CancelHandover(self, request: pb.CancelHandoverRequest, context: Context) -> pb.HandoverStatus:
+        self._runtime.apply(ev.CancelRequested(request.handover_id))
+        return messages.handover_to_pb(self._runtime.core.handovers.find(request.handover_id))
+
+    async def ListHandovers(self, request: pb.ListHandoversRequest, context: Context) -> pb.ListHandoversReply:
+        core = self._runtime.core
+        job = core.jobs.find(request.job).job if request.job else ""
+        found = [h for h in core.handovers.all() if job in ("", h.plan.job)]
+        return pb.ListHandoversReply(handovers=[messages.handover_to_pb(h) for h in found])
+
+    async def ListJobs(self, request: pb.ListJobsRequest, context: Context) -> pb.ListJobsReply:
+        core = self._runtime.core
+        return pb.ListJobsReply(jobs=[messages.job_to_pb(job, core.view) for job in core.jobs.all()])
+
+    async def DriverSession(self, request_iterator: Requests, context: Context) -> AsyncIterator[pb.DriverCommand]:
+        requests = aiter(request_iterator)
+        hello = await anext(requests, pb.DriverEvent())
+        if hello.WhichOneof("event") != "hello":
+            raise InvalidRequestError("a driver session begins with DriverHello")
+        await self._check_workers(hello.hello)
+        line = DriverLine(next(self._numbers), hello.hello.application_id)
+        generation = self._runtime.generation
+        with self._runtime.line(line):
+            yield pb.DriverCommand(welcome=pb.DriverWelcome(generation=generation))
+            reader = asyncio.create_task(self._read(requests, line))
+            try:
+                async for push in line.pushes():
+                    yield pb.DriverCommand(desired=messages.locations_to_pb(push, generation))
+                await reader
+            finally:
+                reader.cancel()
+
+    async def _read(self, requests: Requests, line: DriverLine) -> None:
+        try:
+            async for event in requests:
+                await self._take(event, line)
+        finally:
+            line.close()
+
+    async def _take(self, event: pb.DriverEvent, line: DriverLine) -> None:
+        runtime = self._runtime
+        match event.WhichOneof("event"):
+            case "query_started":
+                runtime.apply(messages.query_started_of(event.query_started, line.number, line.application_id))
+                runtime.look_soon()
+            case "batch_logged":
+                runtime.apply(messages.batch_logged_of(event.batch_logged))
+                await runtime.publish_floors(event.batch_logged)
+            case "query_ended":
+                runtime.apply(ev.QueryEnded(event.query_ended.job, event.query_ended.run_id))
+            case "executor_changed":
+                runtime.look_soon()
+            case other:
+                raise InvalidRequestError(f"driver event {other!r} is not expected here")
+
+    async def _check_workers(self, hello: pb.DriverHello) -> None:
+        """Waits for as many live workers as the settings need; raises TooFewWorkersError with the way out."""
+        factor = convert.settings_of(hello.settings).replication_factor
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._workers_wait_s
+        while True:
+            await self._runtime.look()
+            live = sorted(w for w, seen in self._runtime.core.view.workers.items() if seen.live)
+            if len(live) > factor:
+                return
+            if loop.time() >= deadline:
+                raise TooFewWorkersError(
+                    f"replication factor {factor} needs {factor + 1} live workers, {len(live)} are live"
+                    f"{': ' if live else ''}{', '.join(live)}; start more sidecars or lower the replication factor"
+                )
+            await asyncio.sleep(WORKERS_POLL_S)
