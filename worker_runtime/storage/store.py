@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -77,6 +78,17 @@ class Store:
         for pool in self._pools.values():
             pool.shutdown()
         self._index.close()
+
+    async def _guarded(self, entry: FileEntry, work: Callable[[], T]) -> T:
+        """As `run`; errors of the disk become NoSpaceError or IntegrityError."""
+
+        def guarded() -> T:
+            try:
+                return work()
+            except OSError as error:
+                raise files.storage_error(error, f"{entry.store}/{entry.name}") from error
+
+        return await self.run(entry.lane, guarded)
 
     async def run(self, lane: Lane, work: Callable[[], T]) -> T:
         """Blocking work in the lane's pool."""
@@ -163,7 +175,7 @@ class Store:
             protected = [(store, reference) for reference in entry.references]
             self._protected.update(protected)
             try:
-                await self.run(lane, lambda: files.move_in(inbox_file, self.path(entry), checked.identity))
+                await self._guarded(entry, lambda: files.move_in(inbox_file, self.path(entry), checked.identity))
             finally:
                 self._protected.subtract(protected)
                 self._protected = +self._protected
@@ -184,7 +196,8 @@ class Store:
         missing = [reference for reference in entry.references if (entry.store, reference) not in self._records]
         if missing:
             raise PreconditionError(
-                f"{entry.store}/{entry.name}: names {len(missing)} files that are not here, first {missing[0]}; add them before"
+                f"{entry.store}/{entry.name}: names {len(missing)} files that are not here, first {missing[0]}; "
+                "add them before"
             )
 
     async def _same_again(self, known: StoredFile, checked: files.Checked, inbox_file: Path) -> StoredFile:
@@ -197,28 +210,24 @@ class Store:
         await self.run(Lane.COMMIT, lambda: inbox_file.unlink(missing_ok=True))
         return known
 
-    async def start_incoming(self, entry: FileEntry) -> Incoming:
-        """A temporary file for bytes from another worker. Raises NoSpaceError, IntegrityError."""
+    async def start_incoming(self, entry: FileEntry, data: bytes = b"") -> Incoming:
+        """A temporary file for bytes from another worker, with the first ones. Raises NoSpaceError, IntegrityError."""
 
         def start() -> Incoming:
             files.check_space(self.layout.store, self._reserve_bytes, entry.size_bytes)
+            incoming = Incoming(self.layout.temporary())
             try:
-                return Incoming(self.layout.temporary())
-            except OSError as error:
-                raise files.storage_error(error, f"{entry.store}/{entry.name}") from error
+                incoming.write(data)
+            except OSError:
+                incoming.abort()
+                raise
+            return incoming
 
-        return await self.run(entry.lane, start)
+        return await self._guarded(entry, start)
 
     async def write_incoming(self, entry: FileEntry, incoming: Incoming, data: bytes) -> None:
         """Appends; raises NoSpaceError, IntegrityError."""
-
-        def write() -> None:
-            try:
-                incoming.write(data)
-            except OSError as error:
-                raise files.storage_error(error, f"{entry.store}/{entry.name}") from error
-
-        await self.run(entry.lane, write)
+        await self._guarded(entry, lambda: incoming.write(data))
 
     async def finish_incoming(self, entry: FileEntry, incoming: Incoming) -> StoredFile:
         """Checks the bytes and puts the file into the store; data files and changelogs are visible at once.
@@ -240,9 +249,14 @@ class Store:
                 if (known.entry.crc32c, known.entry.size_bytes) != (entry.crc32c, entry.size_bytes):
                     raise AlreadyThereError(f"{entry.store}/{entry.name} is here with another checksum")
                 return known
-            seal = await self.run(entry.lane, place)
+            seal = await self._guarded(entry, place)
             visible = entry.kind is not FileKind.SNAPSHOT
             return self._put(StoredFile(entry, seal, time.time_ns(), visible, received=True))
+
+    async def receive_whole(self, entry: FileEntry, data: bytes) -> StoredFile:
+        """As start, write and finish, in one go: for files that came in one piece."""
+        incoming = await self.start_incoming(entry, data)
+        return await self.finish_incoming(entry, incoming)
 
     async def abort_incoming(self, entry: FileEntry, incoming: Incoming) -> None:
         await self.run(entry.lane, incoming.abort)
@@ -319,6 +333,10 @@ class Store:
                 self.path(record.entry).rename(grave)
                 graves.append(grave)
         await self.run(Lane.BULK, lambda: files.unlink_all(graves))
+
+    def discard_folder(self, folder: Path) -> None:
+        """Removes a folder some time soon; leftovers go at the next start."""
+        self._pools[Lane.BULK].submit(shutil.rmtree, folder, ignore_errors=True)
 
     async def damaged(self, store: StoreId, names: Iterable[str]) -> list[str]:
         """Names whose file is not as it was stored: sizes and times always, changelogs and zips byte by byte."""

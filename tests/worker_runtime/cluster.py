@@ -1,0 +1,209 @@
+"""Real sidecars as subprocesses around a fake manager, and a client that does what an executor does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import json
+import os
+import signal
+import sys
+import uuid
+import zipfile
+from collections.abc import AsyncIterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rhino.ids import StoreId, StoreVersion, Version, Worker
+from rhino.rpc.channel import aio_channel
+from rhino.rpc.convert import store_to_pb, store_version_to_pb, version_to_pb
+from rhino.settings import SidecarSettings
+from rhino_pb import common_pb2, sidecar_pb2, sidecar_pb2_grpc
+from tests.worker_runtime.fake_manager import FakeManager
+
+ROOT = Path(__file__).resolve().parents[2]
+MAIN = """
+import asyncio, json, logging, sys
+from pathlib import Path
+from rhino.log import configure_logging
+from rhino.settings import SidecarSettings
+from worker_runtime.sidecar import run_sidecar
+import dataclasses, signal
+
+async def main() -> None:
+    fields = json.loads(sys.argv[1])
+    settings = SidecarSettings(**{k: Path(v) if k in ("data_dir", "socket") else v for k, v in fields.items()})
+    task = asyncio.current_task()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    try:
+        await run_sidecar(settings, lambda worker: print(json.dumps(dataclasses.asdict(worker)), flush=True))
+    except asyncio.CancelledError:
+        pass
+
+configure_logging("info", json_lines=True)
+asyncio.run(main())
+"""
+
+
+def changelog_bytes(seed: int, size: int = 2000) -> bytes:
+    return bytes((seed * 31 + i) % 251 for i in range(size))
+
+
+def zip_bytes(*ssts: str) -> bytes:
+    """A snapshot zip as Spark writes it, naming these SST files (without folder)."""
+    metadata = {"sstFiles": [{"localFileName": s, "dfsSstFileName": s, "sizeBytes": 1} for s in ssts], "numKeys": 1}
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("metadata", "v1\n" + json.dumps(metadata))
+        archive.writestr("CURRENT", "MANIFEST-000001\n")
+    return buffer.getvalue()
+
+
+@dataclass
+class Process:
+    """One sidecar process."""
+
+    settings: SidecarSettings
+    process: asyncio.subprocess.Process | None = None
+    worker: Worker | None = None
+
+    async def start(self, *, wait: bool = True) -> None:
+        fields = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(self.settings).items()}
+        with (self.settings.data_dir.parent / "log").open("ab") as log:
+            self.process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-c",
+                MAIN,
+                json.dumps(fields),
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+                env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'proto'}"},
+            )
+        if wait:
+            await self.ready()
+
+    async def ready(self) -> None:
+        assert self.process is not None
+        assert self.process.stdout is not None
+        async with asyncio.timeout(30):
+            line = await self.process.stdout.readline()
+        assert line, f"the sidecar has ended; its log is in {self.settings.data_dir.parent / 'log'}"
+        self.worker = Worker(**json.loads(line))
+
+    async def end(self, number: int = signal.SIGKILL) -> int:
+        """Sends the signal and waits for the end; the exit code."""
+        assert self.process is not None
+        if self.process.returncode is None:
+            self.process.send_signal(number)
+        async with asyncio.timeout(20):
+            return await self.process.wait()
+
+    @contextlib.asynccontextmanager
+    async def attach(self, *, commit_timeout_s: float = 10.0, replicas: int = 1) -> AsyncIterator[Client]:
+        channel = aio_channel(f"unix://{self.settings.socket}")
+        try:
+            stub = sidecar_pb2_grpc.SidecarStub(channel)
+            settings = common_pb2.JobSettings(replication_factor=replicas, replication_factor_set=True)
+            request = sidecar_pb2.AttachRequest(
+                client="test", settings=settings, commit_timeout_s=commit_timeout_s, protocol_version="1"
+            )
+            stream: Any = stub.Attach(request, timeout=120)
+            info = await stream.read()
+            yield Client(stub, info)
+            stream.cancel()
+        finally:
+            await channel.close(None)
+
+
+@dataclass
+class Client:
+    """What an executor does over an attached session."""
+
+    stub: Any
+    info: sidecar_pb2.SessionInfo
+    written: dict[str, bytes] = field(default_factory=dict)
+
+    def put(self, content: bytes) -> str:
+        name = uuid.uuid4().hex
+        Path(self.info.inbox, name).write_bytes(content)
+        return name
+
+    async def commit(
+        self, store: StoreId, version: Version, content: bytes, lineage: list[Version], *, end: str = "changelog"
+    ) -> sidecar_pb2.CommitReply:
+        request = sidecar_pb2.CommitRequest(
+            session_id=self.info.session_id,
+            store=store_to_pb(store),
+            name=f"{version}.{end}",
+            inbox_name=self.put(content),
+            lineage=[version_to_pb(v) for v in lineage],
+        )
+        reply: sidecar_pb2.CommitReply = await self.stub.Commit(request, timeout=60)
+        return reply
+
+    async def add(self, store: StoreId, name: str, content: bytes) -> None:
+        request = sidecar_pb2.AddRequest(
+            session_id=self.info.session_id, store=store_to_pb(store), name=name, inbox_name=self.put(content)
+        )
+        await self.stub.Add(request, timeout=60)
+
+    async def prepare(self, store: StoreId, *versions: Version) -> sidecar_pb2.PrepareReply:
+        request = sidecar_pb2.PrepareRequest(
+            session_id=self.info.session_id, versions=[store_version_to_pb(StoreVersion(store, v)) for v in versions]
+        )
+        reply: sidecar_pb2.PrepareReply = await self.stub.Prepare(request, timeout=60)
+        return reply
+
+    async def names(self, store: StoreId) -> list[str]:
+        reply = await self.stub.List(sidecar_pb2.ListRequest(store=store_to_pb(store)), timeout=10)
+        return [file.name for file in reply.files]
+
+    async def describe(self) -> sidecar_pb2.DescribeReply:
+        request = sidecar_pb2.DescribeRequest(prepares_max=100, commits_max=100)
+        reply: sidecar_pb2.DescribeReply = await self.stub.Describe(request, timeout=10)
+        return reply
+
+    def path(self, store: StoreId, name: str) -> Path:
+        return Path(self.info.store_root, store.job, str(store.operator), str(store.partition), store.store, name)
+
+
+class Cluster:
+    """A fake manager and sidecars "a", "b", "c", each in its own process."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.manager = FakeManager()
+        self.address = ""
+        self.sidecars: dict[str, Process] = {}
+
+    async def __aenter__(self) -> Cluster:
+        self.address = await self.manager.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        for sidecar in self.sidecars.values():
+            if sidecar.process is not None:
+                await sidecar.end()
+        await self.manager.stop()
+
+    def make(self, name: str, **changes: Any) -> Process:
+        folder = self.folder / name
+        folder.mkdir()
+        settings = SidecarSettings(
+            worker_id=name,
+            host="127.0.0.1",
+            data_dir=folder / "data",
+            socket=folder / "s",
+            listen="127.0.0.1:0",
+            manager=self.address,
+            **{"reserve_bytes": 0, "reflection": False, **changes},
+        )
+        self.sidecars[name] = Process(settings)
+        return self.sidecars[name]
+
+    async def start(self, *names: str, **changes: Any) -> list[Process]:
+        processes = [self.make(name, **changes) for name in names]
+        await asyncio.gather(*(process.start() for process in processes))
+        return processes

@@ -1,0 +1,130 @@
+"""Catch-up: a member pulls what it lacks above the floor (ARCHITECTURE.md, "Catch-up and anti-entropy").
+
+Initial replication of Rhino 4.2.2 and anti-entropy are the same thing here: compare inventories, fetch the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from rhino.errors import RhinoError
+from rhino.ids import FileEntry, GroupId, StoreId, Worker
+from worker_runtime.core import events as ev
+from worker_runtime.core.closure import wanted
+from worker_runtime.replication import Replication
+from worker_runtime.rpc.peers import Found, Inventory, Peers
+
+log = logging.getLogger(__name__)
+RETRY_S = (0.05, 2.0)  # first and longest pause before asking or fetching again
+INVENTORIES_AT_ONCE = 16
+
+
+class Throttle:
+    """Spreads pulls so that their sum stays below a rate; 0: no limit."""
+
+    def __init__(self, bytes_per_s: int) -> None:
+        self._bytes_per_s = bytes_per_s
+        self._free_at = 0.0
+
+    async def spend(self, size_bytes: int) -> None:
+        """Waits until this many bytes may be fetched."""
+        if self._bytes_per_s == 0:
+            return
+        now = asyncio.get_running_loop().time()
+        start = max(now, self._free_at)
+        self._free_at = start + size_bytes / self._bytes_per_s
+        await asyncio.sleep(start - now)
+
+
+class Puller:
+    """All catch-ups of a sidecar; `CatchUp` of `Replication`."""
+
+    def __init__(
+        self, replication: Replication, peers: Peers, transfers: int, bytes_per_s: int, tasks: asyncio.TaskGroup
+    ) -> None:
+        self._replication = replication
+        self._peers = peers
+        self._tasks = tasks
+        self._transfers = asyncio.Semaphore(transfers)
+        self._inventories = asyncio.Semaphore(INVENTORIES_AT_ONCE)
+        self._throttle = Throttle(bytes_per_s)
+        self._running: dict[GroupId, asyncio.Task[None]] = {}
+
+    def start(self, order: ev.StartCatchUp) -> None:
+        """Replaces a catch-up of the same group; files that are here already stay."""
+        if former := self._running.get(order.group):
+            former.cancel()
+        task = self._tasks.create_task(self._run(order), name=f"catch-up of {order.group}")
+        self._running[order.group] = task
+        task.add_done_callback(lambda done: self._ended(order.group, done))
+
+    def _ended(self, group: GroupId, task: asyncio.Task[None]) -> None:
+        if self._running.get(group) is task:
+            del self._running[group]
+
+    async def _run(self, order: ev.StartCatchUp) -> None:
+        """Until everything is here, or this worker is no member any more."""
+        started, pause = time.monotonic(), RETRY_S[0]
+        while self._still_member(order.group):
+            inventories = await self._ask_all(order)
+            if inventories is not None:
+                fetched = await self._pull_all(order.group, inventories)
+                if fetched is not None:
+                    self._report(order, fetched, time.monotonic() - started)
+                    return
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, RETRY_S[1])
+
+    def _report(self, order: ev.StartCatchUp, fetched_bytes: int, duration_s: float) -> None:
+        extra = {"group": str(order.group), "epoch": str(order.epoch), "fetched_bytes": fetched_bytes}
+        level = logging.INFO if fetched_bytes else logging.DEBUG
+        log.log(level, "caught up", extra={**extra, "duration_s": round(duration_s, 3)})
+        self._replication.post(ev.CatchUpFinished(order.group, order.epoch))
+
+    def _still_member(self, group: GroupId) -> bool:
+        known = self._replication.group(group)
+        return known is not None and known.member(self._replication.me.worker_id) is not None
+
+    async def _ask_all(self, order: ev.StartCatchUp) -> list[Inventory] | None:
+        """Inventories of all members, or None when one is missing or was given before the member saw the epoch."""
+        answers = await asyncio.gather(*(self._ask(member, order) for member in order.members))
+        complete = [inventory for inventory in answers if inventory is not None]
+        return complete if len(complete) == len(answers) else None
+
+    async def _ask(self, member: Worker, order: ev.StartCatchUp) -> Inventory | None:
+        async with self._inventories:
+            try:
+                inventory = await self._peers.inventory(member, order.group)
+            except RhinoError as error:
+                log.debug("no inventory", extra={"peer": member.worker_id, "error": str(error)})
+                return None
+        return inventory if inventory.epoch >= order.epoch else None
+
+    async def _pull_all(self, group: GroupId, inventories: list[Inventory]) -> int | None:
+        """Pulls what is wanted, store by store; the bytes fetched, or None when something could not be had."""
+        by_store: dict[StoreId, list[FileEntry]] = {}
+        holders: dict[tuple[StoreId, str], list[Worker]] = {}
+        for inventory in inventories:
+            for entry in inventory.files:
+                by_store.setdefault(entry.store, []).append(entry)
+                holders.setdefault((entry.store, entry.name), []).append(inventory.worker)
+        store = self._replication.store
+        finds = [
+            Found(entry, tuple(holders[entry.store, entry.name]))
+            for store_id, entries in by_store.items()
+            for entry in wanted(store.catalogue.store(store_id), entries, store.floor(store_id))
+        ]
+        results = await asyncio.gather(*(self._pull(found) for found in finds))
+        fetched = [size for size in results if size is not None]
+        return sum(fetched) if len(fetched) == len(results) else None
+
+    async def _pull(self, found: Found) -> int | None:
+        async with self._transfers:
+            await self._throttle.spend(found.entry.size_bytes)
+            try:
+                return await self._peers.pull(found)
+            except RhinoError as error:
+                log.warning("catch-up could not fetch a file", extra={"file": found.entry.name, "error": str(error)})
+                return None

@@ -1,0 +1,37 @@
+"""Figures of a sidecar as both services show them."""
+
+from __future__ import annotations
+
+from rhino.rpc.convert import worker_to_pb
+from rhino_pb import sidecar_pb2
+from worker_runtime.core.credit import GrantPool
+from worker_runtime.figures import Figures, resident_bytes
+from worker_runtime.replication import Replication
+from worker_runtime.rpc.convert import commit_record_to_pb, prepare_record_to_pb
+
+
+class Describer:
+    def __init__(self, replication: Replication, figures: Figures, grants: GrantPool) -> None:
+        self._replication = replication
+        self._figures = figures
+        self._grants = grants
+
+    def describe(self, request: sidecar_pb2.DescribeRequest) -> sidecar_pb2.DescribeReply:
+        figures, store = self._figures, self._replication.store
+        resident, resident_max = resident_bytes()
+        prepares = list(figures.prepares)[-request.prepares_max :] if request.prepares_max else []
+        commits = list(figures.commits)[-request.commits_max :] if request.commits_max else []
+        return sidecar_pb2.DescribeReply(
+            worker=worker_to_pb(self._replication.me),
+            stored_bytes=store.stored_bytes(),
+            free_bytes=store.free_bytes(),
+            resident_bytes=resident,
+            resident_bytes_max=resident_max,
+            replicated_bytes_out=figures.sent_bytes,
+            replicated_bytes_in=figures.received_bytes,
+            prepares_by_source={source.value: count for source, count in figures.prepares_by_source.items()},
+            prepares=[prepare_record_to_pb(record) for record in prepares],
+            commits=[commit_record_to_pb(record) for record in commits],
+            granted_bytes=self._grants.granted_bytes,
+            memory_limit_bytes=self._grants.limit_bytes,
+        )

@@ -1,0 +1,313 @@
+"""The sidecar's side of the replication manager: registration, heartbeats, groups, floors.
+
+A lost manager costs nothing but news: known groups go on working, and this client keeps trying.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Awaitable, Callable
+
+import grpc
+import grpc.aio
+
+from rhino.errors import RhinoError, UnavailableError
+from rhino.ids import Epoch, GroupId, JobSettings, ReplicaGroup, StoreVersion, Worker
+from rhino.rpc.channel import aio_channel, call
+from rhino.rpc.convert import (
+    epoch_to_pb,
+    group_of,
+    group_to_pb,
+    replica_group_of,
+    settings_to_pb,
+    store_version_of,
+    store_version_to_pb,
+    worker_of,
+    worker_to_pb,
+)
+from rhino.rpc.status import error_of
+from rhino_pb import replication_pb2, replication_pb2_grpc
+from worker_runtime.core import events as ev
+from worker_runtime.figures import Figures, resident_bytes
+from worker_runtime.replication import Replication
+
+log = logging.getLogger(__name__)
+CALL_TIMEOUT_S = 5.0
+STREAM_TIMEOUT_S = 30 * 24 * 3600.0  # streams live as long as both sides; keepalive finds a dead one
+RETRY_S = (0.1, 2.0)  # first and longest pause between attempts
+RESOLVE_RETRY_S = 10.0  # a writer waits this long for a manager that is away
+COALESCE_S = 0.01  # changes of wholeness are told this soon, with what else changes meanwhile
+LEAVE_TIMEOUT_S = 2.0
+Heartbeats = grpc.aio.StreamStreamCall[replication_pb2.HeartbeatRequest, replication_pb2.HeartbeatReply]
+
+
+class ManagerClient:
+    """Keeps the sidecar registered; `Groups` of `Replication`.
+
+    `on_floors` and `on_workers` are called with what the manager says about floors and live workers.
+    """
+
+    def __init__(self, replication: Replication, figures: Figures, address: str, tasks: asyncio.TaskGroup) -> None:
+        self.address = address
+        self.connected = False  # registered, and told who is alive
+        self.ready = asyncio.Event()  # connected once
+        self.on_floors: Callable[[list[StoreVersion]], None] = lambda floors: None
+        self.on_workers: Callable[[list[Worker]], None] = lambda workers: None
+        self._replication = replication
+        self._figures = figures
+        self._tasks = tasks
+        self._channel = aio_channel(address)
+        self._stub = replication_pb2_grpc.ReplicationManagerStub(self._channel)
+        self._process_id = str(uuid.uuid4())
+        self._live: list[Worker] = []
+        self._absent: list[Worker] = []
+        self._interval_s = 0.5
+        self._changed: set[GroupId] = set()
+        self._reported: dict[GroupId, tuple[Epoch, bool]] = {}
+        self._beat_now = asyncio.Event()
+        self._leaving = False
+        self._left = asyncio.Event()
+        self._settings: dict[str, JobSettings] = {}
+        self._resolving: dict[GroupId, asyncio.Task[ReplicaGroup]] = {}
+        self._asking: dict[GroupId, asyncio.Task[None]] = {}
+
+    # ------------------------------------------------------------ what others ask
+
+    def live_workers(self) -> list[Worker]:
+        """As the manager said last."""
+        return self._live
+
+    def absent_workers(self) -> list[Worker]:
+        """Workers that are not live but may hold versions, as the manager said last."""
+        return self._absent
+
+    def changed(self, group: GroupId) -> None:
+        """The report on this group goes with the next heartbeat; at once if its epoch or wholeness has changed."""
+        self._changed.add(group)
+        if self._reported.get(group) != self._account(group):
+            self._beat_now.set()
+
+    def ask(self, group: GroupId) -> None:
+        """Fetches the group as it is now, however long the manager is away; the machine adopts it."""
+        if group not in self._asking:
+            task = self._tasks.create_task(self._ask(group), name=f"ask for group {group}")
+            self._asking[group] = task
+            task.add_done_callback(lambda _: self._asking.pop(group, None))
+
+    async def known(self, group: GroupId, settings: JobSettings) -> ReplicaGroup:
+        """The group, from memory or from the manager: its first use makes this worker its owner.
+
+        Raises UnavailableError, PreconditionError (too few workers).
+        """
+        self._settings[group.job] = settings
+        found = self._replication.group(group)
+        return found if found is not None else await self._resolve(group, settings)
+
+    async def leave(self) -> None:
+        """Tells the manager that this worker goes, if it can be reached."""
+        self._leaving = True
+        self._beat_now.set()
+        if self.connected:
+            try:
+                async with asyncio.timeout(LEAVE_TIMEOUT_S):
+                    await self._left.wait()
+            except TimeoutError:
+                log.warning("the manager did not take the farewell", extra={"manager": self.address})
+
+    async def close(self) -> None:
+        await self._channel.close(None)
+
+    # ------------------------------------------------------------ groups
+
+    async def _resolve(self, group: GroupId, settings: JobSettings) -> ReplicaGroup:
+        """Asks the manager, once for all that wait for the same group."""
+        task = self._resolving.get(group)
+        if task is None:
+            task = asyncio.create_task(self._resolve_once(group, settings), name=f"resolve {group}")
+            self._resolving[group] = task
+            task.add_done_callback(lambda _: self._resolving.pop(group, None))
+        return await asyncio.shield(task)
+
+    async def _resolve_once(self, group: GroupId, settings: JobSettings) -> ReplicaGroup:
+        request = replication_pb2.ResolveGroupRequest(
+            group=group_to_pb(group), worker_id=self._replication.me.worker_id, settings=settings_to_pb(settings)
+        )
+        reply = await call(
+            f"group {group} from the manager at {self.address}",
+            lambda: self._stub.ResolveGroup(request, timeout=CALL_TIMEOUT_S),
+            retry_for_s=RESOLVE_RETRY_S,
+        )
+        found = replica_group_of(reply.group)
+        self._replication.post(ev.GroupAdopted(found))
+        return found
+
+    async def _ask(self, group: GroupId) -> None:
+        pause = RETRY_S[0]
+        while True:
+            known = self._replication.group(group)
+            settings = known.settings if known else self._settings.get(group.job, JobSettings())
+            try:
+                found = await self._resolve(group, settings)
+                if found.epoch >= self._replication.machine.epoch(group):
+                    return
+            except RhinoError as error:
+                log.warning("cannot get a group", extra={"group": str(group), "error": str(error)})
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, RETRY_S[1])
+            known = self._replication.group(group)
+            if known is not None and known.epoch >= self._replication.machine.epoch(group):
+                return
+
+    # ------------------------------------------------------------ registration
+
+    async def run(self) -> None:
+        """Until cancelled: registers, beats and watches; begins anew whenever one of these fails."""
+        pause = RETRY_S[0]
+        while True:
+            try:
+                await self._register()
+                pause = RETRY_S[0]
+                await _first_end(self._beat(), self._watch())
+            except RhinoError as error:
+                log.warning(
+                    "no manager; known groups go on working",
+                    extra={"manager": self.address, "error": str(error), "retry_in_s": pause},
+                )
+            finally:
+                self.connected = False
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, RETRY_S[1])
+
+    async def _register(self) -> None:
+        store, machine = self._replication.store, self._replication.machine
+        groups = sorted({*store.catalogue.groups(), *machine.groups()})
+        request = replication_pb2.RegisterRequest(
+            worker=worker_to_pb(self._replication.me),
+            capacity_bytes=store.capacity_bytes(),
+            highest_epoch=epoch_to_pb(machine.highest_epoch()),
+            groups=[self._report(group) for group in groups],
+            process_id=self._process_id,
+        )
+        reply = await call(
+            f"registration at the manager at {self.address}",
+            lambda: self._stub.Register(request, timeout=CALL_TIMEOUT_S),
+        )
+        self._interval_s = reply.heartbeat_interval_s or self._interval_s
+        log.info("registered", extra={"manager": self.address, "generation": reply.generation, "groups": len(groups)})
+
+    def _account(self, group: GroupId) -> tuple[Epoch, bool]:
+        machine = self._replication.machine
+        adopted = machine.group(group)
+        return adopted.epoch if adopted else machine.epoch(group), machine.whole(group)
+
+    def _report(self, group: GroupId) -> replication_pb2.GroupReport:
+        store = self._replication.store
+        epoch, whole = self._reported[group] = self._account(group)
+        return replication_pb2.GroupReport(
+            group=group_to_pb(group),
+            epoch=epoch_to_pb(epoch),
+            whole=whole,
+            stored_bytes=store.stored_bytes(group),
+            newest_held=[store_version_to_pb(version) for version in store.newest_held(group)],
+            newest_written=[store_version_to_pb(version) for version in store.newest_written(group)],
+        )
+
+    # ------------------------------------------------------------ heartbeats
+
+    async def _beat(self) -> None:
+        beats: Heartbeats = self._stub.Heartbeat(timeout=STREAM_TIMEOUT_S)  # type: ignore[call-arg]  # written below
+        reader = asyncio.create_task(_drain(beats))
+        try:
+            while not reader.done():
+                self._beat_now.clear()
+                await beats.write(self._heartbeat())
+                if self._leaving:
+                    await beats.done_writing()
+                    self._left.set()
+                    await reader
+                    return
+                await self._until_next_beat(reader)
+            await reader
+        except grpc.RpcError as error:
+            raise error_of(error, f"heartbeat to the manager at {self.address}") from error
+        except asyncio.InvalidStateError as error:
+            raise UnavailableError(f"heartbeat to the manager at {self.address}: the stream has ended") from error
+        finally:
+            reader.cancel()
+            await asyncio.gather(reader, return_exceptions=True)
+            beats.cancel()
+
+    async def _until_next_beat(self, reader: asyncio.Task[None]) -> None:
+        """One interval; shorter when something changes that others wait for."""
+        early = asyncio.create_task(self._beat_now.wait())
+        await asyncio.wait({early, reader}, timeout=self._interval_s, return_when=asyncio.FIRST_COMPLETED)
+        early.cancel()
+        if self._beat_now.is_set():
+            await asyncio.sleep(COALESCE_S)
+
+    def _heartbeat(self) -> replication_pb2.HeartbeatRequest:
+        store, me = self._replication.store, self._replication.me
+        changed, self._changed = self._changed, set()
+        return replication_pb2.HeartbeatRequest(
+            worker_id=me.worker_id,
+            incarnation=me.incarnation,
+            stored_bytes=store.stored_bytes(),
+            free_bytes=store.free_bytes(),
+            changed=[self._report(group) for group in sorted(changed)],
+            resident_bytes_max=resident_bytes()[1],
+            replicated_bytes=self._figures.received_bytes,
+            leaving=self._leaving,
+        )
+
+    # ------------------------------------------------------------ news
+
+    async def _watch(self) -> None:
+        me = self._replication.me
+        request = replication_pb2.WatchGroupsRequest(worker_id=me.worker_id, incarnation=me.incarnation)
+        stream = self._stub.WatchGroups(request, timeout=STREAM_TIMEOUT_S)
+        try:
+            async for update in stream:
+                self._apply(update)
+        except grpc.RpcError as error:
+            raise error_of(error, f"news from the manager at {self.address}") from error
+        finally:
+            stream.cancel()
+        raise UnavailableError(f"news from the manager at {self.address}: the stream has ended")
+
+    def _apply(self, update: replication_pb2.GroupUpdate) -> None:
+        self._live = [worker_of(worker) for worker in update.workers]
+        self._absent = [worker_of(worker) for worker in update.absent]
+        self.on_workers(self._live)
+        groups = [replica_group_of(group) for group in update.groups]
+        left = {group_of(group) for group in update.left}
+        if update.snapshot:
+            left |= set(self._replication.machine.groups()) - {group.group for group in groups}
+        for group in groups:
+            self._replication.post(ev.GroupAdopted(group))
+        for gone in sorted(left):
+            self._replication.post(ev.GroupLeft(gone))
+        if update.floors:
+            self.on_floors([store_version_of(floor.version) for floor in update.floors])
+        self.connected = True
+        self.ready.set()
+
+
+async def _drain(beats: Heartbeats) -> None:
+    """Reads replies until the stream ends."""
+    while isinstance(await beats.read(), replication_pb2.HeartbeatReply):
+        pass
+
+
+async def _first_end(*parts: Awaitable[None]) -> None:
+    """Runs all; the first that ends, ends the others, and its error is raised."""
+    tasks = [asyncio.ensure_future(part) for part in parts]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

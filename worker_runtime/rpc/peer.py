@@ -1,0 +1,98 @@
+"""The peer service: what other sidecars ask of this one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc.aio
+from crc32c import crc32c
+
+from rhino.errors import IntegrityError, UnknownError
+from rhino.ids import FileEntry, Lane, parse_name
+from rhino.rpc.convert import epoch_to_pb, file_to_pb, group_of, store_of, store_version_of, worker_to_pb
+from rhino_pb import peer_pb2, peer_pb2_grpc, sidecar_pb2
+from worker_runtime.figures import Figures
+from worker_runtime.replication import Replication
+from worker_runtime.rpc.describe import Describer
+from worker_runtime.rpc.receiver import Receiver
+from worker_runtime.storage import files
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class PeerService(peer_pb2_grpc.PeerServicer):
+    """See peer.proto."""
+
+    def __init__(
+        self, replication: Replication, receiver: Receiver, describer: Describer, figures: Figures, chunk_bytes: int
+    ) -> None:
+        self._replication = replication
+        self._store = replication.store
+        self._receiver = receiver
+        self._describer = describer
+        self._figures = figures
+        self._chunk_bytes = chunk_bytes
+
+    async def Replicate(
+        self, request_iterator: AsyncIterator[peer_pb2.PushFrame], context: Context
+    ) -> AsyncIterator[peer_pb2.PushReply]:
+        async for reply in self._receiver.serve(request_iterator):
+            yield reply
+
+    async def Inventory(self, request: peer_pb2.InventoryRequest, context: Context) -> peer_pb2.InventoryReply:
+        group = group_of(request.group)
+        # The epoch first: what is stored after it was read is pushed to the members of that epoch.
+        epoch = self._replication.machine.epoch(group)
+        return peer_pb2.InventoryReply(
+            worker=worker_to_pb(self._replication.me),
+            files=[file_to_pb(entry) for entry in self._store.inventory(group)],
+            epoch=epoch_to_pb(epoch),
+        )
+
+    async def Fetch(self, request: peer_pb2.FetchRequest, context: Context) -> AsyncIterator[peer_pb2.FetchChunk]:
+        store = store_of(request.store)
+        parse_name(request.name)
+        record = self._store.record(store, request.name)
+        if record is None:
+            raise UnknownError(f"{store}/{request.name} is not here")
+        entry, offset, crc = record.entry, request.offset, 0
+        yield peer_pb2.FetchChunk(file=file_to_pb(entry), offset=offset)
+        pieces = files.read_pieces(self._store.path(entry), offset, self._chunk_bytes)
+        while data := await self._next_piece(entry, pieces):
+            if request.offset == 0:
+                crc = crc32c(data, crc)
+                if offset + len(data) >= entry.size_bytes and crc != entry.crc32c:
+                    await self._damaged(entry)
+            yield peer_pb2.FetchChunk(offset=offset, data=data)
+            offset += len(data)
+            self._figures.sent_bytes += len(data)
+        if offset < entry.size_bytes:
+            await self._damaged(entry)
+
+    async def _next_piece(self, entry: FileEntry, pieces: Any) -> bytes:
+        def read() -> bytes:
+            try:
+                return next(pieces, b"")
+            except OSError as error:
+                raise files.storage_error(error, f"{entry.store}/{entry.name}") from error
+
+        return await self._store.run(Lane.BULK, read)
+
+    async def _damaged(self, entry: FileEntry) -> None:
+        await self._replication.drop_damaged(entry.store, [entry.name])
+        raise IntegrityError(f"{entry.store}/{entry.name}: the stored bytes do not match their checksum")
+
+    async def CheckVersions(
+        self, request: peer_pb2.CheckVersionsRequest, context: Context
+    ) -> peer_pb2.CheckVersionsReply:
+        checks = []
+        for message in request.versions:
+            version = store_version_of(message)
+            held = self._store.catalogue.store(version.store).holds(version.version)
+            written = self._store.written_here(version)
+            checks.append(peer_pb2.VersionCheck(version=message, held=held, written_here=written))
+        return peer_pb2.CheckVersionsReply(worker=worker_to_pb(self._replication.me), checks=checks)
+
+    async def Describe(self, request: sidecar_pb2.DescribeRequest, context: Context) -> sidecar_pb2.DescribeReply:
+        return self._describer.describe(request)

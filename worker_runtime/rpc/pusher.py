@@ -1,0 +1,309 @@
+"""The sending end of chain replication: one link per neighbour and lane, each on its own connection.
+
+A link sends files from disk, a chunk at a time, within the receiver's credit (Rhino 4.2.2, phase 2). Several groups
+take turns chunk by chunk, so that a large file of one never holds up the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import os
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+
+import grpc
+import grpc.aio
+from crc32c import crc32c
+
+from rhino.errors import RemoteProtocolError, RhinoError, UnavailableError
+from rhino.ids import FileEntry, GroupId, Lane, StoreId, Worker
+from rhino.rpc.channel import aio_channel
+from rhino.rpc.convert import epoch_to_pb, file_to_pb, worker_to_pb
+from rhino_pb import peer_pb2, peer_pb2_grpc
+from worker_runtime.core import events as ev
+from worker_runtime.core.credit import SendWindow
+from worker_runtime.figures import Figures
+from worker_runtime.replication import Replication
+from worker_runtime.rpc.convert import LANE_TO_PB, ack_of, refusal_of
+
+log = logging.getLogger(__name__)
+GROUPS_AT_ONCE = 4  # groups whose files take turns on one link
+CONNECT_TIMEOUT_S = 5.0
+BACKOFF_S = (0.05, 1.0)  # first and longest pause between attempts
+Key = tuple[StoreId, str]
+Call = grpc.aio.StreamStreamCall[peer_pb2.PushFrame, peer_pb2.PushReply]
+
+
+class OfferQueue:
+    """Offers by group, in order of arrival; groups take turns."""
+
+    def __init__(self) -> None:
+        self._groups: OrderedDict[GroupId, OrderedDict[Key, ev.OfferFile]] = OrderedDict()
+
+    def put(self, offer: ev.OfferFile) -> None:
+        """A newer offer of the same file takes the place of the older one."""
+        self._groups.setdefault(offer.entry.store.group, OrderedDict())[offer.entry.store, offer.entry.name] = offer
+
+    def discard(self, key: Key) -> None:
+        offers = self._groups.get(key[0].group)
+        if offers is not None:
+            offers.pop(key, None)
+            if not offers:
+                del self._groups[key[0].group]
+
+    def pop(self, without: set[GroupId]) -> ev.OfferFile | None:
+        """The oldest offer of the group whose turn it is, leaving out groups that are being served."""
+        for group in self._groups:
+            if group not in without:
+                offers = self._groups[group]
+                _, offer = offers.popitem(last=False)
+                self._groups.move_to_end(group)
+                if not offers:
+                    del self._groups[group]
+                return offer
+        return None
+
+    def clear(self) -> None:
+        self._groups.clear()
+
+
+@dataclass(slots=True)
+class Sending:
+    """A file under way."""
+
+    transfer: int
+    entry: FileEntry
+    fd: int
+    offset: int = 0
+    crc: int = 0
+    unwanted: bool = False
+
+    @property
+    def key(self) -> Key:
+        return self.entry.store, self.entry.name
+
+    @property
+    def done(self) -> bool:
+        return self.unwanted or self.offset == self.entry.size_bytes
+
+
+class Link:
+    """Pushes to one worker on one lane; reconnects until stopped."""
+
+    def __init__(self, replication: Replication, figures: Figures, peer: Worker, lane: Lane, chunk_bytes: int) -> None:
+        self.peer = peer
+        self._lane = lane
+        self._chunk_bytes = chunk_bytes
+        self._replication = replication
+        self._figures = figures
+        self._queue = OfferQueue()
+        self._wake = asyncio.Event()
+        self._window = SendWindow()
+        self._active: deque[Sending] = deque()
+        self._transfers = itertools.count(1)
+        self._connected = False
+        self._retarget = asyncio.Event()
+
+    def offer(self, offer: ev.OfferFile) -> None:
+        if self._connected:  # otherwise the machine offers again when the link opens
+            self._queue.put(offer)
+            self._wake.set()
+
+    def withdraw(self, key: Key) -> None:
+        self._queue.discard(key)
+
+    def move(self, peer: Worker) -> None:
+        """The worker has another address now."""
+        self.peer = peer
+        self._retarget.set()
+
+    async def run(self) -> None:
+        """Keeps the link open until cancelled."""
+        pause = BACKOFF_S[0]
+        while True:
+            self._retarget.clear()
+            peer = self.peer
+            channel = aio_channel(peer.peer_address)
+            try:
+                await self._session(channel, peer)
+            except (grpc.RpcError, RhinoError, OSError, asyncio.InvalidStateError) as error:
+                log.log(
+                    logging.WARNING if self._connected else logging.DEBUG,
+                    "push link down",
+                    extra={"peer": peer.worker_id, "lane": self._lane.value, "error": str(error)},
+                )
+            finally:
+                was_connected = self._down()
+                await channel.close(None)
+            pause = BACKOFF_S[0] if was_connected else min(pause * 2, BACKOFF_S[1])
+            await _wait(self._retarget, pause)
+
+    def _down(self) -> bool:
+        was_connected, self._connected = self._connected, False
+        self._queue.clear()
+        while self._active:
+            os.close(self._active.pop().fd)
+        if was_connected:
+            self._replication.post(ev.PeerDisconnected(self.peer.worker_id, self._lane))
+        return was_connected
+
+    async def _session(self, channel: grpc.aio.Channel, peer: Worker) -> None:
+        call: Call = peer_pb2_grpc.PeerStub(channel).Replicate()  # type: ignore[call-arg]  # frames are written one by one
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            hello = peer_pb2.PushHello(sender=worker_to_pb(self._replication.me), lane=LANE_TO_PB[self._lane])
+            await call.write(peer_pb2.PushFrame(hello=hello))
+            welcome = await _read(call)
+        if welcome.WhichOneof("reply") != "welcome" or welcome.welcome.receiver.worker_id != peer.worker_id:
+            raise RemoteProtocolError(f"{peer.peer_address} is not {peer.worker_id}: {welcome.WhichOneof('reply')}")
+        self._window = SendWindow(welcome.welcome.credit_bytes)
+        self._connected = True
+        log.info("push link up", extra={"peer": peer.worker_id, "lane": self._lane.value})
+        self._replication.post(ev.PeerConnected(peer.worker_id, self._lane))
+        tasks = {
+            asyncio.create_task(self._send_all(call)),
+            asyncio.create_task(self._read_all(call, peer)),
+            asyncio.create_task(self._retarget.wait()),
+        }
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            call.cancel()
+
+    async def _read_all(self, call: Call, peer: Worker) -> None:
+        while True:
+            reply = await _read(call)
+            match reply.WhichOneof("reply"):
+                case "credit":
+                    self._window.give(reply.credit.bytes)
+                    self._wake.set()
+                case "ack":
+                    ack = ack_of(peer.worker_id, reply.ack)
+                    if ack.member.worker_id == peer.worker_id:
+                        self._settled((ack.store, ack.name))
+                    self._replication.post(ack)
+                case "refusal":
+                    refusal = refusal_of(peer.worker_id, reply.refusal)
+                    self._settled((refusal.store, refusal.name))
+                    self._replication.post(refusal)
+                case other:
+                    raise RemoteProtocolError(f"unexpected reply {other}")
+
+    def _settled(self, key: Key) -> None:
+        """The receiver has it, or does not want it: the rest need not be sent."""
+        for sending in self._active:
+            if sending.key == key:
+                sending.unwanted = True
+
+    async def _send_all(self, call: Call) -> None:
+        while True:
+            self._wake.clear()
+            while len(self._active) < GROUPS_AT_ONCE:
+                offer = self._queue.pop({sending.entry.store.group for sending in self._active})
+                if offer is None:
+                    break
+                await self._begin(call, offer)
+            if not self._active or (self._window.available_bytes == 0 and not self._active[0].done):
+                await self._wake.wait()
+                continue
+            await self._send_chunk(call, self._active[0])
+
+    async def _begin(self, call: Call, offer: ev.OfferFile) -> None:
+        store, entry = self._replication.store, offer.entry
+        path = store.path(entry)
+        try:
+            fd = await store.run(self._lane, lambda: os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC))
+        except OSError as error:
+            log.warning("offered file is not readable", extra={"file": str(path), "error": str(error)})
+            await self._replication.drop_damaged(entry.store, [entry.name])  # nothing happens if it was collected
+            return
+        sending = Sending(next(self._transfers), entry, fd)
+        self._active.append(sending)
+        begin = peer_pb2.PushBegin(
+            transfer=sending.transfer,
+            file=file_to_pb(entry),
+            epoch=epoch_to_pb(offer.epoch),
+            chain=[worker_to_pb(worker) for worker in offer.chain],
+        )
+        await call.write(peer_pb2.PushFrame(begin=begin))
+
+    async def _send_chunk(self, call: Call, sending: Sending) -> None:
+        """The next piece of the file whose turn it is; then it is another one's turn."""
+        self._active.rotate(-1)
+        if sending.unwanted:
+            self._end(sending)
+            return
+        size = self._window.take(min(self._chunk_bytes, sending.entry.size_bytes - sending.offset))
+        fd, offset = sending.fd, sending.offset
+        data = await self._replication.store.run(self._lane, lambda: os.pread(fd, size, offset)) if size else b""
+        sending.crc = crc32c(data, sending.crc)
+        if len(data) != size or (offset + size == sending.entry.size_bytes and sending.crc != sending.entry.crc32c):
+            await self._replication.drop_damaged(sending.entry.store, [sending.entry.name])
+            raise RemoteProtocolError(f"{sending.entry.name}: damaged on this side while being sent")
+        sending.offset += size
+        if size:
+            frame = peer_pb2.PushData(transfer=sending.transfer, offset=offset, data=data)
+            await call.write(peer_pb2.PushFrame(data=frame))
+            self._figures.sent_bytes += size
+        if sending.done:
+            self._end(sending)
+
+    def _end(self, sending: Sending) -> None:
+        self._active.remove(sending)
+        os.close(sending.fd)
+
+
+class Links:
+    """All links of a sidecar; `Links` of `Replication`. Lives in the sidecar's task group."""
+
+    def __init__(self, replication: Replication, figures: Figures, chunk_bytes: int, tasks: asyncio.TaskGroup) -> None:
+        self._replication = replication
+        self._figures = figures
+        self._chunk_bytes = chunk_bytes
+        self._tasks = tasks
+        self._links: dict[tuple[str, Lane], Link] = {}
+
+    def connect(self, to: Worker, lane: Lane) -> None:
+        link = self._links.get((to.worker_id, lane))
+        if link is None:
+            link = self._links[to.worker_id, lane] = Link(self._replication, self._figures, to, lane, self._chunk_bytes)
+            self._tasks.create_task(link.run(), name=f"link to {to.worker_id} {lane.value}")
+        elif link.peer.peer_address != to.peer_address:
+            link.move(to)
+
+    def readdress(self, workers: list[Worker]) -> None:
+        """The manager's word on who lives where."""
+        for worker in workers:
+            for lane in Lane:
+                if (worker.worker_id, lane) in self._links:
+                    self.connect(worker, lane)
+
+    def offer(self, offer: ev.OfferFile) -> None:
+        self._links[offer.to.worker_id, offer.lane].offer(offer)
+
+    def withdraw(self, to: str, store: StoreId, name: str, lane: Lane) -> None:
+        if link := self._links.get((to, lane)):
+            link.withdraw((store, name))
+
+
+async def _read(call: Call) -> peer_pb2.PushReply:
+    """The next reply; raises UnavailableError when the receiver has closed the stream."""
+    reply = await call.read()
+    if isinstance(reply, peer_pb2.PushReply):
+        return reply
+    raise UnavailableError("the receiver has closed the stream")
+
+
+async def _wait(event: asyncio.Event, timeout_s: float) -> None:
+    """Until the event, at most `timeout_s`."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+    except TimeoutError:
+        return

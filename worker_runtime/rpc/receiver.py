@@ -1,0 +1,223 @@
+"""The receiving end of chain replication: one inbound stream per upstream neighbour and lane.
+
+Frames of a stream are worked off in order; bytes go to disk before their credit returns (Rhino 4.2.2, phase 2).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from rhino.errors import AlreadyThereError, IntegrityError, NoSpaceError, RemoteProtocolError, RhinoError
+from rhino.ids import FileEntry, Lane
+from rhino.rpc.convert import epoch_of, file_of, worker_of, worker_to_pb
+from rhino_pb import peer_pb2
+from worker_runtime.core import events as ev
+from worker_runtime.core.credit import GrantPool
+from worker_runtime.figures import Figures
+from worker_runtime.replication import Replication
+from worker_runtime.rpc.convert import ack_to_pb, lane_of, refusal_to_pb
+from worker_runtime.storage.files import Incoming
+from worker_runtime.storage.store import Store
+
+log = logging.getLogger(__name__)
+Replies = asyncio.Queue[peer_pb2.PushReply]
+
+
+@dataclass(slots=True)
+class Transfer:
+    """One announced file. `accepted` is the machine's decision."""
+
+    number: int
+    entry: FileEntry
+    accepted: asyncio.Future[bool]
+    incoming: Incoming | None = None
+    received_bytes: int = 0
+    over: bool = False  # stored, failed or not wanted: what still comes is thrown away
+
+
+class Receiver:
+    """All inbound streams; `Upstreams` of `Replication`."""
+
+    def __init__(self, replication: Replication, figures: Figures, grants: GrantPool) -> None:
+        self.replication = replication
+        self.figures = figures
+        self.grants = grants
+        self._streams: dict[tuple[str, Lane], InboundStream] = {}
+        self._by_grant: dict[int, InboundStream] = {}
+        self._decisions: dict[int, asyncio.Future[bool]] = {}
+        self._numbers = itertools.count(1)
+
+    def decide(self, transfer: int, *, accept: bool) -> None:
+        decision = self._decisions.pop(transfer, None)
+        if decision is not None and not decision.done():
+            decision.set_result(accept)
+
+    def ack(self, ack: ev.SendAck) -> None:
+        if stream := self._streams.get((ack.upstream, ack.lane)):
+            stream.replies.put_nowait(ack_to_pb(ack))
+
+    def refuse(self, refusal: ev.SendRefusal) -> None:
+        if stream := self._streams.get((refusal.upstream, refusal.lane)):
+            stream.replies.put_nowait(refusal_to_pb(refusal))
+
+    def expect(self, entry: FileEntry) -> Transfer:
+        number = next(self._numbers)
+        decision: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._decisions[number] = decision
+        return Transfer(number, entry, decision)
+
+    async def serve(self, frames: AsyncIterator[peer_pb2.PushFrame]) -> AsyncIterator[peer_pb2.PushReply]:
+        """One stream from Hello to its end. Raises RemoteProtocolError when the sender breaks the protocol."""
+        first = await anext(frames, None)
+        if first is None or first.WhichOneof("frame") != "hello":
+            raise RemoteProtocolError("a push stream begins with Hello")
+        sender, lane = worker_of(first.hello.sender), lane_of(first.hello.lane)
+        grant, credit = self.grants.open()
+        stream = InboundStream(self, sender.worker_id, grant)
+        self._streams[sender.worker_id, lane] = self._by_grant[grant] = stream
+        reader = asyncio.create_task(stream.read(frames))
+        try:
+            me = worker_to_pb(self.replication.me)
+            yield peer_pb2.PushReply(welcome=peer_pb2.PushWelcome(receiver=me, credit_bytes=credit))
+            async for reply in stream.answers(reader):
+                yield reply
+        finally:
+            reader.cancel()
+            if self._streams.get((sender.worker_id, lane)) is stream:
+                del self._streams[sender.worker_id, lane]
+            del self._by_grant[grant]
+            self.grants.close(grant)
+            self._feed_hungry()
+            await asyncio.gather(reader, return_exceptions=True)
+            await stream.abort()
+
+    def forget(self, transfer: Transfer) -> None:
+        self._decisions.pop(transfer.number, None)
+
+    def _feed_hungry(self) -> None:
+        for grant in self.grants.hungry():
+            if credit := self.grants.top_up(grant):
+                self._by_grant[grant].give_credit(credit)
+
+
+class InboundStream:
+    """Frames of one stream."""
+
+    def __init__(self, receiver: Receiver, upstream: str, grant: int) -> None:
+        self.replies: Replies = asyncio.Queue()
+        self._receiver = receiver
+        self._store: Store = receiver.replication.store
+        self._upstream = upstream
+        self._grant = grant
+        self._transfers: dict[int, Transfer] = {}
+
+    def give_credit(self, credit_bytes: int) -> None:
+        self.replies.put_nowait(peer_pb2.PushReply(credit=peer_pb2.PushCredit(bytes=credit_bytes)))
+
+    async def answers(self, reader: asyncio.Task[None]) -> AsyncIterator[peer_pb2.PushReply]:
+        """Replies until the sender has closed its side or broken the protocol (raised)."""
+        waiting = asyncio.ensure_future(self.replies.get())
+        try:
+            while True:
+                await asyncio.wait({waiting, reader}, return_when=asyncio.FIRST_COMPLETED)
+                if not waiting.done():
+                    reader.result()
+                    return
+                yield waiting.result()
+                waiting = asyncio.ensure_future(self.replies.get())
+        finally:
+            waiting.cancel()
+
+    async def read(self, frames: AsyncIterator[peer_pb2.PushFrame]) -> None:
+        async for frame in frames:
+            match frame.WhichOneof("frame"):
+                case "begin":
+                    await self._begin(frame.begin)
+                case "data":
+                    await self._data(frame.data)
+                case other:
+                    raise RemoteProtocolError(f"unexpected frame {other} in a push stream")
+
+    async def abort(self) -> None:
+        """The stream has ended: unfinished files are thrown away."""
+        for transfer in self._transfers.values():
+            self._receiver.forget(transfer)
+            if transfer.incoming is not None and not transfer.over:
+                await self._store.abort_incoming(transfer.entry, transfer.incoming)
+            if not transfer.over:
+                self._receiver.replication.post(ev.TransferFailed(transfer.number, None))
+
+    async def _begin(self, message: peer_pb2.PushBegin) -> None:
+        entry = file_of(message.file)
+        transfer = self._receiver.expect(entry)
+        self._transfers[message.transfer] = transfer
+        chain = tuple(worker_of(worker) for worker in message.chain)
+        epoch = epoch_of(message.epoch)
+        self._receiver.replication.post(ev.BeginReceived(self._upstream, transfer.number, entry, epoch, chain))
+        transfer.over = not await transfer.accepted
+        if entry.size_bytes == 0 and not transfer.over:
+            await self._receive(transfer, b"")
+        self._drop_when_complete(message.transfer)
+
+    async def _data(self, message: peer_pb2.PushData) -> None:
+        grants, size = self._receiver.grants, len(message.data)
+        grants.received(self._grant, size)
+        self._receiver.figures.received_bytes += size
+        transfer = self._transfers.get(message.transfer)
+        if transfer is None:
+            raise RemoteProtocolError(f"data of transfer {message.transfer}, which has not begun or is complete")
+        if message.offset != transfer.received_bytes or message.offset + size > transfer.entry.size_bytes:
+            raise RemoteProtocolError(f"data at {message.offset}, expected {transfer.received_bytes}")
+        if transfer.over:
+            transfer.received_bytes += size
+        else:
+            await self._receive(transfer, message.data)
+        self._drop_when_complete(message.transfer)
+        self.give_credit(grants.settled(self._grant, size))
+
+    def _drop_when_complete(self, number: int) -> None:
+        transfer = self._transfers[number]
+        if transfer.received_bytes == transfer.entry.size_bytes:
+            del self._transfers[number]
+
+    async def _receive(self, transfer: Transfer, data: bytes) -> None:
+        """Puts bytes on disk, the last ones into the store; a failure goes to the machine and ends the transfer."""
+        last = transfer.received_bytes + len(data) == transfer.entry.size_bytes
+        transfer.received_bytes += len(data)
+        outcome: ev.Event | None = None
+        try:
+            if last:
+                await self._finish(transfer, data)
+                outcome = ev.TransferStored(transfer.number)
+            else:
+                transfer.incoming = transfer.incoming or await self._store.start_incoming(transfer.entry)
+                await self._store.write_incoming(transfer.entry, transfer.incoming, data)
+        except RhinoError as error:
+            outcome = ev.TransferFailed(transfer.number, _reason(error, last=last), str(error))
+            log.warning("file not received", extra={"file": transfer.entry.name, "error": str(error)})
+            if transfer.incoming is not None:
+                with contextlib.suppress(RhinoError):
+                    await self._store.abort_incoming(transfer.entry, transfer.incoming)
+        if outcome is not None:
+            transfer.over = True
+            self._receiver.replication.post(outcome)
+
+    async def _finish(self, transfer: Transfer, data: bytes) -> None:
+        if transfer.incoming is None:
+            await self._store.receive_whole(transfer.entry, data)
+        else:
+            await self._store.write_incoming(transfer.entry, transfer.incoming, data)
+            await self._store.finish_incoming(transfer.entry, transfer.incoming)
+
+
+def _reason(error: RhinoError, *, last: bool) -> ev.Refusal:
+    if isinstance(error, AlreadyThereError):
+        return ev.Refusal.NAME_CONFLICT
+    if isinstance(error, NoSpaceError) or not last or not isinstance(error, IntegrityError):
+        return ev.Refusal.STORAGE
+    return ev.Refusal.CHECKSUM

@@ -1,0 +1,44 @@
+"""Composes the sidecar daemon of one worker: store, replication, both services, the manager's client."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable
+
+from rhino.ids import Worker
+from rhino.settings import SidecarSettings
+from worker_runtime.rpc.node import Node
+from worker_runtime.storage.store import Store
+
+log = logging.getLogger(__name__)
+
+
+async def run_sidecar(settings: SidecarSettings, on_ready: Callable[[Worker], None]) -> None:
+    """Runs until cancelled; then takes no new work, says farewell to the manager and ends.
+
+    `on_ready` is called once: recovered, registered with the manager and serving. Waits for a manager that is not
+    there yet, and outlives one that goes.
+    """
+    async with _opened(settings) as store, asyncio.TaskGroup() as tasks:
+        node = Node(settings, store, tasks)
+        try:
+            await node.serve()
+            log.info("serving, waiting for the manager", extra={"manager": settings.manager})
+            await node.manager.ready.wait()
+            await node.ready()
+            log.info("ready", extra={"worker": node.me.worker_id, "peer_address": node.me.peer_address})
+            on_ready(node.me)
+            await asyncio.Event().wait()
+        finally:
+            await node.stop()
+
+
+@contextlib.asynccontextmanager
+async def _opened(settings: SidecarSettings) -> AsyncIterator[Store]:
+    store = await asyncio.to_thread(Store.open, settings.worker_id, settings.data_dir, settings.reserve_bytes)
+    try:
+        yield store
+    finally:
+        store.close()
