@@ -33,9 +33,7 @@ def committed_files(output: Path) -> list[Path]:
     logs = [p for p in (output / "_spark_metadata").iterdir() if p.name.removesuffix(".compact").isdigit()]
     newest_compact = max((_batch(p) for p in logs if p.suffix == ".compact"), default=-1)
     paths: set[Path] = set()
-    for log in sorted(logs, key=_batch):
-        if log.suffix == ".compact" and _batch(log) < newest_compact or not log.suffix and _batch(log) < newest_compact:
-            continue
+    for log in (p for p in logs if _batch(p) >= newest_compact):
         version, *entries = log.read_text().splitlines()
         if version != "v1":
             raise IntegrityError(f"{log}: sink log of version {version!r}, expected 'v1'")

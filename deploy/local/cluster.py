@@ -148,7 +148,7 @@ class LocalCluster:
 
     def session(self, app_name: str, extra: Mapping[str, str] | None = None) -> SparkSession:
         """A PySpark session on this cluster, with `conf(app_name, extra)`; one at a time."""
-        return session.open_session(self.conf(app_name, extra))
+        return session.open_session(self.conf(app_name, extra), log_path=self.log_dir / "spark-driver.log")
 
     # ---- faults
 

@@ -50,7 +50,7 @@ def stock_settings() -> dict[str, str]:
     """Spark's own RocksDB provider under the settings that Rhino asks for."""
     kept = {
         key: value
-        for key, value in rhino_settings("127.0.0.1:1", "").items()
+        for key, value in rhino_settings("127.0.0.1:1", "/unused").items()
         if key not in _RHINO_ONLY and not key.startswith("spark.rhino.")
     }
     return kept | {f"{_STATE}.providerClass": _ROCKSDB_PROVIDER}

@@ -1,10 +1,12 @@
-"""PySpark sessions whose driver JVM is the cluster's Java and ends with the cluster."""
+"""PySpark sessions whose driver JVM is the cluster's Java, logs into a file and ends with the cluster."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -13,12 +15,15 @@ from deploy.local.process import ClusterError
 from deploy.local.spark_daemons import spark_env
 
 
-def open_session(conf: Mapping[str, str]) -> SparkSession:
-    """A new session with `conf`. ClusterError when this process has a running SparkContext: it would be reused."""
+def open_session(conf: Mapping[str, str], *, log_path: Path) -> SparkSession:
+    """A new session with `conf`; a driver JVM started for it writes to `log_path`.
+
+    ClusterError when this process has a running SparkContext: it would be used instead.
+    """
     active = SparkContext._active_spark_context
     if active is not None:
         raise ClusterError(f"a SparkContext on {active.master} is running in this process: stop it first")
-    with _environment(spark_env(conf["spark.driver.host"])):
+    with _environment(spark_env(conf["spark.driver.host"])), _output_into(log_path):
         return SparkSession.builder.config(map=dict(conf)).getOrCreate()
 
 
@@ -50,3 +55,22 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
     finally:
         os.environ.clear()
         os.environ.update(before)
+
+
+@contextmanager
+def _output_into(path: Path) -> Iterator[None]:
+    """A JVM started meanwhile inherits `path` as its standard output and error."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    saved = [os.dup(1), os.dup(2)]
+    try:
+        with path.open("ab") as log:
+            os.dup2(log.fileno(), 1)
+            os.dup2(log.fileno(), 2)
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for number, descriptor in zip((1, 2), saved, strict=True):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
