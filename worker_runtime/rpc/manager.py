@@ -163,9 +163,9 @@ class ManagerClient:
     # ------------------------------------------------------------ registration
 
     async def run(self) -> None:
-        """Until cancelled: registers, beats and watches; begins anew whenever one of these fails."""
+        """Until cancelled or gone: registers, beats and watches; begins anew whenever one of these fails."""
         pause = RETRY_S[0]
-        while True:
+        while not self._leaving:
             try:
                 await self._register()
                 pause = RETRY_S[0]

@@ -31,8 +31,8 @@ class Attempt:
     """What one Prepare has done so far."""
 
     versions: tuple[StoreVersion, ...]
-    fetched_bytes: int = 0
-    held_before: bool = False
+    here_before: dict[StoreId, set[str]]  # names that were here, and undamaged, when the call came
+    held_before: bool
     damaged: list[str] = field(default_factory=list)
 
 
@@ -81,7 +81,7 @@ class Preparer:
         Raises IntegrityError when a file was damaged here and nobody has a good one.
         """
         started = time.monotonic()
-        attempt = Attempt(tuple(versions))
+        attempt = self._attempt(versions)
         self._store.pin(session, versions)
         ready = False
         try:
@@ -96,7 +96,7 @@ class Preparer:
             versions=attempt.versions,
             state=state,
             source=self._source(attempt) if ready else None,
-            fetched_bytes=attempt.fetched_bytes,
+            fetched_bytes=self._fetched_bytes(attempt) if ready else 0,
             duration_ms=(time.monotonic() - started) * 1000,
             finished_ms=wall_ms(),
             held_before=attempt.held_before,
@@ -105,9 +105,13 @@ class Preparer:
         self._figures.prepared(record)
         return record
 
+    def _attempt(self, versions: Sequence[StoreVersion]) -> Attempt:
+        stores = {version.store: self._store.catalogue.store(version.store) for version in versions}
+        here = {store: {entry.name for entry in catalogue.entries()} for store, catalogue in stores.items()}
+        return Attempt(tuple(versions), here, all(self._holds(version) for version in versions))
+
     async def _bring_here(self, attempt: Attempt) -> tuple[PrepareState, str]:
         deadline = time.monotonic() + self._timeout_s
-        attempt.held_before = all(self._holds(version) for version in attempt.versions)
         while True:
             await self._drop_damaged(attempt)
             missing = [version for version in attempt.versions if not self._holds(version)]
@@ -132,6 +136,7 @@ class Preparer:
             damaged = await self._store.damaged(version.store, self._closure(version))
             if damaged:
                 attempt.damaged += [f"{version.store}/{name}" for name in damaged]
+                attempt.here_before[version.store].difference_update(damaged)
                 attempt.held_before = False
                 await self._replication.drop_damaged(version.store, damaged)
 
@@ -150,18 +155,18 @@ class Preparer:
             return self._verdict(unknown, survey)
         finds = {(f.entry.store, f.entry.name): f for plan in plans for f in plan or ()}
         results = await asyncio.gather(*(self._pull(found) for found in finds.values()))
-        attempt.fetched_bytes += sum(size for size in results if size is not None)
-        if any(size is None for size in results):
+        if not all(results):
             await asyncio.sleep(ROUND_PAUSE_S)
         return None
 
-    async def _pull(self, found: Found) -> int | None:
+    async def _pull(self, found: Found) -> bool:
         async with self._fetches:
             try:
-                return await self._peers.pull(found)
+                await self._peers.pull(found)
+                return True
             except RhinoError as error:
                 log.warning("prepare could not fetch a file", extra={"file": found.entry.name, "error": str(error)})
-                return None
+                return False
 
     async def _survey(self, missing: list[StoreVersion]) -> tuple[Survey, list[list[Found] | None]]:
         """Asks all live workers at once; done as soon as the answers suffice."""
@@ -211,15 +216,24 @@ class Preparer:
             return PrepareState.UNAVAILABLE, f"{names}: held elsewhere, but below the floor; {asked}"
         return PrepareState.LOST, f"{names}: no worker holds it; {asked}"
 
+    def _fetched_bytes(self, attempt: Attempt) -> int:
+        """Bytes of the closures that came from other workers during the call, whoever asked for them."""
+        came = {
+            (version.store, name)
+            for version in attempt.versions
+            for name in self._closure(version) - attempt.here_before[version.store]
+        }
+        return sum(record.entry.size_bytes for key in came if (record := self._store.record(*key)) is not None)
+
     def _source(self, attempt: Attempt) -> Source:
         """The worst source of any version's files."""
-        if attempt.fetched_bytes:
-            return Source.REMOTE
         worst = Source.EMPTY
         for version in attempt.versions:
-            if version.version.version == 0:
-                continue
-            records = [self._store.record(version.store, name) for name in self._closure(version)]
-            received = any(record is not None and record.received for record in records)
-            worst = max(worst, Source.REPLICA if received else Source.LOCAL, key=SOURCES.index)
+            names = self._closure(version)
+            if names - attempt.here_before[version.store]:
+                return Source.REMOTE
+            if names:
+                records = [self._store.record(version.store, name) for name in names]
+                received = any(record is not None and record.received for record in records)
+                worst = max(worst, Source.REPLICA if received else Source.LOCAL, key=SOURCES.index)
         return worst
