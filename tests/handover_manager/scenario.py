@@ -1,0 +1,132 @@
+"""A handover core on a scripted cluster: events in, effects out, invariants after every event."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from handover_manager.core import events as ev
+from handover_manager.core.handover import Handover
+from handover_manager.core.manager import HandoverCore
+from handover_manager.core.plan import Request
+from handover_manager.core.records import HANDOVER_PREFIX, JOB_PREFIX, handover_of_json, job_of_json
+from handover_manager.core.view import ClusterView, GroupSeen, TaskGroup, WorkerSeen
+from rhino.ids import (
+    Epoch,
+    GroupId,
+    JobSettings,
+    Member,
+    ReplicaGroup,
+    StoreId,
+    StoreVersion,
+    Version,
+    VirtualNode,
+    Worker,
+)
+
+E = TypeVar("E", bound=ev.Effect)
+JOB, RUN = "job-a", "run-1"
+WALL_OFFSET_S = 1_000_000.0
+
+
+def worker(worker_id: str) -> Worker:
+    return Worker(worker_id, f"{worker_id}/boot", f"host-{worker_id}", f"{worker_id}:1")
+
+
+def node(name: str, job: str = JOB) -> VirtualNode:
+    group, partition = name.split("/")
+    return VirtualNode(job, int(group), int(partition))
+
+
+def group(operator: int, partition: int, job: str = JOB) -> GroupId:
+    return GroupId(job, operator, partition)
+
+
+class Cluster:
+    """Workers and groups that a test changes at will. A chain is written "w1 w2 w3?": "?" is not whole."""
+
+    def __init__(self, *workers: str) -> None:
+        self.workers = {w: WorkerSeen(worker(w), True, True, 1_000) for w in workers}
+        self.groups: dict[GroupId, GroupSeen] = {}
+
+    def chain(self, group_id: GroupId, members: str, stored: dict[str, int] | None = None) -> None:
+        names = members.split()
+        chain = tuple(Member(worker(n.rstrip("?")), not n.endswith("?")) for n in names)
+        replica = ReplicaGroup(group_id, Epoch(1, 1), chain, 1, JobSettings())
+        default = {n: 100 for n in names if not n.endswith("?")}
+        self.groups[group_id] = GroupSeen(replica, default if stored is None else stored)
+
+    def worker(self, name: str, *, reachable: bool = True, live: bool = True, free_bytes: int = 1_000) -> None:
+        self.workers[name] = WorkerSeen(worker(name), reachable, live, free_bytes)
+
+    def lose(self, name: str) -> None:
+        self.worker(name, reachable=False, live=False)
+
+    @property
+    def view(self) -> ClusterView:
+        return ClusterView(dict(self.workers), dict(self.groups))
+
+
+class Play:
+    """Feeds a core and journals its effects; `now` is set by the test."""
+
+    def __init__(self, cluster: Cluster, journal: dict[str, dict[str, object]] | None = None, now: float = 0.0) -> None:
+        self.cluster = cluster
+        self.now = now
+        self.journal = {} if journal is None else journal
+        records = sorted(self.journal.items())
+        jobs = [job_of_json(v) for k, v in records if k.startswith(JOB_PREFIX)]
+        handovers = [handover_of_json(v, deadline=now + 60) for k, v in records if k.startswith(HANDOVER_PREFIX)]
+        self.core = HandoverCore(started=now, wall_offset_s=WALL_OFFSET_S, jobs=jobs, handovers=handovers)
+        self.effects: list[ev.Effect] = []
+        self._take(self.core.resume(now=now))
+
+    def __call__(self, event: ev.Event) -> list[ev.Effect]:
+        self.effects = []
+        self._take(self.core.handle(event, now=self.now))
+        self.core.check_invariants()
+        return self.effects
+
+    def _take(self, effects: list[ev.Effect]) -> None:
+        self.effects = list(effects)
+        for effect in effects:
+            if isinstance(effect, ev.Persist):
+                if effect.value is None:
+                    del self.journal[effect.key]
+                else:
+                    self.journal[effect.key] = effect.value
+
+    def of(self, kind: type[E]) -> list[E]:
+        """The last event's effects of one kind."""
+        return [effect for effect in self.effects if isinstance(effect, kind)]
+
+    def see(self) -> list[ev.Effect]:
+        return self(ev.ClusterSeen(self.cluster.view))
+
+    def begin(
+        self, *task_groups: TaskGroup, session: int = 1, run_id: str = RUN, job: str = JOB, name: str = "q"
+    ) -> None:
+        groups = task_groups or (TaskGroup(0, (0,), 2),)
+        self(ev.QueryStarted(session, "app", job, run_id, name, groups))
+
+    def batch(self, batch_id: int, writers: dict[GroupId, str], job: str = JOB, run_id: str = RUN) -> list[ev.Effect]:
+        """A logged batch together with the answer who wrote it."""
+        versions = {
+            StoreVersion(StoreId(*g, "default"), Version(batch_id + 1, f"{w}-{batch_id}")): w
+            for g, w in writers.items()
+        }
+        self(ev.BatchLogged(job, run_id, batch_id, tuple(versions)))
+        return self(ev.WritersFound(job, batch_id, versions))
+
+    def start(self, target: str, *nodes: str, deadline_s: float = 60.0, handover_id: str = "h1") -> Handover:
+        self(ev.HandoverRequested(handover_id, Request(JOB, nodes, target, deadline_s)))
+        return self.handover(handover_id)
+
+    def handover(self, handover_id: str = "h1") -> Handover:
+        return self.core.handovers.find(handover_id)
+
+    def desired(self, name: str) -> str:
+        return self.core.jobs[JOB].desired[node(name)]
+
+    def restart(self) -> Play:
+        """The manager comes up again with what it journalled; nobody has introduced himself yet."""
+        return Play(self.cluster, self.journal, self.now)
