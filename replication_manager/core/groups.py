@@ -1,0 +1,63 @@
+"""How a replica group changes: pure functions from a group to its members and counts (Rhino 4.2.2, 4.2.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from rhino.errors import PreconditionError, UnknownError
+from rhino.ids import BelowMinCopies, Epoch, JobSettings, Member, ReplicaGroup, Worker
+
+Members = tuple[Member, ...]
+
+
+def required_copies(settings: JobSettings, members: Members) -> int:
+    """Whole members that must hold a version now: min_copies, or under DEGRADED as many as there are (at least 1)."""
+    if settings.below_min_copies is BelowMinCopies.BLOCK:
+        return settings.copies
+    return max(1, min(settings.copies, sum(m.whole for m in members)))
+
+
+def renewed(group: ReplicaGroup, epoch: Epoch, members: Members) -> ReplicaGroup:
+    """The group under a new epoch with these members."""
+    return replace(group, epoch=epoch, members=members, required_copies=required_copies(group.settings, members))
+
+
+def without(members: Members, worker_id: str, present: Callable[[Worker], bool]) -> Members:
+    """Members after the loss of one; unchanged when nobody else who is whole is there: it may hold the only copy.
+
+    The first whole member that is present becomes the owner (Rhino 4.2.3).
+    """
+    rest = tuple(m for m in members if m.worker.worker_id != worker_id)
+    heirs = [m for m in rest if m.whole and present(m.worker)]
+    if not heirs:
+        return members
+    if rest[0] in heirs:
+        return rest
+    return (heirs[0], *(m for m in rest if m is not heirs[0]))
+
+
+def owned_by(group: ReplicaGroup, worker_id: str, present: Callable[[Worker], bool]) -> Members:
+    """Members with another owner: the former one becomes the first secondary, the chain is cut to r secondaries.
+
+    Raises UnknownError for no member, PreconditionError for one that is absent or not whole.
+    """
+    member = group.member(worker_id)
+    if member is None:
+        raise UnknownError(f"worker {worker_id!r} is no member of group {group.group}: add it first")
+    if not member.whole or not present(member.worker):
+        raise PreconditionError(f"worker {worker_id!r} cannot own group {group.group}: it is not whole and live")
+    others = [m for m in group.members if m is not member]
+    whole_first = sorted(others, key=lambda m: not (m.whole and present(m.worker)))  # stable: the former owner leads
+    return (member, *whole_first)[: group.settings.replication_factor + 1]
+
+
+def known_as(members: Members, worker: Worker) -> Members:
+    """Members with this worker's present incarnation and address; a new incarnation is not whole."""
+
+    def renew(member: Member) -> Member:
+        if member.worker.worker_id != worker.worker_id or member.worker == worker:
+            return member
+        return Member(worker, member.whole and member.worker.incarnation == worker.incarnation)
+
+    return tuple(renew(m) for m in members)

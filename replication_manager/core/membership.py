@@ -1,0 +1,99 @@
+"""Membership by registration, heartbeat and lease: a failure detector without a clock of its own."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from rhino.ids import NO_EPOCH, Epoch, GroupId, StoreVersion, Worker
+
+
+class WorkerState(enum.Enum):
+    LIVE = "live"
+    SUSPECT = "suspect"  # its stream broke, or the manager has just started; the lease still runs
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One worker's account of one group (proto: GroupReport)."""
+
+    group: GroupId
+    epoch: Epoch
+    whole: bool
+    stored_bytes: int
+    newest_held: tuple[StoreVersion, ...] = ()
+    newest_written: tuple[StoreVersion, ...] = ()
+
+
+@dataclass(slots=True)
+class WorkerRecord:
+    """What the manager knows of a worker. Times are monotonic seconds."""
+
+    worker: Worker
+    state: WorkerState
+    heard_at: float
+    lease_ends: float
+    process_id: str = ""
+    stored_bytes: int = 0
+    free_bytes: int = 0
+    resident_bytes_max: int = 0
+    replicated_bytes: int = 0
+    highest_epoch: Epoch = NO_EPOCH
+    reports: dict[GroupId, Report] = field(default_factory=dict)
+
+    @property
+    def present(self) -> bool:
+        """May be placed on and counted: live, or silent for less than its lease."""
+        return self.state is not WorkerState.LOST
+
+
+class Membership:
+    """All workers ever seen. Leases: `lease_s` after a beat, `suspect_lease_s` after the stream broke."""
+
+    def __init__(self, lease_s: float, suspect_lease_s: float) -> None:
+        self._lease_s = lease_s
+        self._suspect_lease_s = suspect_lease_s
+        self.records: dict[str, WorkerRecord] = {}
+
+    def restore(self, worker: Worker, now: float) -> None:
+        """A worker from the journal: gets one lease of grace to come back."""
+        self.records[worker.worker_id] = WorkerRecord(worker, WorkerState.SUSPECT, now, now + self._lease_s)
+
+    def present(self) -> list[Worker]:
+        return [r.worker for r in self.records.values() if r.present]
+
+    def is_present(self, worker: Worker) -> bool:
+        record = self.records.get(worker.worker_id)
+        return record is not None and record.present and record.worker.incarnation == worker.incarnation
+
+    def taken_by_another(self, worker_id: str, process_id: str) -> bool:
+        """Another process beats under this name."""
+        record = self.records.get(worker_id)
+        return record is not None and record.state is WorkerState.LIVE and record.process_id not in ("", process_id)
+
+    def register(self, worker: Worker, process_id: str, reports: tuple[Report, ...], now: float) -> WorkerRecord:
+        record = WorkerRecord(worker, WorkerState.LIVE, now, now + self._lease_s, process_id)
+        record.reports = {report.group: report for report in reports}
+        self.records[worker.worker_id] = record
+        return record
+
+    def beat(self, record: WorkerRecord, now: float) -> None:
+        record.heard_at = now
+        record.lease_ends = now + self._lease_s
+        record.state = WorkerState.LIVE
+
+    def suspect(self, record: WorkerRecord, now: float) -> None:
+        if record.state is WorkerState.LIVE:
+            record.state = WorkerState.SUSPECT
+            record.lease_ends = min(record.lease_ends, now + self._suspect_lease_s)
+
+    def expired(self, now: float) -> list[WorkerRecord]:
+        """Present workers whose lease has ended; they are lost from now on."""
+        gone = [r for r in self.records.values() if r.present and r.lease_ends <= now]
+        for record in gone:
+            record.state = WorkerState.LOST
+        return gone
+
+    def next_deadline(self) -> float | None:
+        return min((r.lease_ends for r in self.records.values() if r.present), default=None)

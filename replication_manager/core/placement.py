@@ -1,0 +1,44 @@
+"""Placement of secondary copies by bin packing (Rhino 4.2.2, phase 1): pure functions over what is known now."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from rhino.ids import ReplicaGroup, Worker
+
+GROUP_BYTES_MIN = 1 << 20  # an empty group still weighs something, so that new groups spread
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """A live worker and the bytes that its groups weigh."""
+
+    worker: Worker
+    load_bytes: int
+
+
+def loads(workers: Iterable[Worker], groups: Iterable[ReplicaGroup], sizes: Mapping[object, int]) -> list[Bin]:
+    """Bins of `workers`; `sizes` has the bytes of a group by its id (absent: empty)."""
+    workers = list(workers)
+    found = {worker.worker_id: 0 for worker in workers}
+    for group in groups:
+        weight = max(sizes.get(group.group, 0), GROUP_BYTES_MIN)
+        for member in group.members:
+            if member.worker.worker_id in found:
+                found[member.worker.worker_id] += weight
+    return [Bin(worker, found[worker.worker_id]) for worker in workers]
+
+
+def choose(bins: Iterable[Bin], count: int, taken: Collection[Worker]) -> list[Worker]:
+    """Up to `count` workers beside `taken`: distinct, other hosts first, then the least loaded. Deterministic."""
+    ids = {worker.worker_id for worker in taken}
+    hosts = {worker.host for worker in taken}
+    free = [b for b in bins if b.worker.worker_id not in ids]
+    chosen: list[Worker] = []
+    while free and len(chosen) < count:
+        best = min(free, key=lambda b: (b.worker.host in hosts, b.load_bytes, b.worker.worker_id))
+        free.remove(best)
+        chosen.append(best.worker)
+        hosts.add(best.worker.host)
+    return chosen

@@ -1,0 +1,111 @@
+"""Between the replication manager's core and its protobuf messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from replication_manager.core import events as ev
+from replication_manager.core.machine import ReplicationMachine
+from replication_manager.core.membership import Report, WorkerRecord, WorkerState
+from rhino import ids
+from rhino.rpc import convert
+from rhino_pb import common_pb2
+from rhino_pb import replication_pb2 as pb
+
+_STATES = {
+    WorkerState.LIVE: pb.WORKER_STATE_LIVE,
+    WorkerState.SUSPECT: pb.WORKER_STATE_SUSPECT,
+    WorkerState.LOST: pb.WORKER_STATE_LOST,
+}
+
+
+def report_of(message: pb.GroupReport) -> Report:
+    return Report(
+        group=convert.group_of(message.group),
+        epoch=convert.epoch_of(message.epoch),
+        whole=message.whole,
+        stored_bytes=message.stored_bytes,
+        newest_held=tuple(convert.store_version_of(v) for v in message.newest_held),
+        newest_written=tuple(convert.store_version_of(v) for v in message.newest_written),
+    )
+
+
+def beat_of(message: pb.HeartbeatRequest) -> ev.Beat:
+    return ev.Beat(
+        worker_id=message.worker_id,
+        incarnation=message.incarnation,
+        stored_bytes=message.stored_bytes,
+        free_bytes=message.free_bytes,
+        resident_bytes_max=message.resident_bytes_max,
+        replicated_bytes=message.replicated_bytes,
+        changed=tuple(report_of(r) for r in message.changed),
+    )
+
+
+def batch_of(message: pb.PublishFloorsRequest) -> ev.BatchPublished:
+    return ev.BatchPublished(
+        job=message.job,
+        batch_id=message.batch_id,
+        logged=tuple(convert.store_version_of(v) for v in message.logged),
+        floors=tuple(convert.store_version_of(f.version) for f in message.floors),
+    )
+
+
+def change_of(message: pb.ChangeGroupRequest) -> ev.Change:
+    expected = convert.epoch_of(message.expected_epoch) if message.HasField("expected_epoch") else None
+    return ev.Change(convert.group_of(message.group), expected, message.add_member, message.make_owner)
+
+
+def worker_status(record: WorkerRecord, groups: Iterable[ids.ReplicaGroup], now: float) -> pb.WorkerStatus:
+    worker_id = record.worker.worker_id
+    mine = [g for g in groups if g.member(worker_id) is not None]
+    owned = sum(g.owner.worker_id == worker_id for g in mine)
+    return pb.WorkerStatus(
+        worker=convert.worker_to_pb(record.worker),
+        state=_STATES[record.state],
+        stored_bytes=record.stored_bytes,
+        free_bytes=record.free_bytes,
+        owned_groups=owned,
+        member_groups=len(mine) - owned,
+        last_heartbeat_ago_s=max(now - record.heard_at, 0.0),
+        resident_bytes_max=record.resident_bytes_max,
+        replicated_bytes=record.replicated_bytes,
+    )
+
+
+def _member_status(core: ReplicationMachine, group: ids.GroupId, worker: ids.Worker, whole: bool) -> pb.MemberStatus:
+    record = core.membership.records.get(worker.worker_id)
+    report = record.reports.get(group) if record else None
+    return pb.MemberStatus(
+        worker=convert.worker_to_pb(worker),
+        whole=whole,
+        state=_STATES[record.state] if record else pb.WORKER_STATE_LOST,
+        newest_held=[convert.store_version_to_pb(v) for v in report.newest_held] if report else [],
+        stored_bytes=report.stored_bytes if report else 0,
+    )
+
+
+def _newest(member: pb.MemberStatus) -> int:
+    return min((v.version.version for v in member.newest_held), default=0)
+
+
+def group_status(core: ReplicationMachine, group: ids.ReplicaGroup) -> pb.GroupStatus:
+    members = [_member_status(core, group.group, m.worker, m.whole) for m in group.members]
+    newest = [_newest(m) for m in members]
+    notes = core.notes.get(group.group)
+    logged = {store: versions[-1] for store, versions in notes.logged.items() if versions} if notes else {}
+    return pb.GroupStatus(
+        group=convert.replica_group_to_pb(group),
+        members=members,
+        lag_versions=max(max(newest) - min(newest), 0),
+        logged=[convert.store_version_to_pb(ids.StoreVersion(s, v)) for s, v in sorted(logged.items())],
+        others=[
+            _member_status(core, group.group, record.worker, False)
+            for record in core.membership.records.values()
+            if record.present and group.group in record.reports and group.member(record.worker.worker_id) is None
+        ],
+    )
+
+
+def floors_to_pb(floors: Iterable[ids.StoreVersion]) -> list[common_pb2.Floor]:
+    return [common_pb2.Floor(version=convert.store_version_to_pb(floor)) for floor in floors]

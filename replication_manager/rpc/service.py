@@ -1,0 +1,170 @@
+"""The ReplicationManager service: the core behind gRPC, its effects on the journal and on the watchers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from typing import Any, TypeAlias
+
+import grpc.aio
+
+from replication_manager.core import events as ev
+from replication_manager.rpc import messages, stored
+from replication_manager.rpc.watchers import Watcher
+from rhino.errors import UnavailableError
+from rhino.ids import GroupId
+from rhino.journal import Journal
+from rhino.rpc import convert
+from rhino.rpc.server import Server
+from rhino.settings import ManagerSettings
+from rhino_pb import replication_pb2 as pb
+from rhino_pb import replication_pb2_grpc
+
+log = logging.getLogger(__name__)
+SERVICE_NAME = "rhino.v1.ReplicationManager"
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+
+
+class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
+    """Attach to a server, start that, then `run`. Needs a running event loop.
+
+    Events are handled one at a time, each with all its effects: journalled before anybody hears of them.
+    """
+
+    def __init__(self, journal: Journal, settings: ManagerSettings) -> None:
+        self._journal = journal
+        self._settings = settings
+        self._loop = asyncio.get_running_loop()
+        self.core = stored.restore(journal, settings, self._loop.time())
+        self._watchers: set[Watcher] = set()
+        self._interested: dict[str, set[GroupId]] = {}
+        self._changed = asyncio.Event()
+
+    def attach(self, server: Server) -> None:
+        server.add(replication_pb2_grpc.add_ReplicationManagerServicer_to_server, self, SERVICE_NAME)
+
+    async def run(self) -> None:
+        """Notices ended leases until cancelled."""
+        while True:
+            self._changed.clear()
+            try:
+                async with asyncio.timeout_at(self.core.next_deadline()):
+                    await self._changed.wait()
+            except TimeoutError:
+                self._handle(ev.Tick())
+
+    def _handle(self, event: ev.Event) -> None:
+        try:
+            effects = self.core.handle(event, now=self._loop.time())
+        finally:
+            self._changed.set()
+        for effect in effects:
+            self._execute(effect)
+
+    def _execute(self, effect: ev.Effect) -> None:
+        match effect:
+            case ev.PersistWorker(worker):
+                stored.put_worker(self._journal, worker)
+            case ev.PersistGeneration(generation):
+                self._journal.raise_generation(generation)
+            case ev.PersistGroup(group):
+                stored.put_group(self._journal, group)
+            case ev.PersistFloor(floor):
+                stored.put_floor(self._journal, floor)
+            case ev.PublishGroup(group):
+                members = [f"{m.worker.worker_id}{'' if m.whole else '?'}" for m in group.members]
+                fields = {"group": str(group.group), "epoch": str(group.epoch), "members": " > ".join(members)}
+                log.info("group", extra=fields)
+                for watcher in self._watchers:
+                    watcher.group_changed(group)
+            case ev.PublishWorkers():
+                states = {r.worker.worker_id: r.state.value for r in self.core.membership.records.values()}
+                log.info("workers", extra=states)
+                for watcher in self._watchers:
+                    watcher.workers_changed()
+            case ev.PublishFloors(floors):
+                for watcher in self._watchers:
+                    watcher.floors_raised(floors)
+
+    # ---------------------------------------------------------------- sidecars
+
+    async def Register(self, request: pb.RegisterRequest, context: Context) -> pb.RegisterReply:
+        self._handle(
+            ev.Registered(
+                worker=convert.worker_of(request.worker),
+                process_id=request.process_id,
+                highest_epoch=convert.epoch_of(request.highest_epoch),
+                reports=tuple(messages.report_of(report) for report in request.groups),
+            )
+        )
+        return pb.RegisterReply(
+            generation=self.core.generation,
+            heartbeat_interval_s=self._settings.heartbeat_interval_s,
+            lease_s=self._settings.lease_s,
+        )
+
+    async def Heartbeat(
+        self, request_iterator: AsyncIterator[pb.HeartbeatRequest], context: Context
+    ) -> AsyncIterator[pb.HeartbeatReply]:
+        worker_id = process_id = ""
+        try:
+            async for request in request_iterator:
+                if not worker_id:
+                    worker_id = request.worker_id
+                    process_id = self._process_of(worker_id)
+                self._handle(messages.beat_of(request))
+                if request.leaving:
+                    self._handle(ev.Leaving(worker_id, process_id))
+                    return
+                yield pb.HeartbeatReply(lease_s=self._settings.lease_s)
+        finally:
+            self._handle(ev.StreamBroken(worker_id, process_id))
+
+    def _process_of(self, worker_id: str) -> str:
+        record = self.core.membership.records.get(worker_id)
+        if record is None:
+            raise UnavailableError(f"worker {worker_id!r} is not registered: register first")
+        return record.process_id
+
+    async def WatchGroups(self, request: pb.WatchGroupsRequest, context: Context) -> AsyncIterator[pb.GroupUpdate]:
+        interested = self._interested.setdefault(request.worker_id, set())
+        watcher = Watcher(self.core, request.worker_id, interested)
+        self._watchers.add(watcher)
+        try:
+            yield watcher.snapshot()
+            while True:
+                yield await watcher.next()
+        finally:
+            self._watchers.discard(watcher)
+
+    async def ResolveGroup(self, request: pb.ResolveGroupRequest, context: Context) -> pb.ResolveGroupReply:
+        group = convert.group_of(request.group)
+        self._handle(ev.Resolve(group, request.worker_id, convert.settings_of(request.settings)))
+        self._interested.setdefault(request.worker_id, set()).add(group)
+        return pb.ResolveGroupReply(group=convert.replica_group_to_pb(self.core.groups[group]))
+
+    # ---------------------------------------------------------------- handover manager and people
+
+    async def PublishFloors(self, request: pb.PublishFloorsRequest, context: Context) -> pb.PublishFloorsReply:
+        self._handle(messages.batch_of(request))
+        return pb.PublishFloorsReply()
+
+    async def ListWorkers(self, request: pb.ListWorkersRequest, context: Context) -> pb.ListWorkersReply:
+        now, groups = self._loop.time(), list(self.core.groups.values())
+        records = sorted(self.core.membership.records.values(), key=lambda r: r.worker.worker_id)
+        return pb.ListWorkersReply(
+            workers=[messages.worker_status(record, groups, now) for record in records],
+            generation=self.core.generation,
+        )
+
+    async def DescribeGroups(self, request: pb.DescribeGroupsRequest, context: Context) -> pb.DescribeGroupsReply:
+        groups = sorted(
+            (g for g in self.core.groups.values() if request.job in ("", g.group.job)), key=lambda g: g.group
+        )
+        return pb.DescribeGroupsReply(groups=[messages.group_status(self.core, group) for group in groups])
+
+    async def ChangeGroup(self, request: pb.ChangeGroupRequest, context: Context) -> pb.ChangeGroupReply:
+        change = messages.change_of(request)
+        self._handle(change)
+        return pb.ChangeGroupReply(group=convert.replica_group_to_pb(self.core.groups[change.group]))

@@ -1,0 +1,72 @@
+"""Who must hear of which group: one mailbox for each WatchGroups stream, in which news of the same group coalesce."""
+
+from __future__ import annotations
+
+import asyncio
+
+from replication_manager.core.machine import ReplicationMachine
+from replication_manager.rpc.messages import floors_to_pb
+from rhino.ids import GroupId, ReplicaGroup, StoreVersion
+from rhino.rpc import convert
+from rhino_pb import replication_pb2 as pb
+
+
+class Watcher:
+    """News for one worker. `interested`: groups that it has resolved without being a member."""
+
+    def __init__(self, core: ReplicationMachine, worker_id: str, interested: set[GroupId]) -> None:
+        self._core = core
+        self._worker_id = worker_id
+        self._interested = interested
+        self._told: set[GroupId] = set()
+        self._groups: set[GroupId] = set()
+        self._floors: dict[object, StoreVersion] = {}
+        self._news = asyncio.Event()
+
+    def concerns(self, group: ReplicaGroup) -> bool:
+        return group.group in self._interested or group.member(self._worker_id) is not None
+
+    def group_changed(self, group: ReplicaGroup) -> None:
+        if self.concerns(group) or group.group in self._told:
+            self._groups.add(group.group)
+            self._news.set()
+
+    def workers_changed(self) -> None:
+        self._news.set()
+
+    def floors_raised(self, floors: tuple[StoreVersion, ...]) -> None:
+        mine = [f for f in floors if f.store.group in self._told or f.store.group in self._groups]
+        self._floors.update({floor.store: floor for floor in mine})
+        if mine:
+            self._news.set()
+
+    def snapshot(self) -> pb.GroupUpdate:
+        groups = [group for group in self._core.groups.values() if self.concerns(group)]
+        self._told = {group.group for group in groups}
+        floors = [StoreVersion(s, v) for s, v in self._core.floors.items() if s.group in self._told]
+        return self._update(groups, [], floors, snapshot=True)
+
+    async def next(self) -> pb.GroupUpdate:
+        """Waits for news; everything that has changed since the last message."""
+        await self._news.wait()
+        self._news.clear()
+        changed = [self._core.groups[group] for group in sorted(self._groups)]
+        floors = list(self._floors.values())
+        self._groups, self._floors = set(), {}
+        mine = [group for group in changed if self.concerns(group)]
+        left = [group.group for group in changed if not self.concerns(group)]
+        self._told = (self._told | {group.group for group in mine}) - set(left)
+        return self._update(mine, left, floors, snapshot=False)
+
+    def _update(
+        self, groups: list[ReplicaGroup], left: list[GroupId], floors: list[StoreVersion], *, snapshot: bool
+    ) -> pb.GroupUpdate:
+        records = self._core.membership.records.values()
+        return pb.GroupUpdate(
+            snapshot=snapshot,
+            groups=[convert.replica_group_to_pb(group) for group in groups],
+            left=[convert.group_to_pb(group) for group in left],
+            workers=[convert.worker_to_pb(r.worker) for r in records if r.present],
+            floors=floors_to_pb(floors),
+            absent=[convert.worker_to_pb(r.worker) for r in records if not r.present],
+        )

@@ -1,0 +1,53 @@
+"""The manager process: replication manager and handover manager behind one server, with one journal."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from handover_manager.rpc.service import HandoverService
+from replication_manager.rpc.service import ReplicationService
+from rhino.errors import UnavailableError
+from rhino.journal import Journal
+from rhino.rpc.server import Server
+from rhino.settings import ManagerSettings
+
+log = logging.getLogger(__name__)
+STOP_GRACE_S = 0.5
+_ANY = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
+
+
+def _bind(server: Server, listen: str) -> tuple[str, str]:
+    """("host:port" for others, "host:port" for this process itself); raises UnavailableError when it is taken."""
+    host = listen.rpartition(":")[0]
+    try:
+        port = server.bind(listen)
+    except RuntimeError as error:
+        raise UnavailableError(f"cannot listen on {listen}: is another manager running there?") from error
+    return f"{host}:{port}", f"{_ANY.get(host, host)}:{port}"
+
+
+async def run_manager(settings: ManagerSettings, on_ready: Callable[[str], None]) -> None:
+    """Serves until cancelled, then stops cleanly. `on_ready` gets "host:port" once both services answer.
+
+    Raises PreconditionError for an empty journal without `bootstrap`, UnavailableError for a taken address.
+    """
+    journal = Journal(settings.data_dir, bootstrap=settings.bootstrap)
+    server = Server(reflect=settings.reflection)
+    try:
+        address, own_address = _bind(server, settings.listen)
+        replication = ReplicationService(journal, settings)
+        handover = HandoverService(journal, own_address)
+        replication.attach(server)
+        handover.attach(server)
+        await server.start()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(replication.run(), name="replication manager")
+            tasks.create_task(handover.run(), name="handover manager")
+            await server.ready()
+            log.info("manager ready", extra={"address": address, "generation": journal.generation})
+            on_ready(address)
+    finally:
+        await server.stop(STOP_GRACE_S)
+        journal.close()

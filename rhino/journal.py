@@ -1,0 +1,71 @@
+"""The manager's durable log: a small key/value store on RocksDB whose writes are synced before they return."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rocksdict import Options, Rdict, WriteOptions
+
+from rhino.errors import PreconditionError
+
+_GENERATION = "generation"
+_KEY_PREFIX = "k/"
+
+
+class Journal:
+    """JSON values under string keys. One process at a time; RocksDB's lock refuses a second one.
+
+    `generation` is the number of this life of the journal: raised and synced at every open before anything uses it.
+    An empty journal must be meant (`bootstrap`), or PreconditionError: a manager that has lost its disk would
+    otherwise place everything anew.
+    """
+
+    def __init__(self, path: Path, *, bootstrap: bool = False) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+        self._db = Rdict(str(path), Options(raw_mode=False))
+        self._sync = WriteOptions()
+        self._sync.sync = True
+        self._db.set_write_options(self._sync)
+        previous = self._db.get(_GENERATION)
+        if previous is None and not bootstrap:
+            self._db.close()
+            raise PreconditionError(
+                f"the journal in {path} is empty: start with --bootstrap if this is a new deployment, or restore the "
+                "folder of the former manager"
+            )
+        self.generation = int(previous or 0) + 1
+        self._db[_GENERATION] = self.generation
+
+    def raise_generation(self, at_least: int) -> int:
+        """Makes the generation at least this (what a sidecar has seen of a lost journal); returns it."""
+        if at_least > self.generation:
+            self.generation = at_least
+            self._db[_GENERATION] = at_least
+        return self.generation
+
+    def put(self, key: str, value: Any) -> None:
+        """On disk when it returns."""
+        self._db[_KEY_PREFIX + key] = json.dumps(value)
+
+    def get(self, key: str) -> Any:
+        """The value, or None."""
+        text = self._db.get(_KEY_PREFIX + key)
+        return None if text is None else json.loads(str(text))
+
+    def delete(self, key: str) -> None:
+        if _KEY_PREFIX + key in self._db:
+            del self._db[_KEY_PREFIX + key]
+
+    def items(self, prefix: str = "") -> Iterator[tuple[str, Any]]:
+        """Keys that begin with `prefix`, in order, with their values."""
+        start = _KEY_PREFIX + prefix
+        for key, text in self._db.items(from_key=start):
+            if not str(key).startswith(start):
+                return
+            yield str(key).removeprefix(_KEY_PREFIX), json.loads(str(text))
+
+    def close(self) -> None:
+        self._db.close()

@@ -1,0 +1,32 @@
+from pathlib import Path
+
+import pytest
+
+from rhino.errors import PreconditionError
+from rhino.journal import Journal
+
+
+def test_an_empty_journal_must_be_meant(tmp_path: Path) -> None:
+    with pytest.raises(PreconditionError, match="--bootstrap"):
+        Journal(tmp_path / "journal")
+
+
+def test_values_survive_and_the_generation_rises_with_every_open(tmp_path: Path) -> None:
+    first = Journal(tmp_path, bootstrap=True)
+    first.put("group/a", {"members": [1, 2]})
+    first.put("group/b", "text")
+    first.put("other", None)
+    first.close()
+    second = Journal(tmp_path)
+    assert second.generation == first.generation + 1
+    assert dict(second.items("group/")) == {"group/a": {"members": [1, 2]}, "group/b": "text"}
+    second.delete("group/a")
+    second.delete("group/a")
+    assert second.get("group/a") is None
+    assert second.get("nothing") is None
+    assert second.raise_generation(40) == 40
+    second.close()
+    third = Journal(tmp_path)
+    assert third.generation == 41
+    assert third.raise_generation(3) == 41
+    third.close()
