@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator
 from typing import Any, TypeAlias
 
 import grpc.aio
-from rhino.journal import Journal
 
 from handover_manager.core import events as ev
 from handover_manager.rpc import messages
 from handover_manager.rpc.runtime import Runtime
 from handover_manager.rpc.session import DriverLine
 from rhino.errors import InvalidRequestError, TooFewWorkersError
+from rhino.journal import Journal
 from rhino.rpc import convert
 from rhino.rpc.server import Server
 from rhino_pb import handover_pb2 as pb
@@ -85,13 +85,12 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
             raise InvalidRequestError("a driver session begins with DriverHello")
         await self._check_workers(hello.hello)
         line = DriverLine(next(self._numbers), hello.hello.application_id)
-        generation = self._runtime.generation
         with self._runtime.line(line):
-            yield pb.DriverCommand(welcome=pb.DriverWelcome(generation=generation))
+            yield pb.DriverCommand(welcome=pb.DriverWelcome(generation=self._runtime.generation))
             reader = asyncio.create_task(self._read(requests, line))
             try:
                 async for push in line.pushes():
-                    yield pb.DriverCommand(desired=messages.locations_to_pb(push, generation))
+                    yield pb.DriverCommand(desired=messages.locations_to_pb(push, self._runtime.generation))
                 await reader
             finally:
                 reader.cancel()

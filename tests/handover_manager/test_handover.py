@@ -57,7 +57,7 @@ def test_ended_phases_are_final_and_all_phases_are_reached() -> None:
 def test_to_a_worker_without_a_copy(play: Play) -> None:
     play.now = 5.0
     handover = play.start("w3", "0/0")
-    assert handover.phase is Phase.PREPARING
+    assert play.handover().phase is Phase.PREPARING
     assert play.of(ev.ChangeGroup) == [ev.ChangeGroup("h1", G0, add_member="w3")]
     assert isinstance(play.effects[0], ev.Persist)
     play(ev.GroupChanged("h1", G0, None))
@@ -75,7 +75,7 @@ def test_to_a_worker_without_a_copy(play: Play) -> None:
     assert (play.desired("0/0"), play.desired("0/1")) == ("w3", "w1")
 
     play.batch(4, {G0: "w1", G1: "w1"})
-    assert handover.phase is Phase.MARKED
+    assert play.handover().phase is Phase.MARKED
     play.now = 8.0
     play.batch(5, {G0: "w3", G1: "w1"})
     assert (handover.phase, handover.confirmed_batch_id) == (Phase.CONFIRMED, 5)
@@ -101,16 +101,16 @@ def test_to_a_replica_nothing_is_copied_and_the_marker_comes_at_once(play: Play)
     assert handover.waiting_for == {node("0/1")}
     assert play.effects == [ev.Announce("h1")]
     play.batch(2, {G0: "w2", G1: "w2"})
-    assert handover.phase is Phase.CONFIRMED
+    assert play.handover().phase is Phase.CONFIRMED
     assert len(play.of(ev.ChangeGroup)) == 2
 
 
 def test_a_batch_logged_before_the_marker_confirms_nothing(play: Play) -> None:
     version = StoreVersion(StoreId(*G0, "default"), Version(2, "x"))
     play(ev.BatchLogged("job-a", "run-1", 1, (version,)))
-    handover = play.start("w2", "0/0")
+    play.start("w2", "0/0")
     play(ev.WritersFound("job-a", 1, {version: "w2"}))
-    assert handover.phase is Phase.MARKED
+    assert play.handover().phase is Phase.MARKED
 
 
 def test_all_stores_of_a_virtual_node_must_be_written_by_the_target() -> None:
@@ -120,12 +120,12 @@ def test_all_stores_of_a_virtual_node_must_be_written_by_the_target() -> None:
     play = Play(cluster)
     play.begin(TaskGroup(0, (0, 1), 1))
     play.see()
-    handover = play.start("w2", "0/0")
+    play.start("w2", "0/0")
     play.batch(1, {group(0, 0): "w2", group(1, 0): "w1"})
     play.batch(2, {group(0, 0): "w2", group(1, 0): ""})
-    assert handover.phase is Phase.MARKED
+    assert play.handover().phase is Phase.MARKED
     play.batch(3, {group(0, 0): "w2", group(1, 0): "w2"})
-    assert handover.phase is Phase.CONFIRMED
+    assert play.handover().phase is Phase.CONFIRMED
 
 
 def test_the_deadline_before_the_marker_rolls_back(play: Play) -> None:
@@ -134,10 +134,10 @@ def test_the_deadline_before_the_marker_rolls_back(play: Play) -> None:
     assert play.core.next_deadline() == 30.0
     play.now = 29.9
     play(ev.Tick())
-    assert handover.phase is Phase.PREPARING
+    assert play.handover().phase is Phase.PREPARING
     play.now = 30.0
     play(ev.Tick())
-    assert handover.phase is Phase.ROLLED_BACK
+    assert play.handover().phase is Phase.ROLLED_BACK
     assert "deadline of 30 s: virtual nodes 0/0 not prepared (last error: moved on)" in handover.reason
     assert play.desired("0/0") == "w1"
     assert play.core.next_deadline() is None
@@ -148,15 +148,15 @@ def test_the_deadline_after_the_marker_asserts_the_owner_again(play: Play) -> No
     epoch = handover.configuration_epoch
     play.now = 30.0
     play(ev.Tick())
-    assert handover.phase is Phase.ROLLED_BACK
+    assert play.handover().phase is Phase.ROLLED_BACK
     assert play.of(ev.PushLocations)[0].configuration_epoch == epoch + 1
     assert play.desired("0/0") == "w1"
 
 
 def test_cancel_before_the_marker_only(play: Play) -> None:
-    handover = play.start("w3", "0/0")
+    play.start("w3", "0/0")
     play(ev.CancelRequested("h1"))
-    assert handover.phase is Phase.CANCELLED
+    assert play.handover().phase is Phase.CANCELLED
     play.start("w2", "0/0", handover_id="h2")
     with pytest.raises(PreconditionError, match="h2 is marked"):
         play(ev.CancelRequested("h2"))
@@ -176,7 +176,7 @@ def test_a_target_lost_after_the_marker_redirects_to_a_holder(play: Play) -> Non
     play.cluster.lose("w2")
     play.cluster.chain(G0, "w1 w3?")
     play.see()
-    assert handover.phase is Phase.REDIRECTED
+    assert play.handover().phase is Phase.REDIRECTED
     assert "redirected 0/0 to w1" in handover.reason
     assert play.desired("0/0") == "w1"
     assert play.of(ev.PushLocations)[0].locations[0].hosts == ("host-w1",)
@@ -185,11 +185,11 @@ def test_a_target_lost_after_the_marker_redirects_to_a_holder(play: Play) -> Non
 def test_origin_and_target_lost_after_the_marker(play: Play) -> None:
     play.cluster.chain(G0, "w1 w2 w3")
     play.see()
-    handover = play.start("w2", "0/0")
+    play.start("w2", "0/0")
     play.cluster.lose("w1")
     play.cluster.lose("w2")
     play.see()  # the replication manager has not moved the ownership yet
-    assert handover.phase is Phase.REDIRECTED
+    assert play.handover().phase is Phase.REDIRECTED
     assert play.desired("0/0") == "w3"
 
 
@@ -199,7 +199,7 @@ def test_a_refused_group_change_ends_it_unless_it_may_succeed_later(play: Play) 
     play.see()
     assert play.of(ev.ChangeGroup) == [ev.ChangeGroup("h1", G0, add_member="w3")]
     play(ev.GroupChanged("h1", G1, NoSpaceError("disk of w3 is full")))
-    assert handover.phase is Phase.ROLLED_BACK
+    assert play.handover().phase is Phase.ROLLED_BACK
     assert "disk of w3 is full" in handover.reason
 
 
@@ -216,7 +216,7 @@ def test_restart_after_the_marker_goes_on_to_confirm(play: Play) -> None:
     after = play.restart()
     after.begin(session=9)
     handover = after.handover()
-    assert handover.phase is Phase.MARKED
+    assert after.handover().phase is Phase.MARKED
     assert handover.configuration_epoch == before.configuration_epoch
     assert after.core.jobs["job-a"].configuration_epoch > before.configuration_epoch
     after.cluster.lose("w2")  # not heard of yet
