@@ -35,9 +35,8 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
     `manager` is "host:port" at which this process itself is reached. Needs a running event loop.
     """
 
-    def __init__(self, journal: Journal, manager: str, *, workers_wait_s: float = WORKERS_WAIT_S) -> None:
+    def __init__(self, journal: Journal, manager: str) -> None:
         self._runtime = Runtime(journal, manager)
-        self._workers_wait_s = workers_wait_s
         self._numbers = itertools.count(1)
 
     def attach(self, server: Server) -> None:
@@ -122,7 +121,7 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
         """Waits for as many live workers as the settings need; raises TooFewWorkersError with the way out."""
         factor = convert.settings_of(hello.settings).replication_factor
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._workers_wait_s
+        deadline = loop.time() + WORKERS_WAIT_S
         while True:
             await self._runtime.look()
             live = sorted(w for w, seen in self._runtime.core.view.workers.items() if seen.live)
