@@ -33,7 +33,7 @@ async def _supervise(daemon: Coroutine[Any, Any, None], exit_with_parent: bool) 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     main = asyncio.create_task(daemon)
-    waiting = {asyncio.create_task(stop.wait())}
+    waiting: set[asyncio.Task[Any]] = {asyncio.create_task(stop.wait())}
     if exit_with_parent:
         waiting.add(asyncio.create_task(_parent_gone(os.getppid())))
     await asyncio.wait({main, *waiting}, return_when=asyncio.FIRST_COMPLETED)

@@ -25,8 +25,11 @@ private class RhinoExecutorPlugin extends ExecutorPlugin {
   /** Attaches in the background; a task that needs the sidecar waits for it and fails with the socket's name. */
   override def init(context: PluginContext, extra: JavaMap[String, String]): Unit = {
     val settings = RhinoSettings(context.conf)
+    // PluginContext.hostname fails on executors, whose RPC has no address; in local mode the block manager comes later.
+    val host = Option(SparkEnv.get.blockManager.blockManagerId).map(_.host)
+      .getOrElse(context.conf.get("spark.driver.host", "localhost"))
     RhinoSidecar.start(
-      settings.socket(context.hostname), s"${context.conf.get("spark.app.id", "local")}/${context.executorID}", settings)
+      settings.socket(host), s"${context.conf.get("spark.app.id", "local")}/${context.executorID}", settings)
   }
 
   override def shutdown(): Unit = RhinoSidecar.stop()
