@@ -6,11 +6,7 @@ from dataclasses import dataclass
 
 from deploy.local.spark_daemons import LEAN_JVM
 from spark_connector import rhino_conf
-
-_STATE = "spark.sql.streaming.stateStore"
-# What Rhino's settings replace; everything else is the same for a fair comparison.
-_RHINO_ONLY = ("spark.plugins", "spark.jars", f"{_STATE}.providerClass")
-_ROCKSDB_PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+from spark_connector.conf import PACKAGE, STREAMING, recovery_conf, state_conf
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +43,6 @@ def rhino_settings(manager: str, socket: str) -> dict[str, str]:
 
 
 def stock_settings() -> dict[str, str]:
-    """Spark's own RocksDB provider under the settings that Rhino asks for."""
-    kept = {
-        key: value
-        for key, value in rhino_settings("127.0.0.1:1", "/unused").items()
-        if key not in _RHINO_ONLY and not key.startswith("spark.rhino.")
-    }
-    return kept | {f"{_STATE}.providerClass": _ROCKSDB_PROVIDER}
+    """Spark's own RocksDB provider under the settings that Rhino asks for: a fair comparison, and no jar."""
+    provider = {f"{STREAMING}.stateStore.providerClass": f"{PACKAGE}.RocksDBStateStoreProvider"}
+    return provider | state_conf() | recovery_conf()
