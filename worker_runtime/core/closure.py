@@ -98,8 +98,7 @@ class StoreCatalogue:
             if changelog_name(base) not in self._files:
                 return
             replayed.add(changelog_name(base))
-        first = changelog.lineage[0].version if changelog.lineage else version.version
-        if first == 1:
+        if self._replayable_from_nothing(changelog.lineage[0] if changelog.lineage else version):
             yield frozenset(replayed)
 
     def closure(self, version: Version) -> frozenset[str] | None:
@@ -131,7 +130,7 @@ class StoreCatalogue:
             options.append(self._snapshot_missing(base) | replayed)
             if changelog_name(base) not in self._files:
                 replayed |= {changelog_name(base)}
-        if (changelog.lineage[0].version if changelog.lineage else version.version) == 1:
+        if self._replayable_from_nothing(changelog.lineage[0] if changelog.lineage else version):
             options.append(replayed)
         return min(options, key=len)
 
@@ -149,6 +148,14 @@ class StoreCatalogue:
             if self.holds(version):
                 return version
         return None
+
+    def _replayable_from_nothing(self, first: Version) -> bool:
+        """Changelogs from version 1 on suffice, unless version 1 has a snapshot.
+
+        Spark writes one with version 1 when the store has column families (joins of state format 3 and 4): it alone
+        names them, and a replay onto an empty database fails without those names.
+        """
+        return first.version == 1 and snapshot_name(first) not in self._files
 
     def _snapshot_files(self, version: Version) -> frozenset[str]:
         entry = self._files[snapshot_name(version)].entry
