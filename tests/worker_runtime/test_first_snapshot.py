@@ -14,7 +14,6 @@ def test_changelogs_do_not_suffice_beside_an_incomplete_snapshot_of_version_1() 
     here = StoreCatalogue([changelog(1), changelog(2), changelog(3), snapshot(1, sst(7).name)])
     assert not here.holds(version(3))
     assert not here.holds(version(1))
-    assert here.missing(version(3)) == {sst(7).name}
     here.add(sst(7))
     assert here.holds(version(3))
 
@@ -23,4 +22,4 @@ def test_the_cheapest_closure_contains_the_snapshot_of_version_1() -> None:
     """A guest fetches from the files of all holders: without the zip its replay would fail in Spark."""
     holder = StoreCatalogue([changelog(1), changelog(2), snapshot(1, sst(7).name), sst(7)])
     names = holder.cheapest_closure(version(2), have=frozenset())
-    assert names == {changelog(2).name, snapshot(1).name, sst(7).name}
+    assert names == frozenset({changelog(2).name, snapshot(1).name, sst(7).name})
