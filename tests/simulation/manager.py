@@ -1,0 +1,140 @@
+"""A simulated manager process: the real ReplicationMachine, its journal, and messages that get lost with a crash."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from replication_manager.core import events as ev
+from replication_manager.core.machine import ReplicationMachine
+from replication_manager.core.membership import Report
+from rhino.errors import RhinoError
+from rhino.ids import GroupId, JobSettings, ReplicaGroup, StoreVersion, Worker
+from worker_runtime.core import events as worker_ev
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import Cluster
+    from tests.simulation.sidecar import Sidecar
+
+LEASE_S = 2.0
+SUSPECT_LEASE_S = 0.6
+
+
+class Manager:
+    """Journal: generation, workers, groups, floors. Everything else is learnt again after a crash."""
+
+    def __init__(self, cluster: Cluster, settings: JobSettings) -> None:
+        self._cluster = cluster
+        self._world = cluster.world
+        self._settings = settings
+        self.generation = 0
+        self._workers: dict[str, Worker] = {}
+        self._groups: dict[GroupId, ReplicaGroup] = {}
+        self._floors: dict[object, StoreVersion] = {}
+        self.up = False
+
+    def start(self) -> None:
+        self.up = True
+        self.generation += 1
+        self.core = ReplicationMachine(
+            generation=self.generation,
+            lease_s=LEASE_S,
+            suspect_lease_s=SUSPECT_LEASE_S,
+            now=self._world.now,
+            workers=self._workers.values(),
+            groups=self._groups.values(),
+            floors=self._floors.values(),
+        )
+        self._world.say(f"manager starts, generation {self.generation}")
+        life = self.generation
+        self._world.after(0.1, lambda: self._tick(life))
+
+    def crash(self) -> None:
+        self._world.say("manager crashes")
+        self.up = False
+
+    def _tick(self, life: int) -> None:
+        if self.up and self.generation == life:
+            self._handle(ev.Tick())
+            self._world.after(0.1, lambda: self._tick(life))
+
+    def _handle(self, event: ev.Event) -> bool:
+        """False when the manager is away or refuses."""
+        if not self.up:
+            return False
+        try:
+            effects = self.core.handle(event, now=self._world.now)
+        except RhinoError as error:
+            self._world.say(f"manager refuses {type(event).__name__}: {error}")
+            return False
+        self.core.check_invariants()
+        for effect in effects:
+            self._execute(effect)
+        return True
+
+    def _execute(self, effect: ev.Effect) -> None:
+        match effect:
+            case ev.PersistWorker(worker):
+                self._workers[worker.worker_id] = worker
+            case ev.PersistGeneration(generation):
+                self.generation = generation
+            case ev.PersistGroup(group):
+                self._groups[group.group] = group
+                self._cluster.checkers.group_issued(group)
+                members = ">".join(f"{m.worker.worker_id}{'' if m.whole else '?'}" for m in group.members)
+                self._world.say(f"group {group.group.partition} epoch {group.epoch} {members} {group.required_copies}")
+            case ev.PersistFloor(floor):
+                self._floors[floor.store] = floor
+            case ev.PublishGroup(group):
+                for sidecar in self._cluster.sidecars.values():
+                    self._tell(sidecar, group)
+            case ev.PublishWorkers() | ev.PublishFloors():
+                return
+
+    def _tell(self, sidecar: Sidecar, group: ReplicaGroup) -> None:
+        process = sidecar.process
+
+        def deliver() -> None:
+            if sidecar.up and sidecar.process == process:
+                sidecar.handle(worker_ev.GroupAdopted(group))
+
+        self._world.after(self._world.delay(), deliver)
+
+    # ------------------------------------------------------------ what sidecars call
+
+    def _reports(self, sidecar: Sidecar) -> tuple[Report, ...]:
+        groups = {*sidecar.machine.groups(), *(store.group for store, _ in sidecar.disk.files)}
+        return tuple(self._report(sidecar, group) for group in sorted(groups))
+
+    def _report(self, sidecar: Sidecar, group: GroupId) -> Report:
+        adopted = sidecar.group(group)
+        written = tuple(StoreVersion(s, v) for s, v in sidecar.written.items() if s.group == group)
+        epoch = adopted.epoch if adopted else sidecar.machine.epoch(group)
+        return Report(group, epoch, sidecar.machine.whole(group), 1, (), written)
+
+    def register(self, sidecar: Sidecar) -> bool:
+        process = f"{sidecar.name}#{sidecar.process}"
+        taken = self._handle(
+            ev.Registered(sidecar.worker, process, sidecar.machine.highest_epoch(), self._reports(sidecar))
+        )
+        if taken:
+            for group in self.core.groups.values():
+                self._tell(sidecar, group)
+        return taken
+
+    def beat(self, sidecar: Sidecar) -> bool:
+        reports = self._reports(sidecar)
+        return self._handle(ev.Beat(sidecar.name, sidecar.worker.incarnation, 0, 0, 0, 0, reports)) or not self.up
+
+    def stream_broken(self, sidecar: Sidecar, process: int) -> None:
+        self._handle(ev.StreamBroken(sidecar.name, f"{sidecar.name}#{process}"))
+
+    def resolve(self, sidecar: Sidecar, group: GroupId) -> None:
+        if self._handle(ev.Resolve(group, sidecar.name, self._settings)):
+            self._tell(sidecar, self.core.groups[group])
+
+    def published(self, logged: StoreVersion, floor: StoreVersion | None) -> None:
+        self._handle(
+            ev.BatchPublished(
+                logged.store.job, logged.version.version, (logged,), (floor,) if floor is not None else ()
+            )
+        )

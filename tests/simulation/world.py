@@ -1,0 +1,84 @@
+"""Time, randomness and the network of a simulated cluster: one event queue, one seed, no real clock."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+Action = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Faults:
+    """Probabilities per occasion; `none()` is what a healed network does."""
+
+    break_link: float = 0.02
+    drop_beat: float = 0.05
+    fail_write: float = 0.02
+    delay_s: tuple[float, float] = (0.001, 0.05)
+
+    @staticmethod
+    def none() -> Faults:
+        return Faults(0.0, 0.0, 0.0)
+
+
+@dataclass
+class World:
+    """Runs actions in the order of their times. `trace` keeps the newest lines for a failing seed."""
+
+    seed: int
+    faults: Faults = field(default_factory=Faults)
+    now: float = 0.0
+    trace: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.random = Random(self.seed)
+        self._queue: list[tuple[float, int, Action]] = []
+        self._order = itertools.count()
+
+    def at(self, time: float, action: Action) -> None:
+        heapq.heappush(self._queue, (max(time, self.now), next(self._order), action))
+
+    def after(self, delay_s: float, action: Action) -> None:
+        self.at(self.now + delay_s, action)
+
+    def delay(self) -> float:
+        return self.random.uniform(*self.faults.delay_s)
+
+    def chance(self, probability: float) -> bool:
+        return self.random.random() < probability
+
+    def run_until(self, time: float, after_each: Action) -> None:
+        """Runs every action due up to `time`, with `after_each` behind each one (the checkers)."""
+        while self._queue and self._queue[0][0] <= time:
+            self.now, _, action = heapq.heappop(self._queue)
+            action()
+            after_each()
+        self.now = time
+
+    def say(self, text: str) -> None:
+        self.trace.append(f"{self.now:9.4f} {text}")
+        del self.trace[:-400]
+
+
+class Link:
+    """One direction of pushes from one worker to another on one lane, with replies back: FIFO until it breaks."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._free_at = {True: 0.0, False: 0.0}
+        self.open = True
+
+    def send(self, deliver: Action, *, forward: bool) -> None:
+        """Delivers later, after everything sent before in this direction; never once the link has broken."""
+        time = max(self._free_at[forward], self._world.now + self._world.delay())
+        self._free_at[forward] = time
+
+        def arrive() -> None:
+            if self.open:
+                deliver()
+
+        self._world.at(time, arrive)
