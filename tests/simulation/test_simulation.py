@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -85,25 +84,6 @@ def acknowledged_before_stored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Sidecar, "_write", write_late)
 
 
-def guest_counts_itself(patch: pytest.MonkeyPatch) -> None:
-    """A writer that is no member counts its own copy, as the first of the members."""
-    complete = ChainMachine._try_complete
-
-    def with_me(self: Any, key: Any) -> Any:
-        state = self._groups.get(key.store.group)
-        if state is None or state.group.member(self._me.worker_id) is not None:
-            return complete(self, key)
-        true_group = state.group
-        first = replace(true_group.members[0], worker=self._me, whole=True)
-        state.group = replace(true_group, members=(first, *true_group.members[1:]))
-        try:
-            return complete(self, key)
-        finally:
-            state.group = true_group
-
-    patch.setattr(ChainMachine, "_try_complete", with_me)
-
-
 BUGS = [
     one_file_is_a_copy,
     snapshot_exposed_early,
@@ -112,7 +92,6 @@ BUGS = [
     whole_without_catching_up,
     too_few_copies,
     acknowledged_before_stored,
-    guest_counts_itself,
 ]
 
 
