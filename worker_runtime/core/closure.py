@@ -116,23 +116,23 @@ class StoreCatalogue:
     def missing(self, version: Version) -> frozenset[str]:
         """The fewest names whose arrival would, as far as is known here, complete `version`; empty when held.
 
-        A zip that is not here is counted as one name: what it references is unknown until it arrives.
+        A zip that is not here counts only when nothing else can complete the version: it may never have been written.
         """
         if self.holds(version):
             return frozenset()
-        options = [self._snapshot_missing(version)]
         changelog = self.get(changelog_name(version))
+        options = [self._snapshot_missing(version)] if snapshot_name(version) in self._files else []
         if changelog is None:
-            options.append(frozenset({changelog_name(version)}))
-            return min(options, key=len)
+            return min([*options, frozenset({changelog_name(version)})], key=len)
         replayed: frozenset[str] = frozenset()
         for base in reversed(changelog.lineage):
-            options.append(self._snapshot_missing(base) | replayed)
-            if changelog_name(base) not in self._files:
-                replayed |= {changelog_name(base)}
-        if self._replayable_from_nothing(changelog.lineage[0] if changelog.lineage else version):
+            if snapshot_name(base) in self._files:
+                options.append(self._snapshot_missing(base) | replayed)
+            replayed |= {changelog_name(base)} - self._files.keys()
+        oldest = changelog.lineage[0] if changelog.lineage else version
+        if self._replayable_from_nothing(oldest):
             options.append(replayed)
-        return min(options, key=len)
+        return min(options, key=len, default=(replayed - {changelog_name(oldest)}) | {snapshot_name(oldest)})
 
     def reach(self, version: Version) -> frozenset[str]:
         """Names of every file here that any closure of `version` may use, complete or not."""
@@ -166,9 +166,7 @@ class StoreCatalogue:
         return {entry.name, *entry.references} if entry else set()
 
     def _snapshot_missing(self, version: Version) -> frozenset[str]:
-        entry = self.get(snapshot_name(version))
-        if entry is None:
-            return frozenset({snapshot_name(version)})
+        entry = self._files[snapshot_name(version)].entry
         return frozenset(name for name in entry.references if name not in self._files)
 
 
@@ -243,20 +241,19 @@ def collectable(
     return tuple(file.entry.name for file in sorted(gone, key=lambda f: (_DELETE_ORDER[f.kind], f.entry.name)))
 
 
-def wanted(local: StoreCatalogue, remote: Iterable[FileEntry], floor: Version | None) -> tuple[FileEntry, ...]:
-    """What a member pulls during catch-up: files of others above the floor that are not here; data files first.
+_PULL_ORDER = {FileKind.SST: 0, FileKind.LOG: 0, FileKind.SNAPSHOT: 1, FileKind.CHANGELOG: 2}
 
-    Data files first, so that a zip is whole soon after it arrives.
+
+def wanted(local: StoreCatalogue, remote: Iterable[FileEntry], floor: Version | None) -> tuple[FileEntry, ...]:
+    """What a member pulls during catch-up: files of others above the floor that are not here.
+
+    Data files first, then the zips that name them, so that a snapshot is whole as soon as its zip is here; changelogs
+    last, so that none seems to open without a snapshot that it needs.
     """
     theirs = {entry.name: entry for entry in remote if entry.name not in local}
-    union = StoreCatalogue([*local.entries(), *theirs.values()])
-    kept = kept_names(union, floor)
-    return tuple(
-        sorted(
-            (entry for name, entry in theirs.items() if name in kept),
-            key=lambda entry: (-_DELETE_ORDER[parse_name(entry.name).kind], entry.name),
-        )
-    )
+    kept = kept_names(StoreCatalogue([*local.entries(), *theirs.values()]), floor)
+    found = [entry for name, entry in theirs.items() if name in kept]
+    return tuple(sorted(found, key=lambda entry: (_PULL_ORDER[entry.kind], entry.name)))
 
 
 def raise_floor(current: Version | None, proposed: Version) -> Version:

@@ -1,0 +1,158 @@
+"""Closures, retention and what catch-up wants, by examples and by Hypothesis."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rhino.ids import FileEntry, Version
+from tests.worker_runtime.scenario import STORE, changelog, snapshot, sst, version
+from worker_runtime.core.closure import Catalogue, StoreCatalogue, collectable, raise_floor, wanted
+
+
+def catalogue(*entries: FileEntry) -> StoreCatalogue:
+    return StoreCatalogue(entries)
+
+
+def test_version_0_is_always_held_and_1_needs_its_changelog() -> None:
+    assert catalogue().holds(Version(0, ""))
+    assert not catalogue().holds(version(1))
+    assert catalogue(changelog(1)).holds(version(1))
+
+
+def test_a_gap_in_the_lineage_breaks_the_closure() -> None:
+    held = catalogue(changelog(1), changelog(3))
+    assert not held.holds(version(3))
+    assert held.missing(version(3)) == {changelog(2).name}
+    held.add(changelog(2))
+    assert held.holds(version(3))
+    assert held.missing(version(3)) == frozenset()
+
+
+def test_a_snapshot_stands_for_everything_before_it() -> None:
+    held = catalogue(snapshot(5, sst(1).name), sst(1), changelog(6, since=5), changelog(7, since=5))
+    assert held.closure(version(7)) == frozenset(e.name for e in held.entries())
+    held.discard(sst(1).name)
+    assert not held.holds(version(7))
+    assert held.missing(version(7)) == {sst(1).name}
+
+
+def test_nothing_behind_the_lineage_of_the_version_is_looked_at() -> None:
+    """All changelogs from 1 are here, but 7's own lineage begins at 5, whose snapshot is not."""
+    held = catalogue(*(changelog(n) for n in range(1, 7)), changelog(7, since=5))
+    assert held.holds(version(6))
+    assert not held.holds(version(7))
+
+
+def test_another_checkpoint_id_is_another_version() -> None:
+    assert not catalogue(changelog(1)).holds(Version(1, "zombie"))
+
+
+def test_the_cheapest_closure_counts_only_what_is_not_here() -> None:
+    union = catalogue(snapshot(2, sst(1).name), sst(1, size=1000), changelog(1), changelog(2), changelog(3))
+    newest = frozenset({snapshot(2).name, sst(1).name, changelog(3).name})
+    replay = frozenset({changelog(1).name, changelog(2).name, changelog(3).name})
+    assert union.closure(version(3)) == newest
+    assert union.cheapest_closure(version(3), have=()) == replay
+    assert union.cheapest_closure(version(3), have={sst(1).name}) == newest
+
+
+def test_collects_what_no_version_above_the_floor_reaches_zips_before_data() -> None:
+    held = Catalogue()
+    for at, entry in enumerate((sst(1), snapshot(2, sst(1).name), sst(2), snapshot(5, sst(2).name), changelog(1))):
+        held.add(entry, at)
+    held.add(changelog(6, since=5), 9)
+    store = held.store(STORE)
+    assert collectable(store, version(6)) == (snapshot(2).name, changelog(1).name, sst(1).name)
+    assert collectable(store, version(6), pins=[version(2)]) == (changelog(1).name,)
+    assert collectable(store, version(6), busy=[changelog(1).name, snapshot(2).name]) == ()
+
+
+def test_nothing_goes_without_a_floor_or_while_the_floor_itself_is_not_held() -> None:
+    held = catalogue(changelog(1), changelog(6, since=5))
+    assert collectable(held, None) == ()
+    assert collectable(held, version(6)) == ()
+
+
+def test_data_that_came_after_the_newest_zip_stays() -> None:
+    held = Catalogue()
+    held.add(snapshot(5), 1.0)
+    held.add(sst(9), 2.0)
+    assert collectable(held.store(STORE), version(5)) == ()
+
+
+def test_floor_is_monotone() -> None:
+    assert raise_floor(None, version(3)) == version(3)
+    assert raise_floor(version(3), version(2)) == version(3)
+    assert raise_floor(version(3), Version(3, "other")) == version(3)
+    assert raise_floor(version(3), version(4)) == version(4)
+
+
+def test_catch_up_wants_data_then_zips_then_changelogs_and_nothing_below_the_floor() -> None:
+    remote = [changelog(6, since=5), snapshot(5, sst(2).name), sst(2), changelog(1)]
+    assert [e.name for e in wanted(catalogue(), remote, version(6))] == [
+        sst(2).name,
+        snapshot(5).name,
+        changelog(6).name,
+    ]
+    assert wanted(catalogue(*remote), remote, version(6)) == ()
+
+
+SSTS = [sst(n) for n in range(4)]
+
+
+@st.composite
+def stores(draw: st.DrawFn) -> list[FileEntry]:
+    """Up to ten versions with changelogs whose lineage starts at 1 or at some snapshot, some of it missing."""
+    count = draw(st.integers(1, 10))
+    entries: list[FileEntry] = list(draw(st.lists(st.sampled_from(SSTS), unique=True)))
+    base = 1
+    for number in range(1, count + 1):
+        if draw(st.booleans()):
+            entries.append(changelog(number, since=base))
+        if draw(st.integers(0, 3)) == 0:
+            entries.append(snapshot(number, *(s.name for s in draw(st.lists(st.sampled_from(SSTS), unique=True)))))
+            base = number
+    return draw(st.permutations(entries))
+
+
+@given(stores(), st.integers(1, 10))
+def test_held_exactly_when_nothing_is_missing(entries: list[FileEntry], number: int) -> None:
+    held = catalogue(*entries)
+    assert held.holds(version(number)) == (not held.missing(version(number)))
+
+
+@given(stores(), st.integers(1, 10))
+def test_a_closure_alone_opens_its_version(entries: list[FileEntry], number: int) -> None:
+    held = catalogue(*entries)
+    for closure in held.closures(version(number)):
+        assert catalogue(*(e for e in entries if e.name in closure)).holds(version(number))
+        assert closure <= held.reach(version(number))
+
+
+@given(stores(), st.integers(1, 10), st.sets(st.integers(1, 10)))
+def test_collecting_never_touches_a_closure_above_the_floor_or_pinned(
+    entries: list[FileEntry], floor: int, pins: set[int]
+) -> None:
+    held = catalogue(*entries)
+    safe = [version(n) for n in range(1, 11) if (n >= floor or n in pins) and held.holds(version(n))]
+    names = collectable(held, version(floor), pins=[version(n) for n in pins])
+    for done, name in enumerate(names):
+        held.discard(name)
+        assert all(held.holds(v) for v in safe), f"broken after {names[: done + 1]}"
+    for zip_ in (e for e in held.entries() if e.references):
+        assert all(name not in names for name in zip_.references)
+
+
+@given(stores(), stores(), st.one_of(st.none(), st.integers(1, 10)))
+def test_after_catch_up_nothing_more_is_wanted(
+    mine: list[FileEntry], theirs: list[FileEntry], floor: int | None
+) -> None:
+    at = version(floor) if floor else None
+    held = catalogue(*mine)
+    could = StoreCatalogue([*mine, *theirs])
+    for entry in wanted(held, theirs, at):
+        held.add(entry)
+    assert wanted(held, theirs, at) == ()
+    if floor and could.holds(version(floor)):
+        assert held.holds(version(floor))

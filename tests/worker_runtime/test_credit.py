@@ -1,0 +1,106 @@
+"""Credit: what is in flight never exceeds what was granted, and the grants never exceed the limit."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from rhino.errors import LocalProtocolError, RemoteProtocolError
+from worker_runtime.core.credit import GrantPool, SendWindow
+
+
+def test_window_spends_what_it_was_given() -> None:
+    window = SendWindow(10)
+    assert (window.take(6), window.take(6), window.take(1)) == (6, 4, 0)
+    window.give(3)
+    assert window.available_bytes == 3
+    with pytest.raises(RemoteProtocolError):
+        window.give(-1)
+
+
+def test_a_sender_that_overruns_its_credit_is_found() -> None:
+    pool = GrantPool(100, 20)
+    stream, credit = pool.open()
+    assert credit == 20
+    pool.received(stream, 20)
+    with pytest.raises(RemoteProtocolError):
+        pool.received(stream, 1)
+    with pytest.raises(LocalProtocolError):
+        pool.settled(stream, 21)
+
+
+def test_many_streams_share_the_limit_and_a_closed_one_feeds_the_hungry() -> None:
+    pool = GrantPool(8, 8)
+    credits = [pool.open() for _ in range(6)]
+    assert [credit for _, credit in credits] == [4, 2, 1, 1, 0, 0]
+    assert pool.hungry() == [5, 6]
+    pool.close(credits[0][0])
+    assert pool.top_up(5) == 2
+    assert pool.top_up(6) == 1
+    pool.check_invariants()
+
+
+class Flow(RuleBasedStateMachine):
+    """Senders and one receiver; frames and credit are delivered in any order between the streams."""
+
+    LIMIT, WINDOW = 64, 16
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pool = GrantPool(self.LIMIT, self.WINDOW)
+        self.windows: dict[int, SendWindow] = {}
+        self.wire: dict[int, list[int]] = {}
+        self.buffered: dict[int, int] = {}
+
+    @rule()
+    def open(self) -> None:
+        stream, credit = self.pool.open()
+        self.windows[stream] = SendWindow(credit)
+        self.wire[stream] = []
+        self.buffered[stream] = 0
+
+    @precondition(lambda self: self.windows)
+    @rule(data=st.data(), size=st.integers(1, 20))
+    def send(self, data: st.DataObject, size: int) -> None:
+        stream = data.draw(st.sampled_from(sorted(self.windows)))
+        if taken := self.windows[stream].take(size):
+            self.wire[stream].append(taken)
+
+    @precondition(lambda self: any(self.wire.values()))
+    @rule(data=st.data())
+    def arrive(self, data: st.DataObject) -> None:
+        stream = data.draw(st.sampled_from([s for s, frames in self.wire.items() if frames]))
+        size = self.wire[stream].pop(0)
+        self.pool.received(stream, size)
+        self.buffered[stream] += size
+
+    @precondition(lambda self: any(self.buffered.values()))
+    @rule(data=st.data())
+    def settle(self, data: st.DataObject) -> None:
+        stream = data.draw(st.sampled_from([s for s, size in self.buffered.items() if size]))
+        size = data.draw(st.integers(1, self.buffered[stream]))
+        self.buffered[stream] -= size
+        self.windows[stream].give(self.pool.settled(stream, size))
+
+    @precondition(lambda self: self.windows)
+    @rule(data=st.data())
+    def close(self, data: st.DataObject) -> None:
+        stream = data.draw(st.sampled_from(sorted(self.windows)))
+        self.pool.close(stream)
+        for book in (self.windows, self.wire, self.buffered):
+            del book[stream]
+        for hungry in self.pool.hungry():
+            self.windows[hungry].give(self.pool.top_up(hungry))
+
+    @invariant()
+    def in_flight_is_granted(self) -> None:
+        self.pool.check_invariants()
+        held = sum(w.available_bytes for w in self.windows.values())
+        flying = sum(sum(frames) for frames in self.wire.values()) + sum(self.buffered.values())
+        assert held + flying == self.pool.granted_bytes
+
+
+Flow.TestCase.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)
+TestFlow = Flow.TestCase
