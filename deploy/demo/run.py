@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import shutil
 import signal
 import sys
@@ -211,6 +212,8 @@ def main(argv: Sequence[str]) -> int:
     options = parse(argv)
     console = Console(stderr=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # py4j logs the traceback of a call that Ctrl-C interrupts; whoever pressed it knows.
+    logging.getLogger().addFilter(lambda record: not record.getMessage().startswith("KeyboardInterrupt"))
     work = options.out / "work"
     try:
         found = carry_out(options, console)

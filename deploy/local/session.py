@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +25,7 @@ def open_session(conf: Mapping[str, str], *, log_path: Path) -> SparkSession:
     active = SparkContext._active_spark_context
     if active is not None:
         raise ClusterError(f"a SparkContext on {active.master} is running in this process: stop it first")
-    with _environment(spark_env(conf["spark.driver.host"])), _output_into(log_path):
+    with _environment(spark_env(conf["spark.driver.host"])), _output_into(log_path), _interrupts_kept():
         return SparkSession.builder.config(map=dict(conf)).getOrCreate()
 
 
@@ -55,6 +57,21 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
     finally:
         os.environ.clear()
         os.environ.update(before)
+
+
+@contextmanager
+def _interrupts_kept() -> Iterator[None]:
+    """PySpark's own handler of Ctrl-C calls the JVM, on the connection that the interrupted call still uses: the
+    outcome is a Py4JError instead of a KeyboardInterrupt. Whoever asked for the session keeps their handler.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

@@ -1,0 +1,51 @@
+"""Sessions: Ctrl-C in the middle of a call stays a KeyboardInterrupt, and the driver's JVM ends with the cluster."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from pyspark.sql import SparkSession
+
+from deploy.local import ClusterError
+from deploy.local.session import close_driver, open_session
+
+pytestmark = pytest.mark.spark
+CONF = {
+    "spark.master": "local[2]",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "512m",
+    "spark.ui.enabled": "false",
+}
+
+
+@pytest.fixture
+def spark(tmp_path: Path) -> Iterator[SparkSession]:
+    yield open_session(CONF, log_path=tmp_path / "driver.log")
+    close_driver()
+
+
+def count_for_ever(spark: SparkSession, interrupt: threading.Timer) -> None:
+    """A call is in flight nearly all the time."""
+    interrupt.start()
+    while True:
+        spark.range(1000).count()
+
+
+def test_an_interrupted_call_is_a_keyboard_interrupt(spark: SparkSession, tmp_path: Path) -> None:
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    with pytest.raises(ClusterError, match=r"a SparkContext on local\[2\] is running"):
+        open_session(CONF, log_path=tmp_path / "other.log")
+    interrupt = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        count_for_ever(spark, interrupt)
+    spark.sparkContext.cancelAllJobs()
+    assert spark.range(10).count() == 10
+    close_driver()
+    assert psutil.Process().children(recursive=True) == []
