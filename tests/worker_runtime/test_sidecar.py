@@ -12,7 +12,7 @@ import pytest
 
 from rhino.ids import StoreId, StoreVersion, Version
 from rhino_pb import sidecar_pb2
-from tests.worker_runtime.cluster import Cluster, changelog_bytes, zip_bytes
+from tests.worker_runtime.cluster import Client, Cluster, changelog_bytes, zip_bytes
 from worker_runtime.core.closure import changelog_name
 
 STORE = StoreId("job", 0, 3, "default")
@@ -102,6 +102,33 @@ async def test_killed_writer_keeps_what_it_acknowledged(cluster: Cluster) -> Non
         reply = await client.prepare(STORE, version(3))
         assert (reply.state, reply.source) == (READY, sidecar_pb2.SOURCE_LOCAL)
         assert not list(a.settings.data_dir.joinpath("tmp").iterdir())
+
+
+async def test_kill_in_the_midst_of_commits_loses_nothing_acknowledged(cluster: Cluster) -> None:
+    a, b = await cluster.start("a", "b")
+    acknowledged: list[StoreVersion] = []
+
+    async def go_on(client: Client, store: StoreId) -> None:
+        for number in range(1, 10_000):
+            lineage = [version(n) for n in range(1, number)]
+            await client.commit(store, version(number), changelog_bytes(number), lineage)
+            acknowledged.append(StoreVersion(store, version(number)))
+
+    stores = [StoreId("job", operator, 0, "default") for operator in range(4)]
+    async with a.attach() as client:
+        writers = [asyncio.create_task(go_on(client, store)) for store in stores]
+        while len(acknowledged) < 60:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await a.end(signal.SIGKILL)
+        await asyncio.gather(*writers, return_exceptions=True)
+    assert len(acknowledged) >= 60
+    await a.start()
+    for process in (a, b):
+        async with process.attach() as client:
+            for store in stores:
+                newest = max(v.version for v in acknowledged if v.store == store)
+                reply = await client.prepare(store, newest)
+                assert (reply.state, reply.fetched_bytes) == (READY, 0)
 
 
 async def test_new_member_catches_up_while_the_writer_goes_on(cluster: Cluster) -> None:
