@@ -65,6 +65,7 @@ class Sidecar:
         self.up = True
         self.process += 1
         self.written: dict[StoreId, Version] = {}
+        self._upstream = ""
         self._catalogue = self.disk.catalogue()
         self.machine = chain_core.ChainMachine(self.worker, self._catalogue, self.disk.epochs)
         self._catch_ups: dict[GroupId, int] = {}
@@ -126,7 +127,8 @@ class Sidecar:
             case ev.OfferFile():
                 self._offer(effect)
             case ev.ReceiveFile(transfer, entry):
-                self._later(self.world.delay(), lambda: self._write(transfer, entry))
+                upstream = self._upstream
+                self._later(self.world.delay(), lambda: self._write(transfer, entry, upstream))
             case ev.SendAck() | ev.SendRefusal():
                 self._reply(effect)
             case ev.StartCatchUp(group, epoch, members):
@@ -164,14 +166,20 @@ class Sidecar:
             return
         receiver, transfer = self.cluster.sidecars[offer.to.worker_id], next(TRANSFERS)
         begin = ev.BeginReceived(self.name, transfer, offer.entry, offer.epoch, offer.chain)
-        link.send(lambda: receiver.handle(begin), forward=True)
+        link.send(lambda: receiver.receive(begin), forward=True)
         if self.world.chance(self.world.faults.break_link):
             self.world.after(self.world.delay(), lambda: self.cluster.break_link(self.name, receiver.name, offer.lane))
 
-    def _write(self, transfer: int, entry: FileEntry) -> None:
+    def receive(self, begin: ev.BeginReceived) -> None:
+        self._upstream = begin.upstream
+        self.handle(begin)
+
+    def _write(self, transfer: int, entry: FileEntry, upstream: str) -> None:
         if self.world.chance(self.world.faults.fail_write):
             reason = self.world.random.choice([ev.Refusal.CHECKSUM, ev.Refusal.STORAGE, None])
             self.handle(ev.TransferFailed(transfer, reason, "injected"))
+            if reason is None:  # the stream broke, for the sender too
+                self.cluster.break_link(upstream, self.name, entry.lane)
             return
         self.store(entry)
         self.handle(ev.TransferStored(transfer))

@@ -76,7 +76,7 @@ def too_few_copies(patch: pytest.MonkeyPatch) -> None:
 def acknowledged_before_stored(patch: pytest.MonkeyPatch) -> None:
     """A receiver tells of a file that is not on its disk yet."""
 
-    def write_late(self: Sidecar, transfer: int, entry: Any) -> None:
+    def write_late(self: Sidecar, transfer: int, entry: Any, upstream: str) -> None:
         self._catalogue.add(entry, self.world.now)
         self._later(0.5, lambda: self.store(entry))
         self.handle(ev.TransferStored(transfer))

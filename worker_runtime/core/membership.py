@@ -27,6 +27,7 @@ class GroupState:
         self._lives: frozenset[tuple[str, str]] = frozenset()  # members that the newest catch-up covers
         self._catch_up_epoch: Epoch | None = None  # of the catch-up that runs
         self._repair_at: float | None = None
+        self._incomplete_at = 0.0  # since when the repair has been due
         self._sweep_at: float | None = None
 
     def next_deadline(self) -> float | None:
@@ -70,6 +71,7 @@ class GroupState:
         self._catch_up_epoch = None
         self._sweep_at = now + SWEEP_S
         if incomplete:
+            self._incomplete_at = now
             self._repair_at = now + REPAIR_S
         became = self.whole_epoch != self.group.epoch
         self.whole_epoch = self.group.epoch
@@ -78,12 +80,13 @@ class GroupState:
     def plan_repair(self, now: float) -> None:
         """Something is incomplete: a catch-up is due soon unless it completes by itself."""
         if self._repair_at is None:
+            self._incomplete_at = now
             self._repair_at = now + REPAIR_S
 
     def progress(self, now: float) -> None:
-        """A file of the group came in: what is incomplete may become complete by itself."""
+        """A file of the group came in: what is incomplete may become complete by itself, but not put off for ever."""
         if self._repair_at is not None:
-            self._repair_at = now + REPAIR_S
+            self._repair_at = min(now, self._incomplete_at + REPAIR_S) + REPAIR_S
 
     def damaged(self, me: Worker, now: float) -> list[ev.Effect]:
         """Files have gone that should be here: not whole until a catch-up has ended."""
