@@ -16,6 +16,7 @@ PENDING_BATCHES_MAX = 64  # batches whose writers are being asked for
 class LoggedBatch:
     """A batch whose writers are not yet known, and what held when it was logged."""
 
+    order: int  # counts the batches reported to this manager: answers may overtake each other
     configuration_epoch: int
     versions: tuple[StoreVersion, ...]
     meant: Mapping[VirtualNode, frozenset[str]]  # desired since the batch before: either side of a marker is right
@@ -38,6 +39,8 @@ class Job:
     actual: dict[VirtualNode, str] = field(default_factory=dict)
     misses: dict[VirtualNode, int] = field(default_factory=dict)
     pending: dict[int, LoggedBatch] = field(default_factory=dict)
+    reported: int = 0  # batches reported to this manager
+    settled: dict[VirtualNode, int] = field(default_factory=dict)  # order of the batch that `actual` is of
     desired_before: dict[VirtualNode, str] = field(default_factory=dict)  # when the newest batch was logged
     pushed: tuple[int, tuple[Location, ...]] | None = None  # (configuration epoch, map) that the session has
 
@@ -74,7 +77,8 @@ class Job:
         meant = {n: frozenset({w, self.desired_before.get(n, w)}) for n, w in self.desired.items()}
         self.batch_id = batch_id
         self.desired_before = dict(self.desired)
-        self.pending[batch_id] = LoggedBatch(self.configuration_epoch, versions, meant)
+        self.reported += 1
+        self.pending[batch_id] = LoggedBatch(self.reported, self.configuration_epoch, versions, meant)
         while len(self.pending) > PENDING_BATCHES_MAX:
             del self.pending[min(self.pending)]
 
@@ -90,7 +94,8 @@ class Job:
                 found.setdefault(node, set()).add(writers.get(version, ""))
         actual = {node: next(iter(who)) for node, who in found.items() if len(who) == 1 and "" not in who}
         for node, worker in actual.items():
-            self.actual[node] = worker
+            if batch.order > self.settled.get(node, 0):
+                self.settled[node], self.actual[node] = batch.order, worker
             if worker not in batch.meant.get(node, {worker}):
                 self.misses[node] = self.misses.get(node, 0) + 1
         return actual

@@ -11,7 +11,7 @@ from handover_manager.core import events as ev
 from handover_manager.core.locations import make_locations, rank_workers
 from handover_manager.core.manager import SETTLE_S
 from handover_manager.core.view import TaskGroup
-from rhino.ids import VirtualNode
+from rhino.ids import StoreId, StoreVersion, Version, VirtualNode
 from tests.handover_manager.scenario import JOB, Cluster, Play, group, node
 
 
@@ -106,6 +106,22 @@ def test_misses_count_batches_that_ran_elsewhere_but_not_the_one_under_a_marker(
     play.batch(3, {group(0, 0): "w1"})
     assert job.misses[node("0/0")] == 2
     assert job.batch_id == 3
+
+
+def test_answers_about_batches_may_overtake_each_other() -> None:
+    cluster = Cluster("w1", "w2")
+    cluster.chain(group(0, 0), "w1 w2")
+    play = Play(cluster)
+    play.begin(TaskGroup(0, (0,), 1))
+    play.see()
+    store = StoreId(*group(0, 0), "default")
+    older, newer = StoreVersion(store, Version(1, "a")), StoreVersion(store, Version(2, "b"))
+    play(ev.BatchLogged(JOB, "run-1", 0, (older,)))
+    play(ev.BatchLogged(JOB, "run-1", 1, (newer,)))
+    play(ev.WritersFound(JOB, 1, {newer: "w1"}))
+    play(ev.WritersFound(JOB, 0, {older: "w2"}))
+    job = play.core.jobs[JOB]
+    assert (job.actual[node("0/0")], job.misses[node("0/0")]) == ("w1", 1)
 
 
 def test_late_batches_of_an_older_run_and_unknown_jobs_are_ignored() -> None:

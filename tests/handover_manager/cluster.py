@@ -1,0 +1,231 @@
+"""A manager process in this loop with fake sidecars and a fake driver, over real gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any, cast
+
+import grpc.aio
+
+from rhino.cli.manager_process import run_manager
+from rhino.ids import GroupId, StoreId, StoreVersion, Version, Worker
+from rhino.rpc import convert
+from rhino.rpc.channel import aio_channel
+from rhino.rpc.server import Server
+from rhino.settings import ManagerSettings
+from rhino_pb import common_pb2, handover_pb2_grpc, peer_pb2_grpc, replication_pb2_grpc
+from rhino_pb import handover_pb2 as pb
+from rhino_pb import peer_pb2 as peer
+from rhino_pb import replication_pb2 as rep
+
+TIMEOUT_S = 10.0
+END_OF_STREAM: Any = vars(grpc.aio)["EOF"]  # missing from the stubs
+STATE_BYTES = 1_000
+
+
+async def until(condition: Callable[[], object], what: str, timeout_s: float = TIMEOUT_S) -> None:
+    """Polls until `condition()` is true; fails naming `what`."""
+    deadline = asyncio.get_running_loop().time() + timeout_s
+    while not condition():
+        assert asyncio.get_running_loop().time() < deadline, f"{what}: not within {timeout_s} s"
+        await asyncio.sleep(0.02)
+
+
+async def eventually(condition: Callable[[], Awaitable[object]], what: str) -> None:
+    """As `until`, with a condition to be awaited."""
+    deadline = asyncio.get_running_loop().time() + TIMEOUT_S
+    while not await condition():
+        assert asyncio.get_running_loop().time() < deadline, f"{what}: not within {TIMEOUT_S} s"
+        await asyncio.sleep(0.02)
+
+
+class Manager:
+    """`run_manager` on one folder and one port, to be stopped and started again."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.address = ""
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        ready = asyncio.get_running_loop().create_future()
+        settings = ManagerSettings(
+            self._folder,
+            self.address or "127.0.0.1:0",
+            heartbeat_interval_s=0.1,
+            lease_s=2.0,
+            suspect_lease_s=0.3,
+            bootstrap=not self.address,
+        )
+        self._task = asyncio.create_task(run_manager(settings, ready.set_result))
+        await asyncio.wait({self._task, ready}, timeout=TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
+        if self._task.done():
+            self._task.result()
+        self.address = ready.result()
+
+    async def stop(self) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        await asyncio.wait_for(asyncio.gather(self._task, return_exceptions=True), TIMEOUT_S)
+
+
+class FakeSidecar(peer_pb2_grpc.PeerServicer):
+    """Registers, beats, follows its groups and says what it wrote. `catches_up`: reports whole at once."""
+
+    def __init__(self, worker_id: str, manager: str) -> None:
+        self.worker_id = worker_id
+        self.catches_up = True
+        self.written: set[StoreVersion] = set()
+        self.groups: dict[GroupId, common_pb2.ReplicaGroup] = {}
+        self.free_bytes = 10 * STATE_BYTES
+        self._server = Server(reflect=False)
+        self._channel = aio_channel(manager)
+        self._stub = replication_pb2_grpc.ReplicationManagerStub(self._channel)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._news = asyncio.Event()
+        self._changed: dict[GroupId, rep.GroupReport] = {}
+
+    async def start(self) -> None:
+        self._server.add(peer_pb2_grpc.add_PeerServicer_to_server, self, "rhino.v1.Peer")
+        port = self._server.bind("127.0.0.1:0")
+        await self._server.start()
+        host = f"host-{self.worker_id}"
+        self.worker = Worker(self.worker_id, f"{self.worker_id}/boot", host, f"127.0.0.1:{port}")
+        self._tasks.append(asyncio.create_task(self._live()))
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._channel.close(None)
+        await self._server.stop(0)
+
+    async def own(self, group: GroupId, *, factor: int = 1) -> None:
+        """As an executor's first Prepare would: names a group, and so owns it."""
+        settings = common_pb2.JobSettings(replication_factor=factor, replication_factor_set=True)
+        request = rep.ResolveGroupRequest(group=convert.group_to_pb(group), worker_id=self.worker_id, settings=settings)
+        await self._stub.ResolveGroup(request, timeout=TIMEOUT_S)
+
+    async def CheckVersions(self, request: peer.CheckVersionsRequest, context: Any) -> peer.CheckVersionsReply:
+        checks = [
+            peer.VersionCheck(version=v, held=True, written_here=convert.store_version_of(v) in self.written)
+            for v in request.versions
+        ]
+        return peer.CheckVersionsReply(worker=convert.worker_to_pb(self.worker), checks=checks)
+
+    async def _live(self) -> None:
+        while True:
+            with contextlib.suppress(grpc.RpcError):
+                reports = [self._report(g) for g in self.groups.values()]
+                await self._stub.Register(
+                    rep.RegisterRequest(
+                        worker=convert.worker_to_pb(self.worker),
+                        capacity_bytes=100 * STATE_BYTES,
+                        groups=reports,
+                        process_id=self.worker.incarnation,
+                    ),
+                    timeout=TIMEOUT_S,
+                )
+                watch = asyncio.create_task(self._watch())
+                try:
+                    async for _ in self._stub.Heartbeat(self._beats()):
+                        pass
+                finally:
+                    watch.cancel()
+            await asyncio.sleep(0.05)
+
+    async def _beats(self) -> AsyncIterator[rep.HeartbeatRequest]:
+        while True:
+            changed, self._changed = self._changed, {}
+            yield rep.HeartbeatRequest(
+                worker_id=self.worker_id,
+                incarnation=self.worker.incarnation,
+                free_bytes=self.free_bytes,
+                changed=changed.values(),
+            )
+            self._news.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._news.wait(), 0.1)
+
+    async def _watch(self) -> None:
+        request = rep.WatchGroupsRequest(worker_id=self.worker_id, incarnation=self.worker.incarnation)
+        with contextlib.suppress(grpc.RpcError):
+            async for update in self._stub.WatchGroups(request):
+                for group in update.groups:
+                    self.groups[convert.group_of(group.group)] = group
+                    self._changed[convert.group_of(group.group)] = self._report(group)
+                self._news.set()
+
+    def _report(self, group: common_pb2.ReplicaGroup) -> rep.GroupReport:
+        mine = next((m for m in group.members if m.worker.worker_id == self.worker_id), None)
+        whole = mine is not None and (mine.whole or self.catches_up)
+        return rep.GroupReport(
+            group=group.group, epoch=group.epoch, whole=whole, stored_bytes=STATE_BYTES if whole else 0
+        )
+
+    def catch_up(self) -> None:
+        """Now whole in every group."""
+        self.catches_up = True
+        self._changed = {g: self._report(group) for g, group in self.groups.items()}
+        self._news.set()
+
+
+class FakeDriver:
+    """A driver's session: reports what the test says, keeps the maps it is sent."""
+
+    def __init__(self, manager: str, *, factor: int = 1) -> None:
+        self._channel = aio_channel(manager)
+        self._stub = handover_pb2_grpc.HandoverManagerStub(self._channel)
+        self._call: Any = cast(Any, self._stub).DriverSession()
+        self._settings = common_pb2.JobSettings(replication_factor=factor, replication_factor_set=True)
+        self._reader: asyncio.Task[None] | None = None
+        self.maps: dict[str, pb.DesiredLocations] = {}
+        self.pushes = 0
+
+    async def hello(self) -> int:
+        """The manager's generation."""
+        hello = pb.DriverHello(application_id="app", spark_version="4", settings=self._settings)
+        await self._call.write(pb.DriverEvent(hello=hello))
+        welcome = await asyncio.wait_for(self._call.read(), TIMEOUT_S)
+        self._reader = asyncio.create_task(self._read())
+        return int(welcome.welcome.generation)
+
+    async def _read(self) -> None:
+        while (command := await self._call.read()) is not END_OF_STREAM:
+            self.maps[command.desired.job] = command.desired
+            self.pushes += 1
+
+    async def started(self, job: str, partitions: int, *, name: str = "", run_id: str = "run-1") -> None:
+        groups = [pb.TaskGroup(task_group=0, operators=[0], partitions=partitions)]
+        event = pb.QueryStarted(job=job, run_id=run_id, name=name, task_groups=groups)
+        await self._call.write(pb.DriverEvent(query_started=event))
+
+    async def logged(self, job: str, batch_id: int, writers: dict[int, FakeSidecar], run_id: str = "run-1") -> None:
+        """A batch whose partitions were written by these sidecars."""
+        versions = []
+        for partition, sidecar in writers.items():
+            version = Version(batch_id + 1, f"{sidecar.worker_id}-{batch_id}")
+            versions.append(StoreVersion(StoreId(job, 0, partition, "default"), version))
+            sidecar.written.add(versions[-1])
+        event = pb.BatchLogged(
+            job=job,
+            run_id=run_id,
+            batch_id=batch_id,
+            versions=[convert.store_version_to_pb(v) for v in versions],
+            floors=[common_pb2.Floor(version=convert.store_version_to_pb(v)) for v in versions],
+        )
+        await self._call.write(pb.DriverEvent(batch_logged=event))
+
+    def hosts(self, job: str, partition: int) -> list[str]:
+        """Hosts of a virtual node in the newest map; empty when it is not there."""
+        found = self.maps.get(job, pb.DesiredLocations()).locations
+        return next((list(loc.hosts) for loc in found if loc.partition == partition), [])
+
+    async def stop(self) -> None:
+        self._call.cancel()
+        if self._reader is not None:
+            await asyncio.gather(self._reader, return_exceptions=True)
+        await self._channel.close(None)
