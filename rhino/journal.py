@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rocksdict import Options, Rdict, WriteOptions
+from rocksdict import Options, Rdict, WriteBatch, WriteOptions
 
-from rhino.errors import PreconditionError
+from rhino.errors import PreconditionError, UnavailableError
 
 _GENERATION = "generation"
 _KEY_PREFIX = "k/"
 
 
 class Journal:
-    """JSON values under string keys. One process at a time; RocksDB's lock refuses a second one.
+    """JSON values under string keys. One process at a time: UnavailableError while another one has it open.
 
     `generation` is the number of this life of the journal: raised and synced at every open before anything uses it.
     An empty journal must be meant (`bootstrap`), or PreconditionError: a manager that has lost its disk would
@@ -25,7 +25,7 @@ class Journal:
 
     def __init__(self, path: Path, *, bootstrap: bool = False) -> None:
         path.mkdir(parents=True, exist_ok=True)
-        self._db = Rdict(str(path), Options(raw_mode=False))
+        self._db = _open(path)
         self._sync = WriteOptions()
         self._sync.sync = True
         self._db.set_write_options(self._sync)
@@ -42,13 +42,22 @@ class Journal:
     def raise_generation(self, at_least: int) -> int:
         """Makes the generation at least this (what a sidecar has seen of a lost journal); returns it."""
         if at_least > self.generation:
-            self.generation = at_least
             self._db[_GENERATION] = at_least
+            self.generation = at_least
         return self.generation
 
     def put(self, key: str, value: Any) -> None:
         """On disk when it returns."""
         self._db[_KEY_PREFIX + key] = json.dumps(value)
+
+    def put_all(self, values: Mapping[str, Any]) -> None:
+        """All of them or none, with one sync: on disk when it returns."""
+        if not values:
+            return
+        batch = WriteBatch()
+        for key, value in values.items():
+            batch.put(_KEY_PREFIX + key, json.dumps(value))
+        self._db.write(batch, self._sync)
 
     def get(self, key: str) -> Any:
         """The value, or None."""
@@ -69,3 +78,12 @@ class Journal:
 
     def close(self) -> None:
         self._db.close()
+
+
+def _open(path: Path) -> Rdict:
+    try:
+        return Rdict(str(path), Options(raw_mode=False))
+    except Exception as error:  # rocksdict raises nothing narrower
+        raise UnavailableError(
+            f"cannot open the journal in {path}: is another manager running on it? {error}"
+        ) from error

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from rhino.errors import PreconditionError
+from rhino.errors import PreconditionError, UnavailableError
 from rhino.journal import Journal
 
 
@@ -30,3 +30,19 @@ def test_values_survive_and_the_generation_rises_with_every_open(tmp_path: Path)
     assert third.generation == 41
     assert third.raise_generation(3) == 41
     third.close()
+
+
+def test_a_batch_is_written_as_a_whole(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, bootstrap=True)
+    journal.put("a", 1)
+    journal.put_all({"a": 2, "b": [3]})
+    journal.put_all({})
+    journal.close()
+    assert dict(Journal(tmp_path).items()) == {"a": 2, "b": [3]}
+
+
+def test_a_second_process_is_told_that_the_journal_is_in_use(tmp_path: Path) -> None:
+    first = Journal(tmp_path, bootstrap=True)
+    with pytest.raises(UnavailableError, match="another manager"):
+        Journal(tmp_path)
+    first.close()
