@@ -74,6 +74,7 @@ class Handover:
     baseline_bytes: dict[GroupId, int] = field(default_factory=dict)  # target's bytes at the start, where not whole
     waiting_for: set[VirtualNode] = field(default_factory=set)  # not yet prepared or confirmed
     settling: set[GroupId] = field(default_factory=set)  # confirmed, the target not yet seen as owner
+    unwinding: set[GroupId] = field(default_factory=set)  # given up; the chain may still be longer than asked for
     last_error: str = ""  # of a group change that is tried again
     in_flight: set[GroupId] = field(default_factory=set)  # group changes that have not been answered
     history: list[tuple[Trigger, Phase]] = field(default_factory=list)
@@ -99,6 +100,7 @@ class Handover:
         """Raises AssertionError when the record contradicts itself."""
         assert self.phase.ended == bool(self.finished_ms), self
         assert not self.settling or self.phase is Phase.CONFIRMED, self
+        assert not self.unwinding or (self.phase.ended and self.phase is not Phase.CONFIRMED), self
         assert self.waiting_for <= {move.node for move in self.plan.moves}, self
         assert (self.phase in (Phase.MARKED, Phase.CONFIRMED, Phase.REDIRECTED)) <= bool(self.configuration_epoch), self
         assert (self.phase is Phase.CONFIRMED) == (self.confirmed_batch_id >= 0), self

@@ -99,6 +99,8 @@ class Handovers:
                 effects += self._watch_target(handover, view, now)
             elif handover.settling:
                 effects += self._settle(handover, view)
+            elif handover.unwinding:
+                effects += self._unwind(handover, view)
         return effects
 
     def expire(self, view: ClusterView, now: float) -> list[Effect]:
@@ -184,7 +186,7 @@ class Handovers:
                 if seen.is_whole(handover.target):
                     continue
                 waiting.add(move.node)
-                if seen.group.member(handover.target) is None and group not in handover.in_flight:
+                if not seen.has(handover.target) and group not in handover.in_flight:
                     handover.in_flight.add(group)
                     joins.append(ChangeGroup(handover.handover_id, group, add_member=handover.target))
         return waiting, joins
@@ -200,7 +202,8 @@ class Handovers:
         return [*self._note(handover), *pushes]
 
     def _watch_target(self, handover: Handover, view: ClusterView, now: float) -> list[Effect]:
-        if view.reachable(handover.target):
+        dropped = [seen for seen in view.known(handover.plan.groups) if not seen.has(handover.target)]
+        if view.reachable(handover.target) and not dropped:
             return []
         job, moves = self._jobs[handover.plan.job], handover.plan.moves
         released = self._jobs.unpin(job.job, [move.node for move in moves], handover.target, view)
@@ -219,7 +222,8 @@ class Handovers:
         """Makes the target the owner, and keeps it desired until it is one."""
         known = view.known(sorted(handover.settling))
         lost = not view.reachable(handover.target)
-        done = {g.group.group for g in known if g.owner == handover.target or lost}
+        gone = handover.settling - {g.group.group for g in known}
+        done = gone | {g.group.group for g in known if lost or g.owner == handover.target or not g.has(handover.target)}
         asked = [g.group.group for g in known if g.group.group not in done | handover.in_flight]
         handover.in_flight.update(asked)
         effects: list[Effect] = [ChangeGroup(handover.handover_id, g, make_owner=handover.target) for g in asked]
@@ -230,11 +234,24 @@ class Handovers:
         effects += self._jobs.unpin(handover.plan.job, nodes, handover.target, view)
         return [*self._note(handover), *effects]
 
+    def _unwind(self, handover: Handover, view: ClusterView) -> list[Effect]:
+        """Takes the target out of chains that it made longer: naming the owner again cuts them to r secondaries."""
+        busy = {g for h in self.active() for g in h.plan.groups}
+        known = view.known(sorted(handover.unwinding - busy - handover.in_flight))
+        asked = [g for g in known if g.is_longer and g.has(handover.target)]
+        handover.unwinding = {g.group.group for g in asked} | (handover.in_flight - busy)
+        handover.in_flight.update(g.group.group for g in asked)
+        return [ChangeGroup(handover.handover_id, g.group.group, make_owner=g.owner) for g in asked]
+
     def _end(self, handover: Handover, trigger: Trigger, reason: str, view: ClusterView, now: float) -> list[Effect]:
-        """Any end but the confirmed one: the virtual nodes follow the owners of their groups again."""
+        """Any end but the confirmed one: the virtual nodes follow the owners of their groups again.
+
+        What was asked of the replication manager is taken back with the next views (`_unwind`).
+        """
         handover.advance(trigger, reason)
         handover.finished_ms = self._wall_ms(now)
         nodes = [move.node for move in handover.plan.moves]
+        handover.unwinding = set(handover.plan.groups)
         released: list[Effect] = []
         if handover.configuration_epoch:
             released = self._jobs.unpin(handover.plan.job, nodes, handover.target, view)
@@ -247,7 +264,7 @@ class Handovers:
         ]
 
     def _prune(self) -> list[Effect]:
-        ended = [h for h in self._all.values() if h.phase.ended and not h.settling]
+        ended = [h for h in self._all.values() if h.phase.ended and not h.settling and not h.unwinding]
         old = [h.handover_id for h in ended[: max(len(ended) - ENDED_MAX, 0)]]
         for handover_id in old:
             del self._all[handover_id]

@@ -38,6 +38,15 @@ class GroupSeen:
     def owner(self) -> str:
         return self.group.owner.worker_id
 
+    @property
+    def is_longer(self) -> bool:
+        """More secondaries than the job asks for, as while a handover prepares."""
+        return len(self.group.members) > self.group.settings.replication_factor + 1
+
+    def has(self, worker_id: str) -> bool:
+        """Whether the worker is a member."""
+        return self.group.member(worker_id) is not None
+
     def is_whole(self, worker_id: str) -> bool:
         member = self.group.member(worker_id)
         return member is not None and member.whole

@@ -255,7 +255,8 @@ class ReplicationMachine:
             if not record.present:
                 raise UnavailableError(f"worker {event.add_member!r} is not live")
             members = (*members, Member(record.worker, False))
-        if event.make_owner and event.make_owner != group.owner.worker_id:
+        longer = len(group.members) > group.settings.replication_factor + 1  # after a handover that was given up
+        if event.make_owner and (longer or event.make_owner != group.owner.worker_id):
             members = rules.owned_by(group, event.make_owner, self.membership.is_present)
         return self._renew(group, members) if members != group.members else []
 

@@ -48,10 +48,10 @@ class Cluster:
         self.workers = {w: WorkerSeen(worker(w), True, True, 1_000) for w in workers}
         self.groups: dict[GroupId, GroupSeen] = {}
 
-    def chain(self, group_id: GroupId, members: str, stored: dict[str, int] | None = None) -> None:
+    def chain(self, group_id: GroupId, members: str, stored: dict[str, int] | None = None, factor: int = 1) -> None:
         names = members.split()
         chain = tuple(Member(worker(n.rstrip("?")), not n.endswith("?")) for n in names)
-        replica = ReplicaGroup(group_id, Epoch(1, 1), chain, 1, JobSettings())
+        replica = ReplicaGroup(group_id, Epoch(1, 1), chain, 1, JobSettings(factor))
         default = {n: 100 for n in names if not n.endswith("?")}
         self.groups[group_id] = GroupSeen(replica, default if stored is None else stored)
 

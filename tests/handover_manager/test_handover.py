@@ -10,7 +10,14 @@ from handover_manager.core import events as ev
 from handover_manager.core.handover import TRANSITIONS, Handover, Phase, Trigger, diagram
 from handover_manager.core.plan import Plan
 from handover_manager.core.view import TaskGroup
-from rhino.errors import ConflictError, LocalProtocolError, NoSpaceError, PreconditionError
+from rhino.errors import (
+    ConflictError,
+    LocalProtocolError,
+    NoSpaceError,
+    PreconditionError,
+    UnavailableError,
+    UnknownError,
+)
 from rhino.ids import StoreId, StoreVersion, Version
 from tests.handover_manager.scenario import WALL_OFFSET_S, Cluster, Play, group, node
 
@@ -203,6 +210,54 @@ def test_a_refused_group_change_ends_it_unless_it_may_succeed_later(play: Play) 
     assert "disk of w3 is full" in handover.reason
 
 
+def test_what_was_given_up_leaves_the_chain_again(play: Play) -> None:
+    play.start("w3", "0/0")
+    play(ev.CancelRequested("h1"))
+    play.see()  # the join is still under way
+    assert not play.of(ev.ChangeGroup)
+    play(ev.GroupChanged("h1", G0, None))
+    play.cluster.chain(G0, "w1 w2 w3?")
+    play.see()
+    assert play.of(ev.ChangeGroup) == [ev.ChangeGroup("h1", G0, make_owner="w1")]
+    play(ev.GroupChanged("h1", G0, UnavailableError("later")))
+    play.see()
+    assert play.of(ev.ChangeGroup) == [ev.ChangeGroup("h1", G0, make_owner="w1")]
+    play(ev.GroupChanged("h1", G0, None))
+    play.cluster.chain(G0, "w1 w2")
+    assert not play.see()
+    assert not play.handover().unwinding
+
+
+def test_a_new_handover_is_not_disturbed_by_one_that_was_given_up(play: Play) -> None:
+    play.start("w3", "0/0")
+    play.cluster.chain(G0, "w1 w2 w3?")
+    play(ev.CancelRequested("h1"))
+    play(ev.GroupChanged("h1", G0, None))
+    play.start("w3", "0/0", handover_id="h2")
+    play.see()
+    assert not play.of(ev.ChangeGroup)
+    play.cluster.chain(G0, "w1 w2 w3")
+    play.see()
+    assert play.handover("h2").phase is Phase.MARKED
+
+
+def test_a_target_dropped_from_the_chain_after_the_marker_redirects(play: Play) -> None:
+    play.start("w2", "0/0")
+    play.cluster.chain(G0, "w1 w3?")
+    play.see()
+    assert (play.handover().phase, play.desired("0/0")) == (Phase.REDIRECTED, "w1")
+
+
+def test_a_target_dropped_after_the_confirmation_is_not_insisted_on(play: Play) -> None:
+    play.start("w2", "0/0")
+    play.batch(1, {G0: "w2", G1: "w1"})
+    play.cluster.chain(G0, "w1 w3")
+    play(ev.GroupChanged("h1", G0, UnknownError("no member")))
+    play.see()
+    assert not play.of(ev.ChangeGroup)
+    assert (play.handover().phase, play.desired("0/0")) == (Phase.CONFIRMED, "w1")
+
+
 def test_restart_before_the_marker_rolls_back(play: Play) -> None:
     play.start("w3", "0/0")
     after = play.restart()
@@ -242,6 +297,8 @@ def test_ended_handovers_are_forgotten_beyond_a_bound(play: Play, monkeypatch: p
     for number in range(5):
         play.start("w3", "0/0", handover_id=f"h{number}")
         play(ev.CancelRequested(f"h{number}"))
+        play(ev.GroupChanged(f"h{number}", G0, None))
+        play.see()
     assert [h.handover_id for h in play.core.handovers.all()] == ["h2", "h3", "h4"]
     assert sum("/handover/" in key for key in play.journal) == 3
     play(ev.GroupChanged("h0", G0, None))

@@ -97,9 +97,12 @@ class Scene:
         await self.reported(worker, lambda w: w.free_bytes == free_bytes)
 
     async def owner(self, group: GroupId) -> str:
+        return (await self.members(group))[0]
+
+    async def members(self, group: GroupId) -> list[str]:
         reply = await self.replication.DescribeGroups(replication_pb2.DescribeGroupsRequest(job=JOB), timeout=TIMEOUT_S)
         found = next(g for g in reply.groups if g.group.group.partition == group.partition)
-        return str(found.group.members[0].worker.worker_id)
+        return [m.worker.worker_id for m in found.group.members]
 
 
 @pytest.fixture
@@ -197,6 +200,11 @@ async def test_rolled_back_at_the_deadline(scene: Scene) -> None:
     last = (await scene.watch(started.handover_id))[-1]
     assert last.phase == pb.HANDOVER_PHASE_ROLLED_BACK
     assert "0/0 not prepared" in last.reason
+
+    async def left() -> bool:
+        return scene.stranger(0) not in await scene.members(G0)
+
+    await eventually(left, "the target has left the chain")
     assert scene.driver.hosts(JOB, 0)[0] == "host-w1"
 
 
