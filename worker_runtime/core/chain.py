@@ -20,7 +20,7 @@ from rhino.ids import NO_EPOCH, Epoch, FileEntry, FileKind, GroupId, Lane, Repli
 from worker_runtime.core import events as ev
 from worker_runtime.core.closure import Catalogue
 from worker_runtime.core.membership import GroupState, life
-from worker_runtime.core.outbox import RETRY_S, FileKey, Outbox, key_of
+from worker_runtime.core.outbox import FileKey, Outbox, key_of
 
 
 def lane_of(name: str) -> Lane:
@@ -46,6 +46,8 @@ class ChainMachine:
         self._catalogue = catalogue
         self._epochs = dict(epochs)
         self._groups: dict[GroupId, GroupState] = {}
+        self._groups_moved = False  # the cached deadline below is out of date
+        self._group_deadline: float | None = None
         self._outbox = Outbox()
         self._transfers: dict[int, ev.BeginReceived] = {}
         self._relays: dict[FileKey, dict[str, Epoch]] = {}  # who waits for acks of a file, under which epoch
@@ -76,13 +78,17 @@ class ChainMachine:
         return self._handlers[type(event)](event, now)
 
     def next_deadline(self) -> float | None:
+        if self._groups_moved:  # there are many groups, and their deadlines seldom change
+            deadlines = (state.next_deadline() for state in self._groups.values())
+            self._group_deadline = min((at for at in deadlines if at is not None), default=None)
+            self._groups_moved = False
         times = [commit.deadline for waiting in self._commits.values() for commit in waiting]
-        times += [at for state in self._groups.values() if (at := state.next_deadline()) is not None]
-        if (retry := self._outbox.next_retry()) is not None:
-            times.append(retry)
+        times += [at for at in (self._group_deadline, self._outbox.next_retry()) if at is not None]
         return min(times, default=None)
 
     def check_invariants(self) -> None:
+        deadlines = [at for state in self._groups.values() if (at := state.next_deadline()) is not None]
+        assert self._groups_moved or self._group_deadline == min(deadlines, default=None), "a deadline was missed"
         for group, state in self._groups.items():
             assert state.group.epoch <= self._epochs[group], "adopted more than was persisted"
             assert state.whole_epoch in (None, state.group.epoch), "whole for another epoch"
@@ -133,6 +139,7 @@ class ChainMachine:
         effects = self._see_epoch(gid, new.epoch)
         state = self._groups.setdefault(gid, GroupState(new))
         effects += state.adopt(new, self._me, now)
+        self._groups_moved = True
         effects.append(ev.ReportGroup(gid))
         for key in self._outbox.keys(gid):
             effects += self._offer_again(key, new)
@@ -146,6 +153,7 @@ class ChainMachine:
 
     def _leave(self, event: ev.GroupLeft, now: float) -> list[ev.Effect]:
         self._groups.pop(event.group, None)
+        self._groups_moved = True
         waiting = any(key.store.group == event.group for key in self._commits)
         return [ev.AskForGroup(event.group)] if waiting else []
 
@@ -210,7 +218,7 @@ class ChainMachine:
             return [ev.AskForGroup(key.store.group)] if event.current_epoch > out.epoch else []
         if event.reason is ev.Refusal.NAME_CONFLICT:
             return self._conflict(key, event)
-        out.retry_at = now + RETRY_S
+        self._outbox.retry_later(key, now)
         return []
 
     def _conflict(self, key: FileKey, event: ev.RefusalReceived) -> list[ev.Effect]:
@@ -268,6 +276,7 @@ class ChainMachine:
             self._unheld.setdefault(key.store, set()).add(key.name)
             if state := self._groups.get(key.store.group):
                 state.plan_repair(now)
+                self._groups_moved = True
         chain = tuple(w for w in begin.chain if w.worker_id != self._me.worker_id)
         out = self._outbox.get(key)
         if out is not None and out.epoch == begin.epoch and out.covers(chain):
@@ -299,8 +308,9 @@ class ChainMachine:
 
         A zip is shown only when every file that it names is here; a file with a waiting commit when that completes.
         """
-        if state := self._groups.get(entry.store.group):
-            state.progress(now)
+        state = self._groups.get(entry.store.group)
+        if state is not None and state.progress(now):
+            self._groups_moved = True
         effects: list[ev.Effect] = []
         if entry.kind is not FileKind.SNAPSHOT:
             effects.append(ev.MakeVisible(entry.store, entry.name))
@@ -380,6 +390,7 @@ class ChainMachine:
             self._unheld.get(event.store, set()).discard(name)
         state = self._groups.get(event.store.group)
         if event.damaged and state is not None:
+            self._groups_moved = True
             effects += [*state.damaged(self._me, now), ev.ReportGroup(event.store.group)]
         return effects
 
@@ -387,6 +398,7 @@ class ChainMachine:
 
     def _caught_up(self, event: ev.CatchUpFinished, now: float) -> list[ev.Effect]:
         state = self._groups.get(event.group)
+        self._groups_moved = True
         if state is None or not state.finished(event.epoch, now, incomplete=self._incomplete(event.group)):
             return []
         return [ev.ReportGroup(event.group)]
@@ -403,6 +415,7 @@ class ChainMachine:
                 effects += [self._answer(commit, 0, error) for commit in late]
                 self._keep_commits(key, [commit for commit in waiting if commit.deadline > now])
         effects += self._outbox.retry(now)
+        self._groups_moved = True
         for gid, state in self._groups.items():
             effects += state.tick(self._me, now, incomplete=self._incomplete(gid))
         return effects

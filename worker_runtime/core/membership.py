@@ -83,10 +83,15 @@ class GroupState:
             self._incomplete_at = now
             self._repair_at = now + REPAIR_S
 
-    def progress(self, now: float) -> None:
-        """A file of the group came in: what is incomplete may become complete by itself, but not put off for ever."""
-        if self._repair_at is not None:
-            self._repair_at = min(now, self._incomplete_at + REPAIR_S) + REPAIR_S
+    def progress(self, now: float) -> bool:
+        """A file of the group came in: what is incomplete may become complete by itself, but not put off for ever.
+
+        True when the deadline has moved.
+        """
+        if self._repair_at is None:
+            return False
+        self._repair_at = min(now, self._incomplete_at + REPAIR_S) + REPAIR_S
+        return True
 
     def damaged(self, me: Worker, now: float) -> list[ev.Effect]:
         """Files have gone that should be here: not whole until a catch-up has ended."""

@@ -34,7 +34,6 @@ class Outgoing:
     epoch: Epoch
     chain: tuple[Worker, ...]
     held: set[tuple[str, str]] = field(default_factory=set)
-    retry_at: float | None = None
 
     @property
     def to(self) -> Worker:
@@ -54,6 +53,7 @@ class Outbox:
     def __init__(self) -> None:
         self._files: dict[FileKey, Outgoing] = {}
         self._links: set[tuple[str, Lane]] = set()
+        self._retries: dict[FileKey, float] = {}  # when a file is to be offered again
 
     def get(self, key: FileKey) -> Outgoing | None:
         return self._files.get(key)
@@ -112,15 +112,19 @@ class Outbox:
     def disconnected(self, worker_id: str, lane: Lane) -> None:
         self._links.discard((worker_id, lane))
 
+    def retry_later(self, key: FileKey, now: float) -> None:
+        """The first of the chain could not take the file now."""
+        self._retries[key] = now + RETRY_S
+
     def next_retry(self) -> float | None:
-        return min((out.retry_at for out in self._files.values() if out.retry_at is not None), default=None)
+        return min(self._retries.values(), default=None)
 
     def retry(self, now: float) -> list[ev.Effect]:
         """Offers again what a member could not take a while ago."""
         effects: list[ev.Effect] = []
-        for out in self._files.values():
-            if out.retry_at is not None and out.retry_at <= now:
-                out.retry_at = None
+        for key in [key for key, at in self._retries.items() if at <= now]:
+            del self._retries[key]
+            if (out := self._files.get(key)) is not None:
                 effects += self._send(out)
         return effects
 

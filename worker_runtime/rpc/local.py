@@ -215,7 +215,7 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
         """The first that names a group owns it. Not having a manager must not keep a held version from loading."""
         for group in sorted({version.store.group for version in versions}):
             try:
-                await self._manager.known(group, session.settings)
+                await self._manager.name(group, session.settings)
             except RhinoError as error:
                 log.warning("group is not known", extra={"group": str(group), "error": str(error)})
 

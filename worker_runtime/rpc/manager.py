@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 import grpc
 import grpc.aio
 
-from rhino.errors import RhinoError, UnavailableError
+from rhino.errors import PreconditionError, RhinoError, UnavailableError
 from rhino.ids import Epoch, GroupId, JobSettings, ReplicaGroup, StoreVersion, Worker
 from rhino.rpc.channel import aio_channel, call
 from rhino.rpc.convert import (
@@ -37,7 +37,8 @@ log = logging.getLogger(__name__)
 CALL_TIMEOUT_S = 5.0
 STREAM_TIMEOUT_S = 30 * 24 * 3600.0  # streams live as long as both sides; keepalive finds a dead one
 RETRY_S = (0.1, 2.0)  # first and longest pause between attempts
-RESOLVE_RETRY_S = 10.0  # a writer waits this long for a manager that is away
+RESOLVE_RETRY_S = 10.0  # a writer waits this long for a manager that is away, or for more workers
+RESOLVE_PAUSE_S = 0.2
 COALESCE_S = 0.01  # changes of wholeness are told this soon, with what else changes meanwhile
 LEAVE_TIMEOUT_S = 2.0
 Heartbeats = grpc.aio.StreamStreamCall[replication_pb2.HeartbeatRequest, replication_pb2.HeartbeatReply]
@@ -99,11 +100,28 @@ class ManagerClient:
     async def known(self, group: GroupId, settings: JobSettings) -> ReplicaGroup:
         """The group, from memory or from the manager: its first use makes this worker its owner.
 
+        Waits a while for a manager that is away, and for workers that are only just starting.
         Raises UnavailableError, PreconditionError (too few workers).
         """
         self._settings[group.job] = settings
-        found = self._replication.group(group)
-        return found if found is not None else await self._resolve(group, settings)
+        deadline = asyncio.get_running_loop().time() + RESOLVE_RETRY_S
+        while (found := self._replication.group(group)) is None:
+            try:
+                return await self._resolve(group, settings)
+            except (UnavailableError, PreconditionError):
+                if asyncio.get_running_loop().time() >= deadline:
+                    raise
+            await asyncio.sleep(RESOLVE_PAUSE_S)
+        return found
+
+    async def name(self, group: GroupId, settings: JobSettings) -> None:
+        """As `known`, for somebody who can do without: a manager that is away is asked in the background."""
+        self._settings[group.job] = settings
+        if self._replication.group(group) is None:
+            if self.connected:
+                await self._resolve(group, settings)
+            else:
+                self.ask(group)
 
     async def leave(self) -> None:
         """Tells the manager that this worker goes, if it can be reached."""
@@ -137,7 +155,6 @@ class ManagerClient:
         reply = await call(
             f"group {group} from the manager at {self.address}",
             lambda: self._stub.ResolveGroup(request, timeout=CALL_TIMEOUT_S),
-            retry_for_s=RESOLVE_RETRY_S,
         )
         found = replica_group_of(reply.group)
         self._replication.post(ev.GroupAdopted(found))

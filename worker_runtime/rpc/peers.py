@@ -56,11 +56,6 @@ class Peers:
         for channel in self._channels.values():
             await channel.close(None)
 
-    async def retain(self, addresses: set[str]) -> None:
-        """Closes connections to addresses that no known worker has any more."""
-        for address in set(self._channels) - addresses:
-            await self._channels.pop(address).close(None)
-
     async def inventory(self, worker: Worker, group: GroupId) -> Inventory:
         """Raises UnavailableError and other RhinoErrors."""
         request = peer_pb2.InventoryRequest(group=group_to_pb(group))

@@ -21,6 +21,7 @@ from rhino.errors import RemoteProtocolError, RhinoError, UnavailableError
 from rhino.ids import FileEntry, GroupId, Lane, StoreId, Worker
 from rhino.rpc.channel import aio_channel
 from rhino.rpc.convert import epoch_to_pb, file_to_pb, worker_to_pb
+from rhino.rpc.status import error_of
 from rhino_pb import peer_pb2, peer_pb2_grpc
 from worker_runtime.core import events as ev
 from worker_runtime.core.credit import SendWindow
@@ -128,17 +129,20 @@ class Link:
             channel = aio_channel(peer.peer_address)
             try:
                 await self._session(channel, peer)
-            except (grpc.RpcError, RhinoError, OSError, asyncio.InvalidStateError) as error:
-                log.log(
-                    logging.WARNING if self._connected else logging.DEBUG,
-                    "push link down",
-                    extra={"peer": peer.worker_id, "lane": self._lane.value, "error": str(error)},
-                )
+            except grpc.RpcError as error:
+                self._log_down(peer, error_of(error, f"push to {peer.worker_id} at {peer.peer_address}"))
+            except (RhinoError, OSError, asyncio.InvalidStateError) as error:
+                self._log_down(peer, error)
             finally:
                 was_connected = self._down()
                 await channel.close(None)
             pause = BACKOFF_S[0] if was_connected else min(pause * 2, BACKOFF_S[1])
             await _wait(self._retarget, pause)
+
+    def _log_down(self, peer: Worker, error: Exception) -> None:
+        level = logging.WARNING if self._connected else logging.DEBUG  # every further attempt fails in the same way
+        extra = {"peer": peer.worker_id, "lane": self._lane.value, "error": str(error)}
+        log.log(level, "push link down", extra=extra)
 
     def _down(self) -> bool:
         was_connected, self._connected = self._connected, False

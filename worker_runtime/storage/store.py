@@ -91,8 +91,15 @@ class Store:
         return await self.run(entry.lane, guarded)
 
     async def run(self, lane: Lane, work: Callable[[], T]) -> T:
-        """Blocking work in the lane's pool."""
-        return await asyncio.get_running_loop().run_in_executor(self._pools[lane], work)
+        """Blocking work in the lane's pool. A cancelled caller waits until the thread has let go of its files."""
+        future = asyncio.get_running_loop().run_in_executor(self._pools[lane], work)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            while not future.done():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait({future})
+            raise
 
     # ------------------------------------------------------------ questions
 
