@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -15,6 +16,8 @@ from pyspark.sql import SparkSession
 
 from deploy.local.process import ClusterError
 from deploy.local.spark_daemons import spark_env
+
+DRIVER_STOP_TIMEOUT_S = 20.0
 
 
 def open_session(conf: Mapping[str, str], *, log_path: Path) -> SparkSession:
@@ -41,7 +44,11 @@ def close_driver() -> None:
     process = getattr(gateway, "proc", None)
     if process is not None:
         process.stdin.close()  # the JVM ends at the end of its standard input
-        process.wait()
+        try:
+            process.wait(DRIVER_STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
     SparkContext._gateway = None
     SparkContext._jvm = None
 
