@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
-from rhino.errors import PreconditionError, UnknownError
+from rhino.errors import PreconditionError
 from rhino.ids import BelowMinCopies, Epoch, JobSettings, Member, ReplicaGroup, Worker
 
 Members = tuple[Member, ...]
@@ -23,28 +23,26 @@ def renewed(group: ReplicaGroup, epoch: Epoch, members: Members) -> ReplicaGroup
     return replace(group, epoch=epoch, members=members, required_copies=required_copies(group.settings, members))
 
 
-def without(members: Members, worker_id: str, present: Callable[[Worker], bool]) -> Members:
-    """Members after the loss of one; unchanged when nobody else who is whole is there: it may hold the only copy.
+def settled(members: Members, present: Callable[[Worker], bool]) -> Members:
+    """Members without the absent ones; unchanged while nobody who is whole is present: they may hold the only copy.
 
-    The first whole member that is present becomes the owner (Rhino 4.2.3).
+    When the owner is absent or not whole, the first whole member that is present follows it (Rhino 4.2.3).
     """
-    rest = tuple(m for m in members if m.worker.worker_id != worker_id)
-    heirs = [m for m in rest if m.whole and present(m.worker)]
+    live = tuple(m for m in members if present(m.worker))
+    heirs = [m for m in live if m.whole]
     if not heirs:
         return members
-    if rest[0] in heirs:
-        return rest
-    return (heirs[0], *(m for m in rest if m is not heirs[0]))
+    return (heirs[0], *(m for m in live if m is not heirs[0])) if live[0] not in heirs else live
 
 
 def owned_by(group: ReplicaGroup, worker_id: str, present: Callable[[Worker], bool]) -> Members:
     """Members with another owner: the former one becomes the first secondary, the chain is cut to r secondaries.
 
-    Raises UnknownError for no member, PreconditionError for one that is absent or not whole.
+    Raises PreconditionError for a worker that is no member, absent or not whole.
     """
     member = group.member(worker_id)
     if member is None:
-        raise UnknownError(f"worker {worker_id!r} is no member of group {group.group}: add it first")
+        raise PreconditionError(f"worker {worker_id!r} is no member of group {group.group}: add it first")
     if not member.whole or not present(member.worker):
         raise PreconditionError(f"worker {worker_id!r} cannot own group {group.group}: it is not whole and live")
     others = [m for m in group.members if m is not member]
@@ -61,3 +59,8 @@ def known_as(members: Members, worker: Worker) -> Members:
         return Member(worker, member.whole and member.worker.incarnation == worker.incarnation)
 
     return tuple(renew(m) for m in members)
+
+
+def held_by(workers: Iterable[Worker], whole: Collection[str]) -> Members:
+    """A chain of `workers`, whole as far as `whole` has their ids."""
+    return tuple(Member(worker, worker.worker_id in whole) for worker in workers)

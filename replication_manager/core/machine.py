@@ -5,13 +5,13 @@ It decides membership only; no decision of it ever deletes a copy, and sidecars 
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from replication_manager.core import events as ev
 from replication_manager.core import groups as rules
 from replication_manager.core import placement
+from replication_manager.core.logged import LoggedVersions
 from replication_manager.core.membership import Membership, Report, WorkerRecord, WorkerState
 from rhino.errors import AlreadyThereError, ConflictError, TooFewWorkersError, UnavailableError, UnknownError
 from rhino.ids import (
@@ -26,19 +26,6 @@ from rhino.ids import (
     Version,
     Worker,
 )
-
-OWNER_STREAK = 2  # logged batches in a row that another member wrote before it becomes the owner
-LOGGED_KEPT = 16  # logged versions remembered per store, to match reports that come later
-
-
-@dataclass(slots=True)
-class GroupNotes:
-    """What is known of a group beside its membership. Not journalled: it is learnt again."""
-
-    logged: dict[StoreId, deque[Version]] = field(default_factory=dict)
-    writer: str = ""
-    streak: int = 0
-    counted: StoreVersion | None = None  # newest version that the streak has counted
 
 
 class ReplicationMachine:
@@ -61,12 +48,19 @@ class ReplicationMachine:
             self.membership.restore(worker, now)
         self.groups: dict[GroupId, ReplicaGroup] = {group.group: group for group in groups}
         self.floors: dict[StoreId, Version] = {floor.store: floor.version for floor in floors}
-        self.notes: dict[GroupId, GroupNotes] = {}
+        self.logged = LoggedVersions()
         self._counter = 0
+        self._settings = {group.group.job: group.settings for group in self.groups.values()}
+        self._kindred: dict[tuple[str, int], list[GroupId]] = {}  # groups of one partition of a job
+        for group_id in self.groups:
+            self._kindred.setdefault((group_id.job, group_id.partition), []).append(group_id)
+        self._bins: list[placement.Bin] | None = None  # for the event at hand, as are the sizes
+        self._sizes: Mapping[object, int] = {}
 
     # ---------------------------------------------------------------- contract
 
     def handle(self, event: ev.Event, *, now: float) -> list[ev.Effect]:
+        self._bins = None
         match event:
             case ev.Registered():
                 return self._registered(event, now)
@@ -101,7 +95,7 @@ class ReplicationMachine:
             assert ids, f"{group.group} has no members"
             assert len(set(ids)) == len(ids), f"{group.group} has a member twice"
             assert group.required_copies == rules.required_copies(group.settings, group.members)
-            assert group.epoch.generation <= self.generation
+            assert group.epoch <= Epoch(self.generation, self._counter)
 
     # ---------------------------------------------------------------- workers
 
@@ -116,21 +110,30 @@ class ReplicationMachine:
                 f"worker id {worker.worker_id!r} is in use by another live sidecar: give each one its own --worker-id"
             )
         effects: list[ev.Effect] = [ev.PersistWorker(worker)]
-        if event.highest_epoch.generation >= self.generation and event.highest_epoch > Epoch(
-            self.generation, self._counter
-        ):
-            self.generation = event.highest_epoch.generation + 1
-            self._counter = 0
+        seen = max((event.highest_epoch, *(report.epoch for report in event.reports)))
+        if seen > Epoch(self.generation, self._counter):
+            self.generation, self._counter = seen.generation + 1, 0
             effects.append(ev.PersistGeneration(self.generation))
         self.membership.register(worker, event.process_id, event.reports, now)
-        for group in list(self.groups.values()):
-            members = rules.known_as(group.members, worker)
-            if members != group.members:
-                effects += self._renew(group, members)
-        effects += self._fill_all()
+        effects += self._overtaken(worker, event.reports)
+        for group in self._fewest_whole_first():
+            effects += self._mend(group, rules.known_as(group.members, worker))
         for report in event.reports:
             effects += self._hear(worker, report)
         return [*effects, ev.PublishWorkers()]
+
+    def _overtaken(self, worker: Worker, reports: Iterable[Report]) -> list[ev.Effect]:
+        """Groups of which the worker has seen a later epoch: the journal is an old one, and only the worker can be
+        believed to be whole."""
+        effects: list[ev.Effect] = []
+        for report in reports:
+            group = self.groups.get(report.group)
+            if group is None or report.epoch <= group.epoch:
+                continue
+            others = [m.worker for m in group.members if m.worker.worker_id != worker.worker_id]
+            chain = (worker, *others)[: group.settings.replication_factor + 1]
+            effects += self._renew(group, rules.held_by(chain, {worker.worker_id} if report.whole else ()))
+        return effects
 
     def _beat(self, event: ev.Beat, now: float) -> list[ev.Effect]:
         record = self.membership.records.get(event.worker_id)
@@ -152,25 +155,16 @@ class ReplicationMachine:
         member = group.member(worker.worker_id) if group else None
         if group and member and report.whole and report.epoch == group.epoch and not member.whole:
             whole = tuple(Member(m.worker, True) if m is member else m for m in group.members)
-            effects += self._renew(group, whole)
+            effects += self._mend(group, whole)
         return effects + self._follow(report.group)
 
     def _expire(self, now: float) -> list[ev.Effect]:
-        gone = self.membership.expired(now)
-        if not gone:
+        if not self.membership.expired(now):
             return []
         effects: list[ev.Effect] = []
-        for record in gone:
-            for group in list(self.groups.values()):
-                if group.member(record.worker.worker_id) is not None:
-                    effects += self._lose(group, record.worker.worker_id)
+        for group in self._fewest_whole_first():
+            effects += self._mend(group, group.members)
         return [*effects, ev.PublishWorkers()]
-
-    def _lose(self, group: ReplicaGroup, worker_id: str) -> list[ev.Effect]:
-        members = rules.without(group.members, worker_id, self.membership.is_present)
-        if members == group.members:
-            return []
-        return self._renew(group, self._filled(group, members))
 
     # ---------------------------------------------------------------- groups
 
@@ -180,6 +174,9 @@ class ReplicationMachine:
 
     def _renew(self, group: ReplicaGroup, members: rules.Members) -> list[ev.Effect]:
         new = rules.renewed(group, self._next_epoch(), members)
+        if new.group not in self.groups:
+            self._kindred.setdefault((new.group.job, new.group.partition), []).append(new.group)
+            self._settings.setdefault(new.group.job, new.settings)
         self.groups[new.group] = new
         return [ev.PersistGroup(new), ev.PublishGroup(new)]
 
@@ -191,26 +188,38 @@ class ReplicationMachine:
                 found[report.group] = max(found.get(report.group, 0), report.stored_bytes)
         return found
 
-    def _chosen(self, count: int, taken: list[Worker]) -> list[Worker]:
-        bins = placement.loads(self.membership.present(), self.groups.values(), self.sizes())
-        return placement.choose(bins, count, taken)
+    def _chosen(self, group: GroupId, count: int, taken: list[Worker], preferred: Sequence[str]) -> list[Worker]:
+        if self._bins is None:
+            self._sizes = self.sizes()
+            doubtful = {r.worker.worker_id for r in self.membership.records.values() if r.state is WorkerState.SUSPECT}
+            bins = placement.loads(self.membership.present(), self.groups.values(), self._sizes)
+            self._bins = [replace(b, doubtful=b.worker.worker_id in doubtful) for b in bins]
+        chosen = placement.choose(self._bins, count, taken, preferred)
+        self._bins = placement.filled(self._bins, chosen, self._sizes.get(group, 0))
+        return chosen
+
+    def _fewest_whole_first(self) -> list[ReplicaGroup]:
+        return sorted(self.groups.values(), key=lambda g: sum(m.whole for m in g.members))
+
+    def _mend(self, group: ReplicaGroup, members: rules.Members) -> list[ev.Effect]:
+        """Gives the group these members, less the lost ones, plus replacements (Rhino 4.2.3)."""
+        members = self._filled(group, rules.settled(members, self.membership.is_present))
+        return self._renew(group, members) if members != group.members else []
 
     def _filled(self, group: ReplicaGroup, members: rules.Members) -> rules.Members:
-        """Members with replacements, not whole yet, up to r secondaries."""
+        """Members with replacements, not whole yet, up to r secondaries; none while nobody can serve them."""
         lacking = group.settings.replication_factor + 1 - len(members)
-        if lacking <= 0:
+        if lacking <= 0 or not any(m.whole and self.membership.is_present(m.worker) for m in members):
             return members
-        added = self._chosen(lacking, [m.worker for m in members])
+        taken = [m.worker for m in members]
+        added = self._chosen(group.group, lacking, taken, self._chain_of_kin(group.group, taken[0]))
         return (*members, *(Member(worker, False) for worker in added))
 
-    def _fill_all(self) -> list[ev.Effect]:
-        effects: list[ev.Effect] = []
-        fewest_first = sorted(self.groups.values(), key=lambda g: sum(m.whole for m in g.members))
-        for group in fewest_first:
-            members = self._filled(group, group.members)
-            if members != group.members:
-                effects += self._renew(group, members)
-        return effects
+    def _chain_of_kin(self, group: GroupId, owner: Worker) -> list[str]:
+        """Secondaries of another operator of the same partition and owner: Spark may run both in one task."""
+        kindred = (self.groups[g] for g in self._kindred.get((group.job, group.partition), ()) if g != group)
+        chains = ([m.worker.worker_id for m in k.members[1:]] for k in kindred if k.owner == owner)
+        return max(chains, key=len, default=[])
 
     def _resolve(self, event: ev.Resolve) -> list[ev.Effect]:
         if event.group in self.groups:
@@ -218,28 +227,32 @@ class ReplicationMachine:
         record = self.membership.records.get(event.worker_id)
         if record is None or not record.present:
             raise UnavailableError(f"worker {event.worker_id!r} is not registered with this manager")
-        members = self._new_chain(event.group, record.worker, event.settings)
-        group = ReplicaGroup(event.group, NO_EPOCH, members, 1, event.settings)
-        return self._renew(group, members)
+        settings = self._settings.get(event.group.job, event.settings)
+        members = self._first_chain(event.group, record.worker, settings)
+        return self._renew(ReplicaGroup(event.group, NO_EPOCH, members, 1, settings), members)
 
-    def _new_chain(self, group: GroupId, owner: Worker, settings: JobSettings) -> rules.Members:
-        """All whole: there is nothing to hold yet. Operators of one task get the same chain."""
-        for other in self.groups.values():
-            alike = (other.group.job, other.group.partition, other.owner) == (group.job, group.partition, owner)
-            if (
-                alike
-                and other.settings == settings
-                and all(self.membership.is_present(m.worker) for m in other.members)
-            ):
-                return tuple(Member(m.worker, True) for m in other.members[: settings.replication_factor + 1])
-        chosen = self._chosen(settings.replication_factor, [owner])
+    def _first_chain(self, group: GroupId, owner: Worker, settings: JobSettings) -> rules.Members:
+        """All whole, for there is nothing to hold yet; unless workers know the group from a journal that was lost."""
+        reports = {
+            r.worker.worker_id: r.reports[group]
+            for r in self.membership.records.values()
+            if r.present and group in r.reports
+        }
+        known = {wid: report for wid, report in reports.items() if report.epoch > NO_EPOCH}
+        newest = max((report.epoch for report in known.values()), default=NO_EPOCH)
+        whole = [wid for wid, report in known.items() if report.whole and report.epoch == newest]
+        preferred = list(dict.fromkeys((*whole, *known))) if known else self._chain_of_kin(group, owner)
+        chosen = self._chosen(group, settings.replication_factor, [owner], preferred)
         if len(chosen) < settings.replication_factor:
             live = len(self.membership.present())
             raise TooFewWorkersError(
                 f"replication factor {settings.replication_factor} needs {settings.replication_factor + 1} workers, "
                 f"{live} are live: start more sidecars or lower spark.rhino.replicationFactor"
             )
-        return tuple(Member(worker, True) for worker in (owner, *chosen))
+        chain = (owner, *chosen)
+        if not known:
+            return rules.held_by(chain, [worker.worker_id for worker in chain])
+        return rules.settled(rules.held_by(chain, whole), self.membership.is_present)
 
     def _change(self, event: ev.Change) -> list[ev.Effect]:
         group = self.groups.get(event.group)
@@ -257,7 +270,8 @@ class ReplicationMachine:
             members = (*members, Member(record.worker, False))
         longer = len(group.members) > group.settings.replication_factor + 1  # after a handover that was given up
         if event.make_owner and (longer or event.make_owner != group.owner.worker_id):
-            members = rules.owned_by(group, event.make_owner, self.membership.is_present)
+            grown = replace(group, members=members)
+            members = rules.owned_by(grown, event.make_owner, self.membership.is_present)
         return self._renew(group, members) if members != group.members else []
 
     # ---------------------------------------------------------------- logged batches
@@ -270,41 +284,21 @@ class ReplicationMachine:
                 self.floors[floor.store] = floor.version
                 raised.append(floor)
         for logged in event.logged:
-            notes = self.notes.setdefault(logged.store.group, GroupNotes())
-            versions = notes.logged.setdefault(logged.store, deque(maxlen=LOGGED_KEPT))
-            if not versions or versions[-1] != logged.version:
-                versions.append(logged.version)
+            self.logged.note(logged)
         effects: list[ev.Effect] = [ev.PersistFloor(floor) for floor in raised]
         if raised:
             effects.append(ev.PublishFloors(tuple(raised)))
-        for group in {logged.store.group for logged in event.logged}:
+        for group in sorted({logged.store.group for logged in event.logged}):
             effects += self._follow(group)
         return effects
 
     def _follow(self, group_id: GroupId) -> list[ev.Effect]:
-        """Ownership follows logged batches, with hysteresis; never a snapshot or an unlogged version."""
-        group, notes = self.groups.get(group_id), self.notes.get(group_id)
-        if group is None or notes is None:
+        """Ownership follows logged batches, with hysteresis."""
+        group = self.groups.get(group_id)
+        writer = self.logged.steady_writer(group_id, self.membership.records.values())
+        member = group.member(writer) if group else None
+        if group is None or member is None or writer == group.owner.worker_id:
             return []
-        found = self._newest_writer(group_id, notes)
-        if found is None or found[1] == notes.counted:
-            return []
-        writer, notes.counted = found
-        notes.streak = notes.streak + 1 if writer == notes.writer else 1
-        notes.writer = writer
-        member = group.member(writer)
-        eligible = member is not None and member.whole and self.membership.is_present(member.worker)
-        if writer == group.owner.worker_id or notes.streak < OWNER_STREAK or not eligible:
+        if not member.whole or not self.membership.is_present(member.worker):
             return []
         return self._renew(group, rules.owned_by(group, writer, self.membership.is_present))
-
-    def _newest_writer(self, group: GroupId, notes: GroupNotes) -> tuple[str, StoreVersion] | None:
-        """Who wrote the newest logged version that some present worker reports as its own."""
-        best: tuple[str, StoreVersion] | None = None
-        for record in self.membership.records.values():
-            report = record.reports.get(group) if record.present else None
-            for written in report.newest_written if report else ():
-                logged = written.version in notes.logged.get(written.store, ())
-                if logged and (best is None or written.version.version > best[1].version.version):
-                    best = (record.worker.worker_id, written)
-        return best

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from rhino.ids import ReplicaGroup, Worker
 
@@ -12,10 +12,11 @@ GROUP_BYTES_MIN = 1 << 20  # an empty group still weighs something, so that new 
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """A live worker and the bytes that its groups weigh."""
+    """A live worker and the bytes that its groups weigh. `doubtful`: its stream broke, it may be lost soon."""
 
     worker: Worker
     load_bytes: int
+    doubtful: bool = False
 
 
 def loads(workers: Iterable[Worker], groups: Iterable[ReplicaGroup], sizes: Mapping[object, int]) -> list[Bin]:
@@ -30,14 +31,30 @@ def loads(workers: Iterable[Worker], groups: Iterable[ReplicaGroup], sizes: Mapp
     return [Bin(worker, found[worker.worker_id]) for worker in workers]
 
 
-def choose(bins: Iterable[Bin], count: int, taken: Collection[Worker]) -> list[Worker]:
-    """Up to `count` workers beside `taken`: distinct, other hosts first, then the least loaded. Deterministic."""
+def filled(bins: Iterable[Bin], workers: Collection[Worker], size_bytes: int) -> list[Bin]:
+    """The bins after a group of this size was put on `workers`."""
+    weight = max(size_bytes, GROUP_BYTES_MIN)
+    return [replace(b, load_bytes=b.load_bytes + weight) if b.worker in workers else b for b in bins]
+
+
+def choose(bins: Iterable[Bin], count: int, taken: Collection[Worker], preferred: Sequence[str] = ()) -> list[Worker]:
+    """Up to `count` workers beside `taken`, all distinct. Deterministic.
+
+    In this order: `preferred` ids as they come, those that are surely there, other hosts than those taken, the least
+    loaded.
+    """
     ids = {worker.worker_id for worker in taken}
     hosts = {worker.host for worker in taken}
     free = [b for b in bins if b.worker.worker_id not in ids]
     chosen: list[Worker] = []
+    order = {wid: position for position, wid in enumerate(preferred)}
+
+    def rank(b: Bin) -> tuple[object, ...]:
+        wid = b.worker.worker_id
+        return (order.get(wid, len(order)), b.doubtful, b.worker.host in hosts, b.load_bytes, wid)
+
     while free and len(chosen) < count:
-        best = min(free, key=lambda b: (b.worker.host in hosts, b.load_bytes, b.worker.worker_id))
+        best = min(free, key=rank)
         free.remove(best)
         chosen.append(best.worker)
         hosts.add(best.worker.host)

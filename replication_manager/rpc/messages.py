@@ -85,24 +85,28 @@ def _member_status(core: ReplicationMachine, group: ids.GroupId, worker: ids.Wor
     )
 
 
-def _newest(member: pb.MemberStatus) -> int:
-    return min((v.version.version for v in member.newest_held), default=0)
+def _lag(members: list[pb.MemberStatus]) -> int:
+    """Versions by which the least advanced secondary is behind the owner, in the worst store."""
+    held = [{v.store.SerializeToString(deterministic=True): v.version.version for v in m.newest_held} for m in members]
+    owner, *others = held
+    return max((newest - other.get(store, 0) for store, newest in owner.items() for other in others), default=0)
+
+
+def _stores(record: WorkerRecord, group: ids.GroupId) -> bool:
+    return group in record.reports and record.reports[group].stored_bytes > 0
 
 
 def group_status(core: ReplicationMachine, group: ids.ReplicaGroup) -> pb.GroupStatus:
     members = [_member_status(core, group.group, m.worker, m.whole) for m in group.members]
-    newest = [_newest(m) for m in members]
-    notes = core.notes.get(group.group)
-    logged = {store: versions[-1] for store, versions in notes.logged.items() if versions} if notes else {}
     return pb.GroupStatus(
         group=convert.replica_group_to_pb(group),
         members=members,
-        lag_versions=max(max(newest) - min(newest), 0),
-        logged=[convert.store_version_to_pb(ids.StoreVersion(s, v)) for s, v in sorted(logged.items())],
+        lag_versions=max(_lag(members), 0),
+        logged=[convert.store_version_to_pb(version) for version in core.logged.newest(group.group)],
         others=[
             _member_status(core, group.group, record.worker, False)
             for record in core.membership.records.values()
-            if record.present and group.group in record.reports and group.member(record.worker.worker_id) is None
+            if record.present and _stores(record, group.group) and group.member(record.worker.worker_id) is None
         ],
     )
 
