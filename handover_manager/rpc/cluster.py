@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
 from handover_manager.core.events import ChangeGroup
 from handover_manager.core.view import ClusterView
 from handover_manager.rpc.messages import view_of
@@ -9,7 +12,9 @@ from rhino.rpc import convert
 from rhino.rpc.channel import aio_channel, call
 from rhino_pb import handover_pb2, replication_pb2, replication_pb2_grpc
 
+T = TypeVar("T")
 CALL_TIMEOUT_S = 5.0
+RETRY_FOR_S = 2.0  # of idempotent calls, while the connection is being made
 
 
 class ReplicationClient:
@@ -26,9 +31,9 @@ class ReplicationClient:
     async def view(self) -> ClusterView:
         """Workers and groups of now. Groups are asked first, so that their members are among the workers."""
         groups_request = replication_pb2.DescribeGroupsRequest()
-        groups = await call(self._doing, lambda: self._stub.DescribeGroups(groups_request, timeout=CALL_TIMEOUT_S))
+        groups = await self._try(lambda: self._stub.DescribeGroups(groups_request, timeout=CALL_TIMEOUT_S))
         workers_request = replication_pb2.ListWorkersRequest()
-        workers = await call(self._doing, lambda: self._stub.ListWorkers(workers_request, timeout=CALL_TIMEOUT_S))
+        workers = await self._try(lambda: self._stub.ListWorkers(workers_request, timeout=CALL_TIMEOUT_S))
         return view_of(workers, groups)
 
     async def change_group(self, effect: ChangeGroup) -> None:
@@ -42,4 +47,7 @@ class ReplicationClient:
         request = replication_pb2.PublishFloorsRequest(
             job=batch.job, floors=batch.floors, batch_id=batch.batch_id, logged=batch.versions
         )
-        await call(self._doing, lambda: self._stub.PublishFloors(request, timeout=CALL_TIMEOUT_S))
+        await self._try(lambda: self._stub.PublishFloors(request, timeout=CALL_TIMEOUT_S))
+
+    async def _try(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        return await call(self._doing, attempt, retry_for_s=RETRY_FOR_S)

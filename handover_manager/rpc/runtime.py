@@ -10,8 +10,6 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
-from rhino.journal import Journal
-
 from handover_manager.core import events as ev
 from handover_manager.core.handover import Phase
 from handover_manager.core.manager import HandoverCore
@@ -21,6 +19,7 @@ from handover_manager.rpc.messages import handover_to_pb
 from handover_manager.rpc.session import DriverLine
 from handover_manager.rpc.writers import WriterFinder
 from rhino.errors import RhinoError, UnavailableError
+from rhino.journal import Journal
 from rhino_pb import handover_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -153,8 +152,10 @@ class Runtime:
         self._wake.clear()
 
     def _execute(self, effects: list[ev.Effect]) -> None:
-        """Effects that cannot be carried out leave core and journal apart: that ends `run`."""
+        """Journals first, all or nothing. A failure leaves core and journal apart: that ends `run`."""
+        records = {e.key: e.value for e in effects if isinstance(e, ev.Persist) and e.value is not None}
         try:
+            self._journal.put_all(records)
             for effect in effects:
                 self._carry_out(effect)
         except Exception as error:
@@ -165,8 +166,8 @@ class Runtime:
         match effect:
             case ev.Persist(key, None):
                 self._journal.delete(key)
-            case ev.Persist(key, value):
-                self._journal.put(key, value)
+            case ev.Persist():
+                pass  # with the others of its event, in one write
             case ev.PushLocations(session):
                 if session in self._lines:
                     self._lines[session].push(effect)
