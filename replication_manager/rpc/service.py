@@ -40,38 +40,42 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
         self._watchers: set[Watcher] = set()
         self._interested: dict[str, set[GroupId]] = {}
         self._changed = asyncio.Event()
+        self._failure: Exception | None = None
 
     def attach(self, server: Server) -> None:
         server.add(replication_pb2_grpc.add_ReplicationManagerServicer_to_server, self, SERVICE_NAME)
 
     async def run(self) -> None:
-        """Notices ended leases until cancelled."""
-        while True:
+        """Notices ended leases until cancelled. Raises what broke the journal: the process must end then."""
+        while self._failure is None:
             self._changed.clear()
             try:
                 async with asyncio.timeout_at(self.core.next_deadline()):
                     await self._changed.wait()
             except TimeoutError:
                 self._handle(ev.Tick())
+        raise self._failure
 
     def _handle(self, event: ev.Event) -> None:
+        if self._failure is not None:
+            raise UnavailableError("the manager is stopping: its journal cannot be written")
         try:
             effects = self.core.handle(event, now=self._loop.time())
+            self._carry_out(effects)
         finally:
             self._changed.set()
-        for effect in effects:
-            self._execute(effect)
 
-    def _execute(self, effect: ev.Effect) -> None:
+    def _carry_out(self, effects: list[ev.Effect]) -> None:
+        try:
+            stored.persist(self._journal, effects)
+        except Exception as error:
+            self._failure = error  # the core is ahead of the journal: nothing of it may be told any more
+            raise
+        for effect in effects:
+            self._publish(effect)
+
+    def _publish(self, effect: ev.Effect) -> None:
         match effect:
-            case ev.PersistWorker(worker):
-                stored.put_worker(self._journal, worker)
-            case ev.PersistGeneration(generation):
-                self._journal.raise_generation(generation)
-            case ev.PersistGroup(group):
-                stored.put_group(self._journal, group)
-            case ev.PersistFloor(floor):
-                stored.put_floor(self._journal, floor)
             case ev.PublishGroup(group):
                 members = [f"{m.worker.worker_id}{'' if m.whole else '?'}" for m in group.members]
                 fields = {"group": str(group.group), "epoch": str(group.epoch), "members": " > ".join(members)}
@@ -86,6 +90,8 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
             case ev.PublishFloors(floors):
                 for watcher in self._watchers:
                     watcher.floors_raised(floors)
+            case ev.PersistWorker() | ev.PersistGeneration() | ev.PersistGroup() | ev.PersistFloor():
+                return  # journalled before
 
     # ---------------------------------------------------------------- sidecars
 

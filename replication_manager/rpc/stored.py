@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 from google.protobuf.json_format import MessageToDict, ParseDict
 
+from replication_manager.core import events as ev
 from replication_manager.core.machine import ReplicationMachine
-from rhino.ids import ReplicaGroup, StoreVersion, Worker
 from rhino.journal import Journal
 from rhino.rpc import convert
 from rhino.settings import ManagerSettings
@@ -14,16 +17,25 @@ from rhino_pb import common_pb2
 WORKER, GROUP, FLOOR = "replication/worker/", "replication/group/", "replication/floor/"
 
 
-def put_worker(journal: Journal, worker: Worker) -> None:
-    journal.put(WORKER + worker.worker_id, MessageToDict(convert.worker_to_pb(worker)))
+def persist(journal: Journal, effects: Iterable[ev.Effect]) -> None:
+    """Everything that the effects want journalled, on disk when it returns; with one sync for all that one event did.
 
-
-def put_group(journal: Journal, group: ReplicaGroup) -> None:
-    journal.put(GROUP + str(group.group), MessageToDict(convert.replica_group_to_pb(group)))
-
-
-def put_floor(journal: Journal, floor: StoreVersion) -> None:
-    journal.put(FLOOR + str(floor.store), MessageToDict(convert.store_version_to_pb(floor)))
+    The generation goes first: no epoch of a generation may be on disk that the journal could issue again.
+    """
+    values: dict[str, Any] = {}
+    for effect in effects:
+        match effect:
+            case ev.PersistGeneration(generation):
+                journal.raise_generation(generation)
+            case ev.PersistWorker(worker):
+                values[WORKER + worker.worker_id] = MessageToDict(convert.worker_to_pb(worker))
+            case ev.PersistGroup(group):
+                values[GROUP + str(group.group)] = MessageToDict(convert.replica_group_to_pb(group))
+            case ev.PersistFloor(floor):
+                values[FLOOR + str(floor.store)] = MessageToDict(convert.store_version_to_pb(floor))
+            case ev.PublishGroup() | ev.PublishWorkers() | ev.PublishFloors():
+                continue
+    journal.put_all(values)
 
 
 def restore(journal: Journal, settings: ManagerSettings, now: float) -> ReplicationMachine:

@@ -35,7 +35,7 @@ class Watcher:
         self._news.set()
 
     def floors_raised(self, floors: tuple[StoreVersion, ...]) -> None:
-        mine = [f for f in floors if f.store.group in self._told or f.store.group in self._groups]
+        mine = [f for f in floors if f.store.group in self._told or f.store.group in self._interested]
         self._floors.update({floor.store: floor for floor in mine})
         if mine:
             self._news.set()
@@ -51,9 +51,13 @@ class Watcher:
         await self._news.wait()
         self._news.clear()
         changed = [self._core.groups[group] for group in sorted(self._groups)]
+        mine = [group for group in changed if self.concerns(group)]
+        joined = {group.group for group in mine} - self._told
+        for store, version in self._core.floors.items() if joined else ():
+            if store.group in joined:
+                self._floors[store] = StoreVersion(store, version)
         floors = list(self._floors.values())
         self._groups, self._floors = set(), {}
-        mine = [group for group in changed if self.concerns(group)]
         left = [group.group for group in changed if not self.concerns(group)]
         self._told = (self._told | {group.group for group in mine}) - set(left)
         return self._update(mine, left, floors, snapshot=False)
