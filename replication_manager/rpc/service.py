@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any, TypeAlias
 
@@ -40,6 +41,7 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
         self._watchers: set[Watcher] = set()
         self._interested: dict[str, set[GroupId]] = {}
         self._changed = asyncio.Event()
+        self._streams: Counter[tuple[str, str]] = Counter()  # open heartbeat streams of (worker, process)
         self._failure: Exception | None = None
 
     def attach(self, server: Server) -> None:
@@ -117,19 +119,29 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
         try:
             async for request in request_iterator:
                 if not worker_id:
+                    process_id = self._process_of(request.worker_id)
                     worker_id = request.worker_id
-                    process_id = self._process_of(worker_id)
+                    self._streams[worker_id, process_id] += 1
                 self._handle(messages.beat_of(request))
                 if request.leaving:
                     self._handle(ev.Leaving(worker_id, process_id))
                     return
                 yield pb.HeartbeatReply(lease_s=self._settings.lease_s)
         finally:
-            self._handle(ev.StreamBroken(worker_id, process_id))
+            if worker_id:
+                self._stream_ended(worker_id, process_id)
+
+    def _stream_ended(self, worker_id: str, process_id: str) -> None:
+        """Suspicion starts with the last stream of a process: it may have opened the next one already."""
+        self._streams[worker_id, process_id] -= 1
+        if self._streams[worker_id, process_id] > 0:
+            return
+        del self._streams[worker_id, process_id]
+        self._handle(ev.StreamBroken(worker_id, process_id))
 
     def _process_of(self, worker_id: str) -> str:
         record = self.core.membership.records.get(worker_id)
-        if record is None:
+        if record is None or not record.process_id:  # or known from the journal only
             raise UnavailableError(f"worker {worker_id!r} is not registered: register first")
         return record.process_id
 

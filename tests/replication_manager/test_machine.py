@@ -15,72 +15,8 @@ from rhino.errors import (
     UnavailableError,
     UnknownError,
 )
-from rhino.ids import (
-    NO_EPOCH,
-    BelowMinCopies,
-    Epoch,
-    GroupId,
-    JobSettings,
-    ReplicaGroup,
-    StoreId,
-    StoreVersion,
-    Version,
-    Worker,
-)
-
-STORE = StoreId("job", 0, 3, "default")
-GROUP = STORE.group
-
-
-def worker(name: str, life: int = 1) -> Worker:
-    return Worker(name, f"{name}/{life}", f"host-{name}", f"{name}:1")
-
-
-class Manager:
-    """A machine with a clock, and what it has journalled."""
-
-    def __init__(self, names: str = "", generation: int = 1) -> None:
-        self.now = 0.0
-        self.machine = ReplicationMachine(generation=generation, lease_s=5.0, suspect_lease_s=1.0, now=0.0)
-        self.effects: list[ev.Effect] = []
-        for name in names:
-            self.register(name)
-
-    def do(self, event: ev.Event) -> list[ev.Effect]:
-        effects = self.machine.handle(event, now=self.now)
-        self.machine.check_invariants()
-        self.effects += effects
-        return effects
-
-    def register(self, name: str, *, life: int = 1, process: str = "", seen: Epoch = NO_EPOCH) -> list[ev.Effect]:
-        return self.do(ev.Registered(worker(name, life), process or f"{name}-process", seen, ()))
-
-    def beat(self, name: str, *reports: Report, life: int = 1) -> list[ev.Effect]:
-        return self.do(ev.Beat(name, f"{name}/{life}", 0, 0, 0, 0, reports))
-
-    def resolve(self, name: str, group: GroupId = GROUP, settings: JobSettings | None = None) -> ReplicaGroup:
-        self.do(ev.Resolve(group, name, settings or JobSettings()))
-        return self.group(group)
-
-    def group(self, group: GroupId = GROUP) -> ReplicaGroup:
-        return self.machine.groups[group]
-
-    def members(self, group: GroupId = GROUP) -> str:
-        """Owner first; "?" behind one that is not whole."""
-        return "".join(m.worker.worker_id + ("" if m.whole else "?") for m in self.group(group).members)
-
-    def lose(self, name: str) -> None:
-        """The stream of `name` breaks and its suspect lease ends; the others go on beating."""
-        self.do(ev.StreamBroken(name, f"{name}-process"))
-        self.now += 1.5
-        self.do(ev.Tick())
-
-    def whole(self, name: str) -> list[ev.Effect]:
-        return self.beat(name, Report(GROUP, self.group().epoch, True, 10))
-
-
-def written(number: int) -> StoreVersion:
-    return StoreVersion(STORE, Version(number, f"id{number}"))
+from rhino.ids import BelowMinCopies, Epoch, GroupId, JobSettings
+from tests.replication_manager.harness import GROUP, STORE, Manager, worker, written
 
 
 def test_the_first_to_name_a_group_owns_it_and_it_is_journalled_before_it_is_told() -> None:

@@ -19,18 +19,15 @@ from rhino.rpc.server import Server
 from rhino.settings import ManagerSettings
 from rhino_pb import common_pb2, replication_pb2, replication_pb2_grpc
 
-SETTINGS = {"heartbeat_interval_s": 0.05, "lease_s": 1.0, "suspect_lease_s": 0.2}
 Stub: TypeAlias = Any  # the stubs do not tell the asyncio one apart
 GROUP = common_pb2.GroupId(job="job", operator=0, partition=1)
 
 
 @asynccontextmanager
-async def manager(
-    folder: Path, *, bootstrap: bool = True
-) -> AsyncIterator[replication_pb2_grpc.ReplicationManagerStub]:
+async def manager(folder: Path, *, bootstrap: bool = True) -> AsyncIterator[Stub]:
     journal = Journal(folder, bootstrap=bootstrap)
     server = Server()
-    service = ReplicationService(journal, ManagerSettings(folder, "127.0.0.1:0", **SETTINGS))
+    service = ReplicationService(journal, ManagerSettings(folder, "127.0.0.1:0", 0.05, 1.0, 0.2))
     service.attach(server)
     port = server.bind("127.0.0.1:0")
     await server.start()
@@ -128,6 +125,7 @@ async def test_refusals_have_their_status_codes(tmp_path: Path) -> None:
                 grpc.StatusCode.NOT_FOUND,
             ),
         ]
+        attempt: Any
         for attempt, code in calls:
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await attempt
