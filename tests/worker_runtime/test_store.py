@@ -206,6 +206,11 @@ async def test_a_lost_index_is_another_incarnation(disk: Disk) -> None:
     assert not disk.path(NAME).exists()
 
 
+async def test_a_data_folder_has_one_owner(disk: Disk) -> None:
+    with pytest.raises(AlreadyThereError, match="another sidecar"):
+        Store.open("me", disk.folder, 0)
+
+
 async def test_damage_is_seen_in_size_time_and_bytes(disk: Disk) -> None:
     await disk.store.take_over(STORE, NAME, disk.inbox(b"one"))
     await disk.store.take_over(STORE, SST, disk.inbox(b"sst"))

@@ -12,26 +12,16 @@ own ack counts, rather than the tail's alone, so that a lagging tail delays nobo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from rhino.errors import AlreadyThereError, CopiesTimeoutError, LocalProtocolError, RhinoError
-from rhino.ids import NO_EPOCH, Epoch, FileEntry, FileKind, GroupId, Lane, ReplicaGroup, StoreId, Worker, parse_name
+from rhino.errors import AlreadyThereError, LocalProtocolError
+from rhino.ids import NO_EPOCH, Epoch, FileEntry, FileKind, GroupId, ReplicaGroup, StoreId, Worker
 from worker_runtime.core import events as ev
 from worker_runtime.core.closure import Catalogue
+from worker_runtime.core.commits import Commit, Commits
 from worker_runtime.core.membership import GroupState, life
 from worker_runtime.core.outbox import FileKey, Outbox, key_of
-
-
-def lane_of(name: str) -> Lane:
-    return Lane.COMMIT if parse_name(name).kind.versioned else Lane.BULK
-
-
-@dataclass(slots=True)
-class Commit:
-    request: int
-    entry: FileEntry
-    deadline: float
+from worker_runtime.core.upstreams import Upstreams, refusal
 
 
 class ChainMachine:
@@ -50,9 +40,9 @@ class ChainMachine:
         self._group_deadline: float | None = None
         self._outbox = Outbox()
         self._transfers: dict[int, ev.BeginReceived] = {}
-        self._relays: dict[FileKey, dict[str, Epoch]] = {}  # who waits for acks of a file, under which epoch
+        self._upstreams = Upstreams()
         self._unheld: dict[StoreId, set[str]] = {}  # received versions whose closure is not here yet
-        self._commits: dict[FileKey, list[Commit]] = {}
+        self._commits = Commits()
         self._groupless: dict[FileKey, FileEntry] = {}  # written before the group was known
         self._handlers: dict[type, Callable[[Any, float], list[ev.Effect]]] = {
             ev.GroupAdopted: self._adopt,
@@ -82,9 +72,8 @@ class ChainMachine:
             deadlines = (state.next_deadline() for state in self._groups.values())
             self._group_deadline = min((at for at in deadlines if at is not None), default=None)
             self._groups_moved = False
-        times = [commit.deadline for waiting in self._commits.values() for commit in waiting]
-        times += [at for at in (self._group_deadline, self._outbox.next_retry()) if at is not None]
-        return min(times, default=None)
+        times = (self._group_deadline, self._outbox.next_retry(), self._commits.next_deadline())
+        return min((at for at in times if at is not None), default=None)
 
     def check_invariants(self) -> None:
         deadlines = [at for state in self._groups.values() if (at := state.next_deadline()) is not None]
@@ -145,17 +134,16 @@ class ChainMachine:
             effects += self._offer_again(key, new)
         for key in [key for key in self._groupless if key.store.group == gid]:
             effects += self._push_written(self._groupless.pop(key))
-        for key in [key for key in self._commits if key.store.group == gid]:
+        for key in self._commits.of_group(gid):
             if key not in self._outbox:
-                effects += self._push_written(self._commits[key][0].entry)
+                effects += self._push_written(self._commits.entry(key))
             effects += self._try_complete(key)
         return effects
 
     def _leave(self, event: ev.GroupLeft, now: float) -> list[ev.Effect]:
         self._groups.pop(event.group, None)
         self._groups_moved = True
-        waiting = any(key.store.group == event.group for key in self._commits)
-        return [ev.AskForGroup(event.group)] if waiting else []
+        return [ev.AskForGroup(event.group)] if self._commits.of_group(event.group) else []
 
     def _see_epoch(self, group: GroupId, epoch: Epoch) -> list[ev.Effect]:
         if epoch <= self.epoch(group):
@@ -184,7 +172,7 @@ class ChainMachine:
         assert out is not None
         chain = self._others(group)
         if key not in self._commits:
-            sources = self._relays.get(key, {})
+            sources = self._upstreams.of(key)
             chain = tuple(w for w in chain if life(w) not in out.held and w.worker_id not in sources)
         return self._outbox.offer(out.entry, group.epoch, chain)
 
@@ -197,11 +185,7 @@ class ChainMachine:
 
     def _ack(self, event: ev.AckReceived, now: float) -> list[ev.Effect]:
         key = FileKey(event.store, event.name)
-        effects: list[ev.Effect] = [
-            self._ack_effect(upstream, key, epoch, event.member, event.holds)
-            for upstream, epoch in self._relays.get(key, {}).items()
-            if epoch == event.epoch
-        ]
+        effects = self._upstreams.tell(key, event.member, holds=event.holds, epoch=event.epoch)
         out = self._outbox.get(key)
         if out is not None and out.epoch == event.epoch and event.holds:
             out.held.add(life(event.member))
@@ -227,9 +211,11 @@ class ChainMachine:
             f"{key.store}/{key.name}: {event.member.worker_id} has this name with another checksum ({event.message})"
         )
         effects = self._outbox.drop(key)
-        effects += [self._answer(commit, 0, error) for commit in self._commits.pop(key, [])]
-        for upstream in self._relays.pop(key, {}):
-            effects.append(self._refusal_effect(upstream, key, event.reason, event.message, event.member))
+        current = self.epoch(key.store.group)
+        effects += [ev.CompleteCommit(commit.request, 0, current, error) for commit in self._commits.pop(key)]
+        for upstream in sorted(self._upstreams.of(key)):
+            effects.append(refusal(upstream, key, event.reason, current, event.message, event.member))
+        self._upstreams.forget(key)
         return effects
 
     # ------------------------------------------------------------ receiving
@@ -270,8 +256,8 @@ class ChainMachine:
         """The file of an accepted Begin is here: acknowledge the own copy at once, then forward."""
         key = key_of(begin.entry)
         holds = self._holds(begin.entry)
-        self._relays.setdefault(key, {})[begin.upstream] = begin.epoch
-        effects: list[ev.Effect] = [self._ack_effect(begin.upstream, key, begin.epoch, self._me, holds)]
+        self._upstreams.note(begin)
+        effects = self._upstreams.tell(key, self._me, holds=holds, epoch=begin.epoch)
         if not holds:
             self._unheld.setdefault(key.store, set()).add(key.name)
             if state := self._groups.get(key.store.group):
@@ -280,22 +266,22 @@ class ChainMachine:
         chain = tuple(w for w in begin.chain if w.worker_id != self._me.worker_id)
         out = self._outbox.get(key)
         if out is not None and out.epoch == begin.epoch and out.covers(chain):
-            heard = [w for w in chain if life(w) in out.held]
-            effects += [self._ack_effect(begin.upstream, key, begin.epoch, w, holds=True) for w in heard]
+            for worker in (w for w in chain if life(w) in out.held):
+                effects += self._upstreams.tell(key, worker, holds=True, epoch=begin.epoch)
         elif chain:
             effects += self._outbox.offer(begin.entry, begin.epoch, chain)
-        self._forget_relays(key)
+        self._forget_upstreams(key)
         return effects
 
     def _settle(self, key: FileKey) -> None:
         """Forgets a file that everybody holds; while a commit waits for it, who holds it is still needed."""
         if key not in self._commits:
             self._outbox.settle(key)
-            self._forget_relays(key)
+            self._forget_upstreams(key)
 
-    def _forget_relays(self, key: FileKey) -> None:
+    def _forget_upstreams(self, key: FileKey) -> None:
         if key not in self._outbox and key.name not in self._unheld.get(key.store, ()):
-            self._relays.pop(key, None)
+            self._upstreams.forget(key)
 
     # ------------------------------------------------------------ files and commits
 
@@ -328,31 +314,22 @@ class ChainMachine:
                 continue
             self._unheld[store].discard(name)
             key = FileKey(store, name)
-            for upstream, epoch in self._relays.get(key, {}).items():
-                effects.append(self._ack_effect(upstream, key, epoch, self._me, holds=True))
-            self._forget_relays(key)
-        for key in [key for key in self._commits if key.store == store]:
+            effects += self._upstreams.tell(key, self._me, holds=True)
+            self._forget_upstreams(key)
+        for key in self._commits.of_store(store):
             effects += self._try_complete(key)
         return effects
 
     def _commit_requested(self, event: ev.CommitRequested, now: float) -> list[ev.Effect]:
-        key = key_of(event.entry)
-        self._commits.setdefault(key, []).append(Commit(event.request, event.entry, event.deadline))
+        key = self._commits.add(Commit(event.request, event.entry, event.deadline))
         effects = self._recheck(key.store)
         # Pushed also when complete by itself: the others need their copies all the same.
         return effects + self._push_written(event.entry) + self._try_complete(key)
 
     def _commit_abandoned(self, event: ev.CommitAbandoned, now: float) -> list[ev.Effect]:
-        for key, waiting in list(self._commits.items()):
-            self._keep_commits(key, [commit for commit in waiting if commit.request != event.request])
-        return []
-
-    def _keep_commits(self, key: FileKey, waiting: list[Commit]) -> None:
-        if waiting:
-            self._commits[key] = waiting
-        else:
-            self._commits.pop(key, None)
+        for key in self._commits.abandon(event.request):
             self._settle(key)
+        return []
 
     def _try_complete(self, key: FileKey) -> list[ev.Effect]:
         """Completes the commits of a file once enough whole members of the current epoch hold its version.
@@ -364,7 +341,7 @@ class ChainMachine:
             return []
         out = self._outbox.get(key)
         held = set(out.held) if out is not None and out.epoch == group.epoch else set()
-        if self._holds(self._commits[key][0].entry):
+        if self._holds(self._commits.entry(key)):
             held.add(life(self._me))
         holders = [m for m in group.members if life(m.worker) in held]
         if sum(m.whole for m in holders) < group.required_copies:
@@ -385,7 +362,7 @@ class ChainMachine:
         for name in event.names:
             key = FileKey(event.store, name)
             effects += self._outbox.drop(key)
-            self._relays.pop(key, None)
+            self._upstreams.forget(key)
             self._groupless.pop(key, None)
             self._unheld.get(event.store, set()).discard(name)
         state = self._groups.get(event.store.group)
@@ -407,42 +384,22 @@ class ChainMachine:
         return any(names for store, names in self._unheld.items() if store.group == group)
 
     def _tick(self, event: ev.Tick, now: float) -> list[ev.Effect]:
+        late, left = self._commits.due(now)
         effects: list[ev.Effect] = []
-        for key, waiting in list(self._commits.items()):
-            late = [commit for commit in waiting if commit.deadline <= now]
-            if late:
-                error = self._timed_out(key)
-                effects += [self._answer(commit, 0, error) for commit in late]
-                self._keep_commits(key, [commit for commit in waiting if commit.deadline > now])
+        for commit in late:
+            group, out = self.group(commit.entry.store.group), self._outbox.get(key_of(commit.entry))
+            effects.append(commit.timed_out(group, out.held if out else ()))
+        for key in left:
+            self._settle(key)
         effects += self._outbox.retry(now)
         self._groups_moved = True
         for gid, state in self._groups.items():
             effects += state.tick(self._me, now, incomplete=self._incomplete(gid))
         return effects
 
-    def _timed_out(self, key: FileKey) -> CopiesTimeoutError:
-        group, out = self.group(key.store.group), self._outbox.get(key)
-        members = [f"{m.worker.worker_id}{'' if m.whole else ' (not whole)'}" for m in group.members] if group else []
-        holders = sorted(worker_id for worker_id, _ in (out.held if out else ()))
-        need = f"needs {group.required_copies} whole members of [{', '.join(members)}]" if group else "group unknown"
-        return CopiesTimeoutError(f"{key.store}/{key.name}: {need}; others that hold it: [{', '.join(holders)}]")
-
-    # ------------------------------------------------------------ replies
-
-    def _answer(self, commit: Commit, copies: int, error: RhinoError | None) -> ev.CompleteCommit:
-        return ev.CompleteCommit(commit.request, copies, self.epoch(commit.entry.store.group), error)
-
-    def _ack_effect(self, upstream: str, key: FileKey, epoch: Epoch, member: Worker, holds: bool) -> ev.SendAck:
-        return ev.SendAck(upstream, key.store, key.name, epoch, member, holds, lane_of(key.name))
-
     def _stale(self, begin: ev.BeginReceived) -> ev.SendRefusal:
         return self._refusal(begin, ev.Refusal.STALE_EPOCH, f"epoch {begin.epoch} is old")
 
     def _refusal(self, begin: ev.BeginReceived, reason: ev.Refusal, message: str) -> ev.SendRefusal:
-        return self._refusal_effect(begin.upstream, key_of(begin.entry), reason, message, self._me)
-
-    def _refusal_effect(
-        self, upstream: str, key: FileKey, reason: ev.Refusal, message: str, member: Worker
-    ) -> ev.SendRefusal:
-        current = self.epoch(key.store.group)
-        return ev.SendRefusal(upstream, key.store, key.name, reason, current, message, member, lane_of(key.name))
+        key = key_of(begin.entry)
+        return refusal(begin.upstream, key, reason, self.epoch(key.store.group), message, self._me)

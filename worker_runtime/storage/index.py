@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rocksdict import DBCompressionType, Options, Rdict, WriteBatch
 
+from rhino.errors import AlreadyThereError
 from rhino.ids import Epoch, FileEntry, GroupId, StoreId, Version
 from worker_runtime.storage.files import Seal
 
@@ -37,7 +38,12 @@ class Index:
         options.set_compression_type(DBCompressionType.none())
         options.set_keep_log_file_num(2)
         options.set_max_total_wal_size(16 * 1024 * 1024)
-        self._db = Rdict(str(path), options=options)
+        try:
+            self._db = Rdict(str(path), options=options)
+        except Exception as error:  # the binding knows no narrower class
+            if "lock" in str(error).lower():
+                raise AlreadyThereError(f"{path}: another sidecar has this data folder open") from error
+            raise
 
     def close(self) -> None:
         self._db.close()
