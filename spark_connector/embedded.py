@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 
 from rhino.errors import UnavailableError
+from spark_connector.java import export_java_home
 
 READY_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 10.0
@@ -31,6 +32,7 @@ class Embedded:
 @cache
 def embedded() -> Embedded:
     """Starts both daemons once per process, in a folder below SPARK_LOCAL_DIRS or the temporary folder."""
+    export_java_home()
     base = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")[0]
     folder = Path(tempfile.mkdtemp(prefix="rhino-", dir=base))
     children: list[subprocess.Popen[str]] = []

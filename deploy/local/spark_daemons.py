@@ -15,7 +15,7 @@ import pyspark
 
 from deploy.local.process import Process
 from deploy.local.reaper import Reaper
-from spark_connector.java import find_java
+from spark_connector.java import find_java, spark_java_home
 
 START_TIMEOUT_S = 60.0
 EXECUTOR_CLASS = "CoarseGrainedExecutorBackend"
@@ -44,7 +44,7 @@ def spark_env(host: str, extra: Mapping[str, str] | None = None) -> dict[str, st
     """Environment of a Spark process on `host`; without what could point at somebody else's Spark."""
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_", "HADOOP_"))}
     return inherited | {
-        "JAVA_HOME": str(Path(find_java()).resolve().parent.parent),
+        "JAVA_HOME": str(spark_java_home(find_java())),
         "SPARK_HOME": str(SPARK_HOME),
         "SPARK_SCALA_VERSION": "2.13",
         "SPARK_LOCAL_IP": host,
