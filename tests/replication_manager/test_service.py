@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -13,6 +13,7 @@ import grpc.aio
 import pytest
 
 from replication_manager.rpc.service import ReplicationService
+from rhino.errors import UnavailableError
 from rhino.journal import Journal
 from rhino.rpc.channel import aio_channel
 from rhino.rpc.server import Server
@@ -130,3 +131,125 @@ async def test_refusals_have_their_status_codes(tmp_path: Path) -> None:
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await attempt
             assert caught.value.code() is code
+
+
+async def watching(stub: Stub, name: str) -> Any:
+    """The stream of `name`'s news, and its first message."""
+    stream = stub.WatchGroups(replication_pb2.WatchGroupsRequest(worker_id=name, incarnation=f"{name}/1"), timeout=20)
+    return stream, await stream.read()
+
+
+def version(number: int) -> common_pb2.StoreVersion:
+    store = common_pb2.StoreId(job="job", operator=0, partition=1, store="default")
+    return common_pb2.StoreVersion(store=store, version=common_pb2.Version(version=number, checkpoint_id=f"x{number}"))
+
+
+async def publish(stub: Stub, *, logged: int, floor: int) -> None:
+    request = replication_pb2.PublishFloorsRequest(
+        job="job", batch_id=logged - 1, logged=[version(logged)], floors=[common_pb2.Floor(version=version(floor))]
+    )
+    await stub.PublishFloors(request, timeout=5)
+
+
+async def news(stream: Any, wanted: Callable[[Any], bool]) -> Any:
+    """The first update for which `wanted` is true."""
+    async with asyncio.timeout(10):
+        while not wanted(update := await stream.read()):
+            pass
+    return update
+
+
+async def test_a_new_member_gets_the_floors_and_one_that_was_cut_off_is_told(tmp_path: Path) -> None:
+    async with manager(tmp_path) as stub, AsyncExitStack() as stack:
+        for name in ("a", "b"):
+            await stack.enter_async_context(sidecar(stub, name))
+        group = await resolve(stub, "a")
+        await publish(stub, logged=9, floor=4)
+        await stack.enter_async_context(sidecar(stub, "c"))
+        stream, first = await watching(stub, "c")
+        assert (list(first.groups), list(first.floors)) == ([], [])
+        change = replication_pb2.ChangeGroupRequest(group=GROUP, expected_epoch=group.epoch, add_member="c")
+        await stub.ChangeGroup(change, timeout=5)
+        joined = await news(stream, lambda update: len(update.groups) == 1)
+        assert [m.whole for m in joined.groups[0].members] == [True, True, False]
+        assert [floor.version for floor in joined.floors] == [version(4)]
+        assert {w.worker_id for w in joined.workers} == {"a", "b", "c"}
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.ChangeGroup(change, timeout=5)
+        assert caught.value.code() is grpc.StatusCode.ABORTED
+        await stub.ChangeGroup(replication_pb2.ChangeGroupRequest(group=GROUP, make_owner="a"), timeout=5)
+        left = await news(stream, lambda update: len(update.left) == 1)
+        assert list(left.left) == [GROUP]
+
+
+async def test_a_guest_hears_of_the_group_it_has_resolved(tmp_path: Path) -> None:
+    async with manager(tmp_path) as stub, sidecar(stub, "a"), sidecar(stub, "b"), sidecar(stub, "c"):
+        group = await resolve(stub, "a")
+        guest = ({"b", "c"} - {group.members[1].worker.worker_id}).pop()
+        stream, first = await watching(stub, guest)
+        assert list(first.groups) == []
+        assert await resolve(stub, guest) == group
+        await publish(stub, logged=9, floor=4)
+        assert [f.version for f in (await news(stream, lambda update: len(update.floors) == 1)).floors] == [version(4)]
+
+
+async def beat_once(stub: Stub, name: str, *reports: replication_pb2.GroupReport, leaving: bool = False) -> None:
+    beat = replication_pb2.HeartbeatRequest(
+        worker_id=name, incarnation=f"{name}/1", changed=reports, leaving=leaving, stored_bytes=70, free_bytes=30
+    )
+    stream = stub.Heartbeat(timeout=5)
+    await stream.write(beat)
+    await stream.read()
+    stream.cancel()
+
+
+async def test_a_worker_that_leaves_is_lost_at_once_and_one_that_never_came_is_refused(tmp_path: Path) -> None:
+    async with manager(tmp_path) as stub, sidecar(stub, "a"), sidecar(stub, "b"):
+        group = await resolve(stub, "a")
+        stream, _ = await watching(stub, "a")
+        await beat_once(stub, "b", leaving=True)
+        update = await news(stream, lambda update: len(update.groups) == 1)
+        assert [m.worker.worker_id for m in update.groups[0].members] == ["a"]
+        assert update.groups[0].epoch.counter > group.epoch.counter
+        assert [w.worker_id for w in update.absent] == ["b"]
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await beat_once(stub, "nobody")
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_a_group_is_described_with_lag_and_with_others_that_store_it(tmp_path: Path) -> None:
+    async with manager(tmp_path) as stub, sidecar(stub, "a"), sidecar(stub, "b"), sidecar(stub, "c"):
+        group = await resolve(stub, "a")
+        second = group.members[1].worker.worker_id
+        other = ({"b", "c"} - {second}).pop()
+        await publish(stub, logged=8, floor=4)
+        for name, newest in (("a", 9), (second, 7), (other, 3)):
+            report = replication_pb2.GroupReport(
+                group=GROUP, epoch=group.epoch, whole=True, stored_bytes=50, newest_held=[version(newest)]
+            )
+            await beat_once(stub, name, report)
+        (found,) = (await stub.DescribeGroups(replication_pb2.DescribeGroupsRequest(job="job"), timeout=5)).groups
+        assert found.lag_versions == 2
+        assert list(found.logged) == [version(8)]
+        assert [(m.worker.worker_id, m.newest_held[0].version.version) for m in found.members] == [
+            ("a", 9),
+            (second, 7),
+        ]
+        assert [(m.worker.worker_id, m.stored_bytes) for m in found.others] == [(other, 50)]
+        absent = await stub.DescribeGroups(replication_pb2.DescribeGroupsRequest(job="another"), timeout=5)
+        assert list(absent.groups) == []
+
+
+async def test_nothing_is_told_that_could_not_be_journalled(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, bootstrap=True)
+    service = ReplicationService(journal, ManagerSettings(tmp_path, "127.0.0.1:0"))
+    running = asyncio.create_task(service.run())
+    journal.close()
+    request = replication_pb2.RegisterRequest(worker=worker("a"), process_id="a")
+    context: Any = None
+    with pytest.raises(Exception, match="closed"):
+        await service.Register(request, context)
+    with pytest.raises(UnavailableError, match="stopping"):
+        await service.Register(request, context)
+    with pytest.raises(Exception, match="closed"):
+        await asyncio.wait_for(running, 5)

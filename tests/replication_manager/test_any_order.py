@@ -1,0 +1,113 @@
+"""Events in any order, restarts included: what must hold after every one of them."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from replication_manager.core import events as ev
+from replication_manager.core.membership import Report
+from rhino.errors import RhinoError
+from rhino.ids import Epoch, GroupId, JobSettings, StoreId, StoreVersion, Version
+from tests.replication_manager.harness import Manager, worker
+
+NAMES = st.sampled_from("abcd")
+GROUPS = st.builds(GroupId, st.just("job"), st.integers(0, 1), st.integers(0, 1))
+R = 1
+
+
+class AnyOrder(RuleBasedStateMachine):
+    """Workers come, beat, fall silent and lose their disks; groups are used and changed; the manager restarts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.manager = Manager()
+        self.lives = dict.fromkeys("abcd", 1)
+        self.newest: dict[GroupId, Epoch] = {}
+        self.batch = 0
+
+    def attempt(self, event: ev.Event) -> None:
+        """Also refused ones, which must change nothing."""
+        before = dict(self.manager.machine.groups)
+        try:
+            effects = self.manager.do(event)
+        except RhinoError:
+            assert self.manager.machine.groups == before
+            return
+        for effect in effects:
+            if isinstance(effect, ev.PersistGroup):
+                group = effect.group
+                assert group.epoch > self.newest.get(group.group, Epoch(0, 0)), "an epoch was issued again"
+                self.newest[group.group] = group.epoch
+
+    def incarnation(self, name: str) -> str:
+        return worker(name, self.lives[name]).incarnation
+
+    @rule(name=NAMES, new_life=st.booleans(), process=st.integers(0, 2))
+    def register(self, name: str, new_life: bool, process: int) -> None:
+        self.lives[name] += new_life
+        found = worker(name, self.lives[name])
+        self.attempt(ev.Registered(found, f"{name}{process}", max(self.newest.values(), default=Epoch(0, 0)), ()))
+
+    @rule(name=NAMES, group=GROUPS, current=st.booleans(), whole=st.booleans())
+    def beat(self, name: str, group: GroupId, current: bool, whole: bool) -> None:
+        known = self.manager.machine.groups.get(group)
+        epoch = known.epoch if known and current else Epoch(1, 1)
+        written = (StoreVersion(StoreId(*group, "default"), Version(self.batch, "x")),)
+        report = Report(group, epoch, whole, 10, written, written)
+        self.attempt(ev.Beat(name, self.incarnation(name), 10, 10, 0, 0, (report,)))
+
+    @rule(name=NAMES, process=st.integers(0, 2), leaving=st.booleans())
+    def silence(self, name: str, process: int, leaving: bool) -> None:
+        kind = ev.Leaving if leaving else ev.StreamBroken
+        self.attempt(kind(name, f"{name}{process}"))
+
+    @rule(seconds=st.floats(0, 6))
+    def wait(self, seconds: float) -> None:
+        self.manager.now += seconds
+        self.attempt(ev.Tick())
+        deadline = self.manager.machine.next_deadline()
+        assert deadline is None or deadline > self.manager.now
+
+    @rule(name=NAMES, group=GROUPS)
+    def resolve(self, name: str, group: GroupId) -> None:
+        self.attempt(ev.Resolve(group, name, JobSettings(R)))
+
+    @rule(group=GROUPS, add=st.sampled_from(["", "a", "b", "c"]), owner=st.sampled_from(["", "a", "b", "c"]))
+    def change(self, group: GroupId, add: str, owner: str) -> None:
+        self.attempt(ev.Change(group, None, add, owner))
+
+    @rule(group=GROUPS)
+    def log(self, group: GroupId) -> None:
+        self.batch += 1
+        version = StoreVersion(StoreId(*group, "default"), Version(self.batch, "x"))
+        self.attempt(ev.BatchPublished("job", self.batch - 1, (version,), (version,)))
+
+    @rule()
+    def restart(self) -> None:
+        self.manager.restart()
+
+    @invariant()
+    def journal_is_the_truth(self) -> None:
+        assert self.manager.groups == self.manager.machine.groups
+
+    @invariant()
+    def the_lost_are_members_only_while_nobody_can_take_over(self) -> None:
+        machine = self.manager.machine
+        for group in machine.groups.values():
+            if not any(m.whole and machine.membership.is_present(m.worker) for m in group.members):
+                continue
+            assert all(machine.membership.is_present(m.worker) for m in group.members), "a lost member stays"
+            assert group.members[0].whole, "the owner is not whole though another member is"
+            present = len(machine.membership.present())
+            assert len(group.members) >= min(R + 1, present), "a live worker could be a member"
+
+    @invariant()
+    def required_copies_can_be_had(self) -> None:
+        for group in self.manager.machine.groups.values():
+            assert 1 <= group.required_copies <= max(1, sum(m.whole for m in group.members))
+
+
+AnyOrder.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestAnyOrder = AnyOrder.TestCase
