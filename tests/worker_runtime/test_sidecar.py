@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -258,3 +259,21 @@ async def test_commit_times_out_without_copies_and_stays_hidden(cluster: Cluster
             await client.commit(STORE, version(2), b"2", [version(1)])
         assert failed.value.code() is grpc.StatusCode.UNAVAILABLE
         assert await client.names(STORE) == [changelog_name(version(1))]
+
+
+async def test_a_full_replica_delays_a_commit_until_it_has_room(cluster: Cluster) -> None:
+    (a,) = await cluster.start("a")
+    (b,) = await cluster.start("b", reserve_bytes=1 << 60)
+    async with a.attach(commit_timeout_s=1.5) as client:
+        with pytest.raises(grpc.aio.AioRpcError) as failed:
+            await client.commit(STORE, version(1), changelog_bytes(1), [])
+        assert failed.value.code() is grpc.StatusCode.UNAVAILABLE
+    async with b.attach() as at_b:
+        with pytest.raises(grpc.aio.AioRpcError) as full:
+            await at_b.commit(STORE, version(1), b"x", [])
+        assert full.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    await b.end(signal.SIGTERM)
+    b.settings = replace(b.settings, reserve_bytes=0)
+    await b.start()
+    async with a.attach() as client:
+        assert (await client.commit(STORE, version(1), changelog_bytes(1), [])).copies == 2

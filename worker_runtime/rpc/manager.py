@@ -242,8 +242,8 @@ class ManagerClient:
                 await beats.write(self._heartbeat())
                 if self._leaving:
                     await beats.done_writing()
+                    await reader  # the manager ends its side once it has read the farewell
                     self._left.set()
-                    await reader
                     return
                 await self._until_next_beat(reader)
             await reader

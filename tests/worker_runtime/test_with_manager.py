@@ -1,0 +1,103 @@
+"""Real sidecars under the real manager: losses are repaired without anybody's help."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from rhino.cli.manager_process import run_manager
+from rhino.ids import StoreId, Version
+from rhino.rpc.overview import GroupView, fetch_overview
+from rhino.settings import ManagerSettings
+from rhino_pb import sidecar_pb2
+from tests.worker_runtime.cluster import Cluster, changelog_bytes
+
+STORE = StoreId("job", 0, 3, "default")
+
+
+def version(number: int) -> Version:
+    return Version(number, f"id{number}")
+
+
+def lineage(number: int) -> list[Version]:
+    return [version(n) for n in range(1, number)]
+
+
+@asynccontextmanager
+async def manager(settings: ManagerSettings) -> AsyncIterator[str]:
+    ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    running = asyncio.create_task(run_manager(settings, ready.set_result))
+    try:
+        yield await asyncio.wait_for(ready, 10)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    """As for the other tests, but `address` is the real manager's."""
+    async with Cluster(tmp_path) as made:
+        yield made
+
+
+def settings_of(folder: Path, listen: str = "127.0.0.1:0", *, bootstrap: bool = True) -> ManagerSettings:
+    return ManagerSettings(
+        folder / "journal", listen, heartbeat_interval_s=0.2, lease_s=2.0, suspect_lease_s=0.4, bootstrap=bootstrap
+    )
+
+
+async def group_of(address: str, *members: str) -> GroupView:
+    """Waits until the group consists of these workers, all live and whole."""
+    async with asyncio.timeout(30):
+        while True:
+            overview = await asyncio.to_thread(fetch_overview, address)
+            for group in overview.groups:
+                if [m.worker_id for m in group.members if m.whole and m.state == "live"] == list(members):
+                    return group
+            await asyncio.sleep(0.05)
+
+
+async def test_a_lost_secondary_is_replaced_and_a_lost_owner_succeeded(cluster: Cluster, tmp_path: Path) -> None:
+    async with asyncio.timeout(120), manager(settings_of(tmp_path)) as address:
+        cluster.address = address
+        a, _, _ = await cluster.start("a", "b", "c")
+        async with a.attach() as client:
+            await client.commit(STORE, version(1), changelog_bytes(1), [])
+            first = await asyncio.to_thread(fetch_overview, address)
+            secondary = first.groups[0].members[1].worker_id
+            other = ({"b", "c"} - {secondary}).pop()
+            await cluster.sidecars[secondary].end(signal.SIGKILL)
+            assert (await client.commit(STORE, version(2), changelog_bytes(2), lineage(2))).copies >= 1
+            await group_of(address, "a", other)
+            assert (await client.commit(STORE, version(3), changelog_bytes(3), lineage(3))).copies == 2
+        await a.end(signal.SIGKILL)
+        await cluster.sidecars[secondary].start()
+        await group_of(address, other, secondary)
+        async with cluster.sidecars[other].attach() as client:
+            reply = await client.prepare(STORE, version(3))
+            assert (reply.state, reply.source) == (sidecar_pb2.PREPARE_STATE_READY, sidecar_pb2.SOURCE_REPLICA)
+            assert (await client.commit(STORE, version(4), changelog_bytes(4), lineage(4))).copies == 2
+        await a.start()
+        async with a.attach() as client:
+            reply = await client.prepare(STORE, version(4))
+            assert reply.source == sidecar_pb2.SOURCE_REMOTE
+
+
+async def test_a_manager_that_comes_back_finds_everything(cluster: Cluster, tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
+        async with manager(settings_of(tmp_path)) as address:
+            cluster.address = address
+            a, _ = await cluster.start("a", "b")
+            async with a.attach() as client:
+                await client.commit(STORE, version(1), changelog_bytes(1), [])
+        async with a.attach() as client:
+            await client.commit(STORE, version(2), changelog_bytes(2), lineage(2))
+            async with manager(settings_of(tmp_path, address, bootstrap=False)):
+                await group_of(address, "a", "b")
+                assert (await client.commit(STORE, version(3), changelog_bytes(3), lineage(3))).copies == 2
