@@ -37,6 +37,11 @@ SESSION_CONF = {
     "spark.sql.shuffle.partitions": str(VIRTUAL_NODES),
     "spark.sql.streaming.numRecentProgressUpdates": "1000",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    # Batches take a second or two: more and earlier snapshots than by default, so that a recovery replays few changelogs.
+    "spark.sql.streaming.stateStore.minDeltasForSnapshot": "5",
+    "spark.sql.streaming.stateStore.maintenanceInterval": "2s",
+    # On few cores a task rather waits for a slot beside its state than run where it has none.
+    "spark.locality.wait": "3s",
 }
 
 
@@ -52,7 +57,7 @@ def parse(argv: Sequence[str]) -> Options:
     """Exits with code 2 for wrong arguments."""
     parser = argparse.ArgumentParser(prog="rhino demo", description=__doc__)
     parser.add_argument("--events", type=int, default=1_000_000, help="persons and auctions together")
-    parser.add_argument("--batches", type=int, default=50, help="micro-batches that they come in")
+    parser.add_argument("--batches", type=int, default=40, help="micro-batches that they come in")
     parser.add_argument("--workers", type=int, default=3, help="at least 3: one of them is killed")
     parser.add_argument("--out", type=Path, default=Path("build/demo"), help="folder of report.json and latency.png")
     parser.add_argument("--keep", action="store_true", help="keep data and logs in <out>/work")
@@ -146,10 +151,8 @@ class Demo:
         self.before_kill = self._describe()
         watch.wait_for_batch(watch.committed() + 1)
         moved, whole = kill_facts(fetch_overview(self.cluster.manager), QUERY_NAME, worker_id)
-        newest = watch.committed()
         at_ms = self.cluster.kill_worker(index)
-        if watch.committed() != newest:
-            raise DemoError("a batch ended at the very moment of the kill: nothing to measure, run again")
+        newest = watch.committed()
         self.say(f"kill -9 of {worker_id} (executor, Spark worker, sidecar) after batch {newest}")
         detected_ms = next_batch_ms = 0
 
