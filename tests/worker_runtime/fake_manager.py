@@ -124,6 +124,8 @@ class FakeManager(replication_pb2_grpc.ReplicationManagerServicer):
                 self._reported(beat.worker_id, report)
             async with self._changed:
                 self._changed.notify_all()
+            if beat.leaving:
+                return
             yield replication_pb2.HeartbeatReply(lease_s=5)
 
     def _reported(self, worker_id: str, report: replication_pb2.GroupReport) -> None:

@@ -62,8 +62,6 @@ class ChainMachine:
             ev.Tick: self._tick,
         }
 
-    # ------------------------------------------------------------ contract of a core
-
     def handle(self, event: ev.Event, *, now: float) -> list[ev.Effect]:
         return self._handlers[type(event)](event, now)
 
@@ -86,8 +84,6 @@ class ChainMachine:
             assert not out.done() or key in self._commits, f"{key} is done but in the outbox"
             assert self._me.worker_id not in {w.worker_id for w in out.chain}, f"{key} is offered to its sender"
             assert self._catalogue.get(*key) is not None, f"{key} is offered but not here"
-
-    # ------------------------------------------------------------ questions
 
     def group(self, group: GroupId) -> ReplicaGroup | None:
         """The group as adopted last."""
@@ -370,8 +366,6 @@ class ChainMachine:
             self._groups_moved = True
             effects += [*state.damaged(self._me, now), ev.ReportGroup(event.store.group)]
         return effects
-
-    # ------------------------------------------------------------ catch-up and time
 
     def _caught_up(self, event: ev.CatchUpFinished, now: float) -> list[ev.Effect]:
         state = self._groups.get(event.group)

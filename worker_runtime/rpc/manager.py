@@ -84,6 +84,10 @@ class ManagerClient:
         """Workers that are not live but may hold versions, as the manager said last."""
         return self._absent
 
+    def current(self, worker: Worker) -> Worker:
+        """The worker as it lives now: a restarted sidecar may have another address than its groups know."""
+        return next((live for live in self._live if live.worker_id == worker.worker_id), worker)
+
     def changed(self, group: GroupId) -> None:
         """The report on this group goes with the next heartbeat; at once if its epoch or wholeness has changed."""
         self._changed.add(group)
@@ -241,9 +245,7 @@ class ManagerClient:
                 self._beat_now.clear()
                 await beats.write(self._heartbeat())
                 if self._leaving:
-                    await beats.done_writing()
                     await reader  # the manager ends its side once it has read the farewell
-                    self._left.set()
                     return
                 await self._until_next_beat(reader)
             await reader
@@ -252,6 +254,8 @@ class ManagerClient:
         except asyncio.InvalidStateError as error:
             raise UnavailableError(f"heartbeat to the manager at {self.address}: the stream has ended") from error
         finally:
+            if self._leaving:
+                self._left.set()
             reader.cancel()
             await asyncio.gather(reader, return_exceptions=True)
             beats.cancel()

@@ -41,8 +41,8 @@ class Node:
         self.replication = Replication(self.me, store)
         figures, grants = Figures(), GrantPool(settings.memory_limit_bytes, settings.window_bytes)
         self.manager = ManagerClient(self.replication, figures, settings.manager, tasks)
-        self._peers = Peers(self.replication, figures)
-        self._links = Links(self.replication, figures, settings.chunk_bytes, tasks)
+        self._peers = Peers(self.replication, figures, self.manager.current)
+        self._links = Links(self.replication, figures, self.manager.current, settings.chunk_bytes, tasks)
         self._collector = Collector(self.replication)
         receiver = Receiver(self.replication, figures, grants)
         puller = Puller(

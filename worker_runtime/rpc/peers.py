@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import grpc.aio
@@ -44,9 +45,10 @@ class Found:
 
 
 class Peers:
-    """Calls to other sidecars, on connections apart from those of pushes."""
+    """Calls to other sidecars, on connections apart from those of pushes. `current` gives a worker as it lives now."""
 
-    def __init__(self, replication: Replication, figures: Figures) -> None:
+    def __init__(self, replication: Replication, figures: Figures, current: Callable[[Worker], Worker]) -> None:
+        self._current = current
         self._replication = replication
         self._figures = figures
         self._channels: dict[str, grpc.aio.Channel] = {}
@@ -132,7 +134,8 @@ class Peers:
             stream.cancel()
 
     def _stub(self, worker: Worker) -> peer_pb2_grpc.PeerAsyncStub:
-        channel = self._channels.get(worker.peer_address)
+        address = self._current(worker).peer_address
+        channel = self._channels.get(address)
         if channel is None:
-            channel = self._channels[worker.peer_address] = aio_channel(worker.peer_address)
+            channel = self._channels[address] = aio_channel(address)
         return peer_pb2_grpc.PeerStub(channel)

@@ -11,6 +11,7 @@ import itertools
 import logging
 import os
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import grpc
@@ -264,9 +265,20 @@ class Link:
 
 
 class Links:
-    """All links of a sidecar; `Links` of `Replication`. Lives in the sidecar's task group."""
+    """All links of a sidecar; `Links` of `Replication`. Lives in the sidecar's task group.
 
-    def __init__(self, replication: Replication, figures: Figures, chunk_bytes: int, tasks: asyncio.TaskGroup) -> None:
+    `current` gives a worker as it lives now.
+    """
+
+    def __init__(
+        self,
+        replication: Replication,
+        figures: Figures,
+        current: Callable[[Worker], Worker],
+        chunk_bytes: int,
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        self._current = current
         self._replication = replication
         self._figures = figures
         self._chunk_bytes = chunk_bytes
@@ -274,6 +286,7 @@ class Links:
         self._links: dict[tuple[str, Lane], Link] = {}
 
     def connect(self, to: Worker, lane: Lane) -> None:
+        to = self._current(to)
         link = self._links.get((to.worker_id, lane))
         if link is None:
             link = self._links[to.worker_id, lane] = Link(self._replication, self._figures, to, lane, self._chunk_bytes)
