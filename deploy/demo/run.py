@@ -37,7 +37,7 @@ SESSION_CONF = {
     "spark.sql.shuffle.partitions": str(VIRTUAL_NODES),
     "spark.sql.streaming.numRecentProgressUpdates": "1000",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-    # Batches take a second or two: more and earlier snapshots than by default, so that a recovery replays few changelogs.
+    # Batches take a second or two: more and earlier snapshots than by default, so that a recovery replays little.
     "spark.sql.streaming.stateStore.minDeltasForSnapshot": "5",
     "spark.sql.streaming.stateStore.maintenanceInterval": "2s",
     # On few cores a task rather waits for a slot beside its state than run where it has none.
@@ -52,6 +52,19 @@ class Options:
     out: Path
     keep: bool
 
+    @property
+    def work(self) -> Path:
+        """Emptied at the start."""
+        return self.out / "rhino-demo-work"
+
+    @property
+    def report(self) -> Path:
+        return self.out / "report.json"
+
+    @property
+    def picture(self) -> Path:
+        return self.out / "latency.png"
+
 
 def parse(argv: Sequence[str]) -> Options:
     """Exits with code 2 for wrong arguments."""
@@ -60,7 +73,7 @@ def parse(argv: Sequence[str]) -> Options:
     parser.add_argument("--batches", type=int, default=40, help="micro-batches that they come in")
     parser.add_argument("--workers", type=int, default=3, help="at least 3: one of them is killed")
     parser.add_argument("--out", type=Path, default=Path("build/demo"), help="folder of report.json and latency.png")
-    parser.add_argument("--keep", action="store_true", help="keep data and logs in <out>/work")
+    parser.add_argument("--keep", action="store_true", help="keep data and logs in <out>/rhino-demo-work")
     found = parser.parse_args(argv)
     for name, least in (("events", 4), ("batches", 20), ("workers", 3)):
         if getattr(found, name) < least:
@@ -186,9 +199,10 @@ class Demo:
 
 def carry_out(options: Options, console: Console) -> list[str]:
     """Runs everything and writes the results into `options.out`; returns what went wrong."""
-    work = options.out / "work"
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir(parents=True)
+    shutil.rmtree(options.work, ignore_errors=True)
+    options.work.mkdir(parents=True)
+    for result in (options.report, options.picture):
+        result.unlink(missing_ok=True)  # of an earlier run: this one may fail
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -198,14 +212,14 @@ def carry_out(options: Options, console: Console) -> list[str]:
     )
     with Progress(*columns, console=console, transient=True) as progress:
         starting = progress.add_task(f"starting a cluster of {options.workers} workers", total=None)
-        with LocalCluster(work, workers=options.workers) as cluster:
+        with LocalCluster(options.work, workers=options.workers) as cluster:
             console.print(f"  manager at {cluster.manager}: rhino status --manager {cluster.manager}")
             spark = cluster.session("rhino demo", SESSION_CONF)
             progress.remove_task(starting)
-            seen = Demo(options, cluster, work.resolve(), progress).run(spark)
+            seen = Demo(options, cluster, options.work.resolve(), progress).run(spark)
     report = make_report(seen)
-    report.write(options.out / "report.json")
-    draw(options.out / "latency.png", seen.batches, seen.handover, seen.kill)
+    report.write(options.report)
+    draw(options.picture, seen.batches, seen.handover, seen.kill)
     show(report, Console())
     return problems(seen)
 
@@ -214,25 +228,26 @@ def main(argv: Sequence[str]) -> int:
     """Exit code 0: everything held; 1: it did not. Ctrl-C and SIGTERM stop and clean up as well."""
     options = parse(argv)
     console = Console(stderr=True)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     # py4j logs the traceback of a call that Ctrl-C interrupts; whoever pressed it knows.
     logging.getLogger().addFilter(lambda record: not record.getMessage().startswith("KeyboardInterrupt"))
-    work = options.out / "work"
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         found = carry_out(options, console)
     except RhinoError as error:
         found = [str(error)]
     except KeyboardInterrupt:
-        shutil.rmtree(work, ignore_errors=True)
+        shutil.rmtree(options.work, ignore_errors=True)
         raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
     for problem in found:
         console.print(f"[bold red]FAILED[/] {problem}", highlight=False, soft_wrap=True)
     if found:
-        console.print(f"data and logs are in {work}")
+        console.print(f"data and logs are in {options.work}")
         return 1
     if not options.keep:
-        shutil.rmtree(work)
-    console.print(f"report: {options.out / 'report.json'}  picture: {options.out / 'latency.png'}")
+        shutil.rmtree(options.work)
+    console.print(f"report: {options.report}  picture: {options.picture}")
     return 0
 
 
