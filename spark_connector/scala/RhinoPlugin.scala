@@ -51,7 +51,8 @@ private class RhinoDriverPlugin extends DriverPlugin with Logging {
     env.rpcEnv.setupEndpoint(
       "StateStoreCoordinator", new RhinoStateStoreCoordinator(env.rpcEnv, sqlConf, locations))
     // Spark has no application id yet when plugins start.
-    session = new RhinoDriverSession(settings, locations, s"${sc.appName}-${sc.startTime}")
+    val provider = sc.conf.get("spark.sql.streaming.stateStore.providerClass", "")
+    session = new RhinoDriverSession(settings, locations, provider, s"${sc.appName}-${sc.startTime}")
     sc.addSparkListener(new ExecutorListener(locations, session))
     session.open()
     Collections.emptyMap()
@@ -83,7 +84,8 @@ private class ExecutorListener(locations: RhinoLocations, session: RhinoDriverSe
  * The driver's stream to the handover manager. The first connection must succeed, with a clear error; later ones are
  * tried again for ever, while queries go on. After each one the running queries introduce themselves again.
  */
-private class RhinoDriverSession(settings: RhinoSettings, locations: RhinoLocations, applicationId: String)
+private class RhinoDriverSession(
+    settings: RhinoSettings, locations: RhinoLocations, provider: String, applicationId: String)
   extends Logging {
   import RhinoSchema._
 
@@ -95,7 +97,7 @@ private class RhinoDriverSession(settings: RhinoSettings, locations: RhinoLocati
     builder.build()
   }
   private val outgoing = new LinkedBlockingQueue[Message]()
-  private val queries = new RhinoQueries(locations, send, (kind, m) => message("DriverEvent", kind -> m))
+  private val queries = new RhinoQueries(locations, provider, send, (kind, m) => message("DriverEvent", kind -> m))
   private val opened = new CompletableFuture[Unit]()
   @volatile private var closed = false
   private val thread = new Thread(() => run(), "rhino-driver-session")

@@ -6,6 +6,7 @@ import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 
+import org.apache.spark.JobExecutionStatus
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.SparkPlan
@@ -103,11 +104,17 @@ private[state] object RhinoTaskGroup {
   }
 }
 
-/** Follows the driver's streaming queries: new ones, logged batches, ended ones. */
-private[state] class RhinoQueries(locations: RhinoLocations, send: RhinoSchema.Message => Unit, wrap: (String, RhinoSchema.Message) => RhinoSchema.Message)
+/**
+ * Follows the driver's streaming queries: new ones, logged batches, ended ones. `wanted`: the state store provider that
+ * the application is configured with. `send` takes events of the driver session, `wrap` makes them.
+ */
+private[state] class RhinoQueries(
+    locations: RhinoLocations, wanted: String, send: RhinoSchema.Message => Unit,
+    wrap: (String, RhinoSchema.Message) => RhinoSchema.Message)
   extends Logging {
   private val PollMs = 25L
   private val running = mutable.LinkedHashMap.empty[UUID, RhinoQuery]
+  private val refused = mutable.Map.empty[UUID, String]
   @volatile private var stopped = false
   private val thread = new Thread(() => follow(), "rhino-queries")
   thread.setDaemon(true)
@@ -134,14 +141,39 @@ private[state] class RhinoQueries(locations: RhinoLocations, send: RhinoSchema.M
   private def poll(): Unit = {
     val active = SparkSession.getDefaultSession.orElse(SparkSession.getActiveSession)
       .map(_.asInstanceOf[SparkSession].sharedState.activeStreamingQueries.asScala.values.toSeq).getOrElse(Nil)
-    active.foreach { case stream: StreamExecution => begin(stream); case _ => }
+    active.foreach {
+      case stream: StreamExecution => begin(stream); endRefused(stream)
+      case _ =>
+    }
     val gone = running.keySet.toSet -- active.map(_.runId)
     running.foreach { case (_, query) =>
       Option(query.stream.lastProgress).foreach(p => query.logged(p.batchId).foreach(m => send(wrap("batch_logged", m))))
     }
     gone.foreach { runId =>
       locations.runEnded(runId)
+      refused.remove(runId)
       running.remove(runId).foreach(query => send(wrap("query_ended", query.ended)))
+    }
+  }
+
+  /**
+   * Spark takes the provider from the checkpoint's offset log, whatever the session says. A query that would so run
+   * without Rhino, unnoticed, is ended with an error instead; its checkpoint stays as it is.
+   */
+  private def refuseOtherProvider(stream: StreamExecution, provider: String): Unit = {
+    val reason = s"the checkpoint ${stream.resolvedCheckpointRoot} was made with the state store provider $provider, " +
+      s"which its offset log records; ${classOf[RhinoStateStoreProvider].getName} cannot take it over. Start this " +
+      "query from a new checkpoint, or in a session without Rhino's provider to go on with this one"
+    logError(s"Rhino ends query ${stream.id}: $reason")
+    refused.put(stream.runId, reason)
+  }
+
+  /** Cancels what a refused query runs now; the reason of a cancelled job is what its user gets to read. */
+  private def endRefused(stream: StreamExecution): Unit = refused.get(stream.runId).foreach { reason =>
+    val context = stream.sparkSession.sparkContext
+    if (context.statusTracker.getJobIdsForGroup(stream.runId.toString).exists(id =>
+        context.statusTracker.getJobInfo(id).exists(_.status() == JobExecutionStatus.RUNNING))) {
+      context.cancelJobGroup(stream.runId.toString, reason)
     }
   }
 
@@ -149,6 +181,10 @@ private[state] class RhinoQueries(locations: RhinoLocations, send: RhinoSchema.M
     if (!running.contains(stream.runId)) {
       Option(stream.lastExecution).foreach { execution =>
         val groups = RhinoTaskGroup.of(execution.executedPlan)
+        val provider = execution.sparkSession.sessionState.conf.stateStoreProviderClass
+        if (groups.nonEmpty && provider != wanted && wanted == classOf[RhinoStateStoreProvider].getName) {
+          refuseOtherProvider(stream, provider)
+        }
         val query = new RhinoQuery(stream, groups)
         running.put(stream.runId, query)
         if (groups.nonEmpty) {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
+from unittest.mock import patch
 
 from rhino.ids import FileEntry, JobSettings, Lane, StoreId, StoreVersion, Version
 from tests.simulation.checkers import Checkers
@@ -11,9 +12,11 @@ from tests.simulation.manager import Manager
 from tests.simulation.sidecar import Disk, Sidecar
 from tests.simulation.world import Faults, Link, World
 from worker_runtime.core import events as ev
+from worker_runtime.core import membership
 
 FAULTY_S = 12.0
 HEALING_S = 16.0
+REPAIR_S = 2.0  # scaled down like everything else
 RETAINED = 6  # versions behind the newest that may still be loaded
 REQUESTS = itertools.count(1)
 
@@ -71,6 +74,10 @@ class Cluster:
 
     def run(self) -> None:
         """Faults and workload for FAULTY_S, then healing; raises Violation. Simulated seconds."""
+        with patch.object(membership, "REPAIR_S", REPAIR_S):
+            self._run()
+
+    def _run(self) -> None:
         self.manager.start()
         for sidecar in self.sidecars.values():
             sidecar.start()
@@ -105,13 +112,15 @@ class Cluster:
             return
         up = [s for s in self.sidecars.values() if s.up]
         logged = StoreVersion(store.id, store.logged) if store.logged else None
-        ready = [s for s in up if logged is None or s.disk.holds(logged)]
-        if not ready:
+        holders = [s for s in up if logged is None or s.disk.holds(logged)]
+        if not holders:
             self._again(store)
             return
         group = self.manager.core.groups.get(store.id.group)
-        owners = [s for s in ready if group is not None and s.name == group.owner.worker_id]
-        writer = self.world.random.choice(owners if owners and self.world.chance(0.8) else ready)
+        owners = [s for s in up if group is not None and s.name == group.owner.worker_id]
+        writer = self.world.random.choice(owners if owners and self.world.chance(0.8) else up)
+        if writer not in holders:  # Prepare: fetched from whoever holds it
+            writer._pull(store.id.group, holders[0])
         store.attempts += 1
         next_version = Version((store.logged.version if store.logged else 0) + 1, f"x{store.attempts}")
         entry = self._changelog(store, next_version, writer.name)

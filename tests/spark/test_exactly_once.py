@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,24 +14,11 @@ from deploy.local import LocalCluster
 from rhino.rpc.overview import JobView, fetch_overview
 from spark_connector import HandoverClient
 from spark_connector.rpc.client import Phase
+from tests.spark.conftest import wait_for
 from tests.spark.queries import QUERIES, StatefulQuery
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(420)]
 PARTITIONS = 4
-
-
-def wait_for(condition: Callable[[], object], what: str, timeout_s: float = 90) -> None:
-    """Polls until `condition()` is true; fails naming `what`."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s"
-        time.sleep(0.1)
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    with LocalCluster(tmp_path_factory.mktemp("cluster"), workers=3) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

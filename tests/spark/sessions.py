@@ -1,0 +1,57 @@
+"""Run by test_bad_input.py in a process of its own: a short query under each set of settings given on stdin."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from spark_connector import rhino_conf
+
+
+def attempt(conf: dict[str, str], checkpoint: Path) -> str:
+    """Runs some batches of an aggregation; returns the error, or an empty text."""
+    batches = int(conf.pop("test.batches", "2"))
+    if conf.pop("test.embedded", ""):
+        conf = rhino_conf() | conf
+    spark = None
+    try:
+        spark = SparkSession.builder.config(map=conf).getOrCreate()
+        rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
+        counted = rows.groupBy((F.col("value") % 3).alias("k")).count()
+        done = 0
+
+        def sink(batch: DataFrame, number: int) -> None:
+            nonlocal done
+            assert batch.count() == 3
+            done += 1
+
+        writer = counted.writeStream.outputMode("update").option("checkpointLocation", str(checkpoint))
+        query = writer.foreachBatch(sink).start()
+        while done < batches and query.isActive:
+            query.awaitTermination(0.2)
+        if query.isActive:
+            query.stop()
+        error = query.exception()
+    except Exception as failure:  # every way of failing is an outcome here
+        return f"{type(failure).__name__}: {failure}"
+    finally:
+        if spark is not None:
+            spark.stop()
+    return "" if error is None else str(error)
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    outcomes = {}
+    for name, conf in json.load(sys.stdin).items():
+        error = attempt(conf, folder / name.split(":")[0])
+        outcomes[name] = {"done": not error, "error": error}
+    print(json.dumps(outcomes))
+
+
+if __name__ == "__main__":
+    main()
