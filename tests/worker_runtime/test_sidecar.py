@@ -48,10 +48,8 @@ async def test_commit_goes_through_the_chain_and_is_visible_everywhere(cluster: 
         assert reply.copies >= 2
         assert await client.names(STORE) == [changelog_name(version(1))]
         # Commit needs two copies; the third may be on its way still.
-        reports = cluster.manager.reports
-        await cluster.manager.until(
-            lambda: ("c", STORE.group) in reports and bool(reports["c", STORE.group].newest_held)
-        )
+        reports, third = cluster.manager.reports, ("c", STORE.group)
+        await cluster.manager.until(lambda: third in reports and bool(reports[third].newest_held))
         for other in (at_b, at_c):
             prepared = await other.prepare(STORE, version(1))
             assert (prepared.state, prepared.source) == (READY, sidecar_pb2.SOURCE_REPLICA)

@@ -320,7 +320,7 @@ class ChainMachine:
         key = self._commits.add(Commit(event.request, event.entry, event.deadline))
         effects = self._recheck(key.store)
         # Pushed also when complete by itself: the others need their copies all the same.
-        return effects + self._push_written(event.entry) + self._try_complete(key)
+        return effects + self._push_written(event.entry)
 
     def _commit_abandoned(self, event: ev.CommitAbandoned, now: float) -> list[ev.Effect]:
         for key in self._commits.abandon(event.request):
