@@ -12,9 +12,7 @@ from spark_connector.jar import ensure_jar
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--output-dir", type=Path, help="default: beside this package, else the cache"
-    )
+    parser.add_argument("--output-dir", type=Path, help="default: beside this package, else the cache")
     try:
         print(ensure_jar(parser.parse_args().output_dir, say=True))
     except RhinoError as error:

@@ -49,9 +49,8 @@ def sidecar(
     exit_with_parent: ParentOption = False,
 ) -> None:
     """Run the sidecar of this worker until SIGTERM or Ctrl-C."""
-    from worker_runtime.sidecar import run_sidecar
-
     from rhino.ids import Worker
+    from worker_runtime.sidecar import run_sidecar
 
     configure_logging(log_level)
     name = host or daemon.default_host()
