@@ -16,7 +16,10 @@ def generate(out: Path) -> list[Path]:
 
     sources = sorted(p.relative_to(ROOT).as_posix() for p in (ROOT / "rhino_pb").glob("*.proto"))
     flags = [f"--{kind}_out={out}" for kind in ("python", "grpc_python", "mypy", "mypy_grpc")]
-    if protoc.main(["protoc", f"-I{ROOT}", *flags, *sources]) != 0:
+    # Beside this interpreter: the virtual environment need not be active.
+    scripts = Path(sys.executable).parent
+    plugins = [f"--plugin=protoc-gen-{kind}={scripts}/protoc-gen-{kind}" for kind in ("mypy", "mypy_grpc")]
+    if protoc.main(["protoc", f"-I{ROOT}", *plugins, *flags, *sources]) != 0:
         raise SystemExit("protoc failed")
     return sorted(p.relative_to(out) for p in (out / "rhino_pb").glob("*_pb2*.py*"))
 
