@@ -87,6 +87,7 @@ class LocalCluster:
         # Apart from `folder`: the path of a Unix socket holds about 100 bytes.
         self._sockets = Path(tempfile.mkdtemp(prefix="rhino-"))
         self._reaper = Reaper()
+        self._reaper.remove(self._sockets)
         master = self._own(spark_daemons.start_master("127.0.0.1", log_dir=self.log_dir, reaper=self._reaper))
         sidecars: list[Process | None] = [None] * self._count
         if self._rhino:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -46,6 +48,10 @@ class Reaper:
 
     def forget(self, leader: int) -> None:
         self._send(f"forget {leader}")
+
+    def remove(self, folder: Path) -> None:
+        """`folder` is to go as well when this process dies."""
+        self._send(f"remove {folder}")
 
     def close(self) -> None:
         """Everything is cleaned up: the helper ends and touches nothing."""
@@ -90,11 +96,14 @@ def main() -> None:
     """Follows the commands on standard input; see `Reaper`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     leaders: dict[int, float | None] = {}
+    folders: list[str] = []
     for line in sys.stdin:
         command, _, argument = line.strip().partition(" ")
         if command == "done":
             return
-        if command == "watch":
+        if command == "remove":
+            folders.append(argument)
+        elif command == "watch":
             leaders[int(argument)] = _started(int(argument))
         else:
             leaders.pop(int(argument), None)
@@ -102,6 +111,8 @@ def main() -> None:
         # Executors outlive a worker that has ended: their session still carries its id.
         if _started(leader) in (started, None):
             _end_session(leader)
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -87,16 +87,19 @@ import os, signal, sys
 from pathlib import Path
 from deploy.local.process import Process
 from deploy.local.reaper import Reaper
+reaper = Reaper()
+reaper.remove(Path({str(tmp_path / "sockets")!r}))
 process = Process("tester", [sys.executable, "-c", {WITH_GRANDCHILD!r}], log_dir=Path({str(tmp_path)!r}),
-                  env=dict(os.environ), reaper=Reaper())
+                  env=dict(os.environ), reaper=reaper)
 print(process.pid, process.wait_for_match(r"ready (\\d+)", timeout_s=30)[1], flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    (tmp_path / "sockets" / "127.0.0.11").mkdir(parents=True)
     owner = subprocess.run([sys.executable, "-c", owner_code], capture_output=True, text=True, timeout=60, env=env)
     pids = [int(word) for word in owner.stdout.split()]
     assert len(pids) == 2, owner.stderr
     deadline = time.monotonic() + 30
-    while any(alive(p) for p in pids):
-        assert time.monotonic() < deadline, "the sessions of the killed owner still run"
+    while any(alive(p) for p in pids) or (tmp_path / "sockets").exists():
+        assert time.monotonic() < deadline, "the sessions or the sockets of the killed owner are still there"
         time.sleep(0.05)
