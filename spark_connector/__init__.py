@@ -1,6 +1,17 @@
 """Rhino for PySpark: settings for a session, and the client of the handover manager."""
 
+from rhino.rpc.overview import JobView, VirtualNodeView
 from spark_connector.conf import rhino_conf
 from spark_connector.rpc.client import Handover, HandoverClient, Move, MoveKind, Phase, Plan
 
-__all__ = ["Handover", "HandoverClient", "Move", "MoveKind", "Phase", "Plan", "rhino_conf"]
+__all__ = [
+    "Handover",
+    "HandoverClient",
+    "JobView",
+    "Move",
+    "MoveKind",
+    "Phase",
+    "Plan",
+    "VirtualNodeView",
+    "rhino_conf",
+]

@@ -121,7 +121,7 @@ def _group(message: replication_pb2.GroupStatus) -> GroupView:
     )
 
 
-def _job(message: handover_pb2.JobStatus) -> JobView:
+def job_view(message: handover_pb2.JobStatus) -> JobView:
     nodes = tuple(
         VirtualNodeView(v.virtual_node, v.desired_worker, v.actual_worker, v.misses, tuple(v.holders))
         for v in message.virtual_nodes
@@ -148,5 +148,5 @@ def _ask(manager: str, channel: grpc.Channel, timeout_s: float) -> Overview:
         generation=workers.generation,
         workers=tuple(_worker(w) for w in workers.workers),
         groups=tuple(_group(g) for g in groups.groups),
-        jobs=tuple(_job(j) for j in jobs.jobs),
+        jobs=tuple(job_view(j) for j in jobs.jobs),
     )

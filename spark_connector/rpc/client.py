@@ -12,6 +12,7 @@ import grpc
 
 from rhino.errors import UnavailableError
 from rhino.rpc.channel import call_sync, sync_channel
+from rhino.rpc.overview import JobView, job_view
 from rhino.rpc.status import error_of
 from rhino_pb import handover_pb2 as pb
 from rhino_pb import handover_pb2_grpc
@@ -185,6 +186,12 @@ class HandoverClient:
         attempt = lambda: self._stub.ListHandovers(request, timeout=self._timeout_s)  # noqa: E731
         reply = call_sync(self._doing("list handovers"), attempt, retry_for_s=self._timeout_s)
         return tuple(_handover(h) for h in reply.handovers)
+
+    def jobs(self) -> tuple[JobView, ...]:
+        """Every query that has reported to the manager, with where its virtual nodes are and should be."""
+        attempt = lambda: self._stub.ListJobs(pb.ListJobsRequest(), timeout=self._timeout_s)  # noqa: E731
+        reply = call_sync(self._doing("list jobs"), attempt, retry_for_s=self._timeout_s)
+        return tuple(job_view(job) for job in reply.jobs)
 
     def _doing(self, what: str) -> str:
         return f"{what} (manager at {self._manager})"

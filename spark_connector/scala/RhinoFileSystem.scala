@@ -66,7 +66,7 @@ class RhinoFileSystem extends FileSystem with Logging {
     throw new UnsupportedOperationException(s"append to $path: state files are immutable")
 
   override def rename(from: Path, to: Path): Boolean = {
-    val file = temporary.remove(from.toUri.getPath)
+    val file = temporary.get(from.toUri.getPath) // stays until it is committed, so that a delete after a failure finds it
     if (file == null) throw new FileNotFoundException(s"$from: no such file was written here; cannot commit $to")
     val (store, name) = storeFile(to)
     if (Versioned.unapplySeq(name).isEmpty) {
@@ -80,6 +80,7 @@ class RhinoFileSystem extends FileSystem with Logging {
       Seq("session_id" -> session.id, "store" -> store.message, "name" -> name,
         "inbox_name" -> inInbox(session, file).getFileName.toString, "lineage" -> lineage)
     }
+    temporary.remove(from.toUri.getPath)
     if (name.endsWith(".changelog")) RhinoMetrics.committed(store, (System.nanoTime() - started) / 1000000)
     true
   }
@@ -140,6 +141,8 @@ class RhinoFileSystem extends FileSystem with Logging {
 
   override def open(path: Path, bufferSize: Int): FSDataInputStream = {
     val (store, name) = storeFile(path)
+    // A load has prepared what it opens; Spark's state reader opens single changelogs too.
+    if (stat(store, name).isEmpty) RhinoVersions.ofFile(name).foreach { case (v, id) => RhinoVersions.fetch(store, v, id) }
     if (stat(store, name).isEmpty) throw new FileNotFoundException(s"$path is not held by this worker")
     local.open(new Path(localFile(store, name).toUri), bufferSize)
   }

@@ -28,8 +28,7 @@ private class RhinoExecutorPlugin extends ExecutorPlugin {
     // PluginContext.hostname fails on executors, whose RPC has no address; in local mode the block manager comes later.
     val host = Option(SparkEnv.get.blockManager.blockManagerId).map(_.host)
       .getOrElse(context.conf.get("spark.driver.host", "localhost"))
-    RhinoSidecar.start(
-      settings.socket(host), s"${context.conf.get("spark.app.id", "local")}/${context.executorID}", settings)
+    RhinoSidecar.start(host, s"${context.conf.get("spark.app.id", "local")}/${context.executorID}", settings)
   }
 
   override def shutdown(): Unit = RhinoSidecar.stop()
@@ -90,20 +89,23 @@ private class RhinoDriverSession(
   import RhinoSchema._
 
   private val OpenTimeoutS = 20L
+  private val WaitingMax = 256 // events kept while the manager is away; newer batches tell more than older ones
   private val channel: ManagedChannel = {
     val builder = Grpc.newChannelBuilder(settings.manager, InsecureChannelCredentials.create())
     builder.keepAliveTime(10, TimeUnit.SECONDS)
     builder.keepAliveWithoutCalls(true)
     builder.build()
   }
-  private val outgoing = new LinkedBlockingQueue[Message]()
+  private val outgoing = new LinkedBlockingQueue[Message](WaitingMax)
   private val queries = new RhinoQueries(locations, provider, send, (kind, m) => message("DriverEvent", kind -> m))
   private val opened = new CompletableFuture[Unit]()
+  private var connected = false // of the session's thread: the present stream has been welcomed
   @volatile private var closed = false
   private val thread = new Thread(() => run(), "rhino-driver-session")
   thread.setDaemon(true)
 
-  def send(event: Message): Unit = outgoing.put(event)
+  /** Never waits: without a manager the oldest events give way. */
+  def send(event: Message): Unit = while (!outgoing.offer(event)) outgoing.poll()
 
   def open(): Unit = {
     thread.start()
@@ -131,16 +133,20 @@ private class RhinoDriverSession(
       try {
         converse(ended)
         val error = ended.get()
-        if (!opened.isDone) opened.completeExceptionally(error)
-        else if (!closed) logWarning(s"Rhino manager at ${settings.manager}: ${error.getMessage}; connecting again")
+        if (!opened.isDone) opened.completeExceptionally(error) else lost(error)
       } catch {
         case _: InterruptedException => closed = true
-        case NonFatal(error) if !opened.isDone => opened.completeExceptionally(error)
-        case NonFatal(error) if !closed => logWarning("Rhino driver session failed; connecting again", error)
+        case NonFatal(error) => if (!opened.isDone) opened.completeExceptionally(error) else lost(error)
       }
+      pauseMs = if (connected) 100L else math.min(pauseMs * 2, 1000L)
+      connected = false
       if (!closed) Thread.sleep(pauseMs)
-      pauseMs = math.min(pauseMs * 2, 1000L)
     }
+  }
+
+  /** Says once that the manager is away, however often the connection is tried. */
+  private def lost(error: Throwable): Unit = if (connected && !closed) {
+    logWarning(s"Rhino manager at ${settings.manager}: ${error.getMessage}. Queries go on; connecting again until it is back")
   }
 
   /** One stream, from hello to its end; returns when the end is known. */
@@ -159,7 +165,8 @@ private class RhinoDriverSession(
     try welcomed.get()
     catch { case _: java.util.concurrent.ExecutionException => return }
     queries.introductions().foreach(requests.onNext)
-    opened.complete(())
+    connected = true
+    if (!opened.complete(())) logInfo(s"Rhino manager at ${settings.manager} is back")
     while (!ended.isDone && !closed) {
       val event = outgoing.poll(100, TimeUnit.MILLISECONDS)
       if (event != null) requests.onNext(event)

@@ -16,6 +16,7 @@ import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOpera
 import org.apache.spark.sql.execution.streaming.operators.stateful.join.SymmetricHashJoinStateManager
 import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinHelper.{LeftSide, RightSide}
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
+import org.apache.spark.sql.streaming.StreamingQueryProgress
 
 /** A stateful query as it runs: what the manager must know of it. */
 private[state] class RhinoQuery(val stream: StreamExecution, val taskGroups: Seq[RhinoTaskGroup]) {
@@ -23,12 +24,18 @@ private[state] class RhinoQuery(val stream: StreamExecution, val taskGroups: Seq
 
   val job: String = stream.id.toString
   val runId: UUID = stream.runId
-  var reported: Long = -1L // newest batch reported; -1: none yet
   private val session = stream.sparkSession.asInstanceOf[SparkSession]
-  private val commits = new CommitLog(session, new org.apache.hadoop.fs.Path(
+  private lazy val commits = new CommitLog(session, new org.apache.hadoop.fs.Path(
     new org.apache.hadoop.fs.Path(stream.resolvedCheckpointRoot), "commits").toString)
   private val retained = session.sessionState.conf.minBatchesToRetain
-  private val floors = mutable.Map.empty[Long, Option[Seq[Message]]]
+  private var seen: StreamingQueryProgress = _
+  private var newest: Option[Message] = None
+  // Batches before this run have been reported by the run that made them; the first of this one may be over already.
+  private lazy val before =
+    math.max(commits.getLatestBatchId().getOrElse(-1L) - (if (stream.lastProgress == null) 0L else 1L), -1L)
+  private var reported = Option.empty[Long]
+
+  def stateful: Boolean = taskGroups.nonEmpty
 
   def started: Message = message(
     "QueryStarted",
@@ -48,21 +55,33 @@ private[state] class RhinoQuery(val stream: StreamExecution, val taskGroups: Seq
       } yield RhinoStore(job, operator, partition, name).version(batch + 1, id)
     }
 
-  /** Reports of the batches logged since the last call, in order; `newest` is a batch that has ended. */
-  def logged(newest: Long): Seq[Message] = {
-    val first = if (reported < 0) newest else reported + 1
-    (first to newest).iterator.map(batch => batch -> versions(batch)).takeWhile(_._2.isDefined).map {
-      case (batch, found) =>
-        reported = batch
-        message(
-          "BatchLogged",
-          "job" -> job,
-          "run_id" -> runId.toString,
-          "batch_id" -> batch,
-          "versions" -> found.get,
-          "floors" -> versions(batch - retained).getOrElse(Nil).map(v => message("Floor", "version" -> v)))
-    }.toSeq
+  /**
+   * Reports of the batches that the commit log has since the last call: in order, none left out. The log is read only
+   * when there is a new progress, which an idle query makes rarely.
+   */
+  def logged(): Seq[Message] = {
+    if (!stateful) return Nil
+    val last = reported.getOrElse(before)
+    val progress = stream.lastProgress
+    if (progress == null || (progress eq seen)) return Nil
+    val reports = (last + 1 to progress.batchId).flatMap(batch => versions(batch).map(named => batch -> report(batch, named)))
+    seen = progress
+    reported = reports.lastOption.map(_._1).orElse(Some(last))
+    newest = reports.lastOption.map(_._2).orElse(newest)
+    reports.map(_._2)
   }
+
+  private def report(batch: Long, named: Seq[Message]): Message = message(
+    "BatchLogged",
+    "job" -> job,
+    "run_id" -> runId.toString,
+    "batch_id" -> batch,
+    "versions" -> named,
+    "floors" -> versions(batch - retained).getOrElse(Nil).map(v => message("Floor", "version" -> v)))
+
+  /** What a manager that has just been reached must hear: the report of the newest batch may have been lost on the way. */
+  def introduction: Seq[(String, Message)] =
+    if (stateful) ("query_started" -> started) +: newest.map("batch_logged" -> _).toSeq else Nil
 
   def ended: Message = message(
     "QueryEnded", "job" -> job, "run_id" -> runId.toString,
@@ -122,8 +141,9 @@ private[state] class RhinoQueries(
   def start(): Unit = thread.start()
   def stop(): Unit = { stopped = true; thread.interrupt() }
 
-  /** QueryStarted of every running query: what a manager that has just been (re)connected must hear first. */
-  def introductions(): Seq[RhinoSchema.Message] = synchronized(running.values.map(q => wrap("query_started", q.started)).toSeq)
+  /** What a manager that has just been (re)connected must hear first. */
+  def introductions(): Seq[RhinoSchema.Message] =
+    synchronized(running.values.toSeq.flatMap(_.introduction).map { case (kind, event) => wrap(kind, event) })
 
   private def follow(): Unit =
     while (!stopped) {
@@ -146,13 +166,11 @@ private[state] class RhinoQueries(
       case _ =>
     }
     val gone = running.keySet.toSet -- active.map(_.runId)
-    running.foreach { case (_, query) =>
-      Option(query.stream.lastProgress).foreach(p => query.logged(p.batchId).foreach(m => send(wrap("batch_logged", m))))
-    }
+    running.values.foreach(_.logged().foreach(m => send(wrap("batch_logged", m))))
     gone.foreach { runId =>
       locations.runEnded(runId)
       refused.remove(runId)
-      running.remove(runId).foreach(query => send(wrap("query_ended", query.ended)))
+      running.remove(runId).filter(_.stateful).foreach(query => send(wrap("query_ended", query.ended)))
     }
   }
 

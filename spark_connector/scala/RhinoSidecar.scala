@@ -9,6 +9,7 @@ import scala.util.control.NonFatal
 import org.sparkproject.connect.grpc.{CallOptions, Grpc, InsecureChannelCredentials, ManagedChannel, Status, StatusRuntimeException}
 import org.sparkproject.connect.grpc.stub.ClientCalls
 
+import org.apache.spark.SparkContext
 import org.apache.spark.internal.Logging
 
 /** What the sidecar says of this JVM's session: where its files lie, where to put new ones. */
@@ -17,11 +18,13 @@ private[state] case class RhinoSession(id: String, workerId: String, host: Strin
 /**
  * The executor's line to the sidecar of its node: one channel over the Unix socket, one Attach stream whose end frees
  * this JVM's pins. Every call has a deadline; errors are IOExceptions that name the socket and the way out.
+ * `host`: what Spark calls this node; `client`: "<application>/<executor id>".
  */
-private[state] class RhinoSidecar(socket: String, client: String, settings: RhinoSettings) extends Logging {
+private[state] class RhinoSidecar(socket: String, host: String, client: String, settings: RhinoSettings) extends Logging {
   import RhinoSchema._
 
   private val AttachTimeoutS = 15
+  private val AnotherSessionTimeoutS = 2
   private val channel: ManagedChannel =
     Grpc.newChannelBuilder(s"unix://$socket", InsecureChannelCredentials.create())
       .maxInboundMessageSize(64 * 1024 * 1024)
@@ -34,16 +37,13 @@ private[state] class RhinoSidecar(socket: String, client: String, settings: Rhin
   lifeLine.start()
 
   /** The session, once attached; waits for it up to `AttachTimeoutS`. */
-  def session(): RhinoSession = {
-    val deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(AttachTimeoutS)
-    var found = current.get()
-    synchronized {
-      while (found == null && !closed && System.nanoTime() < deadline) {
-        wait(200)
-        found = current.get()
-      }
-    }
-    if (found == null) throw new IOException(unreachable(lastFailure))
+  def session(): RhinoSession =
+    awaitSession(AttachTimeoutS)(_ => true).getOrElse(throw new IOException(unreachable(lastFailure)))
+
+  private def awaitSession(timeoutS: Int)(wanted: RhinoSession => Boolean): Option[RhinoSession] = synchronized {
+    val deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(timeoutS)
+    def found: Option[RhinoSession] = Option(current.get()).filter(wanted)
+    while (found.isEmpty && !closed && System.nanoTime() < deadline) wait(200)
     found
   }
 
@@ -53,6 +53,7 @@ private[state] class RhinoSidecar(socket: String, client: String, settings: Rhin
 
   private def keepAttached(): Unit = {
     var pauseMs = 50L
+    var checked = false
     while (!closed) {
       try {
         val request = message(
@@ -69,6 +70,10 @@ private[state] class RhinoSidecar(socket: String, client: String, settings: Rhin
           publish(RhinoSession(
             info.string("session_id"), info.string("worker_id"), info.string("host"),
             info.string("store_root"), info.string("inbox")))
+          if (!checked) {
+            checked = true
+            check(current.get())
+          }
         }
         lastFailure = "the sidecar has ended the session"
       } catch {
@@ -84,6 +89,16 @@ private[state] class RhinoSidecar(socket: String, client: String, settings: Rhin
     }
   }
 
+  /** Once per JVM: the node's two names, and a first unary call, so that a task's is not slowed by class loading. */
+  private def check(session: RhinoSession): Unit = {
+    if (session.host != host && !client.endsWith(s"/${SparkContext.DRIVER_IDENTIFIER}")) {
+      logWarning(s"Rhino sidecar ${session.workerId} on $socket calls this node '${session.host}', Spark calls it '$host': " +
+        s"tasks will not be sent to their state. Start the sidecar with --host $host")
+    }
+    val options = CallOptions.DEFAULT.withDeadlineAfter(AttachTimeoutS, TimeUnit.SECONDS)
+    ClientCalls.blockingUnaryCall(channel, method("Sidecar", "Describe"), options, message("DescribeRequest"))
+  }
+
   private def publish(session: RhinoSession): Unit = synchronized {
     current.set(session)
     notifyAll()
@@ -97,7 +112,7 @@ private[state] class RhinoSidecar(socket: String, client: String, settings: Rhin
 
   /**
    * A unary call of the Sidecar service. UNAVAILABLE is tried again until the deadline: every call here is idempotent.
-   * `fields` gets the session anew for each attempt, since a restarted sidecar gives a new one.
+   * `fields` gets the session anew for each attempt: a restarted sidecar does not know the former one (NOT_FOUND).
    */
   def call(name: String, requestName: String, timeoutS: Double, doing: => String)(
       fields: RhinoSession => Seq[(String, Any)]): Message = {
@@ -105,14 +120,19 @@ private[state] class RhinoSidecar(socket: String, client: String, settings: Rhin
     var pauseMs = 20L
     while (true) {
       val left = deadline - System.nanoTime()
+      val attached = session()
       try {
-        val request = message(requestName, fields(session()): _*)
+        val request = message(requestName, fields(attached): _*)
         val options = CallOptions.DEFAULT.withDeadlineAfter(math.max(left, 1L), TimeUnit.NANOSECONDS)
         return ClientCalls.blockingUnaryCall(channel, method("Sidecar", name), options, request)
       } catch {
         case error: StatusRuntimeException =>
-          val retriable = error.getStatus.getCode == Status.Code.UNAVAILABLE && left > TimeUnit.MILLISECONDS.toNanos(500)
-          if (!retriable) {
+          val retriable = error.getStatus.getCode match {
+            case Status.Code.UNAVAILABLE => true
+            case Status.Code.NOT_FOUND => awaitSession(AnotherSessionTimeoutS)(_.id != attached.id).isDefined
+            case _ => false
+          }
+          if (!retriable || left < TimeUnit.MILLISECONDS.toNanos(500)) {
             throw new IOException(s"Rhino sidecar on $socket could not $doing: ${describe(error)}", error)
           }
           Thread.sleep(pauseMs)
@@ -134,10 +154,9 @@ private[state] object RhinoSidecar {
   @volatile private var instance: RhinoSidecar = _
   @volatile var settings: RhinoSettings = _
 
-  def start(socket: String, client: String, settings: RhinoSettings): RhinoSidecar = synchronized {
+  def start(host: String, client: String, settings: RhinoSettings): Unit = synchronized {
     this.settings = settings
-    if (instance == null) instance = new RhinoSidecar(socket, client, settings)
-    instance
+    if (instance == null) instance = new RhinoSidecar(settings.socket(host), host, client, settings)
   }
 
   def stop(): Unit = synchronized {

@@ -9,7 +9,9 @@ import org.apache.hadoop.fs.Path
 import org.json4s.DefaultFormats
 import org.json4s.jackson.JsonMethods
 
-import org.apache.spark.TaskContext
+import org.apache.spark.{SparkEnv, TaskContext}
+import org.apache.spark.io.CompressionCodec
+import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 import org.apache.spark.sql.types.StructType
 
 /**
@@ -38,8 +40,15 @@ class RhinoStateStoreProvider extends RocksDBStateStoreProvider {
     val job = RhinoStateStoreProvider.jobOf(id.checkpointRootLocation, hadoopConf)
     store = RhinoStore(job, id.operatorId, id.partitionId, id.storeName)
     RhinoStateStoreProvider.codecs.put(store, conf.compressionCodec)
+    showPartition(id.storeCheckpointLocation(), hadoopConf)
     new RhinoRocksDB(store, conf, localRootDir, hadoopConf, loggingId, useColumnFamilies,
       enableStateStoreCheckpointIds, partitionId, eventForwarder, uniqueId)
+  }
+
+  /** Spark's state reader finds the partitions of an operator by their folders in the query checkpoint. */
+  private def showPartition(folder: Path, hadoopConf: Configuration): Unit = {
+    val files = folder.getFileSystem(hadoopConf)
+    if (!files.exists(folder) && !files.mkdirs(folder)) throw new IOException(s"cannot make the folder $folder")
   }
 
   override def getStore(
@@ -49,6 +58,25 @@ class RhinoStateStoreProvider extends RocksDBStateStoreProvider {
   override def upgradeReadStoreToWriteStore(
       readStore: ReadStateStore, version: Long, uniqueId: Option[String], forceSnapshotOnCommit: Boolean): StateStore =
     withMetrics(super.upgradeReadStoreToWriteStore(readStore, version, uniqueId, forceSnapshotOnCommit))
+
+  /** Spark's reader of changes looks for changelogs in the query checkpoint; here they are in the store. */
+  override def getStateStoreChangeDataReader(
+      startVersion: Long, endVersion: Long, columnFamily: Option[String],
+      endVersionId: Option[String]): StateStoreChangeDataReader = {
+    val (root, hadoopConf) = (new Path(store.root), inherited[Configuration]("hadoopConf"))
+    val storeConf = inherited[StateStoreConf]("storeConf")
+    new RocksDBStateStoreChangeDataReader(
+      stateStoreId, CheckpointFileManager.create(root, hadoopConf), rocksDB, root, startVersion, endVersion, endVersionId,
+      CompressionCodec.createCodec(SparkEnv.get.conf, storeConf.compressionCodec),
+      inherited[ConcurrentHashMap[String, (RocksDBKeyStateEncoder, RocksDBValueStateEncoder, Short)]]("keyValueEncoderMap"),
+      storeConf, columnFamily)
+  }
+
+  /** A private member of Spark's class, which compiles to a public method with a longer name. */
+  private def inherited[T](name: String): T = {
+    val owner = classOf[RocksDBStateStoreProvider]
+    owner.getMethod(s"${owner.getName.replace('.', '$')}$$$$$name").invoke(this).asInstanceOf[T]
+  }
 
   override def supportedCustomMetrics: Seq[StateStoreCustomMetric] = super.supportedCustomMetrics ++ RhinoMetrics.all
 
@@ -105,49 +133,4 @@ private[state] object RhinoStateStoreProvider {
       } finally stream.close()
     }
   }
-}
-
-/** Spark's RocksDB wrapper; a load first makes the version's files local and keeps them from being collected. */
-private[state] class RhinoRocksDB(
-    store: RhinoStore, conf: RocksDBConf, localRootDir: File, hadoopConf: Configuration, loggingId: String,
-    useColumnFamilies: Boolean, enableStateStoreCheckpointIds: Boolean, partitionId: Int,
-    eventForwarder: Option[RocksDBEventForwarder], uniqueId: Option[String])
-  extends RocksDB(store.root, conf, localRootDir, hadoopConf, loggingId, useColumnFamilies,
-    enableStateStoreCheckpointIds, partitionId, eventForwarder, uniqueId) {
-  import RhinoSchema._
-
-  override def load(
-      version: Long, stateStoreCkptId: Option[String], readOnly: Boolean, loadEmpty: Boolean): RocksDB = {
-    val loaded = loadedVersion == version && loadedStateStoreCkptId == stateStoreCkptId
-    if (loaded || version == 0 || loadEmpty || stateStoreCkptId.isEmpty) {
-      super.load(version, stateStoreCkptId, readOnly, loadEmpty)
-    } else {
-      prepare(version, stateStoreCkptId.get)
-      try super.load(version, stateStoreCkptId, readOnly, loadEmpty)
-      finally release(version, stateStoreCkptId.get)
-    }
-  }
-
-  private def prepare(version: Long, id: String): Unit = {
-    val started = System.nanoTime()
-    val timeoutS = RhinoSidecar.settings.prepareTimeoutS
-    var reply: Message = null
-    do {
-      if (reply != null) Thread.sleep(200)
-      reply = RhinoSidecar.get.call("Prepare", "PrepareRequest", timeoutS, s"prepare $store at version ${version}_$id") {
-        session => Seq("session_id" -> session.id, "versions" -> Seq(store.version(version, id)))
-      }
-    } while (reply.enumName("state") == "PREPARE_STATE_UNAVAILABLE" && System.nanoTime() - started < timeoutS * 1e9)
-    if (reply.enumName("state") != "PREPARE_STATE_READY") {
-      throw new IOException(
-        s"$store at version ${version}_$id cannot be loaded (${reply.enumName("state")}): ${reply.string("message")}")
-    }
-    val elapsedMs = (System.nanoTime() - started) / 1000000
-    RhinoMetrics.prepared(store, elapsedMs, reply.enumName("source"), reply.long("fetched_bytes"))
-  }
-
-  private def release(version: Long, id: String): Unit =
-    RhinoSidecar.get.call("Release", "ReleaseRequest", 10, s"release $store at version ${version}_$id") { session =>
-      Seq("session_id" -> session.id, "versions" -> Seq(store.version(version, id)))
-    }
 }
