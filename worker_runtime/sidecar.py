@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 
 from rhino.ids import Worker
 from rhino.settings import SidecarSettings
+from worker_runtime.allocator import keep_freed_memory
 from worker_runtime.rpc.node import Node
 from worker_runtime.storage.store import Store
 
@@ -21,6 +22,7 @@ async def run_sidecar(settings: SidecarSettings, on_ready: Callable[[Worker], No
     `on_ready` is called once: recovered, registered with the manager and serving. Waits for a manager that is not
     there yet, and outlives one that goes.
     """
+    keep_freed_memory()
     async with _opened(settings) as store, asyncio.TaskGroup() as tasks:
         node = Node(settings, store, tasks)
         try:

@@ -42,6 +42,16 @@ def test_many_streams_share_the_limit_and_a_closed_one_feeds_the_hungry() -> Non
     pool.check_invariants()
 
 
+def test_credit_goes_back_in_quarters_of_a_window() -> None:
+    pool = GrantPool(100, 20)
+    stream, _ = pool.open()
+    pool.received(stream, 20)
+    assert [pool.settled(stream, 2) for _ in range(5)] == [0, 0, 6, 0, 0]
+    assert pool.owed_bytes == 4
+    with pytest.raises(RemoteProtocolError):
+        pool.received(stream, 7)  # what is owed has not been told
+
+
 class Flow(RuleBasedStateMachine):
     """Senders and one receiver; frames and credit are delivered in any order between the streams."""
 
@@ -99,7 +109,13 @@ class Flow(RuleBasedStateMachine):
         self.pool.check_invariants()
         held = sum(w.available_bytes for w in self.windows.values())
         flying = sum(sum(frames) for frames in self.wire.values()) + sum(self.buffered.values())
-        assert held + flying == self.pool.granted_bytes
+        assert held + flying + self.pool.owed_bytes == self.pool.granted_bytes
+
+    @invariant()
+    def nobody_waits_for_what_is_owed(self) -> None:
+        for stream, window in self.windows.items():
+            if window.available_bytes == 0 and not self.wire[stream] and not self.buffered[stream]:
+                assert stream in self.pool.hungry()
 
 
 Flow.TestCase.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)

@@ -110,7 +110,7 @@ async def test_same_file_again_is_fine_another_one_is_not(disk: Disk) -> None:
     assert await disk.store.take_over(STORE, NAME, disk.inbox(b"one")) == first
     with pytest.raises(AlreadyThereError):
         await disk.store.take_over(STORE, NAME, disk.inbox(b"two"))
-    incoming = await disk.store.start_incoming(entry_of(b"two"), b"two")
+    incoming = await disk.store.start_incoming(entry_of(b"two"), [b"two"])
     with pytest.raises(AlreadyThereError):
         await disk.store.finish_incoming(entry_of(b"two"), incoming)
     assert disk.path(NAME).read_bytes() == b"one"
@@ -133,12 +133,12 @@ async def test_zip_needs_its_files_and_spark_metadata(disk: Disk) -> None:
 async def test_received_bytes_must_match(disk: Disk) -> None:
     entry = entry_of(b"hello world")
     incoming = await disk.store.start_incoming(entry)
-    await disk.store.write_incoming(entry, incoming, b"hello ")
-    await disk.store.write_incoming(entry, incoming, b"wOrld")
+    await disk.store.write_incoming(entry, incoming, [b"hello "])
+    await disk.store.write_incoming(entry, incoming, [b"wO", b"rld"])
     with pytest.raises(IntegrityError):
         await disk.store.finish_incoming(entry, incoming)
     assert not list(disk.store.layout.tmp.iterdir())
-    record = await disk.store.receive_whole(entry, b"hello world")
+    record = await disk.store.receive_whole(entry, [b"hello ", memoryview(b"world")])
     assert (record.received, record.visible) == (True, True)
 
 
@@ -149,7 +149,7 @@ async def test_no_space_below_the_reserve(tmp_path: Path) -> None:
     with pytest.raises(NoSpaceError, match="reserve"):
         await store.take_over(STORE, NAME, path)
     with pytest.raises(NoSpaceError):
-        await store.receive_whole(entry_of(b"x"), b"x")
+        await store.receive_whole(entry_of(b"x"), [b"x"])
     assert path.exists()
     store.close()
 
@@ -265,7 +265,7 @@ def lineage_to(number: int) -> tuple[Version, ...]:
 
 
 async def test_newcomers_of_one_name_take_turns(disk: Disk) -> None:
-    entries = [disk.store.receive_whole(entry_of(b"same"), b"same") for _ in range(8)]
+    entries = [disk.store.receive_whole(entry_of(b"same"), [b"same"]) for _ in range(8)]
     records = await asyncio.gather(*entries)
     assert len({record.arrived_ns for record in records}) == 1
     assert not list(disk.store.layout.tmp.iterdir())

@@ -88,20 +88,23 @@ async def test_a_sender_that_breaks_the_protocol_ends_its_stream_only(cluster: C
 
 
 async def test_wrong_bytes_are_refused_and_their_credit_returns(cluster: Cluster) -> None:
-    (a,) = await cluster.start("a")
+    (a,) = await cluster.start("a", window_bytes=4096, chunk_bytes=4096, memory_limit_bytes=8192)
     assert a.worker is not None
+    large = peer_pb2.PushFrame()
+    large.CopyFrom(BEGIN)
+    large.begin.file.size_bytes = 2000
     async with aio_channel(a.worker.peer_address) as channel, asyncio.timeout(10):
         call = peer_pb2_grpc.PeerStub(channel).Replicate()  # type: ignore[call-arg]  # frames are written one by one
-        for frame in (HELLO, BEGIN, data(0, 4), data(4, 6)):
+        for frame in (HELLO, large, data(0, 900), data(900, 1100)):
             await call.write(frame)
         replies: list[peer_pb2.PushReply] = []
-        while [reply.WhichOneof("reply") for reply in replies].count("refusal") < 1 or _credit(replies) < 10:
+        while [reply.WhichOneof("reply") for reply in replies].count("refusal") < 1 or _credit(replies) < 2000:
             reply = await call.read()
             assert isinstance(reply, peer_pb2.PushReply)
             replies.append(reply)
         call.cancel()
     assert replies[0].WhichOneof("reply") == "welcome"
-    assert _credit(replies) == 10
+    assert _credit(replies) == 2000
     (refusal,) = [reply.refusal for reply in replies if reply.WhichOneof("reply") == "refusal"]
     assert refusal.reason == peer_pb2.REFUSAL_REASON_CHECKSUM
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from rhino.errors import LocalProtocolError, RemoteProtocolError
 
+OWED_PART = 4  # of a window: credit goes back in such parts
+
 
 class SendWindow:
     """The sender's side of one stream: how many bytes may still be sent."""
@@ -38,6 +40,7 @@ class SendWindow:
 class _Stream:
     window_bytes: int  # granted in all: with the sender, on the way, or in our buffers
     buffered_bytes: int  # of these: received, not yet on disk
+    owed_bytes: int = 0  # of these: free again, and not yet told to the sender
 
 
 class GrantPool:
@@ -57,6 +60,11 @@ class GrantPool:
         return sum(stream.window_bytes for stream in self._streams.values())
 
     @property
+    def owed_bytes(self) -> int:
+        """Granted and free again, and not yet told to the senders."""
+        return sum(stream.owed_bytes for stream in self._streams.values())
+
+    @property
     def limit_bytes(self) -> int:
         return self._limit
 
@@ -70,19 +78,26 @@ class GrantPool:
     def received(self, stream: int, data_bytes: int) -> None:
         """Bytes came in. Raises RemoteProtocolError when the sender has overrun its credit."""
         state = self._streams[stream]
-        if data_bytes > state.window_bytes - state.buffered_bytes:
-            raise RemoteProtocolError(
-                f"{data_bytes} bytes sent with a credit of {state.window_bytes - state.buffered_bytes}"
-            )
+        credit = state.window_bytes - state.buffered_bytes - state.owed_bytes
+        if data_bytes > credit:
+            raise RemoteProtocolError(f"{data_bytes} bytes sent with a credit of {credit}")
         state.buffered_bytes += data_bytes
 
     def settled(self, stream: int, data_bytes: int) -> int:
-        """Bytes are on disk or discarded; returns the credit to send back, which may be more while there is room."""
+        """Bytes are on disk or discarded; returns the credit to send back, which may be more while there is room.
+
+        0 until a quarter of the window is free: a message per chunk would cost more than the chunk. A sender that waits
+        has used up its whole window, so that quarter always comes.
+        """
         state = self._streams[stream]
         if data_bytes > state.buffered_bytes:
             raise LocalProtocolError(f"settled {data_bytes} of {state.buffered_bytes} buffered bytes")
         state.buffered_bytes -= data_bytes
-        return data_bytes + self._grow(state)
+        state.owed_bytes += data_bytes + self._grow(state)
+        if state.owed_bytes < state.window_bytes // OWED_PART:
+            return 0
+        credit, state.owed_bytes = state.owed_bytes, 0
+        return credit
 
     def top_up(self, stream: int) -> int:
         """Further credit for a stream whose window is below its size; 0 when there is no room."""
@@ -99,7 +114,9 @@ class GrantPool:
     def check_invariants(self) -> None:
         assert self.granted_bytes <= self._limit, "more granted than the limit"
         for state in self._streams.values():
-            assert 0 <= state.buffered_bytes <= state.window_bytes <= self._window, "window out of bounds"
+            assert 0 <= state.buffered_bytes + state.owed_bytes <= state.window_bytes <= self._window, (
+                "window out of bounds"
+            )
 
     def _grow(self, state: _Stream) -> int:
         more = self._free_share(self._window - state.window_bytes)

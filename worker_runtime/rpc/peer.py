@@ -15,6 +15,7 @@ from rhino_pb import peer_pb2, peer_pb2_grpc, sidecar_pb2
 from worker_runtime.figures import Figures
 from worker_runtime.replication import Replication
 from worker_runtime.rpc.describe import Describer
+from worker_runtime.rpc.frames import DataFrame
 from worker_runtime.rpc.receiver import Receiver
 from worker_runtime.storage import files
 
@@ -35,7 +36,7 @@ class PeerService(peer_pb2_grpc.PeerServicer):
         self._chunk_bytes = chunk_bytes
 
     async def Replicate(
-        self, request_iterator: AsyncIterator[peer_pb2.PushFrame], context: Context
+        self, request_iterator: AsyncIterator[peer_pb2.PushFrame | DataFrame], context: Context
     ) -> AsyncIterator[peer_pb2.PushReply]:
         async for reply in self._receiver.serve(request_iterator):
             yield reply

@@ -124,7 +124,7 @@ class Peers:
                     return
                 if chunk.offset != incoming.size_bytes or chunk.offset + len(chunk.data) > entry.size_bytes:
                     raise RemoteProtocolError(f"{doing}: chunk at {chunk.offset}, expected {incoming.size_bytes}")
-                await self._replication.store.write_incoming(entry, incoming, chunk.data)
+                await self._replication.store.write_incoming(entry, incoming, (chunk.data,))
                 self._figures.received_bytes += len(chunk.data)
         except grpc.RpcError as error:
             raise error_of(error, doing) from error

@@ -23,19 +23,20 @@ from rhino.ids import FileEntry, GroupId, Lane, StoreId, Worker
 from rhino.rpc.channel import aio_channel
 from rhino.rpc.convert import epoch_to_pb, file_to_pb, worker_to_pb
 from rhino.rpc.status import error_of
-from rhino_pb import peer_pb2, peer_pb2_grpc
+from rhino_pb import peer_pb2
 from worker_runtime.core import events as ev
 from worker_runtime.core.credit import SendWindow
 from worker_runtime.figures import Figures
 from worker_runtime.replication import Replication
 from worker_runtime.rpc.convert import LANE_TO_PB, ack_of, refusal_of
+from worker_runtime.rpc.frames import data_frame, read_data_frame, replicate
 
 log = logging.getLogger(__name__)
 GROUPS_AT_ONCE = 4  # groups whose files take turns on one link
 CONNECT_TIMEOUT_S = 5.0
 BACKOFF_S = (0.05, 1.0)  # first and longest pause between attempts
 Key = tuple[StoreId, str]
-Call = grpc.aio.StreamStreamCall[peer_pb2.PushFrame, peer_pb2.PushReply]
+Call = grpc.aio.StreamStreamCall[peer_pb2.PushFrame | bytes, peer_pb2.PushReply]
 
 
 class OfferQueue:
@@ -155,7 +156,7 @@ class Link:
         return was_connected
 
     async def _session(self, channel: grpc.aio.Channel, peer: Worker) -> None:
-        call: Call = peer_pb2_grpc.PeerStub(channel).Replicate()  # type: ignore[call-arg]  # frames are written one by one
+        call: Call = replicate(channel)()
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             hello = peer_pb2.PushHello(sender=worker_to_pb(self._replication.me), lane=LANE_TO_PB[self._lane])
             await call.write(peer_pb2.PushFrame(hello=hello))
@@ -245,19 +246,27 @@ class Link:
             self._end(sending)
             return
         size = self._window.take(min(self._chunk_bytes, sending.entry.size_bytes - sending.offset))
-        fd, offset = sending.fd, sending.offset
-        data = await self._replication.store.run(self._lane, lambda: os.pread(fd, size, offset)) if size else b""
+        frame, data = await self._read(sending, size)
+        offset = sending.offset
         sending.crc = crc32c(data, sending.crc)
         if len(data) != size or (offset + size == sending.entry.size_bytes and sending.crc != sending.entry.crc32c):
             await self._replication.drop_damaged(sending.entry.store, [sending.entry.name])
             raise RemoteProtocolError(f"{sending.entry.name}: damaged on this side while being sent")
         sending.offset += size
         if size:
-            frame = peer_pb2.PushData(transfer=sending.transfer, offset=offset, data=data)
-            await call.write(peer_pb2.PushFrame(data=frame))
+            await call.write(frame)
             self._figures.sent_bytes += size
         if sending.done:
             self._end(sending)
+
+    async def _read(self, sending: Sending, size: int) -> tuple[bytes, bytes | memoryview]:
+        """The next data frame and its data."""
+        fd, offset = sending.fd, sending.offset
+        cached = read_data_frame(fd, sending.transfer, offset, size)
+        if cached is not None:
+            return cached
+        data = await self._replication.store.run(self._lane, lambda: os.pread(fd, size, offset))
+        return data_frame(sending.transfer, offset, data), data
 
     def _end(self, sending: Sending) -> None:
         self._active.remove(sending)

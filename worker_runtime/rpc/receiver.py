@@ -1,6 +1,7 @@
 """The receiving end of chain replication: one inbound stream per upstream neighbour and lane.
 
-Frames of a stream are worked off in order; bytes go to disk before their credit returns (Rhino 4.2.2, phase 2).
+Frames of a stream are read in order while a second task brings the bytes to disk; what came in meanwhile for one file
+is written in one go. Credit returns when its bytes are on disk (Rhino 4.2.2, phase 2).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import contextlib
 import itertools
 import logging
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rhino.errors import AlreadyThereError, IntegrityError, NoSpaceError, RemoteProtocolError, RhinoError
 from rhino.ids import FileEntry, Lane
@@ -21,7 +22,8 @@ from worker_runtime.core.credit import GrantPool
 from worker_runtime.figures import Figures
 from worker_runtime.replication import Replication
 from worker_runtime.rpc.convert import ack_to_pb, lane_of, refusal_to_pb
-from worker_runtime.storage.files import Incoming
+from worker_runtime.rpc.frames import DataFrame
+from worker_runtime.storage.files import Incoming, Piece
 from worker_runtime.storage.store import Store
 
 log = logging.getLogger(__name__)
@@ -37,7 +39,12 @@ class Transfer:
     accepted: asyncio.Future[bool]
     incoming: Incoming | None = None
     received_bytes: int = 0
+    pieces: list[Piece] = field(default_factory=list)  # received and not yet on disk
     over: bool = False  # stored, failed or not wanted: what still comes is thrown away
+
+    @property
+    def complete(self) -> bool:
+        return self.received_bytes == self.entry.size_bytes
 
 
 class Receiver:
@@ -71,29 +78,30 @@ class Receiver:
         self._decisions[number] = decision
         return Transfer(number, entry, decision)
 
-    async def serve(self, frames: AsyncIterator[peer_pb2.PushFrame]) -> AsyncIterator[peer_pb2.PushReply]:
+    async def serve(self, frames: AsyncIterator[peer_pb2.PushFrame | DataFrame]) -> AsyncIterator[peer_pb2.PushReply]:
         """One stream from Hello to its end. Raises RemoteProtocolError when the sender breaks the protocol."""
         first = await anext(frames, None)
-        if first is None or first.WhichOneof("frame") != "hello":
+        if not isinstance(first, peer_pb2.PushFrame) or first.WhichOneof("frame") != "hello":
             raise RemoteProtocolError("a push stream begins with Hello")
         sender, lane = worker_of(first.hello.sender), lane_of(first.hello.lane)
         grant, credit = self.grants.open()
         stream = InboundStream(self, sender.worker_id, grant)
         self._streams[sender.worker_id, lane] = self._by_grant[grant] = stream
-        reader = asyncio.create_task(stream.read(frames))
+        work = {asyncio.create_task(stream.read(frames)), asyncio.create_task(stream.write())}
         try:
             me = worker_to_pb(self.replication.me)
             yield peer_pb2.PushReply(welcome=peer_pb2.PushWelcome(receiver=me, credit_bytes=credit))
-            async for reply in stream.answers(reader):
+            async for reply in stream.answers(work):
                 yield reply
         finally:
-            reader.cancel()
+            for task in work:
+                task.cancel()
             if self._streams.get((sender.worker_id, lane)) is stream:
                 del self._streams[sender.worker_id, lane]
             del self._by_grant[grant]
             self.grants.close(grant)
             self._feed_hungry()
-            await asyncio.gather(reader, return_exceptions=True)
+            await asyncio.gather(*work, return_exceptions=True)
             await stream.abort()
 
     def forget(self, transfer: Transfer) -> None:
@@ -114,32 +122,38 @@ class InboundStream:
         self._store: Store = receiver.replication.store
         self._upstream = upstream
         self._grant = grant
-        self._transfers: dict[int, Transfer] = {}
+        self._transfers: dict[int, Transfer] = {}  # by the sender's number, until stored or over
+        self._to_write: asyncio.Queue[tuple[int, Transfer]] = asyncio.Queue()  # each at most once
 
     def give_credit(self, credit_bytes: int) -> None:
         self.replies.put_nowait(peer_pb2.PushReply(credit=peer_pb2.PushCredit(bytes=credit_bytes)))
 
-    async def answers(self, reader: asyncio.Task[None]) -> AsyncIterator[peer_pb2.PushReply]:
+    async def answers(self, work: set[asyncio.Task[None]]) -> AsyncIterator[peer_pb2.PushReply]:
         """Replies until the sender has closed its side or broken the protocol (raised)."""
         waiting = asyncio.ensure_future(self.replies.get())
         try:
             while True:
-                await asyncio.wait({waiting, reader}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({waiting, *work}, return_when=asyncio.FIRST_COMPLETED)
                 if not waiting.done():
-                    reader.result()
+                    for task in work:
+                        if task.done():
+                            task.result()
                     return
                 yield waiting.result()
                 waiting = asyncio.ensure_future(self.replies.get())
         finally:
             waiting.cancel()
 
-    async def read(self, frames: AsyncIterator[peer_pb2.PushFrame]) -> None:
+    async def read(self, frames: AsyncIterator[peer_pb2.PushFrame | DataFrame]) -> None:
         async for frame in frames:
+            if isinstance(frame, DataFrame):
+                self._data(frame.transfer, frame.offset, frame.data)
+                continue
             match frame.WhichOneof("frame"):
                 case "begin":
                     await self._begin(frame.begin)
                 case "data":
-                    await self._data(frame.data)
+                    self._data(frame.data.transfer, frame.data.offset, frame.data.data)
                 case other:
                     raise RemoteProtocolError(f"unexpected frame {other} in a push stream")
 
@@ -152,6 +166,17 @@ class InboundStream:
             if not transfer.over:
                 self._receiver.replication.post(ev.TransferFailed(transfer.number, None))
 
+    async def write(self) -> None:
+        """Brings to disk what has been read, file after file, and returns its credit; until cancelled."""
+        while True:
+            number, transfer = await self._to_write.get()
+            pieces, transfer.pieces = transfer.pieces, []
+            if not transfer.over:
+                await self._put(transfer, pieces)
+            self._drop_when_over(number, transfer)
+            if credit := self._receiver.grants.settled(self._grant, sum(map(len, pieces))):
+                self.give_credit(credit)
+
     async def _begin(self, message: peer_pb2.PushBegin) -> None:
         entry = file_of(message.file)
         transfer = self._receiver.expect(entry)
@@ -160,43 +185,43 @@ class InboundStream:
         epoch = epoch_of(message.epoch)
         self._receiver.replication.post(ev.BeginReceived(self._upstream, transfer.number, entry, epoch, chain))
         transfer.over = not await transfer.accepted
-        if entry.size_bytes == 0 and not transfer.over:
-            await self._receive(transfer, b"")
-        self._drop_when_complete(message.transfer)
+        if transfer.complete and not transfer.over:  # an empty file: no data will come
+            self._enqueue(message.transfer, transfer, b"")
+        self._drop_when_over(message.transfer, transfer)
 
-    async def _data(self, message: peer_pb2.PushData) -> None:
-        grants, size = self._receiver.grants, len(message.data)
+    def _data(self, number: int, offset: int, data: Piece) -> None:
+        grants, size = self._receiver.grants, len(data)
         grants.received(self._grant, size)
         self._receiver.figures.received_bytes += size
-        transfer = self._transfers.get(message.transfer)
+        transfer = self._transfers.get(number)
         if transfer is None:
-            raise RemoteProtocolError(f"data of transfer {message.transfer}, which has not begun or is complete")
-        if message.offset != transfer.received_bytes or message.offset + size > transfer.entry.size_bytes:
-            raise RemoteProtocolError(f"data at {message.offset}, expected {transfer.received_bytes}")
-        if transfer.over:
-            transfer.received_bytes += size
-        else:
-            await self._receive(transfer, message.data)
-        self._drop_when_complete(message.transfer)
-        self.give_credit(grants.settled(self._grant, size))
+            raise RemoteProtocolError(f"data of transfer {number}, which has not begun or is complete")
+        if offset != transfer.received_bytes or offset + size > transfer.entry.size_bytes:
+            raise RemoteProtocolError(f"data at {offset}, expected {transfer.received_bytes}")
+        transfer.received_bytes += size
+        self._enqueue(number, transfer, data)
 
-    def _drop_when_complete(self, number: int) -> None:
-        transfer = self._transfers[number]
-        if transfer.received_bytes == transfer.entry.size_bytes:
-            del self._transfers[number]
+    def _enqueue(self, number: int, transfer: Transfer, piece: Piece) -> None:
+        if not transfer.pieces:
+            self._to_write.put_nowait((number, transfer))
+        transfer.pieces.append(piece)
 
-    async def _receive(self, transfer: Transfer, data: bytes) -> None:
+    def _drop_when_over(self, number: int, transfer: Transfer) -> None:
+        if transfer.over and transfer.complete and not transfer.pieces:
+            self._transfers.pop(number, None)
+
+    async def _put(self, transfer: Transfer, pieces: list[Piece]) -> None:
         """Puts bytes on disk, the last ones into the store; a failure goes to the machine and ends the transfer."""
-        last = transfer.received_bytes + len(data) == transfer.entry.size_bytes
-        transfer.received_bytes += len(data)
+        last = transfer.complete
         outcome: ev.Event | None = None
         try:
             if last:
-                await self._finish(transfer, data)
+                await self._finish(transfer, pieces)
                 outcome = ev.TransferStored(transfer.number)
+            elif transfer.incoming is None:
+                transfer.incoming = await self._store.start_incoming(transfer.entry, pieces)
             else:
-                transfer.incoming = transfer.incoming or await self._store.start_incoming(transfer.entry)
-                await self._store.write_incoming(transfer.entry, transfer.incoming, data)
+                await self._store.write_incoming(transfer.entry, transfer.incoming, pieces)
         except RhinoError as error:
             outcome = ev.TransferFailed(transfer.number, _reason(error, last=last), str(error))
             log.warning("file not received", extra={"file": transfer.entry.name, "error": str(error)})
@@ -207,11 +232,11 @@ class InboundStream:
             transfer.over = True
             self._receiver.replication.post(outcome)
 
-    async def _finish(self, transfer: Transfer, data: bytes) -> None:
+    async def _finish(self, transfer: Transfer, pieces: list[Piece]) -> None:
         if transfer.incoming is None:
-            await self._store.receive_whole(transfer.entry, data)
+            await self._store.receive_whole(transfer.entry, pieces)
         else:
-            await self._store.write_incoming(transfer.entry, transfer.incoming, data)
+            await self._store.write_incoming(transfer.entry, transfer.incoming, pieces)
             await self._store.finish_incoming(transfer.entry, transfer.incoming)
 
 

@@ -13,7 +13,7 @@ import shutil
 import stat
 import uuid
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from crc32c import crc32c
 from rhino.errors import IntegrityError, InvalidRequestError, NoSpaceError, RhinoError, UnknownError
 from rhino.ids import StoreId
 
+Piece = bytes | memoryview
 READ_BYTES = 4 * 1024 * 1024  # one read while checking; crc32c gives the GIL back for such pieces
 _METADATA_BYTES_MAX = 64 * 1024 * 1024  # of the `metadata` entry of a zip, unpacked
 
@@ -150,6 +151,16 @@ def verify(path: Path, seal: Seal, crc: int, *, deep: bool) -> bool:
         os.close(fd)
 
 
+def read_cached(fd: int, into: memoryview, offset: int) -> bool:
+    """Fills `into` if all of it is in the page cache; else reading would wait for the disk: do it in a thread."""
+    try:
+        return os.preadv(fd, [into], offset, os.RWF_NOWAIT) == len(into)
+    except OSError as error:
+        if error.errno not in (errno.EAGAIN, errno.EOPNOTSUPP):
+            raise
+        return False
+
+
 def read_pieces(path: Path, offset: int, piece_bytes: int) -> Iterator[bytes]:
     """The bytes of a stored file from `offset`."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -179,12 +190,17 @@ class Incoming:
     def size_bytes(self) -> int:
         return self._size
 
-    def write(self, data: bytes) -> None:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(self._fd, view) :]
-        self._crc = crc32c(data, self._crc)
-        self._size += len(data)
+    def write(self, pieces: Sequence[Piece]) -> None:
+        """Appends all pieces, with one call of the system if it takes them."""
+        size = sum(map(len, pieces))
+        written = os.writev(self._fd, pieces)
+        if written < size:
+            rest = memoryview(b"".join(pieces))[written:]
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
+        for piece in pieces:
+            self._crc = crc32c(piece, self._crc)
+        self._size += size
 
     def finish(self, size_bytes: int, crc: int) -> Seal:
         """Closes; raises IntegrityError, and removes the file, unless length and checksum are as announced."""

@@ -13,7 +13,7 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +23,7 @@ from rhino.errors import AlreadyThereError, InvalidRequestError, PreconditionErr
 from rhino.ids import Epoch, FileEntry, FileKind, GroupId, Lane, StoreId, StoreVersion, Version, parse_name
 from worker_runtime.core.closure import Catalogue, collectable, kept_names, raise_floor
 from worker_runtime.storage import files, recovery
-from worker_runtime.storage.files import Incoming, Layout
+from worker_runtime.storage.files import Incoming, Layout, Piece
 from worker_runtime.storage.index import Index, StoredFile
 from worker_runtime.storage.locks import KeyedLocks
 
@@ -217,14 +217,14 @@ class Store:
         await self.run(Lane.COMMIT, lambda: inbox_file.unlink(missing_ok=True))
         return known
 
-    async def start_incoming(self, entry: FileEntry, data: bytes = b"") -> Incoming:
+    async def start_incoming(self, entry: FileEntry, pieces: Sequence[Piece] = ()) -> Incoming:
         """A temporary file for bytes from another worker, with the first ones. Raises NoSpaceError, IntegrityError."""
 
         def start() -> Incoming:
             files.check_space(self.layout.store, self._reserve_bytes, entry.size_bytes)
             incoming = Incoming(self.layout.temporary())
             try:
-                incoming.write(data)
+                incoming.write(pieces)
             except OSError:
                 incoming.abort()
                 raise
@@ -232,9 +232,9 @@ class Store:
 
         return await self._guarded(entry, start)
 
-    async def write_incoming(self, entry: FileEntry, incoming: Incoming, data: bytes) -> None:
+    async def write_incoming(self, entry: FileEntry, incoming: Incoming, pieces: Sequence[Piece]) -> None:
         """Appends; raises NoSpaceError, IntegrityError."""
-        await self._guarded(entry, lambda: incoming.write(data))
+        await self._guarded(entry, lambda: incoming.write(pieces))
 
     async def finish_incoming(self, entry: FileEntry, incoming: Incoming) -> StoredFile:
         """Checks the bytes and puts the file into the store; data files and changelogs are visible at once.
@@ -260,9 +260,9 @@ class Store:
             visible = entry.kind is not FileKind.SNAPSHOT
             return self._put(StoredFile(entry, seal, time.time_ns(), visible, received=True))
 
-    async def receive_whole(self, entry: FileEntry, data: bytes) -> StoredFile:
-        """As start, write and finish, in one go: for files that came in one piece."""
-        incoming = await self.start_incoming(entry, data)
+    async def receive_whole(self, entry: FileEntry, pieces: Sequence[Piece]) -> StoredFile:
+        """As start, write and finish, in one go: for files that are here at once."""
+        incoming = await self.start_incoming(entry, pieces)
         return await self.finish_incoming(entry, incoming)
 
     async def abort_incoming(self, entry: FileEntry, incoming: Incoming) -> None:

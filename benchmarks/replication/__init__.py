@@ -1,0 +1,1 @@
+"""Replication throughput and commit latency beside rsync daemons, a bare gRPC stream and cp."""

@@ -1,0 +1,111 @@
+"""`python -m benchmarks.replication`: bulk throughput and commit latency of real sidecars beside their peers.
+
+Throughput counts from the first file until every member holds everything, processor time counts all processes of a
+subject. Compare ratios within a run; absolute figures depend on the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.machine import machine
+from benchmarks.replication import commits, peers, throughput
+from benchmarks.replication.source import make_source
+from benchmarks.replication.throughput import Result
+from rhino.settings import SidecarSettings
+from worker_runtime.allocator import keep_freed_memory
+
+PARTS = ("throughput", "commits")
+
+
+def main() -> None:
+    arguments = _arguments()
+    console = Console(stderr=True)
+    keep_freed_memory()  # as sidecars do: this process is the sending end of the bare stream
+    report: dict[str, object] = {"command": " ".join(["python -m benchmarks.replication", *sys.argv[1:]])}
+    report["machine"] = machine()
+    if not peers.rsync_available():
+        console.print("rsync is not installed: its column is left out (Debian package rsync)")
+    with tempfile.TemporaryDirectory(prefix="rhino-replication-", dir=arguments.dir) as temporary:
+        folder = Path(temporary)
+        source = make_source(folder / "source", arguments.bytes, arguments.files)
+        if "throughput" in arguments.parts:
+            results: list[Result] = []
+            for turn in range(arguments.rounds):
+                console.print(f"throughput, round {turn + 1} of {arguments.rounds}")
+                results += throughput.compare(source, folder, (1, 2), _chunk_bytes())
+            rows = _summary(results)
+            report["throughput"] = {"rounds": [asdict(result) for result in results], "median": rows}
+            Console().print(_table(rows))
+        if "commits" in arguments.parts:
+            console.print("commits")
+            measured = commits.measure(source, folder / "commits", arguments.commits)
+            report["commits"] = asdict(measured)
+            Console().print_json(data=asdict(measured))
+    if arguments.json:
+        arguments.json.write_text(json.dumps(report, indent=2) + "\n")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.replication", description=__doc__)
+    parser.add_argument("--bytes", type=int, default=2_000_000_000, help="of all files together")
+    parser.add_argument("--files", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=3, help="of throughput; medians are shown")
+    parser.add_argument("--commits", type=int, default=1000, help="for each latency")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--dir", type=Path, help="where to work; needs about four times --bytes")
+    parser.add_argument("--json", type=Path, help="write all results there")
+    return parser.parse_args()
+
+
+def _chunk_bytes() -> int:
+    chunk: int = SidecarSettings.__dataclass_fields__["chunk_bytes"].default
+    return chunk
+
+
+def _summary(results: list[Result]) -> list[dict[str, float | str | int | None]]:
+    """Medians per subject and hops; ratios are medians of the rounds' own ratios."""
+    rows: list[dict[str, float | str | int | None]] = []
+    for subject, hops in dict.fromkeys((result.subject, result.hops) for result in results):
+        mine = [result for result in results if (result.subject, result.hops) == (subject, hops)]
+        rhino = [result for result in results if (result.subject, result.hops) == ("rhino", hops)]
+        peaks = [result.peak_resident_mb for result in mine if result.peak_resident_mb is not None]
+        rows.append(
+            {
+                "subject": subject,
+                "hops": hops,
+                "mb_per_s": statistics.median(result.mb_per_s for result in mine),
+                "cpu_s_per_gb_hop": statistics.median(result.cpu_s_per_gb_hop for result in mine),
+                "rhino_speed_ratio": statistics.median(
+                    one.mb_per_s / other.mb_per_s for one, other in zip(rhino, mine, strict=True)
+                ),
+                "rhino_cpu_ratio": statistics.median(
+                    one.cpu_s_per_gb_hop / other.cpu_s_per_gb_hop for one, other in zip(rhino, mine, strict=True)
+                ),
+                "peak_resident_mb": max(peaks, default=None),
+            }
+        )
+    return rows
+
+
+def _table(rows: list[dict[str, float | str | int | None]]) -> Table:
+    table = Table("subject", "hops", "MB/s", "CPU s/GB/hop", "Rhino's speed", "Rhino's CPU", "peak RSS MB")
+    for row in rows:
+        values = list(row.values())
+        table.add_row(
+            *(f"{value:.2f}" if isinstance(value, float) else "" if value is None else str(value) for value in values)
+        )
+    return table
+
+
+if __name__ == "__main__":
+    main()

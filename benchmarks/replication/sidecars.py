@@ -1,0 +1,156 @@
+"""A chain of real sidecars with a manager, and a client that hands files over as an executor does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import json
+import os
+import tempfile
+import uuid
+import zipfile
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.usage import peak_resident_bytes
+from deploy.local.process import Process
+from deploy.local.reaper import Reaper
+from deploy.local.rhino_daemons import start_manager, start_sidecar, wait_manager, wait_sidecar
+from rhino.ids import StoreId, Version
+from rhino.rpc.channel import aio_channel
+from rhino.rpc.convert import store_to_pb, version_to_pb
+from rhino_pb import common_pb2, sidecar_pb2, sidecar_pb2_grpc
+
+CALL_TIMEOUT_S = 600.0
+ADDS_AT_ONCE = 8
+JOB = "benchmark"
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Sidecars in one chain; the first one's executor writes."""
+
+    socket: Path
+    sidecars: Sequence[Process]
+    manager: Process
+
+    @property
+    def pids(self) -> list[int]:
+        return [self.manager.pid, *(sidecar.pid for sidecar in self.sidecars)]
+
+    def peak_resident_bytes(self) -> int:
+        """Of the sidecar that needed most."""
+        return max(peak_resident_bytes(sidecar.pid) for sidecar in self.sidecars)
+
+
+@contextlib.contextmanager
+def chain(folder: Path, members: int) -> Iterator[Chain]:
+    """A manager and `members` sidecars; everything ends with the context."""
+    folder.mkdir(parents=True)
+    processes: list[Process] = []
+    with Reaper() as reaper, tempfile.TemporaryDirectory(prefix="rhino-bench-") as sockets:
+        try:
+            manager = start_manager(folder / "manager", log_dir=folder, reaper=reaper)
+            processes.append(manager)
+            address = wait_manager(manager)
+            sidecars = []
+            for number in range(members):
+                worker, host = f"worker-{number}", f"127.0.0.{21 + number}"
+                socket = Path(sockets, f"{number}.sock")
+                sidecar = start_sidecar(
+                    worker,
+                    worker,
+                    host,
+                    folder=folder / worker,
+                    socket=socket,
+                    manager=address,
+                    log_dir=folder,
+                    reaper=reaper,
+                )
+                processes.append(sidecar)
+                sidecars.append(sidecar)
+            for sidecar in sidecars:
+                wait_sidecar(sidecar)
+            yield Chain(Path(sockets, "0.sock"), sidecars, manager)
+        finally:
+            for process in reversed(processes):
+                process.terminate(timeout_s=10)
+
+
+class Client:
+    """An attached session with the first sidecar of a chain."""
+
+    def __init__(self, stub: sidecar_pb2_grpc.SidecarAsyncStub, info: sidecar_pb2.SessionInfo) -> None:
+        self._stub = stub
+        self._info = info
+
+    async def commit(self, store: StoreId, version: Version, content: bytes, lineage: Sequence[Version] = ()) -> None:
+        """A changelog, until enough members hold it."""
+        name = uuid.uuid4().hex
+        Path(self._info.inbox, name).write_bytes(content)
+        await self._commit(store, f"{version}.changelog", name, lineage)
+
+    async def snapshot(self, store: StoreId, files: Sequence[Path]) -> None:
+        """Data files and then the zip that names them, until enough members hold all of it."""
+        limit = asyncio.Semaphore(ADDS_AT_ONCE)
+        names = await asyncio.gather(*(self._add(store, number, path, limit) for number, path in enumerate(files)))
+        zip_name = uuid.uuid4().hex
+        Path(self._info.inbox, zip_name).write_bytes(_zip_naming(names))
+        await self._commit(store, f"{Version(1, uuid.uuid4().hex)}.zip", zip_name, ())
+
+    async def _add(self, store: StoreId, number: int, path: Path, limit: asyncio.Semaphore) -> str:
+        name, dfs_name = uuid.uuid4().hex, f"{number:06d}-{uuid.uuid4()}.sst"
+        os.link(path, Path(self._info.inbox, name))
+        request = sidecar_pb2.AddRequest(
+            session_id=self._info.session_id, store=store_to_pb(store), name=f"SSTs/{dfs_name}", inbox_name=name
+        )
+        async with limit:
+            await self._stub.Add(request, timeout=CALL_TIMEOUT_S)
+        return dfs_name
+
+    async def _commit(self, store: StoreId, name: str, inbox_name: str, lineage: Sequence[Version]) -> None:
+        request = sidecar_pb2.CommitRequest(
+            session_id=self._info.session_id,
+            store=store_to_pb(store),
+            name=name,
+            inbox_name=inbox_name,
+            lineage=[version_to_pb(version) for version in lineage],
+        )
+        await self._stub.Commit(request, timeout=CALL_TIMEOUT_S)
+
+
+@contextlib.asynccontextmanager
+async def attached(socket: Path, replicas: int, *, min_copies: int) -> AsyncIterator[Client]:
+    """A session whose commits return when `min_copies` members hold the version."""
+    channel = aio_channel(f"unix://{socket}")
+    try:
+        stub = sidecar_pb2_grpc.SidecarStub(channel)
+        request = sidecar_pb2.AttachRequest(
+            client="benchmark",
+            settings=common_pb2.JobSettings(
+                replication_factor=replicas,
+                replication_factor_set=True,
+                min_copies=min_copies,
+                below_min_copies=common_pb2.BELOW_MIN_COPIES_BLOCK,
+            ),
+            commit_timeout_s=CALL_TIMEOUT_S,
+            protocol_version="1",
+        )
+        stream = stub.Attach(request, timeout=2 * CALL_TIMEOUT_S)
+        async for info in stream:
+            yield Client(stub, info)
+            break
+        stream.cancel()
+    finally:
+        await channel.close(None)
+
+
+def _zip_naming(names: Sequence[str]) -> bytes:
+    """A snapshot zip as Spark writes it, as far as a sidecar reads it."""
+    files = [{"localFileName": name, "dfsSstFileName": name, "sizeBytes": 1} for name in names]
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("metadata", "v1\n" + json.dumps({"sstFiles": files, "numKeys": 1}))
+    return buffer.getvalue()

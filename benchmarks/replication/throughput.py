@@ -1,0 +1,87 @@
+"""Bulk replication: the same files through Rhino's chain and through each peer, in turns."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvloop
+
+from benchmarks.replication import peers
+from benchmarks.replication.sidecars import JOB, Chain, Client, attached, chain
+from benchmarks.replication.source import Source
+from benchmarks.usage import Meter, Used
+from rhino.ids import StoreId
+
+PARTITIONS = 8
+MB = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One run of one subject. `hops`: copies made over the network."""
+
+    subject: str
+    hops: int
+    mb_per_s: float
+    cpu_s_per_gb_hop: float
+    peak_resident_mb: float | None = None  # of the largest sidecar
+
+
+def rhino(source: Source, folder: Path, replicas: int) -> Result:
+    """From the first file handed to the owner's sidecar until all members hold all of them."""
+    with chain(folder, replicas + 1) as members:
+        used = uvloop.run(_push_all(source, members, replicas))
+        return _result("rhino", source, replicas, used, members.peak_resident_bytes() / MB)
+
+
+async def _push_all(source: Source, members: Chain, replicas: int) -> Used:
+    async with attached(members.socket, replicas, min_copies=replicas + 1) as client:
+        await _warm_up(client, source)
+        with Meter([*members.pids, os.getpid()]) as meter:
+            await push(client, source, first_partition=0)
+        return meter.used
+
+
+async def _warm_up(client: Client, source: Source) -> None:
+    """Groups are made and links opened before the clock starts: both happen once in the life of a job."""
+    small = source.folder.parent / "small.sst"
+    small.write_bytes(os.urandom(1000))
+    await asyncio.gather(*(client.snapshot(StoreId(JOB, 0, p, "warm-up"), [small]) for p in range(PARTITIONS)))
+
+
+async def push(client: Client, source: Source, *, first_partition: int) -> None:
+    """All files, as one snapshot per partition."""
+    paths = [source.paths[number::PARTITIONS] for number in range(PARTITIONS)]
+    stores = [StoreId(JOB, 0, first_partition + number, "default") for number in range(PARTITIONS)]
+    await asyncio.gather(*(client.snapshot(store, files) for store, files in zip(stores, paths, strict=True)))
+
+
+def compare(source: Source, folder: Path, hops: tuple[int, ...], chunk_bytes: int) -> list[Result]:
+    """One round: every subject once, each in a folder of its own that is removed afterwards."""
+    results = []
+    for hop in hops:
+        subjects = {
+            "rhino": lambda target, hop=hop: rhino(source, target, hop),
+            "bare": lambda target, hop=hop: _result("bare", source, hop, peers.bare(source, target, hop, chunk_bytes)),
+        }
+        if peers.rsync_available():
+            subjects["rsync"] = lambda target, hop=hop: _result("rsync", source, hop, peers.rsync(source, target, hop))
+        if hop == 1:
+            subjects["cp"] = lambda target, hop=hop: _result("cp", source, hop, peers.copy(source, target))
+        for name, run in subjects.items():
+            target = folder / f"{name}-{hop}"
+            try:
+                results.append(run(target))
+            finally:
+                shutil.rmtree(target, ignore_errors=True)
+                os.sync()  # nobody pays for writing back what another one wrote
+    return results
+
+
+def _result(subject: str, source: Source, hops: int, used: Used, peak_mb: float | None = None) -> Result:
+    gb = source.total_bytes / 1e9
+    return Result(subject, hops, source.total_bytes / MB / used.wall_s, used.cpu_s / gb / hops, peak_mb)
