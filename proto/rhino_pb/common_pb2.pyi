@@ -418,3 +418,57 @@ class Floor(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Floor: _TypeAlias = Floor  # noqa: Y015
+
+@_typing.final
+class ScrubStatus(_message.Message):
+    """A worker's check of its stored files against their checksums ("scrub"). Times are milliseconds since the epoch."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    RUNNING_FIELD_NUMBER: _builtins.int
+    FULL_PACE_FIELD_NUMBER: _builtins.int
+    CHECKED_BYTES_FIELD_NUMBER: _builtins.int
+    TOTAL_BYTES_FIELD_NUMBER: _builtins.int
+    CHECKED_FILES_FIELD_NUMBER: _builtins.int
+    ERRORS_FIELD_NUMBER: _builtins.int
+    REPAIRED_FIELD_NUMBER: _builtins.int
+    STARTED_MS_FIELD_NUMBER: _builtins.int
+    FINISHED_MS_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """scrubs begun since the store was made; 0: none yet"""
+    running: _builtins.bool
+    full_pace: _builtins.bool
+    """asked for, and not slowed down"""
+    checked_bytes: _builtins.int
+    total_bytes: _builtins.int
+    """stored when the scrub began"""
+    checked_files: _builtins.int
+    errors: _builtins.int
+    """damaged or missing files found, with those that earlier scrubs found and nobody repaired"""
+    repaired: _builtins.int
+    """of these: here again, or not needed any more"""
+    started_ms: _builtins.int
+    finished_ms: _builtins.int
+    """of the newest scrub that has ended; 0: none has"""
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        running: _builtins.bool = ...,
+        full_pace: _builtins.bool = ...,
+        checked_bytes: _builtins.int = ...,
+        total_bytes: _builtins.int = ...,
+        checked_files: _builtins.int = ...,
+        errors: _builtins.int = ...,
+        repaired: _builtins.int = ...,
+        started_ms: _builtins.int = ...,
+        finished_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checked_bytes", b"checked_bytes", "checked_files", b"checked_files", "errors", b"errors", "finished_ms", b"finished_ms", "full_pace", b"full_pace", "number", b"number", "repaired", b"repaired", "running", b"running", "started_ms", b"started_ms", "total_bytes", b"total_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScrubStatus: _TypeAlias = ScrubStatus  # noqa: Y015

@@ -165,6 +165,7 @@ class HeartbeatRequest(_message.Message):
     RESIDENT_BYTES_MAX_FIELD_NUMBER: _builtins.int
     REPLICATED_BYTES_FIELD_NUMBER: _builtins.int
     LEAVING_FIELD_NUMBER: _builtins.int
+    SCRUB_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     incarnation: _builtins.str
     stored_bytes: _builtins.int
@@ -177,6 +178,8 @@ class HeartbeatRequest(_message.Message):
     """clean shutdown: drop the lease now"""
     @_builtins.property
     def changed(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupReport]: ...
+    @_builtins.property
+    def scrub(self) -> _common_pb2.ScrubStatus: ...
     def __init__(
         self,
         *,
@@ -188,10 +191,11 @@ class HeartbeatRequest(_message.Message):
         resident_bytes_max: _builtins.int = ...,
         replicated_bytes: _builtins.int = ...,
         leaving: _builtins.bool = ...,
+        scrub: _common_pb2.ScrubStatus | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["scrub", b"scrub"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "free_bytes", b"free_bytes", "incarnation", b"incarnation", "leaving", b"leaving", "replicated_bytes", b"replicated_bytes", "resident_bytes_max", b"resident_bytes_max", "stored_bytes", b"stored_bytes", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "free_bytes", b"free_bytes", "incarnation", b"incarnation", "leaving", b"leaving", "replicated_bytes", b"replicated_bytes", "resident_bytes_max", b"resident_bytes_max", "scrub", b"scrub", "stored_bytes", b"stored_bytes", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -408,6 +412,7 @@ class WorkerStatus(_message.Message):
     LAST_HEARTBEAT_AGO_S_FIELD_NUMBER: _builtins.int
     RESIDENT_BYTES_MAX_FIELD_NUMBER: _builtins.int
     REPLICATED_BYTES_FIELD_NUMBER: _builtins.int
+    SCRUB_FIELD_NUMBER: _builtins.int
     state: Global___WorkerState.ValueType
     stored_bytes: _builtins.int
     free_bytes: _builtins.int
@@ -419,6 +424,10 @@ class WorkerStatus(_message.Message):
     replicated_bytes: _builtins.int
     @_builtins.property
     def worker(self) -> _common_pb2.Worker: ...
+    @_builtins.property
+    def scrub(self) -> _common_pb2.ScrubStatus:
+        """as the worker said last; unset before its first heartbeat"""
+
     def __init__(
         self,
         *,
@@ -431,10 +440,11 @@ class WorkerStatus(_message.Message):
         last_heartbeat_ago_s: _builtins.float = ...,
         resident_bytes_max: _builtins.int = ...,
         replicated_bytes: _builtins.int = ...,
+        scrub: _common_pb2.ScrubStatus | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["worker", b"worker"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["scrub", b"scrub", "worker", b"worker"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["free_bytes", b"free_bytes", "last_heartbeat_ago_s", b"last_heartbeat_ago_s", "member_groups", b"member_groups", "owned_groups", b"owned_groups", "replicated_bytes", b"replicated_bytes", "resident_bytes_max", b"resident_bytes_max", "state", b"state", "stored_bytes", b"stored_bytes", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["free_bytes", b"free_bytes", "last_heartbeat_ago_s", b"last_heartbeat_ago_s", "member_groups", b"member_groups", "owned_groups", b"owned_groups", "replicated_bytes", b"replicated_bytes", "resident_bytes_max", b"resident_bytes_max", "scrub", b"scrub", "state", b"state", "stored_bytes", b"stored_bytes", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -56,7 +56,9 @@ def change_of(message: pb.ChangeGroupRequest) -> ev.Change:
     return ev.Change(convert.group_of(message.group), expected, message.add_member, message.make_owner)
 
 
-def worker_status(record: WorkerRecord, groups: Iterable[ids.ReplicaGroup], now: float) -> pb.WorkerStatus:
+def worker_status(
+    record: WorkerRecord, groups: Iterable[ids.ReplicaGroup], scrub: common_pb2.ScrubStatus | None, now: float
+) -> pb.WorkerStatus:
     worker_id = record.worker.worker_id
     mine = [g for g in groups if g.member(worker_id) is not None]
     owned = sum(g.owner.worker_id == worker_id for g in mine)
@@ -70,6 +72,7 @@ def worker_status(record: WorkerRecord, groups: Iterable[ids.ReplicaGroup], now:
         last_heartbeat_ago_s=max(now - record.heard_at, 0.0),
         resident_bytes_max=record.resident_bytes_max,
         replicated_bytes=record.replicated_bytes,
+        scrub=scrub,
     )
 
 

@@ -19,8 +19,8 @@ from rhino.journal import Journal
 from rhino.rpc import convert
 from rhino.rpc.server import Server
 from rhino.settings import ManagerSettings
+from rhino_pb import common_pb2, replication_pb2_grpc
 from rhino_pb import replication_pb2 as pb
-from rhino_pb import replication_pb2_grpc
 
 log = logging.getLogger(__name__)
 SERVICE_NAME = "rhino.v1.ReplicationManager"
@@ -42,6 +42,7 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
         self._interested: dict[str, set[GroupId]] = {}
         self._changed = asyncio.Event()
         self._streams: Counter[tuple[str, str]] = Counter()  # open heartbeat streams of (worker, process)
+        self._scrubs: dict[str, common_pb2.ScrubStatus] = {}  # as each worker said last; shown, and nothing else
         self._failure: Exception | None = None
 
     def attach(self, server: Server) -> None:
@@ -123,6 +124,8 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
                     worker_id = request.worker_id
                     self._streams[worker_id, process_id] += 1
                 self._handle(messages.beat_of(request))
+                if request.HasField("scrub"):
+                    self._scrubs[worker_id] = request.scrub
                 if request.leaving:
                     self._handle(ev.Leaving(worker_id, process_id))
                     return
@@ -172,7 +175,7 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
         now, groups = self._loop.time(), list(self.core.groups.values())
         records = sorted(self.core.membership.records.values(), key=lambda r: r.worker.worker_id)
         return pb.ListWorkersReply(
-            workers=[messages.worker_status(record, groups, now) for record in records],
+            workers=[messages.worker_status(r, groups, self._scrubs.get(r.worker.worker_id), now) for r in records],
             generation=self.core.generation,
         )
 

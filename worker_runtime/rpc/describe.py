@@ -7,14 +7,16 @@ from rhino_pb import sidecar_pb2
 from worker_runtime.core.credit import GrantPool
 from worker_runtime.figures import Figures, resident_bytes
 from worker_runtime.replication import Replication
-from worker_runtime.rpc.convert import commit_record_to_pb, prepare_record_to_pb
+from worker_runtime.rpc.convert import commit_record_to_pb, prepare_record_to_pb, scrub_to_pb
+from worker_runtime.scrubber import Scrubber
 
 
 class Describer:
-    def __init__(self, replication: Replication, figures: Figures, grants: GrantPool) -> None:
+    def __init__(self, replication: Replication, figures: Figures, grants: GrantPool, scrubber: Scrubber) -> None:
         self._replication = replication
         self._figures = figures
         self._grants = grants
+        self._scrubber = scrubber
 
     def describe(self, request: sidecar_pb2.DescribeRequest) -> sidecar_pb2.DescribeReply:
         figures, store = self._figures, self._replication.store
@@ -34,4 +36,5 @@ class Describer:
             commits=[commit_record_to_pb(record) for record in commits],
             granted_bytes=self._grants.granted_bytes,
             memory_limit_bytes=self._grants.limit_bytes,
+            scrub=scrub_to_pb(self._scrubber.status()),
         )

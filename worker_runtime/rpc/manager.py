@@ -32,6 +32,8 @@ from rhino_pb import replication_pb2, replication_pb2_grpc
 from worker_runtime.core import events as ev
 from worker_runtime.figures import Figures, resident_bytes
 from worker_runtime.replication import Replication
+from worker_runtime.rpc.convert import scrub_to_pb
+from worker_runtime.scrubber import Scrubber
 
 log = logging.getLogger(__name__)
 CALL_TIMEOUT_S = 5.0
@@ -50,7 +52,14 @@ class ManagerClient:
     `on_floors` and `on_workers` are called with what the manager says about floors and live workers.
     """
 
-    def __init__(self, replication: Replication, figures: Figures, address: str, tasks: asyncio.TaskGroup) -> None:
+    def __init__(
+        self,
+        replication: Replication,
+        figures: Figures,
+        scrubber: Scrubber,
+        address: str,
+        tasks: asyncio.TaskGroup,
+    ) -> None:
         self.address = address
         self.connected = False  # registered, and told who is alive
         self.ready = asyncio.Event()  # connected once
@@ -58,6 +67,7 @@ class ManagerClient:
         self.on_workers: Callable[[list[Worker]], None] = lambda workers: None
         self._replication = replication
         self._figures = figures
+        self._scrubber = scrubber
         self._tasks = tasks
         self._channel = aio_channel(address)
         self._stub = replication_pb2_grpc.ReplicationManagerStub(self._channel)
@@ -280,6 +290,7 @@ class ManagerClient:
             resident_bytes_max=resident_bytes()[1],
             replicated_bytes=self._figures.received_bytes,
             leaving=self._leaving,
+            scrub=scrub_to_pb(self._scrubber.status()),
         )
 
     # ------------------------------------------------------------ news

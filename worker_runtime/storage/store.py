@@ -109,6 +109,17 @@ class Store:
     def path(self, entry: FileEntry) -> Path:
         return self.layout.path(entry.store, entry.name)
 
+    def entries(self) -> list[FileEntry]:
+        """Everything that is stored here, in a stable order."""
+        return [self._records[key].entry for key in sorted(self._records)]
+
+    def memo(self, key: str) -> str | None:
+        """What `put_memo` kept under this key, also over restarts."""
+        return self._index.meta(key)
+
+    def put_memo(self, key: str, value: str) -> None:
+        self._index.put_meta(key, value)
+
     def visible_files(self, store: StoreId) -> list[StoredFile]:
         names = sorted(entry.name for entry in self.catalogue.store(store).entries())
         return [record for name in names if (record := self._records[store, name]).visible]

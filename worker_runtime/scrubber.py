@@ -1,0 +1,179 @@
+"""Scrub: reads every stored file now and then and compares its checksum, so that damage is found while other workers
+still have a good copy (ARCHITECTURE.md, "Scrub").
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import time
+from collections.abc import Iterator
+
+from crc32c import crc32c
+
+from rhino.ids import FileEntry, Lane
+from worker_runtime.core.closure import wanted
+from worker_runtime.figures import wall_ms
+from worker_runtime.replication import Replication
+from worker_runtime.scrub_round import Key, ScrubRound
+from worker_runtime.storage.files import read_pieces
+from worker_runtime.throttle import Throttle
+
+log = logging.getLogger(__name__)
+PIECE_BYTES = 1024 * 1024
+SAVE_S = 1.0  # the position is written down at most this often: a restarted sidecar reads that much again
+RETRY_S = 1.0  # before a file is read again that could not be opened through no fault of its own
+MEMO = "scrub"
+_NOT_THE_FILE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR})
+
+
+class Scrubber:
+    """Begins a scrub every `period_s` at `bytes_per_s` (either 0: none by itself) and whenever it is asked to.
+
+    A damaged or missing file is dropped, and the group's catch-up fetches it again.
+    """
+
+    def __init__(self, replication: Replication, period_s: float, bytes_per_s: int) -> None:
+        self._replication = replication
+        self._store = replication.store
+        self._period_s = period_s if bytes_per_s else 0.0
+        self._bytes_per_s = bytes_per_s
+        saved = self._store.memo(MEMO)
+        self._round = ScrubRound.from_json(saved) if saved else ScrubRound()
+        self._saved_at = 0.0
+        self._asked = asyncio.Event()
+
+    def start_now(self) -> ScrubRound:
+        """Begins a scrub at full pace, in place of a slow one; joins one that runs at full pace already."""
+        if not (self._round.running and self._round.full_pace):
+            self._begin(full_pace=True)
+            self._asked.set()
+        return self.status()
+
+    def status(self) -> ScrubRound:
+        """The newest scrub; what has been repaired since it ended counts as well."""
+        left = [key for key in self._round.damaged if not self._repaired(key)]
+        if len(left) < len(self._round.damaged):
+            self._round.damaged = left
+            self._save()
+        return self._round
+
+    async def run(self) -> None:
+        while True:
+            self._asked.clear()
+            if self._due():
+                await self._work_off(self._round)
+            else:
+                await self._pause()
+
+    # ------------------------------------------------------------ when
+
+    def _due(self) -> bool:
+        return self._round.running and (self._round.full_pace or self._period_s > 0)
+
+    async def _pause(self) -> None:
+        """Until a period after the newest scrub began, or until somebody asks for one."""
+        begun_s_ago = time.time() - self._round.started_ms / 1000
+        left_s = min(self._period_s - begun_s_ago, self._period_s) if self._period_s else None
+        try:
+            async with asyncio.timeout(left_s):
+                await self._asked.wait()
+        except TimeoutError:
+            self._begin(full_pace=False)
+
+    def _begin(self, *, full_pace: bool) -> None:
+        total, former = self._store.stored_bytes(), self.status()
+        missed = [key for key in former.damaged if self._member(key)]
+        self._round = former.next(full_pace=full_pace, total_bytes=total, started_ms=wall_ms(), damaged=missed)
+        self._save()
+        log.info("scrub begins", extra={"scrub": self._round.number, "bytes": total, "full_pace": full_pace})
+
+    # ------------------------------------------------------------ checking
+
+    async def _work_off(self, scrub: ScrubRound) -> None:
+        """All files behind the position, until the end or until another scrub takes its place."""
+        throttle = Throttle(0 if scrub.full_pace else self._bytes_per_s)
+        for entry in self._store.entries():
+            key = (entry.store, entry.name)
+            if scrub.position is not None and key <= scrub.position:
+                continue
+            await self._check(entry, scrub, throttle)
+            if self._round is not scrub:
+                return
+            scrub.position = key
+            self._save_sometimes()
+        scrub.running, scrub.position, scrub.finished_ms = False, None, wall_ms()
+        self._save()
+        extra = {"scrub": scrub.number, "files": scrub.checked_files, "errors": scrub.errors}
+        log.info("scrub ended", extra=extra)
+
+    async def _check(self, entry: FileEntry, scrub: ScrubRound, throttle: Throttle) -> None:
+        before = scrub.checked_bytes
+        sound = not self._here(entry) or await self._sound(entry, scrub, throttle)
+        if self._here(entry):
+            scrub.checked_bytes = before + entry.size_bytes
+            scrub.checked_files += 1
+            if not sound:
+                self._round.errors += 1
+                self._round.damaged.append((entry.store, entry.name))
+                await self._replication.drop_damaged(entry.store, [entry.name])
+        else:
+            scrub.checked_bytes = before
+
+    def _here(self, entry: FileEntry) -> bool:
+        """The file has not been collected or replaced meanwhile."""
+        record = self._store.record(entry.store, entry.name)
+        return record is not None and record.entry is entry
+
+    async def _sound(self, entry: FileEntry, scrub: ScrubRound, throttle: Throttle) -> bool:
+        while True:
+            try:
+                return await self._matches(entry, scrub, throttle)
+            except OSError as error:
+                extra = {"file": f"{entry.store}/{entry.name}", "error": str(error)}
+                log.warning("scrub could not read a file", extra=extra)
+                if error.errno not in _NOT_THE_FILE:
+                    return False
+            await asyncio.sleep(RETRY_S)
+
+    async def _matches(self, entry: FileEntry, scrub: ScrubRound, throttle: Throttle) -> bool:
+        """Reads the file piece by piece; raises OSError."""
+        pieces = read_pieces(self._store.path(entry), 0, PIECE_BYTES)
+        before, size, crc = scrub.checked_bytes, 0, 0
+        while size <= entry.size_bytes:
+            await throttle.spend(min(PIECE_BYTES, entry.size_bytes - size))
+            length, crc = await self._store.run(Lane.BULK, lambda crc=crc: _piece(pieces, crc))  # type: ignore[misc]
+            if length == 0 or self._round is not scrub:
+                break
+            size += length
+            scrub.checked_bytes = before + size
+        return self._round is not scrub or (size, crc) == (entry.size_bytes, entry.crc32c)
+
+    def _repaired(self, key: Key) -> bool:
+        """The file is here again, or no floor asks for it any more."""
+        store, name = key
+        if self._store.record(store, name) is not None:
+            return True
+        return not wanted(self._store.catalogue.store(store), [FileEntry(store, name, 0, 0)], self._store.floor(store))
+
+    def _member(self, key: Key) -> bool:
+        """Catch-up brings the file back here."""
+        group = self._replication.group(key[0].group)
+        return group is not None and group.member(self._replication.me.worker_id) is not None
+
+    # ------------------------------------------------------------ memory
+
+    def _save_sometimes(self) -> None:
+        if time.monotonic() - self._saved_at >= SAVE_S:
+            self._save()
+
+    def _save(self) -> None:
+        self._store.put_memo(MEMO, self._round.to_json())
+        self._saved_at = time.monotonic()
+
+
+def _piece(pieces: Iterator[bytes], crc: int) -> tuple[int, int]:
+    """Length of the next piece, and the checksum with it."""
+    data = next(pieces, b"")
+    return len(data), crc32c(data, crc)
