@@ -10,6 +10,7 @@ from typing import Any
 from rocksdict import Options, Rdict, WriteBatch, WriteOptions
 
 from rhino.errors import PreconditionError, UnavailableError
+from rhino.scan import scan
 
 _GENERATION = "generation"
 _KEY_PREFIX = "k/"
@@ -71,7 +72,7 @@ class Journal:
     def items(self, prefix: str = "") -> Iterator[tuple[str, Any]]:
         """Keys that begin with `prefix`, in order, with their values."""
         start = _KEY_PREFIX + prefix
-        for key, text in self._db.items(from_key=start):
+        for key, text in scan(self._db, start):
             if not str(key).startswith(start):
                 return
             yield str(key).removeprefix(_KEY_PREFIX), json.loads(str(text))

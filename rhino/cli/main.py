@@ -155,6 +155,19 @@ def scrub(
     raise typer.Exit(run_scrub(manager, worker or [], wait=wait, repair_wait_s=repair_wait_s, as_json=as_json))
 
 
+@app.command()
+def verify(
+    job: Annotated[str, typer.Option(help="Query id: the one in the checkpoint's metadata file.")],
+    data_dir: Annotated[Path, typer.Option(help="The --data-dir of this node's sidecar, which may be running.")],
+    partition: Annotated[list[int] | None, typer.Option(help="Partition; again for more. Default: all.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """On a worker's node: open its copies of a job's stores as databases and read them to the end."""
+    from rhino.cli.verify import run_verify
+
+    raise typer.Exit(run_verify(data_dir, job, partition or [], as_json=as_json))
+
+
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
 def demo(context: typer.Context) -> None:
     """NEXMark NBQ8 on a local cluster, with a live handover and a lost worker; see `rhino demo --help`."""

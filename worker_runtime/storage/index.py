@@ -6,15 +6,17 @@ Writes reach the operating system before they return, so they survive kill -9 of
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rocksdict import DBCompressionType, Options, Rdict, WriteBatch
+from rocksdict import AccessType, DBCompressionType, Options, Rdict, WriteBatch
 
-from rhino.errors import AlreadyThereError
+from rhino.errors import AlreadyThereError, IntegrityError
 from rhino.ids import Epoch, FileEntry, GroupId, StoreId, Version
+from rhino.scan import scan
 from worker_runtime.storage.files import Seal
 
 
@@ -30,10 +32,19 @@ class StoredFile:
 
 
 class Index:
-    """One RocksDB; a second process that opens it fails, which keeps two sidecars off one data folder."""
+    """One RocksDB; a second process that opens it fails, which keeps two sidecars off one data folder.
 
-    def __init__(self, path: Path) -> None:
+    With `read_only_log_dir` it is opened for reading beside a running sidecar: as it was at this moment. RocksDB's own
+    log goes into that folder.
+    """
+
+    def __init__(self, path: Path, read_only_log_dir: Path | None = None) -> None:
+        self._path = path
         options = Options(raw_mode=True)
+        if read_only_log_dir is not None:
+            options.set_db_log_dir(str(read_only_log_dir))
+            self._db = Rdict(str(path), options=options, access_type=AccessType.read_only())
+            return
         options.create_if_missing(True)
         options.set_compression_type(DBCompressionType.none())
         options.set_keep_log_file_num(2)
@@ -83,14 +94,29 @@ class Index:
         self._db[f"m/{key}".encode()] = value.encode()
 
     def meta(self, key: str) -> str | None:
-        value = self._db.get(f"m/{key}".encode())
+        with self._readable():
+            value = self._db.get(f"m/{key}".encode())
         return None if value is None else value.decode()
 
     def _scan(self, prefix: bytes) -> Iterator[tuple[str, bytes]]:
-        for key, value in self._db.items(from_key=prefix):
-            if not key.startswith(prefix):
+        entries = scan(self._db, prefix)
+        while True:
+            with self._readable():
+                entry = next(entries, None)
+            if entry is None or not entry[0].startswith(prefix):
                 return
-            yield key[len(prefix) :].decode(), value
+            yield entry[0][len(prefix) :].decode(), entry[1]
+
+    @contextlib.contextmanager
+    def _readable(self) -> Iterator[None]:
+        """Raises IntegrityError: with half an index, recovery would delete the files that the other half names."""
+        try:
+            yield
+        except Exception as error:  # the binding knows no narrower class
+            raise IntegrityError(
+                f"{self._path}: the index is damaged ({error}); move the data folder away to begin with an empty store "
+                "that other workers fill again"
+            ) from error
 
 
 def _file_key(store: StoreId, name: str) -> bytes:
