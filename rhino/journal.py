@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,13 +51,16 @@ class Journal:
         """On disk when it returns."""
         self._db[_KEY_PREFIX + key] = json.dumps(value)
 
-    def put_all(self, values: Mapping[str, Any]) -> None:
-        """All of them or none, with one sync: on disk when it returns."""
-        if not values:
+    def put_all(self, values: Mapping[str, Any], gone: Iterable[str] = ()) -> None:
+        """All of them or none, with one sync: on disk when it returns. Keys in `gone` are deleted."""
+        gone = tuple(gone)
+        if not values and not gone:
             return
         batch = WriteBatch()
         for key, value in values.items():
             batch.put(_KEY_PREFIX + key, json.dumps(value))
+        for key in gone:
+            batch.delete(_KEY_PREFIX + key)
         self._db.write(batch, self._sync)
 
     def get(self, key: str) -> Any:

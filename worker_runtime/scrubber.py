@@ -151,9 +151,9 @@ class Scrubber:
         return self._round is not scrub or (size, crc) == (entry.size_bytes, entry.crc32c)
 
     def _repaired(self, key: Key) -> bool:
-        """The file is here again, or no floor asks for it any more."""
+        """The file is here again, or no floor asks for it any more, or its job was forgotten."""
         store, name = key
-        if self._store.record(store, name) is not None:
+        if self._store.record(store, name) is not None or self._replication.machine.forgotten(store.group):
             return True
         return not wanted(self._store.catalogue.store(store), [FileEntry(store, name, 0, 0)], self._store.floor(store))
 

@@ -42,6 +42,58 @@ WORKER_STATE_LOST: WorkerState.ValueType  # 3
 Global___WorkerState: _TypeAlias = WorkerState  # noqa: Y015
 
 @_typing.final
+class ForgetWorkerRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    worker_id: _builtins.str
+    dry_run: _builtins.bool
+    def __init__(
+        self,
+        *,
+        worker_id: _builtins.str = ...,
+        dry_run: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForgetWorkerRequest: _TypeAlias = ForgetWorkerRequest  # noqa: Y015
+
+@_typing.final
+class ForgetWorkerReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUPS_FIELD_NUMBER: _builtins.int
+    ONLY_MEMBER_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    groups: _builtins.int
+    """of which it is a member"""
+    bytes: _builtins.int
+    """stored there, as reported last; 0 when the manager has restarted since"""
+    @_builtins.property
+    def only_member(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.GroupId]:
+        """of these it is the only one left: their state is given up"""
+
+    def __init__(
+        self,
+        *,
+        groups: _builtins.int = ...,
+        only_member: _abc.Iterable[_common_pb2.GroupId] | None = ...,
+        bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "groups", b"groups", "only_member", b"only_member"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForgetWorkerReply: _TypeAlias = ForgetWorkerReply  # noqa: Y015
+
+@_typing.final
 class RegisterRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -118,9 +170,11 @@ class GroupReport(_message.Message):
     STORED_BYTES_FIELD_NUMBER: _builtins.int
     NEWEST_HELD_FIELD_NUMBER: _builtins.int
     NEWEST_WRITTEN_FIELD_NUMBER: _builtins.int
+    STORED_FILES_FIELD_NUMBER: _builtins.int
     whole: _builtins.bool
     """after adopting `epoch`, has everything above the floor that any live member has"""
     stored_bytes: _builtins.int
+    stored_files: _builtins.int
     @_builtins.property
     def group(self) -> _common_pb2.GroupId: ...
     @_builtins.property
@@ -144,10 +198,11 @@ class GroupReport(_message.Message):
         stored_bytes: _builtins.int = ...,
         newest_held: _abc.Iterable[_common_pb2.StoreVersion] | None = ...,
         newest_written: _abc.Iterable[_common_pb2.StoreVersion] | None = ...,
+        stored_files: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "group", b"group"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "group", b"group", "newest_held", b"newest_held", "newest_written", b"newest_written", "stored_bytes", b"stored_bytes", "whole", b"whole"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "group", b"group", "newest_held", b"newest_held", "newest_written", b"newest_written", "stored_bytes", b"stored_bytes", "stored_files", b"stored_files", "whole", b"whole"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -252,6 +307,7 @@ class GroupUpdate(_message.Message):
     WORKERS_FIELD_NUMBER: _builtins.int
     FLOORS_FIELD_NUMBER: _builtins.int
     ABSENT_FIELD_NUMBER: _builtins.int
+    FORGOTTEN_FIELD_NUMBER: _builtins.int
     snapshot: _builtins.bool
     """true in the first message of a stream: groups is the full set"""
     @_builtins.property
@@ -270,6 +326,10 @@ class GroupUpdate(_message.Message):
     def absent(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Worker]:
         """known workers that are not live but may hold versions"""
 
+    @_builtins.property
+    def forgotten(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.ForgottenJob]:
+        """all of them in the first message, then new ones"""
+
     def __init__(
         self,
         *,
@@ -279,10 +339,11 @@ class GroupUpdate(_message.Message):
         workers: _abc.Iterable[_common_pb2.Worker] | None = ...,
         floors: _abc.Iterable[_common_pb2.Floor] | None = ...,
         absent: _abc.Iterable[_common_pb2.Worker] | None = ...,
+        forgotten: _abc.Iterable[_common_pb2.ForgottenJob] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["absent", b"absent", "floors", b"floors", "groups", b"groups", "left", b"left", "snapshot", b"snapshot", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["absent", b"absent", "floors", b"floors", "forgotten", b"forgotten", "groups", b"groups", "left", b"left", "snapshot", b"snapshot", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

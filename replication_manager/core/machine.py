@@ -13,7 +13,14 @@ from replication_manager.core import groups as rules
 from replication_manager.core import placement
 from replication_manager.core.logged import LoggedVersions
 from replication_manager.core.membership import Membership, Report, WorkerRecord, WorkerState
-from rhino.errors import AlreadyThereError, ConflictError, TooFewWorkersError, UnavailableError, UnknownError
+from rhino.errors import (
+    AlreadyThereError,
+    ConflictError,
+    PreconditionError,
+    TooFewWorkersError,
+    UnavailableError,
+    UnknownError,
+)
 from rhino.ids import (
     NO_EPOCH,
     Epoch,
@@ -41,6 +48,7 @@ class ReplicationMachine:
         workers: Iterable[Worker] = (),
         groups: Iterable[ReplicaGroup] = (),
         floors: Iterable[StoreVersion] = (),
+        forgotten: Mapping[str, Epoch] | None = None,
     ) -> None:
         self.generation = generation
         self.membership = Membership(lease_s, suspect_lease_s)
@@ -48,6 +56,7 @@ class ReplicationMachine:
             self.membership.restore(worker, now)
         self.groups: dict[GroupId, ReplicaGroup] = {group.group: group for group in groups}
         self.floors: dict[StoreId, Version] = {floor.store: floor.version for floor in floors}
+        self.forgotten = dict(forgotten or {})  # jobs that have ended for good, with the epoch that fences them off
         self.logged = LoggedVersions()
         self._counter = 0
         self._settings = {group.group.job: group.settings for group in self.groups.values()}
@@ -83,6 +92,10 @@ class ReplicationMachine:
                 return self._published(event)
             case ev.Change():
                 return self._change(event)
+            case ev.JobForgotten():
+                return self._forget_job(event)
+            case ev.WorkerForgotten():
+                return self._forget_worker(event)
             case ev.Tick():
                 return self._expire(now)
 
@@ -224,6 +237,10 @@ class ReplicationMachine:
     def _resolve(self, event: ev.Resolve) -> list[ev.Effect]:
         if event.group in self.groups:
             return []
+        if event.group.job in self.forgotten:
+            raise PreconditionError(
+                f"job {event.group.job} was forgotten and its state deleted: start the query with a new checkpoint"
+            )
         record = self.membership.records.get(event.worker_id)
         if record is None or not record.present:
             raise UnavailableError(f"worker {event.worker_id!r} is not registered with this manager")
@@ -274,9 +291,57 @@ class ReplicationMachine:
             members = rules.owned_by(grown, event.make_owner, self.membership.is_present)
         return self._renew(group, members) if members != group.members else []
 
+    # ---------------------------------------------------------------- forgetting
+
+    def _forget_job(self, event: ev.JobForgotten) -> list[ev.Effect]:
+        """The fence lies above every epoch that the job's groups ever had: a late writer cannot revive them."""
+        job, records = event.job, self.membership.records.values()
+        groups = tuple(sorted(group for group in self.groups if group.job == job))
+        reported = any(r.group.job == job and r.stored_files for record in records for r in record.reports.values())
+        if job in self.forgotten and not groups:
+            return [ev.PublishForgotten(job, self.forgotten[job])]
+        if not groups and not reported:
+            raise UnknownError(f"job {job!r}: no worker stores anything of it")
+        self.forgotten[job] = fence = self._next_epoch()
+        self._settings.pop(job, None)
+        for record in records:
+            record.reports = {group: report for group, report in record.reports.items() if group.job != job}
+        return [ev.PersistForgotten(job, fence), self._drop(groups), ev.PublishForgotten(job, fence)]
+
+    def _drop(self, groups: tuple[GroupId, ...]) -> ev.DropGroups:
+        for group in groups:
+            del self.groups[group]
+            self._kindred[group.job, group.partition].remove(group)
+            self.logged.forget(group)
+        gone = set(groups)
+        floors = tuple(store for store in self.floors if store.group in gone)
+        for store in floors:
+            del self.floors[store]
+        return ev.DropGroups(groups, floors)
+
+    def _forget_worker(self, event: ev.WorkerForgotten) -> list[ev.Effect]:
+        """Its groups go on with their other members; one that has none ends, and may be made anew."""
+        record = self.membership.records.get(event.worker_id)
+        if record is None:
+            raise UnknownError(f"worker {event.worker_id!r} is not known")
+        if record.present:
+            raise PreconditionError(f"worker {event.worker_id!r} is {record.state.value}: stop its sidecar first")
+        del self.membership.records[event.worker_id]
+        effects: list[ev.Effect] = [ev.DropWorker(event.worker_id)]
+        ended: list[GroupId] = []
+        for group in self._fewest_whole_first():
+            rest = tuple(m for m in group.members if m.worker.worker_id != event.worker_id)
+            if not rest:
+                ended.append(group.group)
+            elif rest != group.members:
+                effects += self._mend(group, rest)
+        return [*effects, self._drop(tuple(sorted(ended))), ev.PublishWorkers()]
+
     # ---------------------------------------------------------------- logged batches
 
     def _published(self, event: ev.BatchPublished) -> list[ev.Effect]:
+        if event.job in self.forgotten:
+            return []
         raised = []
         for floor in event.floors:
             current = self.floors.get(floor.store)

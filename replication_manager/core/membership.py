@@ -24,6 +24,7 @@ class Report:
     stored_bytes: int
     newest_held: tuple[StoreVersion, ...] = ()
     newest_written: tuple[StoreVersion, ...] = ()
+    stored_files: int = 0
 
 
 @dataclass(slots=True)

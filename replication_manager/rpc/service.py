@@ -13,7 +13,7 @@ import grpc.aio
 from replication_manager.core import events as ev
 from replication_manager.rpc import messages, stored
 from replication_manager.rpc.watchers import Watcher
-from rhino.errors import UnavailableError
+from rhino.errors import UnavailableError, UnknownError
 from rhino.ids import GroupId
 from rhino.journal import Journal
 from rhino.rpc import convert
@@ -93,8 +93,21 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
             case ev.PublishFloors(floors):
                 for watcher in self._watchers:
                     watcher.floors_raised(floors)
+            case ev.DropGroups(groups):
+                for watcher in self._watchers:
+                    watcher.groups_gone(groups)
+            case ev.PublishForgotten(job, fence):
+                log.info("job forgotten", extra={"job": job, "fence": str(fence)})
+                for watcher in self._watchers:
+                    watcher.job_forgotten(job, fence)
+            case ev.DropWorker(worker_id):
+                log.info("worker forgotten", extra={"worker": worker_id})
+                self._interested.pop(worker_id, None)
+                self._scrubs.pop(worker_id, None)
             case ev.PersistWorker() | ev.PersistGeneration() | ev.PersistGroup() | ev.PersistFloor():
                 return  # journalled before
+            case ev.PersistForgotten():
+                return
 
     # ---------------------------------------------------------------- sidecars
 
@@ -189,3 +202,18 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
         change = messages.change_of(request)
         self._handle(change)
         return pb.ChangeGroupReply(group=convert.replica_group_to_pb(self.core.groups[change.group]))
+
+    async def ForgetJob(self, request: common_pb2.ForgetJobRequest, context: Context) -> common_pb2.ForgetJobReply:
+        usage = messages.job_usage(self.core, request.job)
+        if not request.dry_run:
+            self._handle(ev.JobForgotten(request.job))
+        elif not usage.groups and not usage.workers:
+            raise UnknownError(f"job {request.job!r}: no worker stores anything of it")
+        return usage
+
+    async def ForgetWorker(self, request: pb.ForgetWorkerRequest, context: Context) -> pb.ForgetWorkerReply:
+        usage = messages.worker_usage(self.core, request.worker_id)
+        record = self.core.membership.records.get(request.worker_id)
+        if not request.dry_run or record is None or record.present:  # refused also when dry
+            self._handle(ev.WorkerForgotten(request.worker_id))
+        return usage

@@ -168,6 +168,20 @@ def verify(
     raise typer.Exit(run_verify(data_dir, job, partition or [], as_json=as_json))
 
 
+@app.command()
+def forget(
+    job: Annotated[str, typer.Option(help="A query that has ended for good: its id or unique name.")] = "",
+    worker: Annotated[str, typer.Option(help="A worker that is lost and will not come back.")] = "",
+    manager: ManagerOption = DEFAULT_MANAGER,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, change nothing.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete everything of a job that has ended for good, or give up a worker that is lost for good."""
+    from rhino.cli.forget import run_forget
+
+    raise typer.Exit(run_forget(manager, job, worker, dry_run=dry_run, as_json=as_json))
+
+
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
 def demo(context: typer.Context) -> None:
     """NEXMark NBQ8 on a local cluster, with a live handover and a lost worker; see `rhino demo --help`."""

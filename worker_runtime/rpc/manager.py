@@ -17,6 +17,7 @@ from rhino.errors import PreconditionError, RhinoError, UnavailableError
 from rhino.ids import Epoch, GroupId, JobSettings, ReplicaGroup, StoreVersion, Worker
 from rhino.rpc.channel import aio_channel, call
 from rhino.rpc.convert import (
+    epoch_of,
     epoch_to_pb,
     group_of,
     group_to_pb,
@@ -117,6 +118,7 @@ class ManagerClient:
         Waits a while for a manager that is away, and for workers that are only just starting.
         Raises UnavailableError, PreconditionError (too few workers).
         """
+        self._require_unforgotten(group)
         self._settings[group.job] = settings
         deadline = asyncio.get_running_loop().time() + RESOLVE_RETRY_S
         while (found := self._replication.group(group)) is None:
@@ -136,6 +138,10 @@ class ManagerClient:
                 await self._resolve(group, settings)
             else:
                 self.ask(group)
+
+    def _require_unforgotten(self, group: GroupId) -> None:
+        if self._replication.machine.forgotten(group):
+            raise PreconditionError(f"job {group.job} was forgotten: start the query with a new checkpoint")
 
     async def leave(self) -> None:
         """Tells the manager that this worker goes, if it can be reached."""
@@ -176,7 +182,7 @@ class ManagerClient:
 
     async def _ask(self, group: GroupId) -> None:
         pause = RETRY_S[0]
-        while True:
+        while not self._replication.machine.forgotten(group):
             known = self._replication.group(group)
             settings = known.settings if known else self._settings.get(group.job, JobSettings())
             try:
@@ -241,6 +247,7 @@ class ManagerClient:
             epoch=epoch_to_pb(epoch),
             whole=whole,
             stored_bytes=store.stored_bytes(group),
+            stored_files=sum(len(files) for files in store.catalogue.stores(group).values()),
             newest_held=[store_version_to_pb(version) for version in store.newest_held(group)],
             newest_written=[store_version_to_pb(version) for version in store.newest_written(group)],
         )
@@ -312,6 +319,8 @@ class ManagerClient:
         self._live = [worker_of(worker) for worker in update.workers]
         self._absent = [worker_of(worker) for worker in update.absent]
         self.on_workers(self._live)
+        for forgotten in update.forgotten:
+            self._replication.post(ev.JobForgotten(forgotten.job, epoch_of(forgotten.fence)))
         groups = [replica_group_of(group) for group in update.groups]
         left = {group_of(group) for group in update.left}
         if update.snapshot:

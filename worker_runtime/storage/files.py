@@ -21,7 +21,7 @@ from typing import Any
 from crc32c import crc32c
 
 from rhino.errors import IntegrityError, InvalidRequestError, NoSpaceError, RhinoError, UnknownError
-from rhino.ids import StoreId
+from rhino.ids import GroupId, StoreId
 
 READ_BYTES = 4 * 1024 * 1024  # one read while checking; crc32c gives the GIL back for such pieces
 _METADATA_BYTES_MAX = 64 * 1024 * 1024  # of the `metadata` entry of a zip, unpacked
@@ -59,6 +59,9 @@ class Layout:
 
     def path(self, store: StoreId, name: str) -> Path:
         return self.store / store.job / str(store.operator) / str(store.partition) / store.store / name
+
+    def group(self, group: GroupId) -> Path:
+        return self.store / group.job / str(group.operator) / str(group.partition)
 
     def temporary(self) -> Path:
         return self.tmp / uuid.uuid4().hex

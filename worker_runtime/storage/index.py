@@ -1,6 +1,7 @@
 """The sidecar's durable memory: which files are stored, epochs seen, floors, the store's identity; kept in RocksDB.
 
-Keys: ``f/<store path>\\0<name>`` file records, ``e/<group>`` epochs, ``l/<store path>`` floors, ``m/<key>`` the rest.
+Keys: ``f/<store path>\\0<name>`` file records, ``e/<group>`` epochs, ``l/<store path>`` floors, ``g/<job>`` fences of
+forgotten jobs, ``m/<key>`` the rest.
 Writes reach the operating system before they return, so they survive kill -9 of the process.
 """
 
@@ -76,6 +77,20 @@ class Index:
 
     def put_epoch(self, group: GroupId, epoch: Epoch) -> None:
         self._db[f"e/{group}".encode()] = json.dumps(epoch).encode()
+
+    def drop_job(self, job: str, fence: Epoch, groups: Iterable[GroupId], files: Iterable[tuple[StoreId, str]]) -> None:
+        """The job's fence in, its groups and files out: all of it or nothing."""
+        batch = WriteBatch(raw_mode=True)
+        batch.put(f"g/{job}".encode(), json.dumps(fence).encode())
+        for group in groups:
+            batch.delete(f"e/{group}".encode())
+        for store, name in files:
+            batch.delete(_file_key(store, name))
+            batch.delete(f"l/{store}".encode())
+        self._db.write(batch)
+
+    def fences(self) -> dict[str, Epoch]:
+        return {job: Epoch(*json.loads(value)) for job, value in self._scan(b"g/")}
 
     def epochs(self) -> dict[GroupId, Epoch]:
         found = {}

@@ -127,6 +127,10 @@ class Store:
     def epochs(self) -> dict[GroupId, Epoch]:
         return self._index.epochs()
 
+    def fences(self) -> dict[str, Epoch]:
+        """Forgotten jobs, with the epoch below which nothing of them counts."""
+        return self._index.fences()
+
     def floor(self, store: StoreId) -> Version | None:
         return self._floors.get(store)
 
@@ -351,6 +355,33 @@ class Store:
                 self.path(record.entry).rename(grave)
                 graves.append(grave)
         await self.run(Lane.BULK, lambda: files.unlink_all(graves))
+
+    def drop_job(self, job: str, fence: Epoch, groups: Iterable[GroupId]) -> int:
+        """Persists the fence and forgets these groups at once, then deletes in the background; the number of files."""
+        gone = set(groups)
+        keys = [key for key in self._records if key[0].group in gone]
+        self._index.drop_job(job, fence, gone, keys)
+        for key in keys:
+            del self._records[key]
+        for group in gone:
+            del self._group_bytes[group]
+            self.catalogue.forget(group)
+        self._floors = {store: floor for store, floor in self._floors.items() if store.group not in gone}
+        graves = [grave for group in sorted(gone) if (grave := self._bury(self.layout.group(group))) is not None]
+        if not self.catalogue.job_known(job) and (grave := self._bury(self.layout.store / job)) is not None:
+            graves.append(grave)
+        for grave in graves:
+            self.discard_folder(grave)
+        return len(keys)
+
+    def _bury(self, folder: Path) -> Path | None:
+        """Moves a folder out of sight; None when there is none."""
+        grave = self.layout.temporary()
+        try:
+            folder.rename(grave)
+        except FileNotFoundError:
+            return None
+        return grave
 
     def discard_folder(self, folder: Path) -> None:
         """Removes a folder some time soon; leftovers go at the next start."""
