@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from crc32c import crc32c
 
+from rhino.errors import RhinoError
 from rhino.ids import FileEntry, Lane
 from worker_runtime.core.closure import wanted
 from worker_runtime.figures import wall_ms
@@ -117,9 +118,15 @@ class Scrubber:
             if not sound:
                 self._round.errors += 1
                 self._round.damaged.append((entry.store, entry.name))
-                await self._replication.drop_damaged(entry.store, [entry.name])
+                await self._drop(entry)
         else:
             scrub.checked_bytes = before
+
+    async def _drop(self, entry: FileEntry) -> None:
+        try:
+            await self._replication.drop_damaged(entry.store, [entry.name])
+        except RhinoError as error:  # the next scrub finds it again
+            log.error("cannot drop a damaged file", extra={"file": f"{entry.store}/{entry.name}", "error": str(error)})
 
     def _here(self, entry: FileEntry) -> bool:
         """The file has not been collected or replaced meanwhile."""
@@ -133,6 +140,7 @@ class Scrubber:
             except OSError as error:
                 extra = {"file": f"{entry.store}/{entry.name}", "error": str(error)}
                 log.warning("scrub could not read a file", extra=extra)
+                self._store.disk.note(error)
                 if error.errno not in _NOT_THE_FILE:
                     return False
             await asyncio.sleep(RETRY_S)
@@ -169,8 +177,11 @@ class Scrubber:
             self._save()
 
     def _save(self) -> None:
-        self._store.put_memo(MEMO, self._round.to_json())
         self._saved_at = time.monotonic()
+        try:
+            self._store.put_memo(MEMO, self._round.to_json())
+        except RhinoError as error:  # a restart repeats a part
+            log.warning("position of the scrub not kept", extra={"error": str(error)})
 
 
 def _piece(pieces: Iterator[bytes], crc: int) -> tuple[int, int]:

@@ -69,6 +69,31 @@ FILE_KIND_LOG: FileKind.ValueType  # 4
 """"logs/<n>-<uuid>.log" """
 Global___FileKind: _TypeAlias = FileKind  # noqa: Y015
 
+class _DiskState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _DiskStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DiskState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    DISK_STATE_UNSPECIFIED: _DiskState.ValueType  # 0
+    """an older sidecar: taken for OK"""
+    DISK_STATE_OK: _DiskState.ValueType  # 1
+    DISK_STATE_FULL: _DiskState.ValueType  # 2
+    """less than reserve_bytes free: nothing new is taken; passes by itself"""
+    DISK_STATE_FAILING: _DiskState.ValueType  # 3
+    """a write, a read or the index has failed; until the sidecar is started again"""
+
+class DiskState(_DiskState, metaclass=_DiskStateEnumTypeWrapper): ...
+
+DISK_STATE_UNSPECIFIED: DiskState.ValueType  # 0
+"""an older sidecar: taken for OK"""
+DISK_STATE_OK: DiskState.ValueType  # 1
+DISK_STATE_FULL: DiskState.ValueType  # 2
+"""less than reserve_bytes free: nothing new is taken; passes by itself"""
+DISK_STATE_FAILING: DiskState.ValueType  # 3
+"""a write, a read or the index has failed; until the sidecar is started again"""
+Global___DiskState: _TypeAlias = DiskState  # noqa: Y015
+
 @_typing.final
 class StoreId(_message.Message):
     """One state store of one partition of one stateful operator."""

@@ -102,10 +102,14 @@ class RegisterRequest(_message.Message):
     HIGHEST_EPOCH_FIELD_NUMBER: _builtins.int
     GROUPS_FIELD_NUMBER: _builtins.int
     PROCESS_ID_FIELD_NUMBER: _builtins.int
+    DISK_FIELD_NUMBER: _builtins.int
+    DISK_MESSAGE_FIELD_NUMBER: _builtins.int
     capacity_bytes: _builtins.int
     """of the file system that carries the store"""
     process_id: _builtins.str
     """unique per process start, to tell a restart from a second process"""
+    disk: _common_pb2.DiskState.ValueType
+    disk_message: _builtins.str
     @_builtins.property
     def worker(self) -> _common_pb2.Worker: ...
     @_builtins.property
@@ -124,10 +128,12 @@ class RegisterRequest(_message.Message):
         highest_epoch: _common_pb2.Epoch | None = ...,
         groups: _abc.Iterable[Global___GroupReport] | None = ...,
         process_id: _builtins.str = ...,
+        disk: _common_pb2.DiskState.ValueType = ...,
+        disk_message: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["highest_epoch", b"highest_epoch", "worker", b"worker"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity_bytes", b"capacity_bytes", "groups", b"groups", "highest_epoch", b"highest_epoch", "process_id", b"process_id", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity_bytes", b"capacity_bytes", "disk", b"disk", "disk_message", b"disk_message", "groups", b"groups", "highest_epoch", b"highest_epoch", "process_id", b"process_id", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -221,6 +227,8 @@ class HeartbeatRequest(_message.Message):
     REPLICATED_BYTES_FIELD_NUMBER: _builtins.int
     LEAVING_FIELD_NUMBER: _builtins.int
     SCRUB_FIELD_NUMBER: _builtins.int
+    DISK_FIELD_NUMBER: _builtins.int
+    DISK_MESSAGE_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     incarnation: _builtins.str
     stored_bytes: _builtins.int
@@ -231,6 +239,9 @@ class HeartbeatRequest(_message.Message):
     """bytes received as secondary copies since start"""
     leaving: _builtins.bool
     """clean shutdown: drop the lease now"""
+    disk: _common_pb2.DiskState.ValueType
+    disk_message: _builtins.str
+    """what is wrong with it"""
     @_builtins.property
     def changed(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupReport]: ...
     @_builtins.property
@@ -247,10 +258,12 @@ class HeartbeatRequest(_message.Message):
         replicated_bytes: _builtins.int = ...,
         leaving: _builtins.bool = ...,
         scrub: _common_pb2.ScrubStatus | None = ...,
+        disk: _common_pb2.DiskState.ValueType = ...,
+        disk_message: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["scrub", b"scrub"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "free_bytes", b"free_bytes", "incarnation", b"incarnation", "leaving", b"leaving", "replicated_bytes", b"replicated_bytes", "resident_bytes_max", b"resident_bytes_max", "scrub", b"scrub", "stored_bytes", b"stored_bytes", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "disk", b"disk", "disk_message", b"disk_message", "free_bytes", b"free_bytes", "incarnation", b"incarnation", "leaving", b"leaving", "replicated_bytes", b"replicated_bytes", "resident_bytes_max", b"resident_bytes_max", "scrub", b"scrub", "stored_bytes", b"stored_bytes", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -474,6 +487,8 @@ class WorkerStatus(_message.Message):
     RESIDENT_BYTES_MAX_FIELD_NUMBER: _builtins.int
     REPLICATED_BYTES_FIELD_NUMBER: _builtins.int
     SCRUB_FIELD_NUMBER: _builtins.int
+    DISK_FIELD_NUMBER: _builtins.int
+    DISK_MESSAGE_FIELD_NUMBER: _builtins.int
     state: Global___WorkerState.ValueType
     stored_bytes: _builtins.int
     free_bytes: _builtins.int
@@ -483,6 +498,9 @@ class WorkerStatus(_message.Message):
     last_heartbeat_ago_s: _builtins.float
     resident_bytes_max: _builtins.int
     replicated_bytes: _builtins.int
+    disk: _common_pb2.DiskState.ValueType
+    """FULL and FAILING workers become no members of further groups"""
+    disk_message: _builtins.str
     @_builtins.property
     def worker(self) -> _common_pb2.Worker: ...
     @_builtins.property
@@ -502,10 +520,12 @@ class WorkerStatus(_message.Message):
         resident_bytes_max: _builtins.int = ...,
         replicated_bytes: _builtins.int = ...,
         scrub: _common_pb2.ScrubStatus | None = ...,
+        disk: _common_pb2.DiskState.ValueType = ...,
+        disk_message: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["scrub", b"scrub", "worker", b"worker"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["free_bytes", b"free_bytes", "last_heartbeat_ago_s", b"last_heartbeat_ago_s", "member_groups", b"member_groups", "owned_groups", b"owned_groups", "replicated_bytes", b"replicated_bytes", "resident_bytes_max", b"resident_bytes_max", "scrub", b"scrub", "state", b"state", "stored_bytes", b"stored_bytes", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["disk", b"disk", "disk_message", b"disk_message", "free_bytes", b"free_bytes", "last_heartbeat_ago_s", b"last_heartbeat_ago_s", "member_groups", b"member_groups", "owned_groups", b"owned_groups", "replicated_bytes", b"replicated_bytes", "resident_bytes_max", b"resident_bytes_max", "scrub", b"scrub", "state", b"state", "stored_bytes", b"stored_bytes", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

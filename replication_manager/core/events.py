@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from replication_manager.core.membership import Report
-from rhino.ids import Epoch, GroupId, JobSettings, ReplicaGroup, StoreId, StoreVersion, Worker
+from rhino.ids import DiskState, Epoch, GroupId, JobSettings, ReplicaGroup, StoreId, StoreVersion, Worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +16,8 @@ class Registered:
     process_id: str
     highest_epoch: Epoch
     reports: tuple[Report, ...]
+    disk: DiskState = DiskState.OK
+    disk_message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,8 @@ class Beat:
     resident_bytes_max: int
     replicated_bytes: int
     changed: tuple[Report, ...]
+    disk: DiskState = DiskState.OK
+    disk_message: str = ""
 
 
 @dataclass(frozen=True, slots=True)

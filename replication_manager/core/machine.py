@@ -5,7 +5,7 @@ It decides membership only; no decision of it ever deletes a copy, and sidecars 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from replication_manager.core import events as ev
@@ -23,6 +23,7 @@ from rhino.errors import (
 )
 from rhino.ids import (
     NO_EPOCH,
+    DiskState,
     Epoch,
     GroupId,
     JobSettings,
@@ -127,7 +128,8 @@ class ReplicationMachine:
         if seen > Epoch(self.generation, self._counter):
             self.generation, self._counter = seen.generation + 1, 0
             effects.append(ev.PersistGeneration(self.generation))
-        self.membership.register(worker, event.process_id, event.reports, now)
+        record = self.membership.register(worker, event.process_id, event.reports, now)
+        record.disk, record.disk_message = event.disk, event.disk_message
         effects += self._overtaken(worker, event.reports)
         for group in self._fewest_whole_first():
             effects += self._mend(group, rules.known_as(group.members, worker))
@@ -155,7 +157,11 @@ class ReplicationMachine:
         self.membership.beat(record, now)
         record.stored_bytes, record.free_bytes = event.stored_bytes, event.free_bytes
         record.resident_bytes_max, record.replicated_bytes = event.resident_bytes_max, event.replicated_bytes
+        recovered = record.disk is not DiskState.OK and event.disk is DiskState.OK
+        record.disk, record.disk_message = event.disk, event.disk_message
         effects: list[ev.Effect] = []
+        for group in self._fewest_whole_first() if recovered else ():
+            effects += self._mend(group, group.members)  # what nobody had room for
         for report in event.changed:
             record.reports[report.group] = report
             effects += self._hear(record.worker, report)
@@ -201,13 +207,24 @@ class ReplicationMachine:
                 found[report.group] = max(found.get(report.group, 0), report.stored_bytes)
         return found
 
-    def _chosen(self, group: GroupId, count: int, taken: list[Worker], preferred: Sequence[str]) -> list[Worker]:
+    def _chosen(
+        self,
+        group: GroupId,
+        count: int,
+        taken: list[Worker],
+        preferred: Sequence[str],
+        holders: Collection[str] = (),
+    ) -> list[Worker]:
+        """`holders`: have the files already, so that a full disk keeps nobody out."""
         if self._bins is None:
             self._sizes = self.sizes()
             doubtful = {r.worker.worker_id for r in self.membership.records.values() if r.state is WorkerState.SUSPECT}
+            closed = {r.worker.worker_id for r in self.membership.records.values() if r.disk is not DiskState.OK}
             bins = placement.loads(self.membership.present(), self.groups.values(), self._sizes)
-            self._bins = [replace(b, doubtful=b.worker.worker_id in doubtful) for b in bins]
-        chosen = placement.choose(self._bins, count, taken, preferred)
+            self._bins = [
+                replace(b, doubtful=b.worker.worker_id in doubtful, closed=b.worker.worker_id in closed) for b in bins
+            ]
+        chosen = placement.choose(self._bins, count, taken, preferred, holders)
         self._bins = placement.filled(self._bins, chosen, self._sizes.get(group, 0))
         return chosen
 
@@ -259,12 +276,14 @@ class ReplicationMachine:
         newest = max((report.epoch for report in known.values()), default=NO_EPOCH)
         whole = [wid for wid, report in known.items() if report.whole and report.epoch == newest]
         preferred = list(dict.fromkeys((*whole, *known))) if known else self._chain_of_kin(group, owner)
-        chosen = self._chosen(group, settings.replication_factor, [owner], preferred)
+        chosen = self._chosen(group, settings.replication_factor, [owner], preferred, known)
         if len(chosen) < settings.replication_factor:
-            live = len(self.membership.present())
+            present = [record for record in self.membership.records.values() if record.present]
+            closed = [f"{r.worker.worker_id} ({r.disk.value} disk)" for r in present if r.disk is not DiskState.OK]
             raise TooFewWorkersError(
                 f"replication factor {settings.replication_factor} needs {settings.replication_factor + 1} workers, "
-                f"{live} are live: start more sidecars or lower spark.rhino.replicationFactor"
+                f"{len(present)} are live{', not taking files: ' if closed else ''}{', '.join(closed)}: start more "
+                "sidecars, free disk space or lower spark.rhino.replicationFactor"
             )
         chain = (owner, *chosen)
         if not known:
@@ -284,6 +303,10 @@ class ReplicationMachine:
                 raise UnknownError(f"worker {event.add_member!r} is not known")
             if not record.present:
                 raise UnavailableError(f"worker {event.add_member!r} is not live")
+            if record.disk is not DiskState.OK:
+                raise PreconditionError(
+                    f"worker {event.add_member!r} takes no files: disk {record.disk.value}, {record.disk_message}"
+                )
             members = (*members, Member(record.worker, False))
         longer = len(group.members) > group.settings.replication_factor + 1  # after a handover that was given up
         if event.make_owner and (longer or event.make_owner != group.owner.worker_id):

@@ -40,6 +40,8 @@ def beat_of(message: pb.HeartbeatRequest) -> ev.Beat:
         resident_bytes_max=message.resident_bytes_max,
         replicated_bytes=message.replicated_bytes,
         changed=tuple(report_of(r) for r in message.changed),
+        disk=convert.disk_of(message.disk),
+        disk_message=message.disk_message,
     )
 
 
@@ -74,6 +76,8 @@ def worker_status(
         resident_bytes_max=record.resident_bytes_max,
         replicated_bytes=record.replicated_bytes,
         scrub=scrub,
+        disk=convert.disk_to_pb(record.disk),
+        disk_message=record.disk_message,
     )
 
 

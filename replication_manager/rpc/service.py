@@ -118,6 +118,8 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
                 process_id=request.process_id,
                 highest_epoch=convert.epoch_of(request.highest_epoch),
                 reports=tuple(messages.report_of(report) for report in request.groups),
+                disk=convert.disk_of(request.disk),
+                disk_message=request.disk_message,
             )
         )
         return pb.RegisterReply(

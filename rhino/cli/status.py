@@ -34,7 +34,7 @@ def _workers(workers: tuple[WorkerView, ...]) -> Table:
         table.add_row(
             w.worker_id,
             w.host,
-            f"[{colour}]{w.state}[/]",
+            f"[{colour}]{w.state}[/]" + (f", [red]disk {w.disk}[/]" if w.disk != "ok" else ""),
             str(w.owned_groups),
             str(w.secondary_groups),
             decimal(w.stored_bytes),
@@ -106,6 +106,9 @@ def render(overview: Overview, console: Console) -> None:
         console.print(_job(job))
     console.print()
     console.print(_groups(overview.groups))
+    for worker in overview.workers:
+        if worker.disk_message:
+            console.print(f"worker {worker.worker_id}, disk {worker.disk}: {worker.disk_message}", markup=False)
     degraded = sum(g.degraded for g in overview.groups)
     if degraded:
         console.print(f"\n[red]{degraded} of {len(overview.groups)} groups have fewer whole members than min_copies[/]")

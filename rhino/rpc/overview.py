@@ -33,6 +33,8 @@ class WorkerView:
     resident_bytes_max: int
     replicated_bytes: int
     scrub: ScrubView = NO_SCRUB  # as the worker said last
+    disk: str = "ok"  # ok | full | failing
+    disk_message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,8 @@ def _worker(message: replication_pb2.WorkerStatus) -> WorkerView:
         resident_bytes_max=message.resident_bytes_max,
         replicated_bytes=message.replicated_bytes,
         scrub=scrub_of(message.scrub),
+        disk=convert.disk_of(message.disk).value,
+        disk_message=message.disk_message,
     )
 
 

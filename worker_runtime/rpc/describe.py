@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rhino.rpc.convert import worker_to_pb
+from rhino.rpc.convert import disk_to_pb, worker_to_pb
 from rhino_pb import sidecar_pb2
 from worker_runtime.core.credit import GrantPool
 from worker_runtime.figures import Figures, resident_bytes
@@ -20,6 +20,7 @@ class Describer:
 
     def describe(self, request: sidecar_pb2.DescribeRequest) -> sidecar_pb2.DescribeReply:
         figures, store = self._figures, self._replication.store
+        disk, disk_message = store.disk.state()
         resident, resident_max = resident_bytes()
         prepares = list(figures.prepares)[-request.prepares_max :] if request.prepares_max else []
         commits = list(figures.commits)[-request.commits_max :] if request.commits_max else []
@@ -37,4 +38,6 @@ class Describer:
             granted_bytes=self._grants.granted_bytes,
             memory_limit_bytes=self._grants.limit_bytes,
             scrub=scrub_to_pb(self._scrubber.status()),
+            disk=disk_to_pb(disk),
+            disk_message=disk_message,
         )

@@ -17,6 +17,7 @@ from rhino.errors import PreconditionError, RhinoError, UnavailableError
 from rhino.ids import Epoch, GroupId, JobSettings, ReplicaGroup, StoreVersion, Worker
 from rhino.rpc.channel import aio_channel, call
 from rhino.rpc.convert import (
+    disk_to_pb,
     epoch_of,
     epoch_to_pb,
     group_of,
@@ -220,12 +221,15 @@ class ManagerClient:
     async def _register(self) -> None:
         store, machine = self._replication.store, self._replication.machine
         groups = sorted({*store.catalogue.groups(), *machine.groups()})
+        disk, disk_message = store.disk.state()
         request = replication_pb2.RegisterRequest(
             worker=worker_to_pb(self._replication.me),
             capacity_bytes=store.capacity_bytes(),
             highest_epoch=epoch_to_pb(machine.highest_epoch()),
             groups=[self._report(group) for group in groups],
             process_id=self._process_id,
+            disk=disk_to_pb(disk),
+            disk_message=disk_message,
         )
         reply = await call(
             f"registration at the manager at {self.address}",
@@ -288,6 +292,7 @@ class ManagerClient:
     def _heartbeat(self) -> replication_pb2.HeartbeatRequest:
         store, me = self._replication.store, self._replication.me
         changed, self._changed = self._changed, set()
+        disk, disk_message = store.disk.state()
         return replication_pb2.HeartbeatRequest(
             worker_id=me.worker_id,
             incarnation=me.incarnation,
@@ -298,6 +303,8 @@ class ManagerClient:
             replicated_bytes=self._figures.received_bytes,
             leaving=self._leaving,
             scrub=scrub_to_pb(self._scrubber.status()),
+            disk=disk_to_pb(disk),
+            disk_message=disk_message,
         )
 
     # ------------------------------------------------------------ news

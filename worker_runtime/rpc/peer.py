@@ -84,7 +84,7 @@ class PeerService(peer_pb2_grpc.PeerServicer):
             try:
                 return next(pieces, b"")
             except OSError as error:
-                raise files.storage_error(error, f"{entry.store}/{entry.name}") from error
+                raise self._store.disk.error(error, f"{entry.store}/{entry.name}") from error
 
         return await self._store.run(Lane.BULK, read)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shutil
 import stat
 import uuid
 import zipfile
@@ -72,16 +71,6 @@ def storage_error(error: OSError, doing: str) -> RhinoError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return NoSpaceError(f"{doing}: {error.strerror}")
     return IntegrityError(f"{doing}: {error}")
-
-
-def check_space(folder: Path, reserve_bytes: int, wanted_bytes: int = 0) -> None:
-    """Raises NoSpaceError unless `wanted_bytes` fit with `reserve_bytes` left."""
-    free = shutil.disk_usage(folder).free
-    if free < reserve_bytes + wanted_bytes:
-        raise NoSpaceError(
-            f"{folder}: {free} bytes free, {wanted_bytes} wanted and {reserve_bytes} to be kept in reserve; free disk "
-            "space or lower reserve_bytes"
-        )
 
 
 def checksum(fd: int) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,8 @@ from rhino.errors import AlreadyThereError, IntegrityError
 from rhino.ids import Epoch, FileEntry, GroupId, StoreId, Version
 from rhino.scan import scan
 from worker_runtime.storage.files import Seal
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,24 +44,37 @@ class Index:
 
     def __init__(self, path: Path, read_only_log_dir: Path | None = None) -> None:
         self._path = path
-        options = Options(raw_mode=True)
         if read_only_log_dir is not None:
+            options = Options(raw_mode=True)
             options.set_db_log_dir(str(read_only_log_dir))
             self._db = Rdict(str(path), options=options, access_type=AccessType.read_only())
             return
+        self._db = self._open()
+
+    def _open(self) -> Rdict:
+        path, options = self._path, Options(raw_mode=True)
         options.create_if_missing(True)
         options.set_compression_type(DBCompressionType.none())
         options.set_keep_log_file_num(2)
         options.set_max_total_wal_size(16 * 1024 * 1024)
         try:
-            self._db = Rdict(str(path), options=options)
+            return Rdict(str(path), options=options)
         except Exception as error:  # the binding knows no narrower class
             if "lock" in str(error).lower():
                 raise AlreadyThereError(f"{path}: another sidecar has this data folder open") from error
             raise
 
     def close(self) -> None:
-        self._db.close()
+        """What was written is with the operating system already: a complaint of RocksDB is only noted."""
+        try:
+            self._db.close()
+        except Exception as error:  # the binding knows no narrower class
+            log.warning("index not closed cleanly", extra={"index": str(self._path), "error": str(error)})
+
+    def reopen(self) -> None:
+        """RocksDB takes no more writes after one that found the disk full; opened anew it does."""
+        self.close()
+        self._db = self._open()
 
     def put_file(self, file: StoredFile) -> None:
         self._db[_file_key(file.entry.store, file.entry.name)] = _encode(file)
