@@ -89,6 +89,8 @@ async def test_a_forgotten_job_goes_everywhere_and_nothing_else_does(cluster: Cl
                 await client.commit(STORE, version(3), b"3", lineage(3))
             assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
             assert "forgotten" in str(refused.value.details())
+            with pytest.raises(grpc.aio.AioRpcError, match="forgotten"):  # as when the query is started again
+                await client.prepare(STORE, version(2))
             assert (await client.commit(OTHER, version(2), b"2", lineage(2))).copies == 2
         await a.end(signal.SIGKILL)
         await a.start()

@@ -160,6 +160,29 @@ async def test_a_failing_disk_is_shown_and_gets_nothing_new_until_a_restart(
         await group_of_any(address)
 
 
+async def test_a_sidecar_that_cannot_keep_an_epoch_ends_rather_than_go_on_without(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (a,) = await cluster.start("a")
+    broken = """
+from worker_runtime.storage.index import Index
+def put_epoch(*_):
+    raise Exception("IO error: Input/output error")
+Index.put_epoch = put_epoch
+"""
+    monkeypatch.setattr(cluster_module, "MAIN", broken + MAIN)
+    b = cluster.make("b")
+    await b.start()
+    async with a.attach(commit_timeout_s=2.0) as client:
+        with pytest.raises(grpc.aio.AioRpcError) as failed:
+            await client.commit(STORE, version(1), changelog_bytes(1), [])
+        assert failed.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert b.process is not None
+    async with asyncio.timeout(30):
+        assert await b.process.wait() != 0
+    assert "epoch of job/0/3: the index cannot be written" in (b.settings.data_dir.parent / "log").read_text()
+
+
 async def group_of_any(address: str) -> None:
     """Groups are whole again after the restart."""
     async with asyncio.timeout(20):

@@ -119,7 +119,7 @@ class ManagerClient:
         Waits a while for a manager that is away, and for workers that are only just starting.
         Raises UnavailableError, PreconditionError (too few workers).
         """
-        self._require_unforgotten(group)
+        self.require_unforgotten(group)
         self._settings[group.job] = settings
         deadline = asyncio.get_running_loop().time() + RESOLVE_RETRY_S
         while (found := self._replication.group(group)) is None:
@@ -140,7 +140,8 @@ class ManagerClient:
             else:
                 self.ask(group)
 
-    def _require_unforgotten(self, group: GroupId) -> None:
+    def require_unforgotten(self, group: GroupId) -> None:
+        """Raises PreconditionError for a group of a forgotten job."""
         if self._replication.machine.forgotten(group):
             raise PreconditionError(f"job {group.job} was forgotten: start the query with a new checkpoint")
 
