@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
+from typing import NamedTuple
 
 from rhino.ids import StoreId
 
 Key = tuple[StoreId, str]
+
+
+class Damage(NamedTuple):
+    """A file that was damaged or missing. `references`: of a zip, the data files that it names."""
+
+    store: StoreId
+    name: str
+    references: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -24,13 +33,13 @@ class ScrubRound:
     started_ms: int = 0
     finished_ms: int = 0  # of the newest scrub that has ended
     position: Key | None = None  # the last file that was checked
-    damaged: list[Key] = field(default_factory=list)  # found, and not yet repaired
+    damaged: list[Damage] = field(default_factory=list)  # found, and not yet repaired
 
     @property
     def repaired(self) -> int:
         return self.errors - len(self.damaged)
 
-    def next(self, *, full_pace: bool, total_bytes: int, started_ms: int, damaged: list[Key]) -> ScrubRound:
+    def next(self, *, full_pace: bool, total_bytes: int, started_ms: int, damaged: list[Damage]) -> ScrubRound:
         """A scrub from the beginning. `damaged`: what earlier ones found and is missed here, which stays an error."""
         return ScrubRound(
             number=self.number + 1,
@@ -50,7 +59,9 @@ class ScrubRound:
     def from_json(cls, text: str) -> ScrubRound:
         fields = json.loads(text)
         fields["position"] = _key(fields["position"]) if fields["position"] else None
-        fields["damaged"] = [_key(key) for key in fields["damaged"]]
+        fields["damaged"] = [
+            Damage(StoreId(*store), name, tuple(references)) for store, name, references in fields["damaged"]
+        ]
         return cls(**fields)
 
 

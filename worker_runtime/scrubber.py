@@ -13,16 +13,17 @@ from collections.abc import Iterator
 from crc32c import crc32c
 
 from rhino.errors import RhinoError
-from rhino.ids import FileEntry, Lane
-from worker_runtime.core.closure import wanted
+from rhino.ids import FileEntry, Lane, StoreId
+from worker_runtime.core.closure import StoreCatalogue, kept_names
 from worker_runtime.figures import wall_ms
 from worker_runtime.replication import Replication
-from worker_runtime.scrub_round import Key, ScrubRound
+from worker_runtime.scrub_round import Damage, ScrubRound
 from worker_runtime.storage.files import read_pieces
 from worker_runtime.throttle import Throttle
 
 log = logging.getLogger(__name__)
 PIECE_BYTES = 1024 * 1024
+LOOK_S = 0.3  # whether damage is repaired is looked at this often at most
 SAVE_S = 1.0  # the position is written down at most this often: a restarted sidecar reads that much again
 RETRY_S = 1.0  # before a file is read again that could not be opened through no fault of its own
 MEMO = "scrub"
@@ -42,7 +43,7 @@ class Scrubber:
         self._bytes_per_s = bytes_per_s
         saved = self._store.memo(MEMO)
         self._round = ScrubRound.from_json(saved) if saved else ScrubRound()
-        self._saved_at = 0.0
+        self._saved_at = self._looked_at = 0.0
         self._asked = asyncio.Event()
 
     def start_now(self) -> ScrubRound:
@@ -54,10 +55,12 @@ class Scrubber:
 
     def status(self) -> ScrubRound:
         """The newest scrub; what has been repaired since it ended counts as well."""
-        left = [key for key in self._round.damaged if not self._repaired(key)]
-        if len(left) < len(self._round.damaged):
-            self._round.damaged = left
-            self._save()
+        if self._round.damaged and time.monotonic() - self._looked_at >= LOOK_S:
+            self._looked_at = time.monotonic()
+            missed = self._missed(self._round.damaged)
+            if len(missed) < len(self._round.damaged):
+                self._round.damaged = missed
+                self._save()
         return self._round
 
     async def run(self) -> None:
@@ -85,7 +88,7 @@ class Scrubber:
 
     def _begin(self, *, full_pace: bool) -> None:
         total, former = self._store.stored_bytes(), self.status()
-        missed = [key for key in former.damaged if self._member(key)]
+        missed = [one for one in former.damaged if self._member(one)]
         self._round = former.next(full_pace=full_pace, total_bytes=total, started_ms=wall_ms(), damaged=missed)
         self._save()
         log.info("scrub begins", extra={"scrub": self._round.number, "bytes": total, "full_pace": full_pace})
@@ -117,7 +120,7 @@ class Scrubber:
             scrub.checked_files += 1
             if not sound:
                 self._round.errors += 1
-                self._round.damaged.append((entry.store, entry.name))
+                self._round.damaged.append(Damage(entry.store, entry.name, entry.references))
                 await self._drop(entry)
         else:
             scrub.checked_bytes = before
@@ -158,16 +161,29 @@ class Scrubber:
             scrub.checked_bytes = before + size
         return self._round is not scrub or (size, crc) == (entry.size_bytes, entry.crc32c)
 
-    def _repaired(self, key: Key) -> bool:
-        """The file is here again, or no floor asks for it any more, or its job was forgotten."""
-        store, name = key
-        if self._store.record(store, name) is not None or self._replication.machine.forgotten(store.group):
-            return True
-        return not wanted(self._store.catalogue.store(store), [FileEntry(store, name, 0, 0)], self._store.floor(store))
+    def _missed(self, damaged: list[Damage]) -> list[Damage]:
+        """Files that are not here again although a floor asks for them; those of forgotten jobs are not missed."""
+        gone: dict[StoreId, list[Damage]] = {}
+        for one in damaged:
+            here = self._store.record(one.store, one.name) is not None
+            if not here and not self._replication.machine.forgotten(one.store.group):
+                gone.setdefault(one.store, []).append(one)
+        missed = {one for store, ones in gone.items() for one in self._still_needed(store, ones)}
+        return [one for one in damaged if one in missed]
 
-    def _member(self, key: Key) -> bool:
+    def _still_needed(self, store: StoreId, gone: list[Damage]) -> list[Damage]:
+        """Those that retention would keep if they were here, as old as can be."""
+        catalogue = StoreCatalogue()
+        for file in self._store.catalogue.store(store).files():
+            catalogue.add(file.entry, file.arrived_s)
+        for one in gone:
+            catalogue.add(FileEntry(store, one.name, 0, 0, references=one.references), float("-inf"))
+        kept = kept_names(catalogue, self._store.floor(store))
+        return [one for one in gone if one.name in kept]
+
+    def _member(self, damage: Damage) -> bool:
         """Catch-up brings the file back here."""
-        group = self._replication.group(key[0].group)
+        group = self._replication.group(damage.store.group)
         return group is not None and group.member(self._replication.me.worker_id) is not None
 
     # ------------------------------------------------------------ memory

@@ -128,7 +128,8 @@ class ReplicationMachine:
         if seen > Epoch(self.generation, self._counter):
             self.generation, self._counter = seen.generation + 1, 0
             effects.append(ev.PersistGeneration(self.generation))
-        record = self.membership.register(worker, event.process_id, event.reports, now)
+        reports = tuple(report for report in event.reports if report.group.job not in self.forgotten)
+        record = self.membership.register(worker, event.process_id, reports, now)
         record.disk, record.disk_message = event.disk, event.disk_message
         effects += self._overtaken(worker, event.reports)
         for group in self._fewest_whole_first():
@@ -163,6 +164,8 @@ class ReplicationMachine:
         for group in self._fewest_whole_first() if recovered else ():
             effects += self._mend(group, group.members)  # what nobody had room for
         for report in event.changed:
+            if report.group.job in self.forgotten:
+                continue  # it is deleting it
             record.reports[report.group] = report
             effects += self._hear(record.worker, report)
         return effects

@@ -13,7 +13,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from rhino.ids import StoreId, Version
+from rhino.ids import StoreId, StoreVersion, Version
 from rhino.rpc.channel import aio_channel
 from rhino_pb import common_pb2, peer_pb2, peer_pb2_grpc, sidecar_pb2
 from tests.worker_runtime.cluster import ROOT, Cluster, Process, changelog_bytes, zip_bytes
@@ -144,6 +144,25 @@ async def test_a_slow_scrub_goes_on_where_it_was_after_kill_9(cluster: Cluster) 
     ended = await until(a, lambda s: s.number > first.number or not s.running)
     if ended.number == first.number:
         assert (ended.checked_files, ended.checked_bytes) == (7, 7 * 400_000)
+
+
+async def test_damage_that_no_floor_asks_for_any_more_is_no_error_for_ever(cluster: Cluster) -> None:
+    (a,) = await cluster.start("a")
+    async with a.attach(replicas=0) as client:
+        await client.add(STORE, SST, SST_BYTES)
+        await client.commit(STORE, version(1), zip_bytes("000001-x.sst"), [], end="zip")
+        await client.add(STORE, "SSTs/000002-x.sst", b"sst")
+        await client.commit(STORE, version(2), zip_bytes("000002-x.sst"), [], end="zip")
+        flip_a_bit(on_disk(a, SST))
+        truncate(on_disk(a, "1_id1.zip"))
+        await start(a)
+        found = await until(a, lambda s: not s.running)
+        assert (found.errors, found.repaired) == (2, 0), "there is no other copy"
+        await a.end(signal.SIGKILL)
+    await a.start()
+    assert (await until(a, lambda s: True)).errors == 2
+    cluster.manager.set_floors(StoreVersion(STORE, version(2)))
+    await until(a, lambda s: (s.errors, s.repaired) == (2, 2))
 
 
 async def test_none_begins_by_itself_when_it_is_off(cluster: Cluster) -> None:

@@ -413,8 +413,11 @@ class ChainMachine:
 
     def _forget(self, event: ev.JobForgotten, now: float) -> list[ev.Effect]:
         """The fence refuses whoever still sends; what is under way of the job ends. Again: only strays are deleted."""
-        self._fences[event.job] = max(event.fence, self._fences.get(event.job, NO_EPOCH))
-        return self._drop_job(event.job)
+        known = self._fences.get(event.job, NO_EPOCH)
+        self._fences[event.job] = max(event.fence, known)
+        drop, *refused = self._drop_job(event.job)
+        again = event.fence <= known and isinstance(drop, ev.DropJob) and not drop.groups
+        return [] if again else [drop, *refused]
 
     def _drop_job(self, job: str) -> list[ev.Effect]:
         known = {*self._groups, *self._epochs, *self._catalogue.groups(), *(key.store.group for key in self._groupless)}

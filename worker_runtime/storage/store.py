@@ -406,7 +406,7 @@ class Store:
     def drop_job(self, job: str, fence: Epoch, groups: Iterable[GroupId]) -> int:
         """Persists the fence and forgets these groups at once, then deletes in the background; the number of files."""
         gone = set(groups)
-        keys = [key for key in self._records if key[0].group in gone]
+        keys = [key for key in self._records if key[0].group in gone] if gone else []
         self._write_index(f"job {job}", lambda: self._index.drop_job(job, fence, gone, keys))
         for key in keys:
             del self._records[key]
