@@ -145,6 +145,14 @@ class ReplicaGroup:
         return next((m for m in self.members if m.worker.worker_id == worker_id), None)
 
 
+class DiskState(enum.Enum):
+    """Whether a worker's disk takes new files. FAILING stays until its sidecar is started again."""
+
+    OK = "ok"
+    FULL = "full"  # less than reserve_bytes free
+    FAILING = "failing"  # a write, a read or the index has failed
+
+
 class FileKind(enum.Enum):
     CHANGELOG = "changelog"
     SNAPSHOT = "snapshot"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from rocksdict import Options, Rdict, WriteBatch, WriteOptions
 
 from rhino.errors import PreconditionError, UnavailableError
+from rhino.scan import scan
 
 _GENERATION = "generation"
 _KEY_PREFIX = "k/"
@@ -50,13 +51,16 @@ class Journal:
         """On disk when it returns."""
         self._db[_KEY_PREFIX + key] = json.dumps(value)
 
-    def put_all(self, values: Mapping[str, Any]) -> None:
-        """All of them or none, with one sync: on disk when it returns."""
-        if not values:
+    def put_all(self, values: Mapping[str, Any], gone: Iterable[str] = ()) -> None:
+        """All of them or none, with one sync: on disk when it returns. Keys in `gone` are deleted."""
+        gone = tuple(gone)
+        if not values and not gone:
             return
         batch = WriteBatch()
         for key, value in values.items():
             batch.put(_KEY_PREFIX + key, json.dumps(value))
+        for key in gone:
+            batch.delete(_KEY_PREFIX + key)
         self._db.write(batch, self._sync)
 
     def get(self, key: str) -> Any:
@@ -71,7 +75,7 @@ class Journal:
     def items(self, prefix: str = "") -> Iterator[tuple[str, Any]]:
         """Keys that begin with `prefix`, in order, with their values."""
         start = _KEY_PREFIX + prefix
-        for key, text in self._db.items(from_key=start):
+        for key, text in scan(self._db, start):
             if not str(key).startswith(start):
                 return
             yield str(key).removeprefix(_KEY_PREFIX), json.loads(str(text))

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
+from rhino.errors import RhinoError
 from rhino.ids import StoreId, StoreVersion
 from worker_runtime.core import events as ev
 from worker_runtime.replication import Replication
@@ -42,7 +43,10 @@ class Collector:
             self._wake.clear()
             due, self._due = self._due, set()
             for store in sorted(due):
-                await self._collect(store)
+                try:
+                    await self._collect(store)
+                except RhinoError as error:  # the next sweep tries again
+                    log.warning("cannot collect", extra={"store": str(store), "error": str(error)})
 
     async def _collect(self, store: StoreId) -> None:
         names = await self._store.collect(store, self._replication.machine.busy_names(store))

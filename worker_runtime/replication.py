@@ -62,7 +62,7 @@ class Replication:
     def __init__(self, me: Worker, store: Store) -> None:
         self.me = me
         self.store = store
-        self.machine = ChainMachine(me, store.catalogue, store.epochs())
+        self.machine = ChainMachine(me, store.catalogue, store.epochs(), store.fences())
         self._driver: Driver[ev.Event, ev.Effect] = Driver(self.machine, self._execute, ev.Tick)
         self._commits: dict[int, asyncio.Future[Copies]] = {}
         self._requests = itertools.count(1)
@@ -146,6 +146,9 @@ class Replication:
                 self.store.make_visible(store, name)
             case ev.CompleteCommit():
                 self._answer(effect)
+            case ev.DropJob(job, fence, groups):
+                files = self.store.drop_job(job, fence, groups)
+                log.info("job forgotten", extra={"job": job, "fence": str(fence), "files": files})
             case ev.ReportGroup(group):
                 self._groups.changed(group)
 

@@ -82,6 +82,13 @@ class GroupChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class JobForgotten:
+    """The job has ended for good."""
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time has passed."""
 
@@ -96,6 +103,7 @@ Event = (
     | HandoverRequested
     | CancelRequested
     | GroupChanged
+    | JobForgotten
     | Tick
 )
 

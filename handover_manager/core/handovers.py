@@ -73,6 +73,19 @@ class Handovers:
             )
         return self._end(handover, Trigger.CANCEL, "cancelled by request", view, now)
 
+    def check_none(self, job: str) -> None:
+        """Raises PreconditionError while a handover of the job is under way."""
+        for handover in self.active():
+            if handover.plan.job == job:
+                raise PreconditionError(f"job {job}: handover {handover.handover_id} is under way: cancel it or wait")
+
+    def forget(self, job: str) -> list[Effect]:
+        """What is remembered of the job's ended handovers goes."""
+        gone = [handover.handover_id for handover in self.all() if handover.plan.job == job]
+        for handover_id in gone:
+            del self._all[handover_id]
+        return [Persist(handover_key(handover_id), None) for handover_id in gone]
+
     def restart(self, view: ClusterView, now: float) -> list[Effect]:
         """After a restart: before the marker rolled back, after it still to be confirmed."""
         effects: list[Effect] = []

@@ -32,6 +32,7 @@ class Job:
     application_id: str = ""
     task_groups: tuple[TaskGroup, ...] = ()
     session: int | None = None  # of the driver that runs it now
+    lost_at: float | None = None  # when the session of its driver broke, without the end of the query
     batch_id: int = -1
     configuration_epoch: int = 0
     desired: dict[VirtualNode, str] = field(default_factory=dict)

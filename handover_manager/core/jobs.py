@@ -17,7 +17,7 @@ from handover_manager.core.events import (
 from handover_manager.core.job import Job, LoggedBatch
 from handover_manager.core.records import job_key, job_to_json
 from handover_manager.core.view import ClusterView
-from rhino.errors import InvalidRequestError, UnknownError
+from rhino.errors import InvalidRequestError, PreconditionError, UnknownError
 from rhino.ids import VirtualNode
 
 
@@ -53,6 +53,7 @@ class Jobs:
         job = self._jobs.setdefault(event.job, Job(event.job))
         job.run_id, job.name, job.application_id = event.run_id, event.name, event.application_id
         job.task_groups, job.session, job.pushed = event.task_groups, event.session, None
+        job.lost_at = None
         job.choose(view)
         return [Persist(job_key(job.job), job_to_json(job)), *self._push(job, view)]
 
@@ -60,12 +61,32 @@ class Jobs:
         """The end of an older run says nothing about the present one."""
         job = self._jobs.get(event.job)
         if job is not None and job.run_id == event.run_id:
-            job.session = None
+            job.session = job.lost_at = None
 
-    def session_closed(self, session: int) -> None:
+    def session_closed(self, session: int, now: float) -> None:
         for job in self._jobs.values():
             if job.session == session:
-                job.session = None
+                job.session, job.lost_at = None, now
+
+    def check_over(self, name: str, lost_before: float) -> str:
+        """The id of a job that nobody runs; a name that is not known is taken for an id.
+
+        Raises PreconditionError while a driver runs it, or has been lost only after `lost_before`: it may come back.
+        """
+        try:
+            job = self.find(name)
+        except UnknownError:
+            return name
+        if job.session is not None:
+            raise PreconditionError(f"job {job.job} ({job.name}) runs in {job.application_id}: stop the query first")
+        if job.lost_at is not None and job.lost_at > lost_before:
+            raise PreconditionError(
+                f"job {job.job}: its driver {job.application_id} was lost just now and may come back: try again later"
+            )
+        return job.job
+
+    def forget(self, job: str) -> list[Effect]:
+        return [Persist(job_key(job), None)] if self._jobs.pop(job, None) is not None else []
 
     def batch_logged(self, event: BatchLogged) -> list[Effect]:
         """Asks who wrote the batch. Queries without state, and late reports of older runs, are of no concern."""

@@ -13,6 +13,7 @@ from handover_manager.core.job import Job
 from handover_manager.core.jobs import Jobs
 from handover_manager.core.plan import Plan, Request, deadline_of, make_plan
 from handover_manager.core.view import ClusterView
+from rhino.errors import PreconditionError
 
 SETTLE_S = 10.0  # after a start, time for the workers to introduce themselves before they count as lost
 
@@ -47,6 +48,20 @@ class HandoverCore:
         job = self.jobs.find(request.job)
         return make_plan(request, job.job, job.nodes, job.desired, self.handovers.running(), self.view)
 
+    def check_over(self, name: str, *, now: float) -> str:
+        """The id of a job that may be forgotten: it does not run and no handover moves it. Changes nothing.
+
+        Raises PreconditionError; also soon after the start, when drivers have not introduced themselves yet.
+        """
+        if now < self._settled_at:
+            raise PreconditionError(
+                "the manager has just started and drivers may not have reported yet: try again in "
+                f"{self._settled_at - now:.0f} s"
+            )
+        job = self.jobs.check_over(name, now - SETTLE_S)
+        self.handovers.check_none(job)
+        return job
+
     def handle(self, event: ev.Event, *, now: float) -> list[ev.Effect]:
         match event:
             case ev.ClusterSeen(view):
@@ -58,7 +73,7 @@ class HandoverCore:
                 self.jobs.query_ended(event)
                 return []
             case ev.SessionClosed(session):
-                self.jobs.session_closed(session)
+                self.jobs.session_closed(session, now)
                 return []
             case ev.BatchLogged():
                 return self.jobs.batch_logged(event)
@@ -71,6 +86,8 @@ class HandoverCore:
                 return self.handovers.cancel(handover_id, self.view, now)
             case ev.GroupChanged():
                 return self.handovers.group_changed(event, self.view, now)
+            case ev.JobForgotten(job):
+                return [*self.handovers.forget(job), *self.jobs.forget(job)]
             case ev.Tick():
                 return self.handovers.expire(self.view, now)
             case _:

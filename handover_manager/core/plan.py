@@ -18,7 +18,7 @@ from rhino.errors import (
     UnavailableError,
     UnknownError,
 )
-from rhino.ids import GroupId, VirtualNode
+from rhino.ids import DiskState, GroupId, VirtualNode
 
 ALL_AT_ONCE = "all_at_once"  # Megaphone 3.3: every virtual node in one step
 DEFAULT_DEADLINE_S = 300.0
@@ -143,6 +143,11 @@ def _check_target(target: str, view: ClusterView) -> None:
         raise UnknownError(f"worker {target!r}: unknown; known are {', '.join(sorted(view.workers)) or 'none'}")
     if not seen.live:
         raise UnavailableError(f"worker {target} is not live: start its sidecar or choose another target")
+    if seen.disk is not DiskState.OK:  # also with all copies there: its executors could not commit
+        kind = NoSpaceError if seen.disk is DiskState.FULL else PreconditionError
+        raise kind(
+            f"worker {target} takes no files, its disk is {seen.disk.value} ({seen.disk_message}): choose another"
+        )
 
 
 def _check_free(nodes: tuple[VirtualNode, ...], running: Mapping[VirtualNode, str]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rhino.ids import GroupId, ReplicaGroup, VirtualNode, Worker
+from rhino.ids import DiskState, GroupId, ReplicaGroup, VirtualNode, Worker
 
 
 class TaskGroup(NamedTuple):
@@ -25,6 +25,8 @@ class WorkerSeen:
     reachable: bool
     live: bool
     free_bytes: int
+    disk: DiskState = DiskState.OK
+    disk_message: str = ""
 
 
 @dataclass(frozen=True, slots=True)

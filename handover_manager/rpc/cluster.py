@@ -10,7 +10,7 @@ from handover_manager.core.view import ClusterView
 from handover_manager.rpc.messages import view_of
 from rhino.rpc import convert
 from rhino.rpc.channel import aio_channel, call
-from rhino_pb import handover_pb2, replication_pb2, replication_pb2_grpc
+from rhino_pb import common_pb2, handover_pb2, replication_pb2, replication_pb2_grpc
 
 T = TypeVar("T")
 CALL_TIMEOUT_S = 5.0
@@ -48,6 +48,10 @@ class ReplicationClient:
             job=batch.job, floors=batch.floors, batch_id=batch.batch_id, logged=batch.versions
         )
         await self._try(lambda: self._stub.PublishFloors(request, timeout=CALL_TIMEOUT_S))
+
+    async def forget_job(self, job: str, *, dry_run: bool) -> common_pb2.ForgetJobReply:
+        request = common_pb2.ForgetJobRequest(job=job, dry_run=dry_run)
+        return await self._try(lambda: self._stub.ForgetJob(request, timeout=CALL_TIMEOUT_S))
 
     async def _try(self, attempt: Callable[[], Awaitable[T]]) -> T:
         return await call(self._doing, attempt, retry_for_s=RETRY_FOR_S)

@@ -125,6 +125,8 @@ def _worker_of(message: replication_pb2.WorkerStatus) -> WorkerSeen:
         reachable=message.state in REACHABLE,
         live=message.state == replication_pb2.WORKER_STATE_LIVE,
         free_bytes=message.free_bytes,
+        disk=convert.disk_of(message.disk),
+        disk_message=message.disk_message,
     )
 
 

@@ -18,8 +18,9 @@ from handover_manager.rpc.cluster import ReplicationClient
 from handover_manager.rpc.messages import handover_to_pb
 from handover_manager.rpc.session import DriverLine
 from handover_manager.rpc.writers import WriterFinder
-from rhino.errors import RhinoError, UnavailableError
+from rhino.errors import RhinoError, UnavailableError, UnknownError
 from rhino.journal import Journal
+from rhino_pb import common_pb2
 from rhino_pb import handover_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -89,6 +90,19 @@ class Runtime:
         async with self._looking:
             view = await self._cluster.view()
             self.apply(ev.ClusterSeen(view))
+
+    async def forget_job(self, name: str, *, dry_run: bool) -> common_pb2.ForgetJobReply:
+        """Raises PreconditionError while the job may be running, UnknownError when nobody knows it."""
+        job = self.core.check_over(name, now=self._loop.time())
+        known = any(seen.job == job for seen in self.core.jobs.all())
+        if not dry_run:
+            self.apply(ev.JobForgotten(job))
+        try:
+            return await self._cluster.forget_job(job, dry_run=dry_run)
+        except UnknownError:
+            if not known:
+                raise
+            return common_pb2.ForgetJobReply(job=job)  # a query without state
 
     def look_soon(self) -> None:
         """Asks for a fresh view without waiting for it."""

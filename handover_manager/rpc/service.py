@@ -18,8 +18,8 @@ from rhino.errors import InvalidRequestError, TooFewWorkersError
 from rhino.journal import Journal
 from rhino.rpc import convert
 from rhino.rpc.server import Server
+from rhino_pb import common_pb2, handover_pb2_grpc
 from rhino_pb import handover_pb2 as pb
-from rhino_pb import handover_pb2_grpc
 
 SERVICE_NAME = "rhino.v1.HandoverManager"
 WORKERS_WAIT_S = 10.0  # for enough live workers when a driver says hello
@@ -76,6 +76,9 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
     async def ListJobs(self, request: pb.ListJobsRequest, context: Context) -> pb.ListJobsReply:
         core = self._runtime.core
         return pb.ListJobsReply(jobs=[messages.job_to_pb(job, core.view) for job in core.jobs.all()])
+
+    async def ForgetJob(self, request: common_pb2.ForgetJobRequest, context: Context) -> common_pb2.ForgetJobReply:
+        return await self._runtime.forget_job(request.job, dry_run=request.dry_run)
 
     async def DriverSession(self, request_iterator: Requests, context: Context) -> AsyncIterator[pb.DriverCommand]:
         requests = aiter(request_iterator)

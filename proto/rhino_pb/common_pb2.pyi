@@ -69,6 +69,31 @@ FILE_KIND_LOG: FileKind.ValueType  # 4
 """"logs/<n>-<uuid>.log" """
 Global___FileKind: _TypeAlias = FileKind  # noqa: Y015
 
+class _DiskState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _DiskStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DiskState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    DISK_STATE_UNSPECIFIED: _DiskState.ValueType  # 0
+    """an older sidecar: taken for OK"""
+    DISK_STATE_OK: _DiskState.ValueType  # 1
+    DISK_STATE_FULL: _DiskState.ValueType  # 2
+    """less than reserve_bytes free: nothing new is taken; passes by itself"""
+    DISK_STATE_FAILING: _DiskState.ValueType  # 3
+    """a write, a read or the index has failed; until the sidecar is started again"""
+
+class DiskState(_DiskState, metaclass=_DiskStateEnumTypeWrapper): ...
+
+DISK_STATE_UNSPECIFIED: DiskState.ValueType  # 0
+"""an older sidecar: taken for OK"""
+DISK_STATE_OK: DiskState.ValueType  # 1
+DISK_STATE_FULL: DiskState.ValueType  # 2
+"""less than reserve_bytes free: nothing new is taken; passes by itself"""
+DISK_STATE_FAILING: DiskState.ValueType  # 3
+"""a write, a read or the index has failed; until the sidecar is started again"""
+Global___DiskState: _TypeAlias = DiskState  # noqa: Y015
+
 @_typing.final
 class StoreId(_message.Message):
     """One state store of one partition of one stateful operator."""
@@ -418,3 +443,163 @@ class Floor(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Floor: _TypeAlias = Floor  # noqa: Y015
+
+@_typing.final
+class ScrubStatus(_message.Message):
+    """A worker's check of its stored files against their checksums ("scrub"). Times are milliseconds since the epoch."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    RUNNING_FIELD_NUMBER: _builtins.int
+    FULL_PACE_FIELD_NUMBER: _builtins.int
+    CHECKED_BYTES_FIELD_NUMBER: _builtins.int
+    TOTAL_BYTES_FIELD_NUMBER: _builtins.int
+    CHECKED_FILES_FIELD_NUMBER: _builtins.int
+    ERRORS_FIELD_NUMBER: _builtins.int
+    REPAIRED_FIELD_NUMBER: _builtins.int
+    STARTED_MS_FIELD_NUMBER: _builtins.int
+    FINISHED_MS_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """scrubs begun since the store was made; 0: none yet"""
+    running: _builtins.bool
+    full_pace: _builtins.bool
+    """asked for, and not slowed down"""
+    checked_bytes: _builtins.int
+    total_bytes: _builtins.int
+    """stored when the scrub began"""
+    checked_files: _builtins.int
+    errors: _builtins.int
+    """damaged or missing files found, with those that earlier scrubs found and nobody repaired"""
+    repaired: _builtins.int
+    """of these: here again, or not needed any more"""
+    started_ms: _builtins.int
+    finished_ms: _builtins.int
+    """of the newest scrub that has ended; 0: none has"""
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        running: _builtins.bool = ...,
+        full_pace: _builtins.bool = ...,
+        checked_bytes: _builtins.int = ...,
+        total_bytes: _builtins.int = ...,
+        checked_files: _builtins.int = ...,
+        errors: _builtins.int = ...,
+        repaired: _builtins.int = ...,
+        started_ms: _builtins.int = ...,
+        finished_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checked_bytes", b"checked_bytes", "checked_files", b"checked_files", "errors", b"errors", "finished_ms", b"finished_ms", "full_pace", b"full_pace", "number", b"number", "repaired", b"repaired", "running", b"running", "started_ms", b"started_ms", "total_bytes", b"total_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScrubStatus: _TypeAlias = ScrubStatus  # noqa: Y015
+
+@_typing.final
+class ForgottenJob(_message.Message):
+    """A job that has ended for good. Every group epoch below `fence` is void for all groups of the job."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    FENCE_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    @_builtins.property
+    def fence(self) -> Global___Epoch: ...
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        fence: Global___Epoch | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "job", b"job"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForgottenJob: _TypeAlias = ForgottenJob  # noqa: Y015
+
+@_typing.final
+class ForgetJobRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    """query id; the handover manager also takes the unique query name"""
+    dry_run: _builtins.bool
+    """change nothing, say what would go"""
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        dry_run: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "job", b"job"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForgetJobRequest: _TypeAlias = ForgetJobRequest  # noqa: Y015
+
+@_typing.final
+class ForgetJobReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    WORKERS_FIELD_NUMBER: _builtins.int
+    GROUPS_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    groups: _builtins.int
+    """replica groups of the job"""
+    @_builtins.property
+    def workers(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobUsage]:
+        """as reported last; absent workers delete their files when they come back"""
+
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        workers: _abc.Iterable[Global___JobUsage] | None = ...,
+        groups: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups", "job", b"job", "workers", b"workers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForgetJobReply: _TypeAlias = ForgetJobReply  # noqa: Y015
+
+@_typing.final
+class JobUsage(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    LIVE_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    worker_id: _builtins.str
+    live: _builtins.bool
+    files: _builtins.int
+    bytes: _builtins.int
+    def __init__(
+        self,
+        *,
+        worker_id: _builtins.str = ...,
+        live: _builtins.bool = ...,
+        files: _builtins.int = ...,
+        bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "files", b"files", "live", b"live", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JobUsage: _TypeAlias = JobUsage  # noqa: Y015

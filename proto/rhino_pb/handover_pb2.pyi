@@ -80,6 +80,7 @@ Global___HandoverPhase: _TypeAlias = HandoverPhase  # noqa: Y015
 class HandoverRequest(_message.Message):
     """Errors: NOT_FOUND job, virtual node or worker unknown; UNAVAILABLE target not live; ALREADY_EXISTS virtual node is
     on the target already; ABORTED overlap with a running handover; RESOURCE_EXHAUSTED too little space on the target;
+    FAILED_PRECONDITION its disk is failing, or the virtual node has no state yet;
     INVALID_ARGUMENT malformed.
     """
 

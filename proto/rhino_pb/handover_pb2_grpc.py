@@ -3,6 +3,7 @@
 import grpc
 import warnings
 
+from rhino_pb import common_pb2 as rhino__pb_dot_common__pb2
 from rhino_pb import handover_pb2 as rhino__pb_dot_handover__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
@@ -64,6 +65,11 @@ class HandoverManagerStub:
                 request_serializer=rhino__pb_dot_handover__pb2.ListJobsRequest.SerializeToString,
                 response_deserializer=rhino__pb_dot_handover__pb2.ListJobsReply.FromString,
                 _registered_method=True)
+        self.ForgetJob = channel.unary_unary(
+                '/rhino.v1.HandoverManager/ForgetJob',
+                request_serializer=rhino__pb_dot_common__pb2.ForgetJobRequest.SerializeToString,
+                response_deserializer=rhino__pb_dot_common__pb2.ForgetJobReply.FromString,
+                _registered_method=True)
         self.DriverSession = channel.stream_stream(
                 '/rhino.v1.HandoverManager/DriverSession',
                 request_serializer=rhino__pb_dot_handover__pb2.DriverEvent.SerializeToString,
@@ -114,6 +120,14 @@ class HandoverManagerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ForgetJob(self, request, context):
+        """The job has ended for good: nothing of it is kept. FAILED_PRECONDITION while a driver runs it, while one that was
+        lost may come back (10 s), and during a handover; NOT_FOUND when nobody knows it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DriverSession(self, request_iterator, context):
         """The life line of a Spark driver: reports queries and logged batches, receives desired locations.
         """
@@ -153,6 +167,11 @@ def add_HandoverManagerServicer_to_server(servicer, server):
                     servicer.ListJobs,
                     request_deserializer=rhino__pb_dot_handover__pb2.ListJobsRequest.FromString,
                     response_serializer=rhino__pb_dot_handover__pb2.ListJobsReply.SerializeToString,
+            ),
+            'ForgetJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForgetJob,
+                    request_deserializer=rhino__pb_dot_common__pb2.ForgetJobRequest.FromString,
+                    response_serializer=rhino__pb_dot_common__pb2.ForgetJobReply.SerializeToString,
             ),
             'DriverSession': grpc.stream_stream_rpc_method_handler(
                     servicer.DriverSession,
@@ -322,6 +341,33 @@ class HandoverManager:
             '/rhino.v1.HandoverManager/ListJobs',
             rhino__pb_dot_handover__pb2.ListJobsRequest.SerializeToString,
             rhino__pb_dot_handover__pb2.ListJobsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForgetJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rhino.v1.HandoverManager/ForgetJob',
+            rhino__pb_dot_common__pb2.ForgetJobRequest.SerializeToString,
+            rhino__pb_dot_common__pb2.ForgetJobReply.FromString,
             options,
             channel_credentials,
             insecure,

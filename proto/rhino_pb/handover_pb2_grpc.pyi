@@ -5,6 +5,7 @@ The handover manager: plans and drives handovers (Rhino 4.1), and talks to Spark
 
 from collections import abc as _abc
 from grpc import aio as _aio
+from rhino_pb import common_pb2 as _common_pb2
 from rhino_pb import handover_pb2 as _handover_pb2
 import abc as _abc_1
 import grpc as _grpc
@@ -41,6 +42,10 @@ class HandoverManagerStub:
     """Before the marker: rolled back. After it: FAILED_PRECONDITION."""
     ListHandovers: _grpc.UnaryUnaryMultiCallable[_handover_pb2.ListHandoversRequest, _handover_pb2.ListHandoversReply]
     ListJobs: _grpc.UnaryUnaryMultiCallable[_handover_pb2.ListJobsRequest, _handover_pb2.ListJobsReply]
+    ForgetJob: _grpc.UnaryUnaryMultiCallable[_common_pb2.ForgetJobRequest, _common_pb2.ForgetJobReply]
+    """The job has ended for good: nothing of it is kept. FAILED_PRECONDITION while a driver runs it, while one that was
+    lost may come back (10 s), and during a handover; NOT_FOUND when nobody knows it.
+    """
     DriverSession: _grpc.StreamStreamMultiCallable[_handover_pb2.DriverEvent, _handover_pb2.DriverCommand]
     """The life line of a Spark driver: reports queries and logged batches, receives desired locations."""
 
@@ -57,6 +62,10 @@ class HandoverManagerAsyncStub(HandoverManagerStub):
     """Before the marker: rolled back. After it: FAILED_PRECONDITION."""
     ListHandovers: _aio.UnaryUnaryMultiCallable[_handover_pb2.ListHandoversRequest, _handover_pb2.ListHandoversReply]  # type: ignore[assignment]
     ListJobs: _aio.UnaryUnaryMultiCallable[_handover_pb2.ListJobsRequest, _handover_pb2.ListJobsReply]  # type: ignore[assignment]
+    ForgetJob: _aio.UnaryUnaryMultiCallable[_common_pb2.ForgetJobRequest, _common_pb2.ForgetJobReply]  # type: ignore[assignment]
+    """The job has ended for good: nothing of it is kept. FAILED_PRECONDITION while a driver runs it, while one that was
+    lost may come back (10 s), and during a handover; NOT_FOUND when nobody knows it.
+    """
     DriverSession: _aio.StreamStreamMultiCallable[_handover_pb2.DriverEvent, _handover_pb2.DriverCommand]  # type: ignore[assignment]
     """The life line of a Spark driver: reports queries and logged batches, receives desired locations."""
 
@@ -106,6 +115,16 @@ class HandoverManagerServicer(metaclass=_abc_1.ABCMeta):
         request: _handover_pb2.ListJobsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_handover_pb2.ListJobsReply, _abc.Awaitable[_handover_pb2.ListJobsReply]]: ...
+
+    @_abc_1.abstractmethod
+    def ForgetJob(
+        self,
+        request: _common_pb2.ForgetJobRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_common_pb2.ForgetJobReply, _abc.Awaitable[_common_pb2.ForgetJobReply]]:
+        """The job has ended for good: nothing of it is kept. FAILED_PRECONDITION while a driver runs it, while one that was
+        lost may come back (10 s), and during a handover; NOT_FOUND when nobody knows it.
+        """
 
     @_abc_1.abstractmethod
     def DriverSession(

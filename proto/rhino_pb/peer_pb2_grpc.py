@@ -3,6 +3,7 @@
 import grpc
 import warnings
 
+from rhino_pb import common_pb2 as rhino__pb_dot_common__pb2
 from rhino_pb import peer_pb2 as rhino__pb_dot_peer__pb2
 from rhino_pb import sidecar_pb2 as rhino__pb_dot_sidecar__pb2
 
@@ -60,6 +61,11 @@ class PeerStub:
                 request_serializer=rhino__pb_dot_sidecar__pb2.DescribeRequest.SerializeToString,
                 response_deserializer=rhino__pb_dot_sidecar__pb2.DescribeReply.FromString,
                 _registered_method=True)
+        self.StartScrub = channel.unary_unary(
+                '/rhino.v1.Peer/StartScrub',
+                request_serializer=rhino__pb_dot_peer__pb2.StartScrubRequest.SerializeToString,
+                response_deserializer=rhino__pb_dot_common__pb2.ScrubStatus.FromString,
+                _registered_method=True)
 
 
 class PeerServicer:
@@ -101,6 +107,13 @@ class PeerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def StartScrub(self, request, context):
+        """Begins a scrub of all stored files at full pace, or joins one that runs; Describe tells how it goes.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PeerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -128,6 +141,11 @@ def add_PeerServicer_to_server(servicer, server):
                     servicer.Describe,
                     request_deserializer=rhino__pb_dot_sidecar__pb2.DescribeRequest.FromString,
                     response_serializer=rhino__pb_dot_sidecar__pb2.DescribeReply.SerializeToString,
+            ),
+            'StartScrub': grpc.unary_unary_rpc_method_handler(
+                    servicer.StartScrub,
+                    request_deserializer=rhino__pb_dot_peer__pb2.StartScrubRequest.FromString,
+                    response_serializer=rhino__pb_dot_common__pb2.ScrubStatus.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -265,6 +283,33 @@ class Peer:
             '/rhino.v1.Peer/Describe',
             rhino__pb_dot_sidecar__pb2.DescribeRequest.SerializeToString,
             rhino__pb_dot_sidecar__pb2.DescribeReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StartScrub(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rhino.v1.Peer/StartScrub',
+            rhino__pb_dot_peer__pb2.StartScrubRequest.SerializeToString,
+            rhino__pb_dot_common__pb2.ScrubStatus.FromString,
             options,
             channel_credentials,
             insecure,

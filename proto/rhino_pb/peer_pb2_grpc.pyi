@@ -5,6 +5,7 @@ Sidecar to sidecar. Pushes travel down the chain on one stream per neighbour and
 
 from collections import abc as _abc
 from grpc import aio as _aio
+from rhino_pb import common_pb2 as _common_pb2
 from rhino_pb import peer_pb2 as _peer_pb2
 from rhino_pb import sidecar_pb2 as _sidecar_pb2
 import abc as _abc_1
@@ -44,6 +45,8 @@ class PeerStub:
     """Which of these versions this worker holds whole, and which its own executors wrote."""
     Describe: _grpc.UnaryUnaryMultiCallable[_sidecar_pb2.DescribeRequest, _sidecar_pb2.DescribeReply]
     """As Sidecar.Describe, for remote status displays."""
+    StartScrub: _grpc.UnaryUnaryMultiCallable[_peer_pb2.StartScrubRequest, _common_pb2.ScrubStatus]
+    """Begins a scrub of all stored files at full pace, or joins one that runs; Describe tells how it goes."""
 
 @_typing.type_check_only
 class PeerAsyncStub(PeerStub):
@@ -60,6 +63,8 @@ class PeerAsyncStub(PeerStub):
     """Which of these versions this worker holds whole, and which its own executors wrote."""
     Describe: _aio.UnaryUnaryMultiCallable[_sidecar_pb2.DescribeRequest, _sidecar_pb2.DescribeReply]  # type: ignore[assignment]
     """As Sidecar.Describe, for remote status displays."""
+    StartScrub: _aio.UnaryUnaryMultiCallable[_peer_pb2.StartScrubRequest, _common_pb2.ScrubStatus]  # type: ignore[assignment]
+    """Begins a scrub of all stored files at full pace, or joins one that runs; Describe tells how it goes."""
 
 class PeerServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -103,5 +108,13 @@ class PeerServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_sidecar_pb2.DescribeReply, _abc.Awaitable[_sidecar_pb2.DescribeReply]]:
         """As Sidecar.Describe, for remote status displays."""
+
+    @_abc_1.abstractmethod
+    def StartScrub(
+        self,
+        request: _peer_pb2.StartScrubRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_common_pb2.ScrubStatus, _abc.Awaitable[_common_pb2.ScrubStatus]]:
+        """Begins a scrub of all stored files at full pace, or joins one that runs; Describe tells how it goes."""
 
 def add_PeerServicer_to_server(servicer: PeerServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -42,6 +42,58 @@ WORKER_STATE_LOST: WorkerState.ValueType  # 3
 Global___WorkerState: _TypeAlias = WorkerState  # noqa: Y015
 
 @_typing.final
+class ForgetWorkerRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    worker_id: _builtins.str
+    dry_run: _builtins.bool
+    def __init__(
+        self,
+        *,
+        worker_id: _builtins.str = ...,
+        dry_run: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForgetWorkerRequest: _TypeAlias = ForgetWorkerRequest  # noqa: Y015
+
+@_typing.final
+class ForgetWorkerReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUPS_FIELD_NUMBER: _builtins.int
+    ONLY_MEMBER_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    groups: _builtins.int
+    """of which it is a member"""
+    bytes: _builtins.int
+    """stored there, as reported last; 0 when the manager has restarted since"""
+    @_builtins.property
+    def only_member(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.GroupId]:
+        """of these it is the only one left: their state is given up"""
+
+    def __init__(
+        self,
+        *,
+        groups: _builtins.int = ...,
+        only_member: _abc.Iterable[_common_pb2.GroupId] | None = ...,
+        bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "groups", b"groups", "only_member", b"only_member"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForgetWorkerReply: _TypeAlias = ForgetWorkerReply  # noqa: Y015
+
+@_typing.final
 class RegisterRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -50,10 +102,14 @@ class RegisterRequest(_message.Message):
     HIGHEST_EPOCH_FIELD_NUMBER: _builtins.int
     GROUPS_FIELD_NUMBER: _builtins.int
     PROCESS_ID_FIELD_NUMBER: _builtins.int
+    DISK_FIELD_NUMBER: _builtins.int
+    DISK_MESSAGE_FIELD_NUMBER: _builtins.int
     capacity_bytes: _builtins.int
     """of the file system that carries the store"""
     process_id: _builtins.str
     """unique per process start, to tell a restart from a second process"""
+    disk: _common_pb2.DiskState.ValueType
+    disk_message: _builtins.str
     @_builtins.property
     def worker(self) -> _common_pb2.Worker: ...
     @_builtins.property
@@ -72,10 +128,12 @@ class RegisterRequest(_message.Message):
         highest_epoch: _common_pb2.Epoch | None = ...,
         groups: _abc.Iterable[Global___GroupReport] | None = ...,
         process_id: _builtins.str = ...,
+        disk: _common_pb2.DiskState.ValueType = ...,
+        disk_message: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["highest_epoch", b"highest_epoch", "worker", b"worker"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity_bytes", b"capacity_bytes", "groups", b"groups", "highest_epoch", b"highest_epoch", "process_id", b"process_id", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity_bytes", b"capacity_bytes", "disk", b"disk", "disk_message", b"disk_message", "groups", b"groups", "highest_epoch", b"highest_epoch", "process_id", b"process_id", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -118,9 +176,11 @@ class GroupReport(_message.Message):
     STORED_BYTES_FIELD_NUMBER: _builtins.int
     NEWEST_HELD_FIELD_NUMBER: _builtins.int
     NEWEST_WRITTEN_FIELD_NUMBER: _builtins.int
+    STORED_FILES_FIELD_NUMBER: _builtins.int
     whole: _builtins.bool
     """after adopting `epoch`, has everything above the floor that any live member has"""
     stored_bytes: _builtins.int
+    stored_files: _builtins.int
     @_builtins.property
     def group(self) -> _common_pb2.GroupId: ...
     @_builtins.property
@@ -144,10 +204,11 @@ class GroupReport(_message.Message):
         stored_bytes: _builtins.int = ...,
         newest_held: _abc.Iterable[_common_pb2.StoreVersion] | None = ...,
         newest_written: _abc.Iterable[_common_pb2.StoreVersion] | None = ...,
+        stored_files: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "group", b"group"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "group", b"group", "newest_held", b"newest_held", "newest_written", b"newest_written", "stored_bytes", b"stored_bytes", "whole", b"whole"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "group", b"group", "newest_held", b"newest_held", "newest_written", b"newest_written", "stored_bytes", b"stored_bytes", "stored_files", b"stored_files", "whole", b"whole"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -165,6 +226,9 @@ class HeartbeatRequest(_message.Message):
     RESIDENT_BYTES_MAX_FIELD_NUMBER: _builtins.int
     REPLICATED_BYTES_FIELD_NUMBER: _builtins.int
     LEAVING_FIELD_NUMBER: _builtins.int
+    SCRUB_FIELD_NUMBER: _builtins.int
+    DISK_FIELD_NUMBER: _builtins.int
+    DISK_MESSAGE_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     incarnation: _builtins.str
     stored_bytes: _builtins.int
@@ -175,8 +239,13 @@ class HeartbeatRequest(_message.Message):
     """bytes received as secondary copies since start"""
     leaving: _builtins.bool
     """clean shutdown: drop the lease now"""
+    disk: _common_pb2.DiskState.ValueType
+    disk_message: _builtins.str
+    """what is wrong with it"""
     @_builtins.property
     def changed(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupReport]: ...
+    @_builtins.property
+    def scrub(self) -> _common_pb2.ScrubStatus: ...
     def __init__(
         self,
         *,
@@ -188,10 +257,13 @@ class HeartbeatRequest(_message.Message):
         resident_bytes_max: _builtins.int = ...,
         replicated_bytes: _builtins.int = ...,
         leaving: _builtins.bool = ...,
+        scrub: _common_pb2.ScrubStatus | None = ...,
+        disk: _common_pb2.DiskState.ValueType = ...,
+        disk_message: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["scrub", b"scrub"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "free_bytes", b"free_bytes", "incarnation", b"incarnation", "leaving", b"leaving", "replicated_bytes", b"replicated_bytes", "resident_bytes_max", b"resident_bytes_max", "stored_bytes", b"stored_bytes", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "disk", b"disk", "disk_message", b"disk_message", "free_bytes", b"free_bytes", "incarnation", b"incarnation", "leaving", b"leaving", "replicated_bytes", b"replicated_bytes", "resident_bytes_max", b"resident_bytes_max", "scrub", b"scrub", "stored_bytes", b"stored_bytes", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -248,6 +320,7 @@ class GroupUpdate(_message.Message):
     WORKERS_FIELD_NUMBER: _builtins.int
     FLOORS_FIELD_NUMBER: _builtins.int
     ABSENT_FIELD_NUMBER: _builtins.int
+    FORGOTTEN_FIELD_NUMBER: _builtins.int
     snapshot: _builtins.bool
     """true in the first message of a stream: groups is the full set"""
     @_builtins.property
@@ -266,6 +339,10 @@ class GroupUpdate(_message.Message):
     def absent(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Worker]:
         """known workers that are not live but may hold versions"""
 
+    @_builtins.property
+    def forgotten(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.ForgottenJob]:
+        """all of them in the first message, then new ones"""
+
     def __init__(
         self,
         *,
@@ -275,10 +352,11 @@ class GroupUpdate(_message.Message):
         workers: _abc.Iterable[_common_pb2.Worker] | None = ...,
         floors: _abc.Iterable[_common_pb2.Floor] | None = ...,
         absent: _abc.Iterable[_common_pb2.Worker] | None = ...,
+        forgotten: _abc.Iterable[_common_pb2.ForgottenJob] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["absent", b"absent", "floors", b"floors", "groups", b"groups", "left", b"left", "snapshot", b"snapshot", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["absent", b"absent", "floors", b"floors", "forgotten", b"forgotten", "groups", b"groups", "left", b"left", "snapshot", b"snapshot", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -408,6 +486,9 @@ class WorkerStatus(_message.Message):
     LAST_HEARTBEAT_AGO_S_FIELD_NUMBER: _builtins.int
     RESIDENT_BYTES_MAX_FIELD_NUMBER: _builtins.int
     REPLICATED_BYTES_FIELD_NUMBER: _builtins.int
+    SCRUB_FIELD_NUMBER: _builtins.int
+    DISK_FIELD_NUMBER: _builtins.int
+    DISK_MESSAGE_FIELD_NUMBER: _builtins.int
     state: Global___WorkerState.ValueType
     stored_bytes: _builtins.int
     free_bytes: _builtins.int
@@ -417,8 +498,15 @@ class WorkerStatus(_message.Message):
     last_heartbeat_ago_s: _builtins.float
     resident_bytes_max: _builtins.int
     replicated_bytes: _builtins.int
+    disk: _common_pb2.DiskState.ValueType
+    """FULL and FAILING workers become no members of further groups"""
+    disk_message: _builtins.str
     @_builtins.property
     def worker(self) -> _common_pb2.Worker: ...
+    @_builtins.property
+    def scrub(self) -> _common_pb2.ScrubStatus:
+        """as the worker said last; unset before its first heartbeat"""
+
     def __init__(
         self,
         *,
@@ -431,10 +519,13 @@ class WorkerStatus(_message.Message):
         last_heartbeat_ago_s: _builtins.float = ...,
         resident_bytes_max: _builtins.int = ...,
         replicated_bytes: _builtins.int = ...,
+        scrub: _common_pb2.ScrubStatus | None = ...,
+        disk: _common_pb2.DiskState.ValueType = ...,
+        disk_message: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["worker", b"worker"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["scrub", b"scrub", "worker", b"worker"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["free_bytes", b"free_bytes", "last_heartbeat_ago_s", b"last_heartbeat_ago_s", "member_groups", b"member_groups", "owned_groups", b"owned_groups", "replicated_bytes", b"replicated_bytes", "resident_bytes_max", b"resident_bytes_max", "state", b"state", "stored_bytes", b"stored_bytes", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["disk", b"disk", "disk_message", b"disk_message", "free_bytes", b"free_bytes", "last_heartbeat_ago_s", b"last_heartbeat_ago_s", "member_groups", b"member_groups", "owned_groups", b"owned_groups", "replicated_bytes", b"replicated_bytes", "resident_bytes_max", b"resident_bytes_max", "scrub", b"scrub", "state", b"state", "stored_bytes", b"stored_bytes", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -3,6 +3,7 @@
 import grpc
 import warnings
 
+from rhino_pb import common_pb2 as rhino__pb_dot_common__pb2
 from rhino_pb import replication_pb2 as rhino__pb_dot_replication__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
@@ -74,6 +75,16 @@ class ReplicationManagerStub:
                 request_serializer=rhino__pb_dot_replication__pb2.ChangeGroupRequest.SerializeToString,
                 response_deserializer=rhino__pb_dot_replication__pb2.ChangeGroupReply.FromString,
                 _registered_method=True)
+        self.ForgetJob = channel.unary_unary(
+                '/rhino.v1.ReplicationManager/ForgetJob',
+                request_serializer=rhino__pb_dot_common__pb2.ForgetJobRequest.SerializeToString,
+                response_deserializer=rhino__pb_dot_common__pb2.ForgetJobReply.FromString,
+                _registered_method=True)
+        self.ForgetWorker = channel.unary_unary(
+                '/rhino.v1.ReplicationManager/ForgetWorker',
+                request_serializer=rhino__pb_dot_replication__pb2.ForgetWorkerRequest.SerializeToString,
+                response_deserializer=rhino__pb_dot_replication__pb2.ForgetWorkerReply.FromString,
+                _registered_method=True)
 
 
 class ReplicationManagerServicer:
@@ -133,6 +144,20 @@ class ReplicationManagerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ForgetJob(self, request, context):
+        """For the handover manager, which knows whether the job runs. Repeating it is harmless.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ForgetWorker(self, request, context):
+        """The worker is absent and will not come back: nothing waits for it any more. FAILED_PRECONDITION while it is live.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ReplicationManagerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -175,6 +200,16 @@ def add_ReplicationManagerServicer_to_server(servicer, server):
                     servicer.ChangeGroup,
                     request_deserializer=rhino__pb_dot_replication__pb2.ChangeGroupRequest.FromString,
                     response_serializer=rhino__pb_dot_replication__pb2.ChangeGroupReply.SerializeToString,
+            ),
+            'ForgetJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForgetJob,
+                    request_deserializer=rhino__pb_dot_common__pb2.ForgetJobRequest.FromString,
+                    response_serializer=rhino__pb_dot_common__pb2.ForgetJobReply.SerializeToString,
+            ),
+            'ForgetWorker': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForgetWorker,
+                    request_deserializer=rhino__pb_dot_replication__pb2.ForgetWorkerRequest.FromString,
+                    response_serializer=rhino__pb_dot_replication__pb2.ForgetWorkerReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -393,6 +428,60 @@ class ReplicationManager:
             '/rhino.v1.ReplicationManager/ChangeGroup',
             rhino__pb_dot_replication__pb2.ChangeGroupRequest.SerializeToString,
             rhino__pb_dot_replication__pb2.ChangeGroupReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForgetJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rhino.v1.ReplicationManager/ForgetJob',
+            rhino__pb_dot_common__pb2.ForgetJobRequest.SerializeToString,
+            rhino__pb_dot_common__pb2.ForgetJobReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForgetWorker(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rhino.v1.ReplicationManager/ForgetWorker',
+            rhino__pb_dot_replication__pb2.ForgetWorkerRequest.SerializeToString,
+            rhino__pb_dot_replication__pb2.ForgetWorkerReply.FromString,
             options,
             channel_credentials,
             insecure,

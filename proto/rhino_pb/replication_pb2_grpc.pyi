@@ -5,6 +5,7 @@ The replication manager: membership, placement of replica groups, floors (Rhino 
 
 from collections import abc as _abc
 from grpc import aio as _aio
+from rhino_pb import common_pb2 as _common_pb2
 from rhino_pb import replication_pb2 as _replication_pb2
 import abc as _abc_1
 import grpc as _grpc
@@ -45,6 +46,10 @@ class ReplicationManagerStub:
     DescribeGroups: _grpc.UnaryUnaryMultiCallable[_replication_pb2.DescribeGroupsRequest, _replication_pb2.DescribeGroupsReply]
     ChangeGroup: _grpc.UnaryUnaryMultiCallable[_replication_pb2.ChangeGroupRequest, _replication_pb2.ChangeGroupReply]
     """For the handover manager: make a worker a member, or the owner. Answers with the group's new epoch."""
+    ForgetJob: _grpc.UnaryUnaryMultiCallable[_common_pb2.ForgetJobRequest, _common_pb2.ForgetJobReply]
+    """For the handover manager, which knows whether the job runs. Repeating it is harmless."""
+    ForgetWorker: _grpc.UnaryUnaryMultiCallable[_replication_pb2.ForgetWorkerRequest, _replication_pb2.ForgetWorkerReply]
+    """The worker is absent and will not come back: nothing waits for it any more. FAILED_PRECONDITION while it is live."""
 
 @_typing.type_check_only
 class ReplicationManagerAsyncStub(ReplicationManagerStub):
@@ -63,6 +68,10 @@ class ReplicationManagerAsyncStub(ReplicationManagerStub):
     DescribeGroups: _aio.UnaryUnaryMultiCallable[_replication_pb2.DescribeGroupsRequest, _replication_pb2.DescribeGroupsReply]  # type: ignore[assignment]
     ChangeGroup: _aio.UnaryUnaryMultiCallable[_replication_pb2.ChangeGroupRequest, _replication_pb2.ChangeGroupReply]  # type: ignore[assignment]
     """For the handover manager: make a worker a member, or the owner. Answers with the group's new epoch."""
+    ForgetJob: _aio.UnaryUnaryMultiCallable[_common_pb2.ForgetJobRequest, _common_pb2.ForgetJobReply]  # type: ignore[assignment]
+    """For the handover manager, which knows whether the job runs. Repeating it is harmless."""
+    ForgetWorker: _aio.UnaryUnaryMultiCallable[_replication_pb2.ForgetWorkerRequest, _replication_pb2.ForgetWorkerReply]  # type: ignore[assignment]
+    """The worker is absent and will not come back: nothing waits for it any more. FAILED_PRECONDITION while it is live."""
 
 class ReplicationManagerServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -126,5 +135,21 @@ class ReplicationManagerServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_replication_pb2.ChangeGroupReply, _abc.Awaitable[_replication_pb2.ChangeGroupReply]]:
         """For the handover manager: make a worker a member, or the owner. Answers with the group's new epoch."""
+
+    @_abc_1.abstractmethod
+    def ForgetJob(
+        self,
+        request: _common_pb2.ForgetJobRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_common_pb2.ForgetJobReply, _abc.Awaitable[_common_pb2.ForgetJobReply]]:
+        """For the handover manager, which knows whether the job runs. Repeating it is harmless."""
+
+    @_abc_1.abstractmethod
+    def ForgetWorker(
+        self,
+        request: _replication_pb2.ForgetWorkerRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_replication_pb2.ForgetWorkerReply, _abc.Awaitable[_replication_pb2.ForgetWorkerReply]]:
+        """The worker is absent and will not come back: nothing waits for it any more. FAILED_PRECONDITION while it is live."""
 
 def add_ReplicationManagerServicer_to_server(servicer: ReplicationManagerServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -595,6 +595,9 @@ class DescribeReply(_message.Message):
     COMMITS_FIELD_NUMBER: _builtins.int
     GRANTED_BYTES_FIELD_NUMBER: _builtins.int
     MEMORY_LIMIT_BYTES_FIELD_NUMBER: _builtins.int
+    SCRUB_FIELD_NUMBER: _builtins.int
+    DISK_FIELD_NUMBER: _builtins.int
+    DISK_MESSAGE_FIELD_NUMBER: _builtins.int
     stored_bytes: _builtins.int
     free_bytes: _builtins.int
     resident_bytes: _builtins.int
@@ -609,6 +612,9 @@ class DescribeReply(_message.Message):
     """credit outstanding towards all senders"""
     memory_limit_bytes: _builtins.int
     """bound of granted_bytes"""
+    disk: _common_pb2.DiskState.ValueType
+    disk_message: _builtins.str
+    """what is wrong with it"""
     @_builtins.property
     def worker(self) -> _common_pb2.Worker: ...
     @_builtins.property
@@ -623,6 +629,8 @@ class DescribeReply(_message.Message):
     def commits(self) -> _containers.RepeatedCompositeFieldContainer[Global___CommitRecord]:
         """oldest first"""
 
+    @_builtins.property
+    def scrub(self) -> _common_pb2.ScrubStatus: ...
     def __init__(
         self,
         *,
@@ -638,10 +646,13 @@ class DescribeReply(_message.Message):
         commits: _abc.Iterable[Global___CommitRecord] | None = ...,
         granted_bytes: _builtins.int = ...,
         memory_limit_bytes: _builtins.int = ...,
+        scrub: _common_pb2.ScrubStatus | None = ...,
+        disk: _common_pb2.DiskState.ValueType = ...,
+        disk_message: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["worker", b"worker"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["scrub", b"scrub", "worker", b"worker"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["commits", b"commits", "free_bytes", b"free_bytes", "granted_bytes", b"granted_bytes", "memory_limit_bytes", b"memory_limit_bytes", "prepares", b"prepares", "prepares_by_source", b"prepares_by_source", "replicated_bytes_in", b"replicated_bytes_in", "replicated_bytes_out", b"replicated_bytes_out", "resident_bytes", b"resident_bytes", "resident_bytes_max", b"resident_bytes_max", "stored_bytes", b"stored_bytes", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commits", b"commits", "disk", b"disk", "disk_message", b"disk_message", "free_bytes", b"free_bytes", "granted_bytes", b"granted_bytes", "memory_limit_bytes", b"memory_limit_bytes", "prepares", b"prepares", "prepares_by_source", b"prepares_by_source", "replicated_bytes_in", b"replicated_bytes_in", "replicated_bytes_out", b"replicated_bytes_out", "resident_bytes", b"resident_bytes", "resident_bytes_max", b"resident_bytes_max", "scrub", b"scrub", "stored_bytes", b"stored_bytes", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

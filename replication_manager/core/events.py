@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from replication_manager.core.membership import Report
-from rhino.ids import Epoch, GroupId, JobSettings, ReplicaGroup, StoreVersion, Worker
+from rhino.ids import DiskState, Epoch, GroupId, JobSettings, ReplicaGroup, StoreId, StoreVersion, Worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +16,8 @@ class Registered:
     process_id: str
     highest_epoch: Epoch
     reports: tuple[Report, ...]
+    disk: DiskState = DiskState.OK
+    disk_message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,8 @@ class Beat:
     resident_bytes_max: int
     replicated_bytes: int
     changed: tuple[Report, ...]
+    disk: DiskState = DiskState.OK
+    disk_message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +79,36 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class JobForgotten:
+    """The job has ended for good (said by the handover manager). UnknownError when nobody stores anything of it."""
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerForgotten:
+    """The worker will not come back. UnknownError, PreconditionError while it is present."""
+
+    worker_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time has passed."""
 
 
-Event = Registered | Beat | StreamBroken | Leaving | Resolve | BatchPublished | Change | Tick
+Event = (
+    Registered
+    | Beat
+    | StreamBroken
+    | Leaving
+    | Resolve
+    | BatchPublished
+    | Change
+    | JobForgotten
+    | WorkerForgotten
+    | Tick
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,4 +152,47 @@ class PublishFloors:
     floors: tuple[StoreVersion, ...]
 
 
-Effect = PersistWorker | PersistGeneration | PersistGroup | PersistFloor | PublishGroup | PublishWorkers | PublishFloors
+@dataclass(frozen=True, slots=True)
+class PersistForgotten:
+    """Journal that the job is forgotten, together with the DropGroups that follow."""
+
+    job: str
+    fence: Epoch
+
+
+@dataclass(frozen=True, slots=True)
+class DropGroups:
+    """Groups, and floors of their stores, leave the journal; whom they concerned is told."""
+
+    groups: tuple[GroupId, ...]
+    floors: tuple[StoreId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DropWorker:
+    """The worker leaves the journal."""
+
+    worker_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class PublishForgotten:
+    """Tell every worker, also those that come later."""
+
+    job: str
+    fence: Epoch
+
+
+Effect = (
+    PersistWorker
+    | PersistGeneration
+    | PersistGroup
+    | PersistFloor
+    | PersistForgotten
+    | DropGroups
+    | DropWorker
+    | PublishGroup
+    | PublishWorkers
+    | PublishFloors
+    | PublishForgotten
+)

@@ -36,6 +36,9 @@ class LoggedVersions:
         if not versions or versions[-1] != logged.version:
             versions.append(logged.version)
 
+    def forget(self, group: GroupId) -> None:
+        self._groups.pop(group, None)
+
     def newest(self, group: GroupId) -> list[StoreVersion]:
         """The newest logged version of each store of the group."""
         log = self._groups.get(group)

@@ -5,7 +5,7 @@ It decides membership only; no decision of it ever deletes a copy, and sidecars 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from replication_manager.core import events as ev
@@ -13,9 +13,17 @@ from replication_manager.core import groups as rules
 from replication_manager.core import placement
 from replication_manager.core.logged import LoggedVersions
 from replication_manager.core.membership import Membership, Report, WorkerRecord, WorkerState
-from rhino.errors import AlreadyThereError, ConflictError, TooFewWorkersError, UnavailableError, UnknownError
+from rhino.errors import (
+    AlreadyThereError,
+    ConflictError,
+    PreconditionError,
+    TooFewWorkersError,
+    UnavailableError,
+    UnknownError,
+)
 from rhino.ids import (
     NO_EPOCH,
+    DiskState,
     Epoch,
     GroupId,
     JobSettings,
@@ -41,6 +49,7 @@ class ReplicationMachine:
         workers: Iterable[Worker] = (),
         groups: Iterable[ReplicaGroup] = (),
         floors: Iterable[StoreVersion] = (),
+        forgotten: Mapping[str, Epoch] | None = None,
     ) -> None:
         self.generation = generation
         self.membership = Membership(lease_s, suspect_lease_s)
@@ -48,6 +57,7 @@ class ReplicationMachine:
             self.membership.restore(worker, now)
         self.groups: dict[GroupId, ReplicaGroup] = {group.group: group for group in groups}
         self.floors: dict[StoreId, Version] = {floor.store: floor.version for floor in floors}
+        self.forgotten = dict(forgotten or {})  # jobs that have ended for good, with the epoch that fences them off
         self.logged = LoggedVersions()
         self._counter = 0
         self._settings = {group.group.job: group.settings for group in self.groups.values()}
@@ -83,6 +93,10 @@ class ReplicationMachine:
                 return self._published(event)
             case ev.Change():
                 return self._change(event)
+            case ev.JobForgotten():
+                return self._forget_job(event)
+            case ev.WorkerForgotten():
+                return self._forget_worker(event)
             case ev.Tick():
                 return self._expire(now)
 
@@ -114,7 +128,9 @@ class ReplicationMachine:
         if seen > Epoch(self.generation, self._counter):
             self.generation, self._counter = seen.generation + 1, 0
             effects.append(ev.PersistGeneration(self.generation))
-        self.membership.register(worker, event.process_id, event.reports, now)
+        reports = tuple(report for report in event.reports if report.group.job not in self.forgotten)
+        record = self.membership.register(worker, event.process_id, reports, now)
+        record.disk, record.disk_message = event.disk, event.disk_message
         effects += self._overtaken(worker, event.reports)
         for group in self._fewest_whole_first():
             effects += self._mend(group, rules.known_as(group.members, worker))
@@ -142,8 +158,14 @@ class ReplicationMachine:
         self.membership.beat(record, now)
         record.stored_bytes, record.free_bytes = event.stored_bytes, event.free_bytes
         record.resident_bytes_max, record.replicated_bytes = event.resident_bytes_max, event.replicated_bytes
+        recovered = record.disk is not DiskState.OK and event.disk is DiskState.OK
+        record.disk, record.disk_message = event.disk, event.disk_message
         effects: list[ev.Effect] = []
+        for group in self._fewest_whole_first() if recovered else ():
+            effects += self._mend(group, group.members)  # what nobody had room for
         for report in event.changed:
+            if report.group.job in self.forgotten:
+                continue  # it is deleting it
             record.reports[report.group] = report
             effects += self._hear(record.worker, report)
         return effects
@@ -188,13 +210,24 @@ class ReplicationMachine:
                 found[report.group] = max(found.get(report.group, 0), report.stored_bytes)
         return found
 
-    def _chosen(self, group: GroupId, count: int, taken: list[Worker], preferred: Sequence[str]) -> list[Worker]:
+    def _chosen(
+        self,
+        group: GroupId,
+        count: int,
+        taken: list[Worker],
+        preferred: Sequence[str],
+        holders: Collection[str] = (),
+    ) -> list[Worker]:
+        """`holders`: have the files already, so that a full disk keeps nobody out."""
         if self._bins is None:
             self._sizes = self.sizes()
             doubtful = {r.worker.worker_id for r in self.membership.records.values() if r.state is WorkerState.SUSPECT}
+            closed = {r.worker.worker_id for r in self.membership.records.values() if r.disk is not DiskState.OK}
             bins = placement.loads(self.membership.present(), self.groups.values(), self._sizes)
-            self._bins = [replace(b, doubtful=b.worker.worker_id in doubtful) for b in bins]
-        chosen = placement.choose(self._bins, count, taken, preferred)
+            self._bins = [
+                replace(b, doubtful=b.worker.worker_id in doubtful, closed=b.worker.worker_id in closed) for b in bins
+            ]
+        chosen = placement.choose(self._bins, count, taken, preferred, holders)
         self._bins = placement.filled(self._bins, chosen, self._sizes.get(group, 0))
         return chosen
 
@@ -224,6 +257,10 @@ class ReplicationMachine:
     def _resolve(self, event: ev.Resolve) -> list[ev.Effect]:
         if event.group in self.groups:
             return []
+        if event.group.job in self.forgotten:
+            raise PreconditionError(
+                f"job {event.group.job} was forgotten and its state deleted: start the query with a new checkpoint"
+            )
         record = self.membership.records.get(event.worker_id)
         if record is None or not record.present:
             raise UnavailableError(f"worker {event.worker_id!r} is not registered with this manager")
@@ -242,12 +279,14 @@ class ReplicationMachine:
         newest = max((report.epoch for report in known.values()), default=NO_EPOCH)
         whole = [wid for wid, report in known.items() if report.whole and report.epoch == newest]
         preferred = list(dict.fromkeys((*whole, *known))) if known else self._chain_of_kin(group, owner)
-        chosen = self._chosen(group, settings.replication_factor, [owner], preferred)
+        chosen = self._chosen(group, settings.replication_factor, [owner], preferred, known)
         if len(chosen) < settings.replication_factor:
-            live = len(self.membership.present())
+            present = [record for record in self.membership.records.values() if record.present]
+            closed = [f"{r.worker.worker_id} ({r.disk.value} disk)" for r in present if r.disk is not DiskState.OK]
             raise TooFewWorkersError(
                 f"replication factor {settings.replication_factor} needs {settings.replication_factor + 1} workers, "
-                f"{live} are live: start more sidecars or lower spark.rhino.replicationFactor"
+                f"{len(present)} are live{', not taking files: ' if closed else ''}{', '.join(closed)}: start more "
+                "sidecars, free disk space or lower spark.rhino.replicationFactor"
             )
         chain = (owner, *chosen)
         if not known:
@@ -267,6 +306,10 @@ class ReplicationMachine:
                 raise UnknownError(f"worker {event.add_member!r} is not known")
             if not record.present:
                 raise UnavailableError(f"worker {event.add_member!r} is not live")
+            if record.disk is not DiskState.OK:
+                raise PreconditionError(
+                    f"worker {event.add_member!r} takes no files: disk {record.disk.value}, {record.disk_message}"
+                )
             members = (*members, Member(record.worker, False))
         longer = len(group.members) > group.settings.replication_factor + 1  # after a handover that was given up
         if event.make_owner and (longer or event.make_owner != group.owner.worker_id):
@@ -274,9 +317,57 @@ class ReplicationMachine:
             members = rules.owned_by(grown, event.make_owner, self.membership.is_present)
         return self._renew(group, members) if members != group.members else []
 
+    # ---------------------------------------------------------------- forgetting
+
+    def _forget_job(self, event: ev.JobForgotten) -> list[ev.Effect]:
+        """The fence lies above every epoch that the job's groups ever had: a late writer cannot revive them."""
+        job, records = event.job, self.membership.records.values()
+        groups = tuple(sorted(group for group in self.groups if group.job == job))
+        reported = any(r.group.job == job and r.stored_files for record in records for r in record.reports.values())
+        if job in self.forgotten and not groups:
+            return [ev.PublishForgotten(job, self.forgotten[job])]
+        if not groups and not reported:
+            raise UnknownError(f"job {job!r}: no worker stores anything of it")
+        self.forgotten[job] = fence = self._next_epoch()
+        self._settings.pop(job, None)
+        for record in records:
+            record.reports = {group: report for group, report in record.reports.items() if group.job != job}
+        return [ev.PersistForgotten(job, fence), self._drop(groups), ev.PublishForgotten(job, fence)]
+
+    def _drop(self, groups: tuple[GroupId, ...]) -> ev.DropGroups:
+        for group in groups:
+            del self.groups[group]
+            self._kindred[group.job, group.partition].remove(group)
+            self.logged.forget(group)
+        gone = set(groups)
+        floors = tuple(store for store in self.floors if store.group in gone)
+        for store in floors:
+            del self.floors[store]
+        return ev.DropGroups(groups, floors)
+
+    def _forget_worker(self, event: ev.WorkerForgotten) -> list[ev.Effect]:
+        """Its groups go on with their other members; one that has none ends, and may be made anew."""
+        record = self.membership.records.get(event.worker_id)
+        if record is None:
+            raise UnknownError(f"worker {event.worker_id!r} is not known")
+        if record.present:
+            raise PreconditionError(f"worker {event.worker_id!r} is {record.state.value}: stop its sidecar first")
+        del self.membership.records[event.worker_id]
+        effects: list[ev.Effect] = [ev.DropWorker(event.worker_id)]
+        ended: list[GroupId] = []
+        for group in self._fewest_whole_first():
+            rest = tuple(m for m in group.members if m.worker.worker_id != event.worker_id)
+            if not rest:
+                ended.append(group.group)
+            elif rest != group.members:
+                effects += self._mend(group, rest)
+        return [*effects, self._drop(tuple(sorted(ended))), ev.PublishWorkers()]
+
     # ---------------------------------------------------------------- logged batches
 
     def _published(self, event: ev.BatchPublished) -> list[ev.Effect]:
+        if event.job in self.forgotten:
+            return []
         raised = []
         for floor in event.floors:
             current = self.floors.get(floor.store)

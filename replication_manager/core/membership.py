@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
-from rhino.ids import NO_EPOCH, Epoch, GroupId, StoreVersion, Worker
+from rhino.ids import NO_EPOCH, DiskState, Epoch, GroupId, StoreVersion, Worker
 
 
 class WorkerState(enum.Enum):
@@ -24,6 +24,7 @@ class Report:
     stored_bytes: int
     newest_held: tuple[StoreVersion, ...] = ()
     newest_written: tuple[StoreVersion, ...] = ()
+    stored_files: int = 0
 
 
 @dataclass(slots=True)
@@ -41,6 +42,8 @@ class WorkerRecord:
     replicated_bytes: int = 0
     highest_epoch: Epoch = NO_EPOCH
     reports: dict[GroupId, Report] = field(default_factory=dict)
+    disk: DiskState = DiskState.OK  # others than OK become no members of further groups
+    disk_message: str = ""
 
     @property
     def present(self) -> bool:

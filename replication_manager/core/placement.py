@@ -12,11 +12,15 @@ GROUP_BYTES_MIN = 1 << 20  # an empty group still weighs something, so that new 
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """A live worker and the bytes that its groups weigh. `doubtful`: its stream broke, it may be lost soon."""
+    """A live worker and the bytes that its groups weigh.
+
+    `doubtful`: its stream broke, it may be lost soon. `closed`: its disk is full or failing.
+    """
 
     worker: Worker
     load_bytes: int
     doubtful: bool = False
+    closed: bool = False
 
 
 def loads(workers: Iterable[Worker], groups: Iterable[ReplicaGroup], sizes: Mapping[object, int]) -> list[Bin]:
@@ -37,15 +41,21 @@ def filled(bins: Iterable[Bin], workers: Collection[Worker], size_bytes: int) ->
     return [replace(b, load_bytes=b.load_bytes + weight) if b.worker in workers else b for b in bins]
 
 
-def choose(bins: Iterable[Bin], count: int, taken: Collection[Worker], preferred: Sequence[str] = ()) -> list[Worker]:
-    """Up to `count` workers beside `taken`, all distinct. Deterministic.
+def choose(
+    bins: Iterable[Bin],
+    count: int,
+    taken: Collection[Worker],
+    preferred: Sequence[str] = (),
+    holders: Collection[str] = (),
+) -> list[Worker]:
+    """Up to `count` workers beside `taken`, all distinct; closed ones only if they are `holders`. Deterministic.
 
     In this order: `preferred` ids as they come, those that are surely there, other hosts than those taken, the least
     loaded.
     """
     ids = {worker.worker_id for worker in taken}
     hosts = {worker.host for worker in taken}
-    free = [b for b in bins if b.worker.worker_id not in ids]
+    free = [b for b in bins if b.worker.worker_id not in ids and (not b.closed or b.worker.worker_id in holders)]
     chosen: list[Worker] = []
     order = {wid: position for position, wid in enumerate(preferred)}
 

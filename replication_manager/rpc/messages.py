@@ -27,6 +27,7 @@ def report_of(message: pb.GroupReport) -> Report:
         stored_bytes=message.stored_bytes,
         newest_held=tuple(convert.store_version_of(v) for v in message.newest_held),
         newest_written=tuple(convert.store_version_of(v) for v in message.newest_written),
+        stored_files=message.stored_files,
     )
 
 
@@ -39,6 +40,8 @@ def beat_of(message: pb.HeartbeatRequest) -> ev.Beat:
         resident_bytes_max=message.resident_bytes_max,
         replicated_bytes=message.replicated_bytes,
         changed=tuple(report_of(r) for r in message.changed),
+        disk=convert.disk_of(message.disk),
+        disk_message=message.disk_message,
     )
 
 
@@ -56,7 +59,9 @@ def change_of(message: pb.ChangeGroupRequest) -> ev.Change:
     return ev.Change(convert.group_of(message.group), expected, message.add_member, message.make_owner)
 
 
-def worker_status(record: WorkerRecord, groups: Iterable[ids.ReplicaGroup], now: float) -> pb.WorkerStatus:
+def worker_status(
+    record: WorkerRecord, groups: Iterable[ids.ReplicaGroup], scrub: common_pb2.ScrubStatus | None, now: float
+) -> pb.WorkerStatus:
     worker_id = record.worker.worker_id
     mine = [g for g in groups if g.member(worker_id) is not None]
     owned = sum(g.owner.worker_id == worker_id for g in mine)
@@ -70,6 +75,9 @@ def worker_status(record: WorkerRecord, groups: Iterable[ids.ReplicaGroup], now:
         last_heartbeat_ago_s=max(now - record.heard_at, 0.0),
         resident_bytes_max=record.resident_bytes_max,
         replicated_bytes=record.replicated_bytes,
+        scrub=scrub,
+        disk=convert.disk_to_pb(record.disk),
+        disk_message=record.disk_message,
     )
 
 
@@ -113,3 +121,32 @@ def group_status(core: ReplicationMachine, group: ids.ReplicaGroup) -> pb.GroupS
 
 def floors_to_pb(floors: Iterable[ids.StoreVersion]) -> list[common_pb2.Floor]:
     return [common_pb2.Floor(version=convert.store_version_to_pb(floor)) for floor in floors]
+
+
+def job_usage(core: ReplicationMachine, job: str) -> common_pb2.ForgetJobReply:
+    """What each worker stores of the job, as it said last."""
+    usages = []
+    for record in sorted(core.membership.records.values(), key=lambda r: r.worker.worker_id):
+        reports = [report for report in record.reports.values() if report.group.job == job]
+        if any(report.stored_files for report in reports):
+            usages.append(
+                common_pb2.JobUsage(
+                    worker_id=record.worker.worker_id,
+                    live=record.present,
+                    files=sum(report.stored_files for report in reports),
+                    bytes=sum(report.stored_bytes for report in reports),
+                )
+            )
+    groups = sum(group.job == job for group in core.groups)
+    return common_pb2.ForgetJobReply(job=job, workers=usages, groups=groups)
+
+
+def worker_usage(core: ReplicationMachine, worker_id: str) -> pb.ForgetWorkerReply:
+    """What is given up with an absent worker."""
+    record = core.membership.records.get(worker_id)
+    mine = [group for group in core.groups.values() if group.member(worker_id) is not None]
+    return pb.ForgetWorkerReply(
+        groups=len(mine),
+        only_member=[convert.group_to_pb(group.group) for group in mine if len(group.members) == 1],
+        bytes=sum(report.stored_bytes for report in record.reports.values()) if record else 0,
+    )

@@ -13,14 +13,14 @@ import grpc.aio
 from replication_manager.core import events as ev
 from replication_manager.rpc import messages, stored
 from replication_manager.rpc.watchers import Watcher
-from rhino.errors import UnavailableError
+from rhino.errors import UnavailableError, UnknownError
 from rhino.ids import GroupId
 from rhino.journal import Journal
 from rhino.rpc import convert
 from rhino.rpc.server import Server
 from rhino.settings import ManagerSettings
+from rhino_pb import common_pb2, replication_pb2_grpc
 from rhino_pb import replication_pb2 as pb
-from rhino_pb import replication_pb2_grpc
 
 log = logging.getLogger(__name__)
 SERVICE_NAME = "rhino.v1.ReplicationManager"
@@ -42,6 +42,7 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
         self._interested: dict[str, set[GroupId]] = {}
         self._changed = asyncio.Event()
         self._streams: Counter[tuple[str, str]] = Counter()  # open heartbeat streams of (worker, process)
+        self._scrubs: dict[str, common_pb2.ScrubStatus] = {}  # as each worker said last; shown, and nothing else
         self._failure: Exception | None = None
 
     def attach(self, server: Server) -> None:
@@ -92,8 +93,21 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
             case ev.PublishFloors(floors):
                 for watcher in self._watchers:
                     watcher.floors_raised(floors)
+            case ev.DropGroups(groups):
+                for watcher in self._watchers:
+                    watcher.groups_gone(groups)
+            case ev.PublishForgotten(job, fence):
+                log.info("job forgotten", extra={"job": job, "fence": str(fence)})
+                for watcher in self._watchers:
+                    watcher.job_forgotten(job, fence)
+            case ev.DropWorker(worker_id):
+                log.info("worker forgotten", extra={"worker": worker_id})
+                self._interested.pop(worker_id, None)
+                self._scrubs.pop(worker_id, None)
             case ev.PersistWorker() | ev.PersistGeneration() | ev.PersistGroup() | ev.PersistFloor():
                 return  # journalled before
+            case ev.PersistForgotten():
+                return
 
     # ---------------------------------------------------------------- sidecars
 
@@ -104,6 +118,8 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
                 process_id=request.process_id,
                 highest_epoch=convert.epoch_of(request.highest_epoch),
                 reports=tuple(messages.report_of(report) for report in request.groups),
+                disk=convert.disk_of(request.disk),
+                disk_message=request.disk_message,
             )
         )
         return pb.RegisterReply(
@@ -123,6 +139,8 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
                     worker_id = request.worker_id
                     self._streams[worker_id, process_id] += 1
                 self._handle(messages.beat_of(request))
+                if request.HasField("scrub"):
+                    self._scrubs[worker_id] = request.scrub
                 if request.leaving:
                     self._handle(ev.Leaving(worker_id, process_id))
                     return
@@ -172,7 +190,7 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
         now, groups = self._loop.time(), list(self.core.groups.values())
         records = sorted(self.core.membership.records.values(), key=lambda r: r.worker.worker_id)
         return pb.ListWorkersReply(
-            workers=[messages.worker_status(record, groups, now) for record in records],
+            workers=[messages.worker_status(r, groups, self._scrubs.get(r.worker.worker_id), now) for r in records],
             generation=self.core.generation,
         )
 
@@ -186,3 +204,18 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
         change = messages.change_of(request)
         self._handle(change)
         return pb.ChangeGroupReply(group=convert.replica_group_to_pb(self.core.groups[change.group]))
+
+    async def ForgetJob(self, request: common_pb2.ForgetJobRequest, context: Context) -> common_pb2.ForgetJobReply:
+        usage = messages.job_usage(self.core, request.job)
+        if not request.dry_run:
+            self._handle(ev.JobForgotten(request.job))
+        elif not usage.groups and not usage.workers:
+            raise UnknownError(f"job {request.job!r}: no worker stores anything of it")
+        return usage
+
+    async def ForgetWorker(self, request: pb.ForgetWorkerRequest, context: Context) -> pb.ForgetWorkerReply:
+        usage = messages.worker_usage(self.core, request.worker_id)
+        record = self.core.membership.records.get(request.worker_id)
+        if not request.dry_run or record is None or record.present:  # refused also when dry
+            self._handle(ev.WorkerForgotten(request.worker_id))
+        return usage

@@ -9,12 +9,14 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 
 from replication_manager.core import events as ev
 from replication_manager.core.machine import ReplicationMachine
+from rhino.ids import Epoch
 from rhino.journal import Journal
 from rhino.rpc import convert
 from rhino.settings import ManagerSettings
 from rhino_pb import common_pb2
 
 WORKER, GROUP, FLOOR = "replication/worker/", "replication/group/", "replication/floor/"
+FORGOTTEN = "replication/forgotten/"
 
 
 def persist(journal: Journal, effects: Iterable[ev.Effect]) -> None:
@@ -23,6 +25,7 @@ def persist(journal: Journal, effects: Iterable[ev.Effect]) -> None:
     The generation goes first: no epoch of a generation may be on disk that the journal could issue again.
     """
     values: dict[str, Any] = {}
+    gone: list[str] = []
     for effect in effects:
         match effect:
             case ev.PersistGeneration(generation):
@@ -33,9 +36,15 @@ def persist(journal: Journal, effects: Iterable[ev.Effect]) -> None:
                 values[GROUP + str(group.group)] = MessageToDict(convert.replica_group_to_pb(group))
             case ev.PersistFloor(floor):
                 values[FLOOR + str(floor.store)] = MessageToDict(convert.store_version_to_pb(floor))
-            case ev.PublishGroup() | ev.PublishWorkers() | ev.PublishFloors():
+            case ev.PersistForgotten(job, fence):
+                values[FORGOTTEN + job] = list(fence)
+            case ev.DropGroups(groups, floors):
+                gone += [*(GROUP + str(group) for group in groups), *(FLOOR + str(store) for store in floors)]
+            case ev.DropWorker(worker_id):
+                gone.append(WORKER + worker_id)
+            case ev.PublishGroup() | ev.PublishWorkers() | ev.PublishFloors() | ev.PublishForgotten():
                 continue
-    journal.put_all(values)
+    journal.put_all(values, gone)
 
 
 def restore(journal: Journal, settings: ManagerSettings, now: float) -> ReplicationMachine:
@@ -48,4 +57,5 @@ def restore(journal: Journal, settings: ManagerSettings, now: float) -> Replicat
         workers=[convert.worker_of(ParseDict(v, common_pb2.Worker())) for _, v in journal.items(WORKER)],
         groups=[convert.replica_group_of(ParseDict(v, common_pb2.ReplicaGroup())) for _, v in journal.items(GROUP)],
         floors=[convert.store_version_of(ParseDict(v, common_pb2.StoreVersion())) for _, v in journal.items(FLOOR)],
+        forgotten={key.removeprefix(FORGOTTEN): Epoch(*value) for key, value in journal.items(FORGOTTEN)},
     )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 from replication_manager.core.machine import ReplicationMachine
 from replication_manager.rpc.messages import floors_to_pb
-from rhino.ids import GroupId, ReplicaGroup, StoreVersion
+from rhino.ids import Epoch, GroupId, ReplicaGroup, StoreVersion
 from rhino.rpc import convert
+from rhino_pb import common_pb2
 from rhino_pb import replication_pb2 as pb
 
 
@@ -21,6 +23,7 @@ class Watcher:
         self._told: set[GroupId] = set()
         self._groups: set[GroupId] = set()
         self._floors: dict[object, StoreVersion] = {}
+        self._forgotten: dict[str, Epoch] = {}
         self._news = asyncio.Event()
 
     def concerns(self, group: ReplicaGroup) -> bool:
@@ -30,6 +33,16 @@ class Watcher:
         if self.concerns(group) or group.group in self._told:
             self._groups.add(group.group)
             self._news.set()
+
+    def groups_gone(self, groups: tuple[GroupId, ...]) -> None:
+        mine = [group for group in groups if group in self._told or group in self._interested]
+        self._groups.update(mine)
+        if mine:
+            self._news.set()
+
+    def job_forgotten(self, job: str, fence: Epoch) -> None:
+        self._forgotten[job] = fence
+        self._news.set()
 
     def workers_changed(self) -> None:
         self._news.set()
@@ -44,26 +57,34 @@ class Watcher:
         groups = [group for group in self._core.groups.values() if self.concerns(group)]
         self._told = {group.group for group in groups}
         floors = [StoreVersion(s, v) for s, v in self._core.floors.items() if s.group in self._told]
-        return self._update(groups, [], floors, snapshot=True)
+        return self._update(groups, [], floors, self._core.forgotten, snapshot=True)
 
     async def next(self) -> pb.GroupUpdate:
         """Waits for news; everything that has changed since the last message."""
         await self._news.wait()
         self._news.clear()
-        changed = [self._core.groups[group] for group in sorted(self._groups)]
+        changed = [self._core.groups[group] for group in sorted(self._groups) if group in self._core.groups]
         mine = [group for group in changed if self.concerns(group)]
         joined = {group.group for group in mine} - self._told
         for store, version in self._core.floors.items() if joined else ():
             if store.group in joined:
                 self._floors[store] = StoreVersion(store, version)
         floors = list(self._floors.values())
-        self._groups, self._floors = set(), {}
         left = [group.group for group in changed if not self.concerns(group)]
+        left += sorted(group for group in self._groups if group not in self._core.groups)
+        forgotten = self._forgotten
+        self._groups, self._floors, self._forgotten = set(), {}, {}
         self._told = (self._told | {group.group for group in mine}) - set(left)
-        return self._update(mine, left, floors, snapshot=False)
+        return self._update(mine, left, floors, forgotten, snapshot=False)
 
     def _update(
-        self, groups: list[ReplicaGroup], left: list[GroupId], floors: list[StoreVersion], *, snapshot: bool
+        self,
+        groups: list[ReplicaGroup],
+        left: list[GroupId],
+        floors: list[StoreVersion],
+        forgotten: Mapping[str, Epoch],
+        *,
+        snapshot: bool,
     ) -> pb.GroupUpdate:
         records = self._core.membership.records.values()
         return pb.GroupUpdate(
@@ -73,4 +94,7 @@ class Watcher:
             workers=[convert.worker_to_pb(r.worker) for r in records if r.present],
             floors=floors_to_pb(floors),
             absent=[convert.worker_to_pb(r.worker) for r in records if not r.present],
+            forgotten=[
+                common_pb2.ForgottenJob(job=job, fence=convert.epoch_to_pb(fence)) for job, fence in forgotten.items()
+            ],
         )

@@ -5,15 +5,16 @@ from __future__ import annotations
 from rhino import errors
 
 OK = 0
-FAILED = 1  # the operation was carried out and did not succeed (a handover rolled back, the demo found a difference)
+FAILED = 1  # carried out without success (a handover rolled back, a difference in the demo, damage not repaired)
 USAGE = 2  # wrong arguments or settings
 REFUSED = 3  # the manager refused: unknown name, conflict, already there, too few workers, no space
 UNREACHABLE = 4  # the manager or a sidecar could not be reached in time
+REPAIRED = 5  # a scrub found damage, and all of it is repaired
 INTERRUPTED = 130  # Ctrl-C
 
 HELP = (
     "Exit codes: 0 done; 1 carried out but failed; 2 wrong arguments or settings; "
-    "3 refused by the manager; 4 not reachable; 130 interrupted."
+    "3 refused by the manager; 4 not reachable; 5 damage found and repaired; 130 interrupted."
 )
 
 

@@ -17,6 +17,7 @@ from rhino.rpc.overview import fetch_overview
 from rhino.settings import MIB, ManagerSettings, SidecarSettings
 
 DEFAULT_MANAGER = "127.0.0.1:7461"
+DAY_S = 24 * 3600.0
 app = typer.Typer(
     help="State replication and live handover for Spark Structured Streaming.",
     epilog=exit_codes.HELP,
@@ -45,6 +46,8 @@ def sidecar(
     commit_timeout_s: Annotated[float, typer.Option(help="How long a commit may wait for copies.")] = 60.0,
     catch_up_mb_per_s: Annotated[int, typer.Option(help="Bandwidth limit of catch-up, MiB/s; 0: none.")] = 0,
     reserve_mb: Annotated[int, typer.Option(help="Free disk space that is kept, MiB.")] = 256,
+    scrub_period_days: Annotated[float, typer.Option(help="Every file is checked this often; 0: never.")] = 7.0,
+    scrub_mb_per_s: Annotated[int, typer.Option(help="Pace of these checks, MiB/s; 0: none.")] = 16,
     log_level: LogLevelOption = "info",
     exit_with_parent: ParentOption = False,
 ) -> None:
@@ -65,6 +68,8 @@ def sidecar(
         commit_timeout_s=commit_timeout_s,
         catch_up_bytes_per_s=catch_up_mb_per_s * MIB,
         reserve_bytes=reserve_mb * MIB,
+        scrub_period_s=scrub_period_days * DAY_S,
+        scrub_bytes_per_s=scrub_mb_per_s * MIB,
     )
 
     def ready(worker: Worker) -> None:
@@ -134,6 +139,47 @@ def handover(
 
     arguments = HandoverArguments(job, virtual_nodes, to, dry_run, wait, deadline_s, as_json)
     raise typer.Exit(run_handover(manager, arguments))
+
+
+@app.command()
+def scrub(
+    worker: Annotated[list[str] | None, typer.Option(help="Worker id; again for more. Default: all live ones.")] = None,
+    manager: ManagerOption = DEFAULT_MANAGER,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the end; the exit code tells what was found.")] = False,
+    repair_wait_s: Annotated[float, typer.Option(help="With --wait: time for repairs after the end.")] = 60.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Check every stored file now, at full pace; damaged ones are fetched again from other workers."""
+    from rhino.cli.scrub import run_scrub
+
+    raise typer.Exit(run_scrub(manager, worker or [], wait=wait, repair_wait_s=repair_wait_s, as_json=as_json))
+
+
+@app.command()
+def verify(
+    job: Annotated[str, typer.Option(help="Query id: the one in the checkpoint's metadata file.")],
+    data_dir: Annotated[Path, typer.Option(help="The --data-dir of this node's sidecar, which may be running.")],
+    partition: Annotated[list[int] | None, typer.Option(help="Partition; again for more. Default: all.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """On a worker's node: open its copies of a job's stores as databases and read them to the end."""
+    from rhino.cli.verify import run_verify
+
+    raise typer.Exit(run_verify(data_dir, job, partition or [], as_json=as_json))
+
+
+@app.command()
+def forget(
+    job: Annotated[str, typer.Option(help="A query that has ended for good: its id or unique name.")] = "",
+    worker: Annotated[str, typer.Option(help="A worker that is lost and will not come back.")] = "",
+    manager: ManagerOption = DEFAULT_MANAGER,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, change nothing.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete everything of a job that has ended for good, or give up a worker that is lost for good."""
+    from rhino.cli.forget import run_forget
+
+    raise typer.Exit(run_forget(manager, job, worker, dry_run=dry_run, as_json=as_json))
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 
 from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
 from rhino.rpc.overview import GroupView, JobView, Overview, WorkerView
+from rhino.rpc.scrub import ScrubView
 
 
 def to_json(overview: Overview) -> str:
@@ -26,20 +28,31 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def _workers(workers: tuple[WorkerView, ...]) -> Table:
-    table = _table("Workers", "worker", "host", "state", "owns", "secondary of", "stored", "free", "last beat")
+    table = _table("Workers", "worker", "host", "state", "owns", "secondary of", "stored", "free", "last beat", "scrub")
     for w in workers:
         colour = {"live": "green", "suspect": "yellow"}.get(w.state, "red")
         table.add_row(
             w.worker_id,
             w.host,
-            f"[{colour}]{w.state}[/]",
+            f"[{colour}]{w.state}[/]" + (f", [red]disk {w.disk}[/]" if w.disk != "ok" else ""),
             str(w.owned_groups),
             str(w.secondary_groups),
             decimal(w.stored_bytes),
             decimal(w.free_bytes),
             f"{w.last_heartbeat_ago_s:.1f} s",
+            _scrub(w.scrub),
         )
     return table
+
+
+def _scrub(scrub: ScrubView) -> str:
+    if not scrub.number:
+        return "never"
+    done = min(scrub.checked_bytes / scrub.total_bytes, 1.0) if scrub.total_bytes else 1.0
+    ended = time.strftime("%Y-%m-%d", time.localtime(scrub.finished_ms / 1000))
+    text = f"{done:.0%}" if scrub.running else ended
+    colour = "red" if scrub.missing else "yellow"
+    return f"{text}, [{colour}]{scrub.errors} damaged, {scrub.repaired} repaired[/]" if scrub.errors else text
 
 
 def _job(job: JobView) -> Table:
@@ -93,6 +106,9 @@ def render(overview: Overview, console: Console) -> None:
         console.print(_job(job))
     console.print()
     console.print(_groups(overview.groups))
+    for worker in overview.workers:
+        if worker.disk_message:
+            console.print(f"worker {worker.worker_id}, disk {worker.disk}: {worker.disk_message}", markup=False)
     degraded = sum(g.degraded for g in overview.groups)
     if degraded:
         console.print(f"\n[red]{degraded} of {len(overview.groups)} groups have fewer whole members than min_copies[/]")

@@ -13,6 +13,23 @@ _KIND_TO_PB = {
 }
 
 
+_DISK_TO_PB = {
+    ids.DiskState.OK: pb.DISK_STATE_OK,
+    ids.DiskState.FULL: pb.DISK_STATE_FULL,
+    ids.DiskState.FAILING: pb.DISK_STATE_FAILING,
+}
+_DISK_OF = {value: key for key, value in _DISK_TO_PB.items()}
+
+
+def disk_to_pb(state: ids.DiskState) -> pb.DiskState.ValueType:
+    return _DISK_TO_PB[state]
+
+
+def disk_of(value: pb.DiskState.ValueType) -> ids.DiskState:
+    """Unset and unknown states count as OK."""
+    return _DISK_OF.get(value, ids.DiskState.OK)
+
+
 def store_to_pb(store: ids.StoreId) -> pb.StoreId:
     return pb.StoreId(job=store.job, operator=store.operator, partition=store.partition, store=store.store)
 

@@ -9,6 +9,7 @@ import grpc
 from rhino import ids
 from rhino.rpc import convert
 from rhino.rpc.channel import call_sync, sync_channel
+from rhino.rpc.scrub import NO_SCRUB, ScrubView, scrub_of
 from rhino_pb import handover_pb2, handover_pb2_grpc, replication_pb2, replication_pb2_grpc
 
 STATE_NAMES = {
@@ -31,6 +32,9 @@ class WorkerView:
     last_heartbeat_ago_s: float
     resident_bytes_max: int
     replicated_bytes: int
+    scrub: ScrubView = NO_SCRUB  # as the worker said last
+    disk: str = "ok"  # ok | full | failing
+    disk_message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +101,9 @@ def _worker(message: replication_pb2.WorkerStatus) -> WorkerView:
         last_heartbeat_ago_s=message.last_heartbeat_ago_s,
         resident_bytes_max=message.resident_bytes_max,
         replicated_bytes=message.replicated_bytes,
+        scrub=scrub_of(message.scrub),
+        disk=convert.disk_of(message.disk).value,
+        disk_message=message.disk_message,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import grpc
+import grpc.aio
 
 from rhino import errors
 
@@ -44,6 +45,8 @@ def status_of(error: errors.RhinoError) -> grpc.StatusCode:
 
 def error_of(call_error: grpc.RpcError, doing: str) -> errors.RhinoError:
     """The Rhino exception for a failed call; `doing` names the call and its target for people."""
-    code = call_error.code() if isinstance(call_error, grpc.Call) else grpc.StatusCode.UNKNOWN
-    details = call_error.details() if isinstance(call_error, grpc.Call) else str(call_error)
+    code = grpc.StatusCode.UNKNOWN
+    details: str | None = str(call_error)
+    if isinstance(call_error, grpc.Call | grpc.aio.AioRpcError):  # blocking calls raise the one, asyncio's the other
+        code, details = call_error.code(), call_error.details()
     return ERROR_OF_STATUS.get(code, errors.RhinoError)(f"{doing}: {details or code.name}")

@@ -11,6 +11,7 @@ from handover_manager.core.plan import Request
 from handover_manager.core.records import HANDOVER_PREFIX, JOB_PREFIX, handover_of_json, job_of_json
 from handover_manager.core.view import ClusterView, GroupSeen, TaskGroup, WorkerSeen
 from rhino.ids import (
+    DiskState,
     Epoch,
     GroupId,
     JobSettings,
@@ -55,8 +56,16 @@ class Cluster:
         default = {n: 100 for n in names if not n.endswith("?")}
         self.groups[group_id] = GroupSeen(replica, default if stored is None else stored)
 
-    def worker(self, name: str, *, reachable: bool = True, live: bool = True, free_bytes: int = 1_000) -> None:
-        self.workers[name] = WorkerSeen(worker(name), reachable, live, free_bytes)
+    def worker(
+        self,
+        name: str,
+        *,
+        reachable: bool = True,
+        live: bool = True,
+        free_bytes: int = 1_000,
+        disk: DiskState = DiskState.OK,
+    ) -> None:
+        self.workers[name] = WorkerSeen(worker(name), reachable, live, free_bytes, disk, f"disk of {name}")
 
     def lose(self, name: str) -> None:
         self.worker(name, reachable=False, live=False)

@@ -7,18 +7,21 @@ import pytest
 from handover_manager.core.plan import MoveKind, Request
 from handover_manager.core.view import TaskGroup
 from rhino import errors
+from rhino.ids import DiskState
 from tests.handover_manager.scenario import JOB, Cluster, Play, group
 
 
 @pytest.fixture
 def play() -> Play:
-    """0/0 and 0/1 on w1 with copies on w2; w3 stores a part of 0/1; w4 is suspect, w5 lost, w6 full."""
-    cluster = Cluster("w1", "w2", "w3", "w4", "w5", "w6")
+    """0/0 and 0/1 on w1 with copies on w2; w3 stores a part of 0/1; w4 is suspect, w5 lost, w6 to w8 lack room."""
+    cluster = Cluster("w1", "w2", "w3", "w4", "w5", "w6", "w7", "w8")
     cluster.chain(group(0, 0), "w1 w2")
     cluster.chain(group(0, 1), "w1 w2", {"w1": 100, "w2": 90, "w3": 30})
     cluster.worker("w4", live=False)
     cluster.lose("w5")
     cluster.worker("w6", free_bytes=199)
+    cluster.worker("w7", disk=DiskState.FULL)
+    cluster.worker("w8", disk=DiskState.FAILING)
     scene = Play(cluster)
     scene.begin(TaskGroup(0, (0,), 3))
     scene.see()
@@ -33,6 +36,8 @@ REFUSALS = [
     (Request(JOB, ("0/0",), "w5"), errors.UnavailableError, "w5 is not live"),
     (Request(JOB, ("0/0",), "w1"), errors.AlreadyThereError, "0/0 are on worker w1"),
     (Request(JOB, ("0/0", "0/1"), "w6"), errors.NoSpaceError, "199 bytes free, the handover needs 200"),
+    (Request(JOB, ("0/0",), "w7"), errors.NoSpaceError, "w7 takes no files, its disk is full .disk of w7"),
+    (Request(JOB, ("0/0",), "w8"), errors.PreconditionError, "w8 takes no files, its disk is failing .disk of w8"),
     (Request(JOB, (), "w2"), errors.InvalidRequestError, "no virtual node"),
     (Request(JOB, ("0-1",), "w2"), errors.InvalidRequestError, "'0-1'"),
     (Request(JOB, ("0/1\n",), "w2"), errors.InvalidRequestError, "write it as"),

@@ -27,6 +27,7 @@ class Manager:
         self.workers: dict[str, Worker] = {}
         self.groups: dict[GroupId, ReplicaGroup] = {}
         self.floors: dict[StoreId, StoreVersion] = {}
+        self.forgotten: dict[str, Epoch] = {}
         for name in names:
             self.register(name)
 
@@ -49,6 +50,15 @@ class Manager:
                 self.floors[floor.store] = floor
             case ev.PublishGroup(group):
                 assert self.groups[group.group] == group, "told before it is journalled"
+            case ev.PersistForgotten(job, fence):
+                self.forgotten[job] = fence
+            case ev.DropGroups(groups, floors):
+                self.groups = {g: group for g, group in self.groups.items() if g not in groups}
+                self.floors = {s: floor for s, floor in self.floors.items() if s not in floors}
+            case ev.DropWorker(worker_id):
+                del self.workers[worker_id]
+            case ev.PublishForgotten(job, fence):
+                assert self.forgotten[job] == fence, "told before it is journalled"
             case ev.PublishWorkers() | ev.PublishFloors():
                 return
 
@@ -63,6 +73,7 @@ class Manager:
             workers=self.workers.values(),
             groups=self.groups.values() if groups is None else groups,
             floors=self.floors.values(),
+            forgotten=self.forgotten,
         )
 
     def register(

@@ -41,3 +41,11 @@ def test_a_member_carries_the_bytes_of_its_groups() -> None:
     found = loads([worker(1), worker(2), worker(3)], [group], {group.group: 10**9})
     assert [b.load_bytes for b in found] == [10**9, 10**9, 0]
     assert loads([worker(1)], [group], {})[0].load_bytes == GROUP_BYTES_MIN
+
+
+def test_full_and_failing_workers_get_nothing_new_but_keep_what_they_hold() -> None:
+    full, empty, busy = worker(1), worker(2), worker(3)
+    known = [Bin(full, 0, closed=True), Bin(empty, 10), Bin(busy, 20)]
+    assert choose(known, 1, [worker(9)]) == [empty]
+    assert choose(known, 3, [worker(9)], ["w1"]) == [empty, busy]
+    assert choose(known, 2, [worker(9)], ["w1"], {"w1"}) == [full, empty]

@@ -6,7 +6,7 @@ import pytest
 
 from rhino import errors, ids
 from rhino.rpc import convert, status
-from rhino.rpc.channel import call_sync, sync_channel
+from rhino.rpc.channel import aio_channel, call, call_sync, sync_channel
 from rhino.settings import ManagerSettings, SidecarSettings
 from rhino_pb import common_pb2 as pb
 from rhino_pb import replication_pb2, replication_pb2_grpc
@@ -28,6 +28,13 @@ def test_an_unreachable_manager_is_named() -> None:
         stub = replication_pb2_grpc.ReplicationManagerStub(channel)
         with pytest.raises(errors.UnavailableError, match="the manager"):
             call_sync("the manager", lambda: stub.ListWorkers(replication_pb2.ListWorkersRequest(), timeout=2))
+
+
+async def test_an_unreachable_manager_is_named_by_asynchronous_calls_too() -> None:
+    async with aio_channel("127.0.0.1:1") as channel:
+        stub = replication_pb2_grpc.ReplicationManagerStub(channel)
+        with pytest.raises(errors.UnavailableError, match="the manager"):
+            await call("the manager", lambda: stub.ListWorkers(replication_pb2.ListWorkersRequest(), timeout=2))
 
 
 def test_groups_and_files_survive_the_wire() -> None:

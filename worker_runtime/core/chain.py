@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from rhino.errors import AlreadyThereError, LocalProtocolError
+from rhino.errors import AlreadyThereError, LocalProtocolError, PreconditionError
 from rhino.ids import NO_EPOCH, Epoch, FileEntry, FileKind, GroupId, ReplicaGroup, StoreId, Worker
 from worker_runtime.core import events as ev
 from worker_runtime.core.closure import Catalogue
@@ -27,14 +27,22 @@ from worker_runtime.core.upstreams import Upstreams, refusal
 class ChainMachine:
     """The machine of one worker. See core/events.py for what it takes and gives.
 
-    `catalogue` is read only here: the caller changes it before it tells. `epochs`: the highest epoch seen of each
-    group, as persisted. After a restart commits and outbox are empty, and no group is whole until it has caught up.
+    `catalogue` is read only here: the caller changes it before it tells. As persisted: `epochs`, the highest epoch seen
+    of each group, and `fences` of forgotten jobs. After a restart commits and outbox are empty, and no group is whole
+    until it has caught up.
     """
 
-    def __init__(self, me: Worker, catalogue: Catalogue, epochs: Mapping[GroupId, Epoch]) -> None:
+    def __init__(
+        self,
+        me: Worker,
+        catalogue: Catalogue,
+        epochs: Mapping[GroupId, Epoch],
+        fences: Mapping[str, Epoch] | None = None,
+    ) -> None:
         self._me = me
         self._catalogue = catalogue
         self._epochs = dict(epochs)
+        self._fences = dict(fences or {})  # of forgotten jobs
         self._groups: dict[GroupId, GroupState] = {}
         self._groups_moved = False  # the cached deadline below is out of date
         self._group_deadline: float | None = None
@@ -59,6 +67,7 @@ class ChainMachine:
             ev.PeerDisconnected: self._disconnected,
             ev.CatchUpFinished: self._caught_up,
             ev.FilesRemoved: self._removed,
+            ev.JobForgotten: self._forget,
             ev.Tick: self._tick,
         }
 
@@ -95,11 +104,15 @@ class ChainMachine:
 
     def epoch(self, group: GroupId) -> Epoch:
         """The highest epoch seen, NO_EPOCH for an unknown group."""
-        return self._epochs.get(group, NO_EPOCH)
+        return max(self._epochs.get(group, NO_EPOCH), self._fences.get(group.job, NO_EPOCH))
+
+    def forgotten(self, group: GroupId) -> bool:
+        """Its job has ended for good, and nobody has made it anew since."""
+        return group.job in self._fences and self._epochs.get(group, NO_EPOCH) < self._fences[group.job]
 
     def highest_epoch(self) -> Epoch:
         """Over all groups; what the worker reports at Register."""
-        return max(self._epochs.values(), default=NO_EPOCH)
+        return max((*self._epochs.values(), *self._fences.values()), default=NO_EPOCH)
 
     def whole(self, group: GroupId) -> bool:
         """This worker has caught up after adopting the epoch that it has adopted last."""
@@ -283,13 +296,16 @@ class ChainMachine:
 
     def _file_stored(self, event: ev.FileStored, now: float) -> list[ev.Effect]:
         effects = self._arrived(event.entry, now)
-        return effects + self._push_written(event.entry) if event.written else effects
+        pushed = event.written and not self.forgotten(event.entry.store.group)
+        return effects + self._push_written(event.entry) if pushed else effects
 
     def _arrived(self, entry: FileEntry, now: float) -> list[ev.Effect]:
         """A file came from anywhere: what of its store is complete now is shown and acknowledged again.
 
         A zip is shown only when every file that it names is here; a file with a waiting commit when that completes.
         """
+        if self.forgotten(entry.store.group):
+            return self._drop_job(entry.store.job)
         state = self._groups.get(entry.store.group)
         if state is not None and state.progress(now):
             self._groups_moved = True
@@ -317,6 +333,8 @@ class ChainMachine:
         return effects
 
     def _commit_requested(self, event: ev.CommitRequested, now: float) -> list[ev.Effect]:
+        if self.forgotten(event.entry.store.group):
+            return [*self._drop_job(event.entry.store.job), self._refuse_commit(event.request, event.entry.store)]
         key = self._commits.add(Commit(event.request, event.entry, event.deadline))
         effects = self._recheck(key.store)
         # Pushed also when complete by itself: the others need their copies all the same.
@@ -390,6 +408,37 @@ class ChainMachine:
         for gid, state in self._groups.items():
             effects += state.tick(self._me, now, incomplete=self._incomplete(gid))
         return effects
+
+    # ------------------------------------------------------------ forgotten jobs
+
+    def _forget(self, event: ev.JobForgotten, now: float) -> list[ev.Effect]:
+        """The fence refuses whoever still sends; what is under way of the job ends. Again: only strays are deleted."""
+        known = self._fences.get(event.job, NO_EPOCH)
+        self._fences[event.job] = max(event.fence, known)
+        drop, *refused = self._drop_job(event.job)
+        again = event.fence <= known and isinstance(drop, ev.DropJob) and not drop.groups
+        return [] if again else [drop, *refused]
+
+    def _drop_job(self, job: str) -> list[ev.Effect]:
+        known = {*self._groups, *self._epochs, *self._catalogue.groups(), *(key.store.group for key in self._groupless)}
+        gone = tuple(sorted(group for group in known if group.job == job and self.forgotten(group)))
+        refused: list[ev.Effect] = []
+        for group in gone:
+            self._groups.pop(group, None)
+            self._epochs.pop(group, None)
+            for commit_key in self._commits.of_group(group):
+                refused += [self._refuse_commit(c.request, commit_key.store) for c in self._commits.pop(commit_key)]
+            for key in self._outbox.keys(group):
+                refused += self._outbox.drop(key)
+            self._upstreams.forget_group(group)
+            self._unheld = {store: names for store, names in self._unheld.items() if store.group != group}
+            self._groupless = {k: entry for k, entry in self._groupless.items() if k.store.group != group}
+        self._groups_moved = True
+        return [ev.DropJob(job, self._fences[job], gone), *refused]
+
+    def _refuse_commit(self, request: int, store: StoreId) -> ev.CompleteCommit:
+        error = PreconditionError(f"{store}: the job was forgotten; start the query with a new checkpoint")
+        return ev.CompleteCommit(request, 0, self._fences[store.job], error)
 
     def _stale(self, begin: ev.BeginReceived) -> ev.SendRefusal:
         return self._refusal(begin, ev.Refusal.STALE_EPOCH, f"epoch {begin.epoch} is old")

@@ -192,11 +192,19 @@ class Catalogue:
             self._groups.setdefault(store.group, set()).add(store)
         return found
 
+    def forget(self, group: GroupId) -> None:
+        """Nothing of the group is here any more."""
+        for store in self._groups.pop(group, ()):
+            del self._stores[store]
+
     def get(self, store: StoreId, name: str) -> FileEntry | None:
         return self._stores[store].get(name) if store in self._stores else None
 
     def groups(self) -> Iterable[GroupId]:
         return self._groups.keys()
+
+    def job_known(self, job: str) -> bool:
+        return any(group.job == job for group in self._groups)
 
     def stores(self, group: GroupId | None = None) -> Mapping[StoreId, StoreCatalogue]:
         """All stores, or those of one group."""

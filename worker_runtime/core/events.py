@@ -161,6 +161,14 @@ class FilesRemoved:
 
 
 @dataclass(frozen=True, slots=True)
+class JobForgotten:
+    """The job has ended for good, says the manager; perhaps for the second time. Epochs below `fence` are void."""
+
+    job: str
+    fence: Epoch
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time has passed; due whenever `next_deadline()` has."""
 
@@ -180,6 +188,7 @@ Event = (
     | PeerDisconnected
     | CatchUpFinished
     | FilesRemoved
+    | JobForgotten
     | Tick
 )
 
@@ -305,6 +314,15 @@ class CompleteCommit:
 
 
 @dataclass(frozen=True, slots=True)
+class DropJob:
+    """Put the fence into the index, and in the same write everything of these groups out of it; then delete files."""
+
+    job: str
+    fence: Epoch
+    groups: tuple[GroupId, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ReportGroup:
     """This worker's account of the group (epoch adopted, whole) has changed: tell the manager."""
 
@@ -324,5 +342,6 @@ Effect = (
     | StartCatchUp
     | MakeVisible
     | CompleteCommit
+    | DropJob
     | ReportGroup
 )

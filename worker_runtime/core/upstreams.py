@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rhino.ids import Epoch, Lane, Worker, parse_name
+from rhino.ids import Epoch, GroupId, Lane, Worker, parse_name
 from worker_runtime.core import events as ev
 from worker_runtime.core.outbox import FileKey, key_of
 
@@ -39,3 +39,6 @@ class Upstreams:
 
     def forget(self, key: FileKey) -> None:
         self._waiting.pop(key, None)
+
+    def forget_group(self, group: GroupId) -> None:
+        self._waiting = {key: waiting for key, waiting in self._waiting.items() if key.store.group != group}

@@ -15,27 +15,11 @@ from worker_runtime.core import events as ev
 from worker_runtime.core.closure import wanted
 from worker_runtime.replication import Replication
 from worker_runtime.rpc.peers import Found, Inventory, Peers
+from worker_runtime.throttle import Throttle
 
 log = logging.getLogger(__name__)
 RETRY_S = (0.05, 2.0)  # first and longest pause before asking or fetching again
 INVENTORIES_AT_ONCE = 16
-
-
-class Throttle:
-    """Spreads pulls so that their sum stays below a rate; 0: no limit."""
-
-    def __init__(self, bytes_per_s: int) -> None:
-        self._bytes_per_s = bytes_per_s
-        self._free_at = 0.0
-
-    async def spend(self, size_bytes: int) -> None:
-        """Waits until this many bytes may be fetched."""
-        if self._bytes_per_s == 0:
-            return
-        now = asyncio.get_running_loop().time()
-        start = max(now, self._free_at)
-        self._free_at = start + size_bytes / self._bytes_per_s
-        await asyncio.sleep(start - now)
 
 
 class Puller:

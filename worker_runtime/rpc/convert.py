@@ -8,6 +8,7 @@ from rhino.rpc.convert import epoch_of, epoch_to_pb, store_of, store_to_pb, stor
 from rhino_pb import common_pb2, peer_pb2, sidecar_pb2
 from worker_runtime.core import events as ev
 from worker_runtime.figures import CommitRecord, PrepareRecord, PrepareState
+from worker_runtime.scrub_round import ScrubRound
 
 LANE_TO_PB = {Lane.COMMIT: peer_pb2.LANE_COMMIT, Lane.BULK: peer_pb2.LANE_BULK}
 _LANE_OF = {value: key for key, value in LANE_TO_PB.items()}
@@ -123,4 +124,19 @@ def commit_record_to_pb(record: CommitRecord) -> sidecar_pb2.CommitRecord:
         copies=record.copies,
         duration_ms=record.duration_ms,
         finished_ms=record.finished_ms,
+    )
+
+
+def scrub_to_pb(scrub: ScrubRound) -> common_pb2.ScrubStatus:
+    return common_pb2.ScrubStatus(
+        number=scrub.number,
+        running=scrub.running,
+        full_pace=scrub.full_pace,
+        checked_bytes=scrub.checked_bytes,
+        total_bytes=scrub.total_bytes,
+        checked_files=scrub.checked_files,
+        errors=scrub.errors,
+        repaired=scrub.repaired,
+        started_ms=scrub.started_ms,
+        finished_ms=scrub.finished_ms,
     )

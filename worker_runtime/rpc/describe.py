@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from rhino.rpc.convert import worker_to_pb
+from rhino.rpc.convert import disk_to_pb, worker_to_pb
 from rhino_pb import sidecar_pb2
 from worker_runtime.core.credit import GrantPool
 from worker_runtime.figures import Figures, resident_bytes
 from worker_runtime.replication import Replication
-from worker_runtime.rpc.convert import commit_record_to_pb, prepare_record_to_pb
+from worker_runtime.rpc.convert import commit_record_to_pb, prepare_record_to_pb, scrub_to_pb
+from worker_runtime.scrubber import Scrubber
 
 
 class Describer:
-    def __init__(self, replication: Replication, figures: Figures, grants: GrantPool) -> None:
+    def __init__(self, replication: Replication, figures: Figures, grants: GrantPool, scrubber: Scrubber) -> None:
         self._replication = replication
         self._figures = figures
         self._grants = grants
+        self._scrubber = scrubber
 
     def describe(self, request: sidecar_pb2.DescribeRequest) -> sidecar_pb2.DescribeReply:
         figures, store = self._figures, self._replication.store
+        disk, disk_message = store.disk.state()
         resident, resident_max = resident_bytes()
         prepares = list(figures.prepares)[-request.prepares_max :] if request.prepares_max else []
         commits = list(figures.commits)[-request.commits_max :] if request.commits_max else []
@@ -34,4 +37,7 @@ class Describer:
             commits=[commit_record_to_pb(record) for record in commits],
             granted_bytes=self._grants.granted_bytes,
             memory_limit_bytes=self._grants.limit_bytes,
+            scrub=scrub_to_pb(self._scrubber.status()),
+            disk=disk_to_pb(disk),
+            disk_message=disk_message,
         )

@@ -199,6 +199,8 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
         versions = [store_version_of(message) for message in request.versions]
         if not versions:
             raise InvalidRequestError("Prepare names no version")
+        for version in versions:
+            self._manager.require_unforgotten(version.store.group)
         await self._name_groups(session, versions)
         record = await self._preparer.prepare(session.session_id, versions)
         if session.session_id not in self._sessions:

@@ -17,6 +17,8 @@ from rhino.errors import PreconditionError, RhinoError, UnavailableError
 from rhino.ids import Epoch, GroupId, JobSettings, ReplicaGroup, StoreVersion, Worker
 from rhino.rpc.channel import aio_channel, call
 from rhino.rpc.convert import (
+    disk_to_pb,
+    epoch_of,
     epoch_to_pb,
     group_of,
     group_to_pb,
@@ -32,6 +34,8 @@ from rhino_pb import replication_pb2, replication_pb2_grpc
 from worker_runtime.core import events as ev
 from worker_runtime.figures import Figures, resident_bytes
 from worker_runtime.replication import Replication
+from worker_runtime.rpc.convert import scrub_to_pb
+from worker_runtime.scrubber import Scrubber
 
 log = logging.getLogger(__name__)
 CALL_TIMEOUT_S = 5.0
@@ -50,7 +54,14 @@ class ManagerClient:
     `on_floors` and `on_workers` are called with what the manager says about floors and live workers.
     """
 
-    def __init__(self, replication: Replication, figures: Figures, address: str, tasks: asyncio.TaskGroup) -> None:
+    def __init__(
+        self,
+        replication: Replication,
+        figures: Figures,
+        scrubber: Scrubber,
+        address: str,
+        tasks: asyncio.TaskGroup,
+    ) -> None:
         self.address = address
         self.connected = False  # registered, and told who is alive
         self.ready = asyncio.Event()  # connected once
@@ -58,6 +69,7 @@ class ManagerClient:
         self.on_workers: Callable[[list[Worker]], None] = lambda workers: None
         self._replication = replication
         self._figures = figures
+        self._scrubber = scrubber
         self._tasks = tasks
         self._channel = aio_channel(address)
         self._stub = replication_pb2_grpc.ReplicationManagerStub(self._channel)
@@ -107,6 +119,7 @@ class ManagerClient:
         Waits a while for a manager that is away, and for workers that are only just starting.
         Raises UnavailableError, PreconditionError (too few workers).
         """
+        self.require_unforgotten(group)
         self._settings[group.job] = settings
         deadline = asyncio.get_running_loop().time() + RESOLVE_RETRY_S
         while (found := self._replication.group(group)) is None:
@@ -126,6 +139,11 @@ class ManagerClient:
                 await self._resolve(group, settings)
             else:
                 self.ask(group)
+
+    def require_unforgotten(self, group: GroupId) -> None:
+        """Raises PreconditionError for a group of a forgotten job."""
+        if self._replication.machine.forgotten(group):
+            raise PreconditionError(f"job {group.job} was forgotten: start the query with a new checkpoint")
 
     async def leave(self) -> None:
         """Tells the manager that this worker goes, if it can be reached."""
@@ -166,7 +184,7 @@ class ManagerClient:
 
     async def _ask(self, group: GroupId) -> None:
         pause = RETRY_S[0]
-        while True:
+        while not self._replication.machine.forgotten(group):
             known = self._replication.group(group)
             settings = known.settings if known else self._settings.get(group.job, JobSettings())
             try:
@@ -204,12 +222,15 @@ class ManagerClient:
     async def _register(self) -> None:
         store, machine = self._replication.store, self._replication.machine
         groups = sorted({*store.catalogue.groups(), *machine.groups()})
+        disk, disk_message = store.disk.state()
         request = replication_pb2.RegisterRequest(
             worker=worker_to_pb(self._replication.me),
             capacity_bytes=store.capacity_bytes(),
             highest_epoch=epoch_to_pb(machine.highest_epoch()),
             groups=[self._report(group) for group in groups],
             process_id=self._process_id,
+            disk=disk_to_pb(disk),
+            disk_message=disk_message,
         )
         reply = await call(
             f"registration at the manager at {self.address}",
@@ -231,6 +252,7 @@ class ManagerClient:
             epoch=epoch_to_pb(epoch),
             whole=whole,
             stored_bytes=store.stored_bytes(group),
+            stored_files=sum(len(files) for files in store.catalogue.stores(group).values()),
             newest_held=[store_version_to_pb(version) for version in store.newest_held(group)],
             newest_written=[store_version_to_pb(version) for version in store.newest_written(group)],
         )
@@ -271,6 +293,7 @@ class ManagerClient:
     def _heartbeat(self) -> replication_pb2.HeartbeatRequest:
         store, me = self._replication.store, self._replication.me
         changed, self._changed = self._changed, set()
+        disk, disk_message = store.disk.state()
         return replication_pb2.HeartbeatRequest(
             worker_id=me.worker_id,
             incarnation=me.incarnation,
@@ -280,6 +303,9 @@ class ManagerClient:
             resident_bytes_max=resident_bytes()[1],
             replicated_bytes=self._figures.received_bytes,
             leaving=self._leaving,
+            scrub=scrub_to_pb(self._scrubber.status()),
+            disk=disk_to_pb(disk),
+            disk_message=disk_message,
         )
 
     # ------------------------------------------------------------ news
@@ -301,6 +327,8 @@ class ManagerClient:
         self._live = [worker_of(worker) for worker in update.workers]
         self._absent = [worker_of(worker) for worker in update.absent]
         self.on_workers(self._live)
+        for forgotten in update.forgotten:
+            self._replication.post(ev.JobForgotten(forgotten.job, epoch_of(forgotten.fence)))
         groups = [replica_group_of(group) for group in update.groups]
         left = {group_of(group) for group in update.left}
         if update.snapshot:

@@ -23,6 +23,7 @@ from worker_runtime.rpc.peers import Peers
 from worker_runtime.rpc.prepare import Preparer
 from worker_runtime.rpc.pusher import Links
 from worker_runtime.rpc.receiver import Receiver
+from worker_runtime.scrubber import Scrubber
 from worker_runtime.storage.store import Store
 
 DRAIN_S = 5.0  # commits under way when the sidecar is told to stop
@@ -41,7 +42,8 @@ class Node:
         self.me = self._bind(store)
         self.replication = Replication(self.me, store)
         figures, grants = Figures(), GrantPool(settings.memory_limit_bytes, settings.window_bytes)
-        self.manager = ManagerClient(self.replication, figures, settings.manager, tasks)
+        self._scrubber = Scrubber(self.replication, settings.scrub_period_s, settings.scrub_bytes_per_s)
+        self.manager = ManagerClient(self.replication, figures, self._scrubber, settings.manager, tasks)
         self._peers = Peers(self.replication, figures, self.manager.current)
         self._links = Links(self.replication, figures, self.manager.current, settings.chunk_bytes, tasks)
         self._collector = Collector(self.replication)
@@ -52,10 +54,10 @@ class Node:
         self.replication.bind(self._links, receiver, puller, self.manager)
         self.manager.on_floors = self._collector.floors
         self.manager.on_workers = self._links.readdress
-        describer = Describer(self.replication, figures, grants)
+        describer = Describer(self.replication, figures, grants, self._scrubber)
         preparer = Preparer(self.replication, self._peers, self.manager, figures, settings.prepare_timeout_s)
         self._local = SidecarService(settings, self.replication, self.manager, preparer, describer, figures)
-        peer = PeerService(self.replication, receiver, describer, figures, settings.chunk_bytes)
+        peer = PeerService(self.replication, receiver, describer, self._scrubber, figures, settings.chunk_bytes)
         self._peer_server.add(add_peer_to_server, peer, "rhino.v1.Peer")
         self._local_server.add(sidecar_pb2_grpc.add_SidecarServicer_to_server, self._local, "rhino.v1.Sidecar")
 
@@ -78,6 +80,8 @@ class Node:
             self._running.append(self._tasks.create_task(work))
 
     async def ready(self) -> None:
+        """Once the groups are known: the scrub wants to know what is missed here."""
+        self._running.append(self._tasks.create_task(self._scrubber.run()))
         await self._peer_server.ready()
         await self._local_server.ready()
 

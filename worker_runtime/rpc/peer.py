@@ -11,12 +11,14 @@ from crc32c import crc32c
 from rhino.errors import IntegrityError, UnknownError
 from rhino.ids import FileEntry, Lane, parse_name
 from rhino.rpc.convert import epoch_to_pb, file_to_pb, group_of, store_of, store_version_of, worker_to_pb
-from rhino_pb import peer_pb2, peer_pb2_grpc, sidecar_pb2
+from rhino_pb import common_pb2, peer_pb2, peer_pb2_grpc, sidecar_pb2
 from worker_runtime.figures import Figures
 from worker_runtime.replication import Replication
+from worker_runtime.rpc.convert import scrub_to_pb
 from worker_runtime.rpc.describe import Describer
 from worker_runtime.rpc.frames import DataFrame
 from worker_runtime.rpc.receiver import Receiver
+from worker_runtime.scrubber import Scrubber
 from worker_runtime.storage import files
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -26,12 +28,19 @@ class PeerService(peer_pb2_grpc.PeerServicer):
     """See peer.proto."""
 
     def __init__(
-        self, replication: Replication, receiver: Receiver, describer: Describer, figures: Figures, chunk_bytes: int
+        self,
+        replication: Replication,
+        receiver: Receiver,
+        describer: Describer,
+        scrubber: Scrubber,
+        figures: Figures,
+        chunk_bytes: int,
     ) -> None:
         self._replication = replication
         self._store = replication.store
         self._receiver = receiver
         self._describer = describer
+        self._scrubber = scrubber
         self._figures = figures
         self._chunk_bytes = chunk_bytes
 
@@ -76,7 +85,7 @@ class PeerService(peer_pb2_grpc.PeerServicer):
             try:
                 return next(pieces, b"")
             except OSError as error:
-                raise files.storage_error(error, f"{entry.store}/{entry.name}") from error
+                raise self._store.disk.error(error, f"{entry.store}/{entry.name}") from error
 
         return await self._store.run(Lane.BULK, read)
 
@@ -97,3 +106,6 @@ class PeerService(peer_pb2_grpc.PeerServicer):
 
     async def Describe(self, request: sidecar_pb2.DescribeRequest, context: Context) -> sidecar_pb2.DescribeReply:
         return self._describer.describe(request)
+
+    async def StartScrub(self, request: peer_pb2.StartScrubRequest, context: Context) -> common_pb2.ScrubStatus:
+        return scrub_to_pb(self._scrubber.start_now())

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shutil
 import stat
 import uuid
 import zipfile
@@ -21,7 +20,7 @@ from typing import Any
 from crc32c import crc32c
 
 from rhino.errors import IntegrityError, InvalidRequestError, NoSpaceError, RhinoError, UnknownError
-from rhino.ids import StoreId
+from rhino.ids import GroupId, StoreId
 
 Piece = bytes | memoryview
 READ_BYTES = 4 * 1024 * 1024  # one read while checking; crc32c gives the GIL back for such pieces
@@ -61,6 +60,9 @@ class Layout:
     def path(self, store: StoreId, name: str) -> Path:
         return self.store / store.job / str(store.operator) / str(store.partition) / store.store / name
 
+    def group(self, group: GroupId) -> Path:
+        return self.store / group.job / str(group.operator) / str(group.partition)
+
     def temporary(self) -> Path:
         return self.tmp / uuid.uuid4().hex
 
@@ -70,16 +72,6 @@ def storage_error(error: OSError, doing: str) -> RhinoError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return NoSpaceError(f"{doing}: {error.strerror}")
     return IntegrityError(f"{doing}: {error}")
-
-
-def check_space(folder: Path, reserve_bytes: int, wanted_bytes: int = 0) -> None:
-    """Raises NoSpaceError unless `wanted_bytes` fit with `reserve_bytes` left."""
-    free = shutil.disk_usage(folder).free
-    if free < reserve_bytes + wanted_bytes:
-        raise NoSpaceError(
-            f"{folder}: {free} bytes free, {wanted_bytes} wanted and {reserve_bytes} to be kept in reserve; free disk "
-            "space or lower reserve_bytes"
-        )
 
 
 def checksum(fd: int) -> int:

@@ -1,21 +1,27 @@
 """The sidecar's durable memory: which files are stored, epochs seen, floors, the store's identity; kept in RocksDB.
 
-Keys: ``f/<store path>\\0<name>`` file records, ``e/<group>`` epochs, ``l/<store path>`` floors, ``m/<key>`` the rest.
+Keys: ``f/<store path>\\0<name>`` file records, ``e/<group>`` epochs, ``l/<store path>`` floors, ``g/<job>`` fences of
+forgotten jobs, ``m/<key>`` the rest.
 Writes reach the operating system before they return, so they survive kill -9 of the process.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rocksdict import DBCompressionType, Options, Rdict, WriteBatch
+from rocksdict import AccessType, DBCompressionType, Options, Rdict, WriteBatch
 
-from rhino.errors import AlreadyThereError
+from rhino.errors import AlreadyThereError, IntegrityError
 from rhino.ids import Epoch, FileEntry, GroupId, StoreId, Version
+from rhino.scan import scan
 from worker_runtime.storage.files import Seal
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,23 +36,45 @@ class StoredFile:
 
 
 class Index:
-    """One RocksDB; a second process that opens it fails, which keeps two sidecars off one data folder."""
+    """One RocksDB; a second process that opens it fails, which keeps two sidecars off one data folder.
 
-    def __init__(self, path: Path) -> None:
-        options = Options(raw_mode=True)
+    With `read_only_log_dir` it is opened for reading beside a running sidecar: as it was at this moment. RocksDB's own
+    log goes into that folder.
+    """
+
+    def __init__(self, path: Path, read_only_log_dir: Path | None = None) -> None:
+        self._path = path
+        if read_only_log_dir is not None:
+            options = Options(raw_mode=True)
+            options.set_db_log_dir(str(read_only_log_dir))
+            self._db = Rdict(str(path), options=options, access_type=AccessType.read_only())
+            return
+        self._db = self._open()
+
+    def _open(self) -> Rdict:
+        path, options = self._path, Options(raw_mode=True)
         options.create_if_missing(True)
         options.set_compression_type(DBCompressionType.none())
         options.set_keep_log_file_num(2)
         options.set_max_total_wal_size(16 * 1024 * 1024)
         try:
-            self._db = Rdict(str(path), options=options)
+            return Rdict(str(path), options=options)
         except Exception as error:  # the binding knows no narrower class
             if "lock" in str(error).lower():
                 raise AlreadyThereError(f"{path}: another sidecar has this data folder open") from error
             raise
 
     def close(self) -> None:
-        self._db.close()
+        """What was written is with the operating system already: a complaint of RocksDB is only noted."""
+        try:
+            self._db.close()
+        except Exception as error:  # the binding knows no narrower class
+            log.warning("index not closed cleanly", extra={"index": str(self._path), "error": str(error)})
+
+    def reopen(self) -> None:
+        """RocksDB takes no more writes after one that found the disk full; opened anew it does."""
+        self.close()
+        self._db = self._open()
 
     def put_file(self, file: StoredFile) -> None:
         self._db[_file_key(file.entry.store, file.entry.name)] = _encode(file)
@@ -66,6 +94,20 @@ class Index:
     def put_epoch(self, group: GroupId, epoch: Epoch) -> None:
         self._db[f"e/{group}".encode()] = json.dumps(epoch).encode()
 
+    def drop_job(self, job: str, fence: Epoch, groups: Iterable[GroupId], files: Iterable[tuple[StoreId, str]]) -> None:
+        """The job's fence in, its groups and files out: all of it or nothing."""
+        batch = WriteBatch(raw_mode=True)
+        batch.put(f"g/{job}".encode(), json.dumps(fence).encode())
+        for group in groups:
+            batch.delete(f"e/{group}".encode())
+        for store, name in files:
+            batch.delete(_file_key(store, name))
+            batch.delete(f"l/{store}".encode())
+        self._db.write(batch)
+
+    def fences(self) -> dict[str, Epoch]:
+        return {job: Epoch(*json.loads(value)) for job, value in self._scan(b"g/")}
+
     def epochs(self) -> dict[GroupId, Epoch]:
         found = {}
         for key, value in self._scan(b"e/"):
@@ -83,14 +125,29 @@ class Index:
         self._db[f"m/{key}".encode()] = value.encode()
 
     def meta(self, key: str) -> str | None:
-        value = self._db.get(f"m/{key}".encode())
+        with self._readable():
+            value = self._db.get(f"m/{key}".encode())
         return None if value is None else value.decode()
 
     def _scan(self, prefix: bytes) -> Iterator[tuple[str, bytes]]:
-        for key, value in self._db.items(from_key=prefix):
-            if not key.startswith(prefix):
+        entries = scan(self._db, prefix)
+        while True:
+            with self._readable():
+                entry = next(entries, None)
+            if entry is None or not entry[0].startswith(prefix):
                 return
-            yield key[len(prefix) :].decode(), value
+            yield entry[0][len(prefix) :].decode(), entry[1]
+
+    @contextlib.contextmanager
+    def _readable(self) -> Iterator[None]:
+        """Raises IntegrityError: with half an index, recovery would delete the files that the other half names."""
+        try:
+            yield
+        except Exception as error:  # the binding knows no narrower class
+            raise IntegrityError(
+                f"{self._path}: the index is damaged ({error}); move the data folder away to begin with an empty store "
+                "that other workers fill again"
+            ) from error
 
 
 def _file_key(store: StoreId, name: str) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import shutil
 import time
@@ -19,14 +20,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from rhino.errors import AlreadyThereError, InvalidRequestError, PreconditionError
+from rhino.errors import AlreadyThereError, InvalidRequestError, PreconditionError, RhinoError
 from rhino.ids import Epoch, FileEntry, FileKind, GroupId, Lane, StoreId, StoreVersion, Version, parse_name
 from worker_runtime.core.closure import Catalogue, collectable, kept_names, raise_floor
 from worker_runtime.storage import files, recovery
+from worker_runtime.storage.disk import Disk
 from worker_runtime.storage.files import Incoming, Layout, Piece
 from worker_runtime.storage.index import Index, StoredFile
 from worker_runtime.storage.locks import KeyedLocks
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 Key = tuple[StoreId, str]
 
@@ -47,7 +50,7 @@ class Store:
         self.incarnation = ""
         self._worker_id = worker_id
         self._index = index
-        self._reserve_bytes = reserve_bytes
+        self.disk = Disk(layout.store, reserve_bytes)
         self._records: dict[Key, StoredFile] = {}
         self._group_bytes: Counter[GroupId] = Counter()
         self._floors: dict[StoreId, Version] = index.floors()
@@ -81,14 +84,30 @@ class Store:
 
     async def _guarded(self, entry: FileEntry, work: Callable[[], T]) -> T:
         """As `run`; errors of the disk become NoSpaceError or IntegrityError."""
+        return await self._run_guarded(entry.lane, f"{entry.store}/{entry.name}", work)
 
+    async def _run_guarded(self, lane: Lane, doing: str, work: Callable[[], T]) -> T:
         def guarded() -> T:
             try:
                 return work()
             except OSError as error:
-                raise files.storage_error(error, f"{entry.store}/{entry.name}") from error
+                raise self.disk.error(error, doing) from error
 
-        return await self.run(entry.lane, guarded)
+        return await self.run(lane, guarded)
+
+    def _write_index(self, doing: str, write: Callable[[], None]) -> None:
+        """Raises NoSpaceError, IntegrityError. An index that was stuck when the disk was full is opened anew."""
+        try:
+            write()
+        except Exception as error:  # the binding knows no narrower class
+            if not self.disk.has_room_again(error):
+                raise self.disk.index_error(error, doing) from error
+            try:
+                self._index.reopen()
+                log.warning("index opened anew: the disk has room again")
+                write()
+            except Exception as again:
+                raise self.disk.index_error(again, doing) from again
 
     async def run(self, lane: Lane, work: Callable[[], T]) -> T:
         """Blocking work in the lane's pool. A cancelled caller waits until the thread has let go of its files."""
@@ -109,12 +128,28 @@ class Store:
     def path(self, entry: FileEntry) -> Path:
         return self.layout.path(entry.store, entry.name)
 
+    def entries(self) -> list[FileEntry]:
+        """Everything that is stored here, in a stable order."""
+        return [self._records[key].entry for key in sorted(self._records)]
+
+    def memo(self, key: str) -> str | None:
+        """What `put_memo` kept under this key, also over restarts."""
+        return self._index.meta(key)
+
+    def put_memo(self, key: str, value: str) -> None:
+        """Raises NoSpaceError, IntegrityError."""
+        self._write_index(key, lambda: self._index.put_meta(key, value))
+
     def visible_files(self, store: StoreId) -> list[StoredFile]:
         names = sorted(entry.name for entry in self.catalogue.store(store).entries())
         return [record for name in names if (record := self._records[store, name]).visible]
 
     def epochs(self) -> dict[GroupId, Epoch]:
         return self._index.epochs()
+
+    def fences(self) -> dict[str, Epoch]:
+        """Forgotten jobs, with the epoch below which nothing of them counts."""
+        return self._index.fences()
 
     def floor(self, store: StoreId) -> Version | None:
         return self._floors.get(store)
@@ -123,8 +158,7 @@ class Store:
         return self._group_bytes.total() if group is None else self._group_bytes[group]
 
     def free_bytes(self) -> int:
-        status = os.statvfs(self.layout.store)
-        return status.f_bavail * status.f_frsize
+        return self.disk.free_bytes()
 
     def capacity_bytes(self) -> int:
         status = os.statvfs(self.layout.store)
@@ -172,7 +206,8 @@ class Store:
         kind = parse_name(name).kind
         lane = Lane.COMMIT if kind.versioned else Lane.BULK
         async with self._locks.hold((store, name)):
-            checked = await self.run(lane, lambda: self._check_inbox(inbox_file, kind))
+            doing = f"{store}/{name}"
+            checked = await self._run_guarded(lane, doing, lambda: self._check_inbox(inbox_file, kind))
             known = self._records.get((store, name))
             if known is not None:
                 return await self._same_again(known, checked.checked, inbox_file)
@@ -186,12 +221,12 @@ class Store:
             finally:
                 self._protected.subtract(protected)
                 self._protected = +self._protected
-            return self._put(
+            return await self._put(
                 StoredFile(entry, checked.checked.seal, time.time_ns(), not kind.versioned, received=False)
             )
 
     def _check_inbox(self, path: Path, kind: FileKind) -> _Checked:
-        files.check_space(self.layout.store, self._reserve_bytes)
+        self.disk.check()
         checked, identity = files.check_inbox_file(path, self._device)
         references = files.zip_references(path) if kind is FileKind.SNAPSHOT else ()
         for reference in references:
@@ -221,11 +256,13 @@ class Store:
         """A temporary file for bytes from another worker, with the first ones. Raises NoSpaceError, IntegrityError."""
 
         def start() -> Incoming:
-            files.check_space(self.layout.store, self._reserve_bytes, entry.size_bytes)
+            self.disk.check(entry.size_bytes)
             incoming = Incoming(self.layout.temporary())
+            self.disk.announce(incoming, entry.size_bytes - sum(map(len, pieces)))
             try:
                 incoming.write(pieces)
             except OSError:
+                self.disk.announce(incoming, 0)
                 incoming.abort()
                 raise
             return incoming
@@ -235,6 +272,7 @@ class Store:
     async def write_incoming(self, entry: FileEntry, incoming: Incoming, pieces: Sequence[Piece]) -> None:
         """Appends; raises NoSpaceError, IntegrityError."""
         await self._guarded(entry, lambda: incoming.write(pieces))
+        self.disk.announce(incoming, entry.size_bytes - incoming.size_bytes)
 
     async def finish_incoming(self, entry: FileEntry, incoming: Incoming) -> StoredFile:
         """Checks the bytes and puts the file into the store; data files and changelogs are visible at once.
@@ -249,6 +287,7 @@ class Store:
             incoming.path.rename(target)
             return seal
 
+        self.disk.announce(incoming, 0)
         async with self._locks.hold((entry.store, entry.name)):
             known = self._records.get((entry.store, entry.name))
             if known is not None:
@@ -258,7 +297,7 @@ class Store:
                 return known
             seal = await self._guarded(entry, place)
             visible = entry.kind is not FileKind.SNAPSHOT
-            return self._put(StoredFile(entry, seal, time.time_ns(), visible, received=True))
+            return await self._put(StoredFile(entry, seal, time.time_ns(), visible, received=True))
 
     async def receive_whole(self, entry: FileEntry, pieces: Sequence[Piece]) -> StoredFile:
         """As start, write and finish, in one go: for files that are here at once."""
@@ -266,16 +305,27 @@ class Store:
         return await self.finish_incoming(entry, incoming)
 
     async def abort_incoming(self, entry: FileEntry, incoming: Incoming) -> None:
-        await self.run(entry.lane, incoming.abort)
+        self.disk.announce(incoming, 0)
+        await self._guarded(entry, incoming.abort)
 
     def make_visible(self, store: StoreId, name: str) -> None:
+        """When the index cannot be written, for this life only: after a restart Prepare shows what is committed."""
         record = self._records.get((store, name))
         if record is not None and not record.visible:
             record = self._records[store, name] = replace(record, visible=True)
-            self._index.put_file(record)
+            try:
+                self._write_index(f"{store}/{name}", lambda: self._index.put_file(record))
+            except RhinoError as error:
+                log.error("visible for now only", extra={"file": f"{store}/{name}", "error": str(error)})
 
-    def _put(self, record: StoredFile) -> StoredFile:
-        self._index.put_file(record)
+    async def _put(self, record: StoredFile) -> StoredFile:
+        """Into the index, or off the disk: raises NoSpaceError, IntegrityError."""
+        entry = record.entry
+        try:
+            self._write_index(f"{entry.store}/{entry.name}", lambda: self._index.put_file(record))
+        except RhinoError:
+            await self._guarded(entry, lambda: self.path(entry).unlink(missing_ok=True))
+            raise
         self._enter(record)
         return record
 
@@ -305,7 +355,8 @@ class Store:
         return {v.version for pins in self._pins.values() for v in pins if v.store == store}
 
     def put_epoch(self, group: GroupId, epoch: Epoch) -> None:
-        self._index.put_epoch(group, epoch)
+        """Raises NoSpaceError, IntegrityError: nothing that follows from the epoch may be done then."""
+        self._write_index(f"epoch of {group}", lambda: self._index.put_epoch(group, epoch))
 
     def raise_floor(self, store: StoreId, floor: Version) -> bool:
         """Floors only rise; true when this one did."""
@@ -313,7 +364,10 @@ class Store:
         if raise_floor(current, floor) == current:
             return False
         self._floors[store] = floor
-        self._index.put_floor(store, floor)
+        try:
+            self._write_index(f"floor of {store}", lambda: self._index.put_floor(store, floor))
+        except RhinoError as error:  # the manager will say it again
+            log.error("floor not kept", extra={"store": str(store), "error": str(error)})
         return True
 
     async def collect(self, store: StoreId, busy: Iterable[str]) -> tuple[str, ...]:
@@ -324,22 +378,57 @@ class Store:
         return names
 
     async def remove(self, store: StoreId, names: Iterable[str]) -> None:
-        """Out of the index at once, then off the disk; in this order also if the process dies in between."""
+        """Out of the index at once, then off the disk; in this order also if the process dies in between.
+
+        Raises NoSpaceError, IntegrityError when the index cannot be written: nothing is removed then.
+        """
         present = [name for name in names if (store, name) in self._records]
         if not present:
             return
-        self._index.delete_files(store, present)
+        self._write_index(str(store), lambda: self._index.delete_files(store, present))
         graves: list[Path] = []
         for name in present:
             record = self._records.pop((store, name))
             self._group_bytes[store.group] -= record.entry.size_bytes
             self.catalogue.discard(store, name)
             grave = self.layout.temporary()
-            with contextlib.suppress(FileNotFoundError):
+            try:
                 # Renamed here and now, so that a new file of the same name cannot be hit by the slow deletion.
                 self.path(record.entry).rename(grave)
                 graves.append(grave)
-        await self.run(Lane.BULK, lambda: files.unlink_all(graves))
+            except FileNotFoundError:
+                continue
+            except OSError as error:  # out of the index it is: the next start deletes it
+                self.disk.note(error)
+                log.error("cannot delete", extra={"file": f"{store}/{name}", "error": str(error)})
+        await self._run_guarded(Lane.BULK, str(store), lambda: files.unlink_all(graves))
+
+    def drop_job(self, job: str, fence: Epoch, groups: Iterable[GroupId]) -> int:
+        """Persists the fence and forgets these groups at once, then deletes in the background; the number of files."""
+        gone = set(groups)
+        keys = [key for key in self._records if key[0].group in gone] if gone else []
+        self._write_index(f"job {job}", lambda: self._index.drop_job(job, fence, gone, keys))
+        for key in keys:
+            del self._records[key]
+        for group in gone:
+            del self._group_bytes[group]
+            self.catalogue.forget(group)
+        self._floors = {store: floor for store, floor in self._floors.items() if store.group not in gone}
+        graves = [grave for group in sorted(gone) if (grave := self._bury(self.layout.group(group))) is not None]
+        if not self.catalogue.job_known(job) and (grave := self._bury(self.layout.store / job)) is not None:
+            graves.append(grave)
+        for grave in graves:
+            self.discard_folder(grave)
+        return len(keys)
+
+    def _bury(self, folder: Path) -> Path | None:
+        """Moves a folder out of sight; None when there is none."""
+        grave = self.layout.temporary()
+        try:
+            folder.rename(grave)
+        except FileNotFoundError:
+            return None
+        return grave
 
     def discard_folder(self, folder: Path) -> None:
         """Removes a folder some time soon; leftovers go at the next start."""

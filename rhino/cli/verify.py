@@ -1,0 +1,62 @@
+"""`rhino verify`: a second opinion on the copies of a job on this node. Data on stdout, progress on stderr."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from rhino.cli import exit_codes
+from worker_runtime.storage.files import storage_error
+from worker_runtime.verify.verifier import StoreReport, Verdict, verify_job
+
+_COLOURS = {Verdict.SOUND: "green", Verdict.UNPROVEN: "yellow", Verdict.BAD: "red"}
+
+
+def run_verify(data_dir: Path, job: str, partitions: list[int], *, as_json: bool) -> int:
+    """Carries out the command; returns its exit code. RhinoErrors are left to the caller."""
+    reports: list[StoreReport] = []
+    try:
+        with Console(stderr=True).status("reading") as status:
+            for report in verify_job(data_dir, job, partitions):
+                reports.append(report)
+                status.update(f"{len(reports)} stores read, {sum(r.verdict is Verdict.BAD for r in reports)} bad")
+    except OSError as error:
+        raise storage_error(error, f"verifying {data_dir}") from error
+    if as_json:
+        print(json.dumps({"job": job, "stores": [_plain(report) for report in reports]}, indent=2))
+    else:
+        _show(reports)
+    return exit_codes.FAILED if any(r.verdict is Verdict.BAD for r in reports) else exit_codes.OK
+
+
+def _plain(report: StoreReport) -> dict[str, Any]:
+    return {
+        "operator": report.store.operator,
+        "partition": report.store.partition,
+        "store": report.store.store,
+        "version": str(report.version) if report.version else None,
+        "snapshot_version": str(report.snapshot) if report.snapshot else None,
+        "changelogs": report.changelogs,
+        "keys": report.keys,
+        "verdict": report.verdict.value,
+        "problems": report.problems,
+        "unproven": report.unproven,
+    }
+
+
+def _show(reports: list[StoreReport]) -> None:
+    table = Table("store", "version", "snapshot", "changelogs", "keys", "verdict", show_edge=False)
+    for r in reports:
+        numbers = [str(v.version) if v else "none" for v in (r.version, r.snapshot)]
+        keys = "not counted" if r.keys is None else str(r.keys)
+        verdict = f"[{_COLOURS[r.verdict]}]{r.verdict.value}[/]"
+        table.add_row(str(r.store).partition("/")[2], *numbers, str(r.changelogs), keys, verdict)
+    console = Console()
+    console.print(table)
+    for r in reports:
+        for reason in (*r.problems, *r.unproven):
+            console.print(f"{r.store}: {reason}", markup=False, highlight=False)

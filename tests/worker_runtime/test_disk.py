@@ -1,0 +1,159 @@
+"""A store whose disk is full or fails: what is refused, what goes on, what is noted. Errors are injected or real."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crc32c import crc32c
+
+from rhino.errors import IntegrityError, NoSpaceError, RhinoError
+from rhino.ids import DiskState, Epoch, FileEntry, StoreId, Version
+from tests.worker_runtime.tmpfs import fill, tmpfs
+from worker_runtime.storage import files
+from worker_runtime.storage.disk import INDEX_BYTES
+from worker_runtime.storage.index import Index
+from worker_runtime.storage.store import Store
+
+STORE = StoreId("job", 0, 3, "default")
+SST = FileEntry(STORE, "SSTs/000001-x.sst", 9, crc32c(b"123456789"))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    made = Store.open("a", tmp_path, 0)
+    yield made
+    made.close()
+
+
+def put(store: Store, content: bytes = b"123456789") -> Path:
+    path = store.layout.inbox / "file"
+    path.write_bytes(content)
+    return path
+
+
+def failing(number: int) -> Callable[..., Any]:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
+@pytest.mark.parametrize("operation", ["rename", "read", "open"])
+async def test_an_io_error_while_a_file_is_taken_over_is_told_and_remembered(
+    store: Store, monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
+    inbox = put(store)
+    with monkeypatch.context() as patched:
+        patched.setattr(files.os, operation, failing(errno.EIO))  # type: ignore[attr-defined]
+        with pytest.raises(RhinoError):
+            await store.take_over(STORE, SST.name, inbox)
+    state, message = store.disk.state()
+    if operation == "open":  # the client's file: it may be at fault itself
+        assert state is DiskState.OK
+    else:
+        assert state is DiskState.FAILING
+        assert "Input/output error" in message
+    assert store.record(STORE, SST.name) is None
+
+
+@pytest.mark.parametrize(
+    ("number", "error", "state"),
+    [
+        (errno.EIO, IntegrityError, DiskState.FAILING),
+        (errno.EROFS, IntegrityError, DiskState.FAILING),
+        (errno.ENOSPC, NoSpaceError, DiskState.OK),
+        (errno.EDQUOT, NoSpaceError, DiskState.OK),
+        (errno.EMFILE, IntegrityError, DiskState.OK),
+    ],
+)
+async def test_errors_of_incoming_files_have_their_kind(
+    store: Store, monkeypatch: pytest.MonkeyPatch, number: int, error: type[RhinoError], state: DiskState
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(files.os, "writev", failing(number))  # type: ignore[attr-defined]
+        with pytest.raises(error, match=r"000001-x\.sst"):
+            await store.receive_whole(SST, [b"123456789"])
+    assert store.disk.state()[0] is state
+    assert list(store.layout.tmp.iterdir()) == []
+    store.disk.check()
+
+
+async def test_a_file_that_the_index_does_not_take_is_not_there(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise Exception("IO error: While appending to file: 000004.log: Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Index, "put_file", broken)
+        with pytest.raises(IntegrityError, match="index cannot be written"):
+            await store.receive_whole(SST, [b"123456789"])
+    assert store.disk.state()[0] is DiskState.FAILING
+    assert not store.path(SST).exists()
+    assert store.record(STORE, SST.name) is None
+    await store.receive_whole(SST, [b"123456789"])
+    assert store.disk.state()[0] is DiskState.FAILING, "until the sidecar is started again"
+
+
+async def test_what_cannot_be_deleted_from_the_index_stays(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    await store.receive_whole(SST, [b"123456789"])
+    with monkeypatch.context() as patched:
+        patched.setattr(Index, "delete_files", failing(errno.EIO))
+        with pytest.raises(IntegrityError):
+            await store.remove(STORE, [SST.name])
+    assert store.path(SST).read_bytes() == b"123456789"
+    assert store.record(STORE, SST.name) is not None
+
+
+async def test_an_epoch_that_is_not_persisted_is_an_error(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Index, "put_epoch", failing(errno.EIO))
+    with pytest.raises(IntegrityError, match="epoch of job/0/3"):
+        store.put_epoch(STORE.group, Epoch(1, 1))
+
+
+async def test_files_on_their_way_are_counted_before_they_are_here(tmp_path: Path) -> None:
+    free = os.statvfs(tmp_path).f_bavail * os.statvfs(tmp_path).f_frsize
+    slack = 600 * 1024 * 1024  # others use this disk meanwhile
+    store = Store.open("a", tmp_path, free - 3 * slack)
+    first = FileEntry(STORE, "SSTs/000001-x.sst", 2 * slack, 1)
+    incoming = await store.start_incoming(first, [b"begin"])
+    second = FileEntry(STORE, "SSTs/000002-x.sst", 2 * slack, 1)
+    with pytest.raises(NoSpaceError, match=rf"{tmp_path}.* bytes free.*on their way.*reserve_bytes"):
+        await store.start_incoming(second)
+    await store.abort_incoming(first, incoming)
+    again = await store.start_incoming(second)
+    await store.abort_incoming(second, again)
+    store.close()
+
+
+async def test_a_disk_filled_to_the_last_byte_is_full_and_recovers_by_itself(tmp_path: Path) -> None:
+    with tmpfs(tmp_path / "disk", 16) as folder:
+        store = Store.open("a", folder / "data", 4 * 1024 * 1024)
+        await store.take_over(STORE, SST.name, put(store))
+        ballast = fill(folder, 3 * 1024 * 1024)
+        assert store.disk.state()[0] is DiskState.FULL
+        with pytest.raises(NoSpaceError, match=rf"{folder}.*bytes free.*reserve_bytes"):
+            await store.take_over(STORE, "SSTs/000002-x.sst", put(store))
+        store.put_epoch(STORE.group, Epoch(1, 1))
+        assert store.raise_floor(STORE, Version(1, "id1")), "the index has room at the watermark"
+        ballast.unlink()
+        ballast = fill(folder, 0)  # and now somebody else has taken the reserve as well
+        with pytest.raises(NoSpaceError, match="index cannot be written"):
+            store.put_memo("key", "value" * 2000)
+        assert store.disk.state()[0] is DiskState.FULL
+        with pytest.raises(NoSpaceError):
+            await store.remove(STORE, [SST.name])
+        assert store.record(STORE, SST.name) is not None
+        ballast.unlink()
+        assert store.disk.state()[0] is DiskState.OK
+        store.put_memo("key", "value")
+        await store.take_over(STORE, "SSTs/000002-x.sst", put(store))
+        await store.remove(STORE, [SST.name])
+        store.close()
+        again = Store.open("a", folder / "data", INDEX_BYTES)
+        assert [entry.name for entry in again.entries()] == ["SSTs/000002-x.sst"]
+        assert (again.memo("key"), again.epochs()) == ("value", {STORE.group: Epoch(1, 1)})
+        again.close()

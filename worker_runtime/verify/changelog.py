@@ -1,0 +1,109 @@
+"""Spark's changelogs of checkpoint format 2: a header with format and lineage, then the changes of one batch.
+
+As StateStoreChangelogWriterV3 (no record types) and V4 (with merges) write them; formats 1 and 2 have no lineage and
+never come into a store.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rhino.errors import IntegrityError
+from rhino.ids import Version
+from worker_runtime.verify import lz4_blocks
+
+_PUT, _DELETE, _MERGE, _END = 0x01, 0x10, 0x11, 0x00
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """`lives`: the key is there afterwards (put or merge); else it is not (delete)."""
+
+    key: bytes
+    lives: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Changelog:
+    """`lineage` as in the header: oldest first, without the changelog's own version."""
+
+    lineage: tuple[Version, ...]
+    changes: tuple[Change, ...]
+
+
+def readable(data: bytes) -> bool:
+    """Whether `parse` knows this compression and has what it needs; Spark's default is LZ4."""
+    return data.startswith(lz4_blocks.MAGIC) and lz4_blocks.available()
+
+
+def parse(data: bytes) -> Changelog:
+    """Raises IntegrityError for anything that Spark would not read to its end."""
+    reader = _Reader(lz4_blocks.unpack(data))
+    version = reader.text()
+    if version not in ("v3", "v4"):
+        raise IntegrityError(f"changelog of format {version!r}, expected v3 or v4")
+    lineage = _lineage(reader.text())
+    changes = tuple(_changes_v3(reader) if version == "v3" else _changes_v4(reader))
+    if not reader.at_end:
+        raise IntegrityError("the changelog goes on behind its end mark")
+    return Changelog(lineage, changes)
+
+
+def _lineage(text: str) -> tuple[Version, ...]:
+    try:
+        return tuple(Version(int(item["version"]), str(item["checkpointUniqueId"])) for item in json.loads(text))
+    except (ValueError, TypeError, KeyError) as error:
+        raise IntegrityError(f"the changelog's lineage is not readable: {error}") from error
+
+
+def _changes_v3(reader: _Reader) -> Iterator[Change]:
+    while (length := reader.number()) != -1:
+        key = reader.take(length)
+        value_length = reader.number()
+        if value_length >= 0:
+            reader.take(value_length)
+        yield Change(key, lives=value_length >= 0)
+
+
+def _changes_v4(reader: _Reader) -> Iterator[Change]:
+    while (kind := reader.take(1)[0]) != _END:
+        if kind not in (_PUT, _DELETE, _MERGE):
+            raise IntegrityError(f"record type {kind:#04x} in a changelog")
+        key = reader.take(reader.number())
+        value_length = reader.number()
+        if kind != _DELETE:
+            reader.take(value_length)
+        elif value_length != -1:
+            raise IntegrityError("a deletion with a value in a changelog")
+        yield Change(key, lives=kind != _DELETE)
+
+
+class _Reader:
+    """As java.io.DataInputStream: big endian."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._offset = 0
+
+    @property
+    def at_end(self) -> bool:
+        return self._offset == len(self._data)
+
+    def take(self, length: int) -> bytes:
+        if length < 0 or self._offset + length > len(self._data):
+            raise IntegrityError(f"the changelog is cut off or garbled at byte {self._offset} (unpacked)")
+        self._offset += length
+        return self._data[self._offset - length : self._offset]
+
+    def number(self) -> int:
+        return int(struct.unpack(">i", self.take(4))[0])
+
+    def text(self) -> str:
+        (length,) = struct.unpack(">H", self.take(2))
+        try:
+            return self.take(length).decode()
+        except UnicodeDecodeError as error:
+            raise IntegrityError(f"the changelog's header is not readable: {error}") from error

@@ -1,0 +1,109 @@
+"""A snapshot as RocksDB expects it on disk, opened read-only and read to the last block.
+
+Spark's zip has MANIFEST, CURRENT, OPTIONS, live logs and `metadata`, whose JSON maps each data file to its name in the
+database: SSTs beside the manifest, archived logs in `archive`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rocksdict import AccessType, Options, Rdict
+
+from rhino.errors import IntegrityError
+from rhino.scan import scan
+
+Link = Callable[[str, Path], None]  # (name in the store, target)
+
+
+class MergedValuesError(Exception):
+    """Values that only Spark's merge operator can read: nothing is wrong, and nothing is proven."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """`keys`: entries that Spark counted, in all its column families; None: it did not count."""
+
+    files: tuple[tuple[str, str, int], ...]  # name in the store, path in the database, bytes
+    keys: int | None
+
+
+def unzip(archive: Path, folder: Path) -> Metadata:
+    """Lays the zip's own entries out in `folder`. Raises IntegrityError."""
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            for name in opened.namelist():
+                _plain(name)
+            opened.extractall(folder)
+        version, _, text = (folder / "metadata").read_text().partition("\n")
+        if version.strip() not in ("v1", "v2"):
+            raise IntegrityError(f"{archive.name}: metadata of version {version!r}, expected v1 or v2")
+        return _metadata(json.loads(text))
+    except (zipfile.BadZipFile, OSError, ValueError, TypeError, KeyError) as error:
+        raise IntegrityError(f"{archive.name}: not a readable snapshot: {error}") from error
+
+
+def _metadata(fields: dict[str, Any]) -> Metadata:
+    ssts = [
+        (f"SSTs/{_plain(file['dfsSstFileName'])}", _plain(file["localFileName"]), int(file["sizeBytes"]))
+        for file in fields.get("sstFiles") or ()
+    ]
+    logs = [
+        (f"logs/{_plain(file['dfsLogFileName'])}", f"archive/{_plain(file['localFileName'])}", int(file["sizeBytes"]))
+        for file in fields.get("logFiles") or ()
+    ]
+    counted = int(fields.get("numKeys", -1))
+    return Metadata((*ssts, *logs), counted + int(fields.get("numInternalKeys") or 0) if counted >= 0 else None)
+
+
+def _plain(name: str) -> str:
+    if not name or "/" in name or "\0" in name or name in (".", ".."):
+        raise IntegrityError(f"file name {name!r} in a snapshot: expected a plain name")
+    return name
+
+
+def lay_out(metadata: Metadata, link: Link, folder: Path) -> None:
+    """Puts the data files where the manifest expects them. Raises IntegrityError."""
+    for name, path, size_bytes in metadata.files:
+        target = folder / path
+        target.parent.mkdir(exist_ok=True)
+        link(name, target)
+        if os.stat(target).st_size != size_bytes:
+            raise IntegrityError(f"{name} has {os.stat(target).st_size} bytes, the snapshot says {size_bytes}")
+
+
+class Database:
+    """A database in a folder, read-only. Errors of RocksDB become IntegrityError."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            options = Options(raw_mode=True)
+            families = {name: options for name in Rdict.list_cf(str(folder)) if name != "default"}
+            self._db = Rdict(str(folder), options, families or None, AccessType.read_only())
+            self._families = [self._db, *(self._db.get_column_family(name) for name in families)]
+        except Exception as error:  # the binding knows no narrower class
+            raise IntegrityError(f"RocksDB does not open it: {error}") from error
+
+    def close(self) -> None:
+        self._db.close()
+
+    def count(self) -> int:
+        """Reads every entry of every column family, blocks verified. Raises MergedValuesError too."""
+        try:
+            return sum(1 for family in self._families for _ in scan(family))
+        except Exception as error:
+            if "merge_operator" in str(error).lower() or "merge operator" in str(error).lower():
+                raise MergedValuesError(str(error)) from error
+            raise IntegrityError(f"RocksDB cannot read it to its end: {error}") from error
+
+    def __contains__(self, key: bytes) -> bool:
+        try:
+            return key in self._db
+        except Exception as error:
+            raise IntegrityError(f"RocksDB cannot look a key up: {error}") from error
