@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
     from tests.simulation.sidecar import Sidecar
 
+MANAGER = "manager"
 LEASE_S = 2.0
 SUSPECT_LEASE_S = 0.6
 
@@ -94,15 +95,20 @@ class Manager:
         process = sidecar.process
 
         def deliver() -> None:
-            if sidecar.up and sidecar.process == process:
+            if sidecar.up and sidecar.process == process and self._reachable(sidecar):
                 sidecar.handle(worker_ev.GroupAdopted(group))
 
         self._world.after(self._world.delay(), deliver)
+        if self._world.chance(self._world.faults.repeat_message):  # late, after newer ones
+            self._world.after(self._world.delay() * 20, deliver)
 
     # ------------------------------------------------------------ what sidecars call
 
+    def _reachable(self, sidecar: Sidecar) -> bool:
+        return self._cluster.connected(sidecar.name, MANAGER)
+
     def _reports(self, sidecar: Sidecar) -> tuple[Report, ...]:
-        groups = {*sidecar.machine.groups(), *(store.group for store, _ in sidecar.disk.files)}
+        groups = {*sidecar.machine.groups(), *(store.group for store in sidecar.disk.files)}
         return tuple(self._report(sidecar, group) for group in sorted(groups))
 
     def _report(self, sidecar: Sidecar, group: GroupId) -> Report:
@@ -112,6 +118,8 @@ class Manager:
         return Report(group, epoch, sidecar.machine.whole(group), 1, (), written)
 
     def register(self, sidecar: Sidecar) -> bool:
+        if not self._reachable(sidecar):
+            return False
         process = f"{sidecar.name}#{sidecar.process}"
         taken = self._handle(
             ev.Registered(sidecar.worker, process, sidecar.machine.highest_epoch(), self._reports(sidecar))
@@ -122,15 +130,20 @@ class Manager:
         return taken
 
     def beat(self, sidecar: Sidecar) -> bool:
+        if not self._reachable(sidecar):
+            return True
         reports = self._reports(sidecar)
         return self._handle(ev.Beat(sidecar.name, sidecar.worker.incarnation, 0, 0, 0, 0, reports)) or not self.up
 
     def stream_broken(self, sidecar: Sidecar, process: int) -> None:
         self._handle(ev.StreamBroken(sidecar.name, f"{sidecar.name}#{process}"))
 
-    def resolve(self, sidecar: Sidecar, group: GroupId) -> None:
-        if self._handle(ev.Resolve(group, sidecar.name, self._settings)):
-            self._tell(sidecar, self.core.groups[group])
+    def resolve(self, sidecar: Sidecar, group: GroupId) -> bool:
+        """False: to be asked again."""
+        if not self._reachable(sidecar) or not self._handle(ev.Resolve(group, sidecar.name, self._settings)):
+            return False
+        self._tell(sidecar, self.core.groups[group])
+        return True
 
     def published(self, logged: StoreVersion, floor: StoreVersion | None) -> None:
         self._handle(

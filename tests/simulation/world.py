@@ -15,23 +15,27 @@ Action = Callable[[], None]
 class Faults:
     """Probabilities per occasion; `none()` is what a healed network does."""
 
-    break_link: float = 0.02
+    break_link: float = 0.01
     drop_beat: float = 0.05
     fail_write: float = 0.02
+    repeat_message: float = 0.1  # of the manager
+    crash_between_effects: float = 0.0005
+    abandon_commit: float = 0.03
     delay_s: tuple[float, float] = (0.001, 0.05)
 
     @staticmethod
     def none() -> Faults:
-        return Faults(0.0, 0.0, 0.0)
+        return Faults(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 @dataclass
 class World:
-    """Runs actions in the order of their times. `trace` keeps the newest lines for a failing seed."""
+    """Runs actions in the order of their times. `trace`: what happened, for a failing seed."""
 
     seed: int
     faults: Faults = field(default_factory=Faults)
     now: float = 0.0
+    verbose: bool = False  # every event and effect of every machine, too
     trace: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -51,17 +55,15 @@ class World:
     def chance(self, probability: float) -> bool:
         return self.random.random() < probability
 
-    def run_until(self, time: float, after_each: Action) -> None:
-        """Runs every action due up to `time`, with `after_each` behind each one (the checkers)."""
+    def run_until(self, time: float) -> None:
+        """Runs every action due up to `time`."""
         while self._queue and self._queue[0][0] <= time:
             self.now, _, action = heapq.heappop(self._queue)
             action()
-            after_each()
         self.now = time
 
     def say(self, text: str) -> None:
         self.trace.append(f"{self.now:9.4f} {text}")
-        del self.trace[:-400]
 
 
 class Link:

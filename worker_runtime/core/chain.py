@@ -310,7 +310,7 @@ class ChainMachine:
                 continue
             self._unheld[store].discard(name)
             key = FileKey(store, name)
-            effects += self._upstreams.tell(key, self._me, holds=True)
+            effects += self._upstreams.tell(key, self._me, holds=True, epoch=self.epoch(store.group))
             self._forget_upstreams(key)
         for key in self._commits.of_store(store):
             effects += self._try_complete(key)
