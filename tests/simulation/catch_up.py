@@ -16,7 +16,7 @@ FILES_AT_ONCE = 4
 
 
 class CatchUp:
-    """Of one group at one epoch; begins anew when a member cannot be reached, has not seen the epoch, or lacks a file."""
+    """Of one group at one epoch; begins anew when a member is out of reach, has not seen the epoch or lacks a file."""
 
     def __init__(self, sidecar: Sidecar, order: ev.StartCatchUp) -> None:
         self.order = order

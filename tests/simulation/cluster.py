@@ -9,7 +9,7 @@ from tests.simulation.checkers import Checkers, Disk, require
 from tests.simulation.faults import FaultInjector
 from tests.simulation.manager import MANAGER, Manager
 from tests.simulation.sidecar import Sidecar
-from tests.simulation.streams import LIMIT_BYTES, Stream
+from tests.simulation.streams import Stream, limit_bytes
 from tests.simulation.workload import Workload
 from tests.simulation.world import Faults, World
 from worker_runtime.core import membership
@@ -26,7 +26,8 @@ class Cluster:
         self.factor = factor
         self.settings = JobSettings(factor)
         self.world = World(seed)
-        self.checkers = Checkers(self.settings.copies, LIMIT_BYTES)
+        self.limit_bytes = limit_bytes(workers)
+        self.checkers = Checkers(self.settings.copies, self.limit_bytes)
         self._streams: dict[tuple[str, str, Lane], Stream] = {}
         self._cut: set[frozenset[str]] = set()
         self.sidecars = {name: Sidecar(self, name) for name in "abcdef"[:workers]}
@@ -147,5 +148,5 @@ class Cluster:
         for name, sidecar in self.sidecars.items():
             require(not sidecar.commits, f"{name} has commits that were never answered: {sorted(sidecar.commits)}")
             for store in self.workload.stores:
-                owed = sidecar.machine.busy_names(store.id)
+                owed = sidecar.machine.busy_names(store.id, sidecar.disk.floors.get(store.id))
                 require(not owed, f"{name} has never got rid of {sorted(owed)} of {store.id}")

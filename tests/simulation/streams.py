@@ -19,7 +19,13 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 16
 WINDOW_BYTES = 48
-LIMIT_BYTES = 160  # of one worker, over all streams
+
+
+def limit_bytes(workers: int) -> int:
+    """Of one worker, over all streams: a bit less than a window for each of them."""
+    return 2 * (workers - 1) * WINDOW_BYTES - 2 * CHUNK_BYTES
+
+
 TRANSFERS = itertools.count(1)
 
 
@@ -122,6 +128,7 @@ class Stream:
         self._buffer(-size)
         self._promise(-size)
         self.give(self._receiver.grants.settled(self._grant, size))
+        self._receiver.feed_hungry()
         if last and transfer in self._accepted:
             self._finish(transfer, self._accepted.pop(transfer))
 

@@ -32,3 +32,48 @@ def test_what_becomes_complete_is_not_acknowledged_under_an_epoch_that_has_passe
     catalogue.add(changelog(1))
     effects = machine.handle(ev.FileStored(changelog(1), written=False), now=0.0)
     assert not [effect for effect in effects if isinstance(effect, ev.SendAck) and effect.epoch < Epoch(1, 2)]
+
+
+def test_what_is_owed_below_the_floor_may_be_collected() -> None:
+    """Seed 39, factor 2: a member that has collected the lineage never comes to hold the version."""
+    catalogue, second = Catalogue(), changelog(2, (Version(1, "x"),))
+    catalogue.add(second)
+    machine = ChainMachine(WORKERS["a"], catalogue, {})
+    machine.handle(ev.GroupAdopted(group(1, "ab")), now=0.0)
+    machine.handle(ev.CommitRequested(1, second, deadline=3.0), now=0.0)
+    assert machine.busy_names(STORE, Version(3, "x")) == {second.name}, "somebody waits"
+    machine.handle(ev.CommitAbandoned(1), now=0.0)
+    assert machine.busy_names(STORE, Version(2, "x")) == {second.name}, "b may still come to hold it"
+    assert machine.busy_names(STORE, Version(3, "x")) == set()
+
+
+def test_two_that_have_sent_each_other_a_file_do_not_pass_an_ack_to_and_fro_for_ever() -> None:
+    """Seed 152: b and c each forward what they hear of b to the other."""
+    machines, on_the_way = {}, []
+    entry = changelog(2, (Version(1, "x"),))
+    for name in "bc":
+        catalogue = Catalogue()
+        catalogue.add(entry)
+        machines[name] = ChainMachine(WORKERS[name], catalogue, {})
+        machines[name].handle(ev.GroupAdopted(group(1, "abc")), now=0.0)
+    for name, other in ("bc", "cb"):
+        begin = ev.BeginReceived(other, 1, entry, Epoch(1, 1), ())
+        on_the_way += [(name, effect) for effect in machines[name].handle(begin, now=0.0)]
+    for _ in range(20):
+        acks = [(sender, ack) for sender, ack in on_the_way if isinstance(ack, ev.SendAck)]
+        on_the_way = []
+        for sender, ack in acks:
+            event = ev.AckReceived(sender, ack.store, ack.name, ack.epoch, ack.member, ack.holds)
+            on_the_way += [(ack.upstream, effect) for effect in machines[ack.upstream].handle(event, now=0.0)]
+    assert not on_the_way
+
+
+def test_a_worker_that_is_no_member_asks_for_no_tick_that_it_ignores() -> None:
+    """Seed 220: an incomplete version on a worker outside the group; its deadline never passed."""
+    catalogue, second = Catalogue(), changelog(2, (Version(1, "x"),))
+    machine = ChainMachine(WORKERS["c"], catalogue, {})
+    machine.handle(ev.GroupAdopted(group(1, "ab")), now=0.0)
+    machine.handle(ev.BeginReceived("a", 1, second, Epoch(1, 1), ()), now=0.0)
+    catalogue.add(second)
+    machine.handle(ev.TransferStored(1), now=0.0)
+    assert machine.next_deadline() is None

@@ -70,7 +70,9 @@ class Workload:
         """6. Liveness: since `nothing_may_fail` every store went on."""
         for store in self.stores:
             more = len(store.history) - self._logged_then[store.id]
-            require(more > 0, f"{store.id}: nothing was logged after the faults had ended; the newest is {store.logged}")
+            require(
+                more > 0, f"{store.id}: nothing was logged after the faults had ended; the newest is {store.logged}"
+            )
 
     # ------------------------------------------------------------ batches
 
@@ -111,7 +113,9 @@ class Workload:
                 return False
             source = self._world.random.choice(holders)
             names = source.catalogue.store(store.id).cheapest_closure(store.logged, writer.disk.files[store.id])
-            for name in sorted(names or (), key=lambda name: (name.endswith(".changelog"), name.endswith(".zip"), name)):
+            for name in sorted(
+                names or (), key=lambda name: (name.endswith(".changelog"), name.endswith(".zip"), name)
+            ):
                 if writer.up:
                     writer.pull(source.disk.files[store.id][name])
         if not writer.up:

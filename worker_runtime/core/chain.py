@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rhino.errors import AlreadyThereError, LocalProtocolError
-from rhino.ids import NO_EPOCH, Epoch, FileEntry, FileKind, GroupId, ReplicaGroup, StoreId, Worker
+from rhino.ids import NO_EPOCH, Epoch, FileEntry, FileKind, GroupId, ReplicaGroup, StoreId, Version, Worker, parse_name
 from worker_runtime.core import events as ev
 from worker_runtime.core.closure import Catalogue
 from worker_runtime.core.commits import Commit, Commits
@@ -106,9 +106,13 @@ class ChainMachine:
         state = self._groups.get(group)
         return state is not None and state.whole_epoch == state.group.epoch
 
-    def busy_names(self, store: StoreId) -> set[str]:
-        """Names under way (commits and outbox): not to be collected."""
-        keys = (*self._outbox.keys(store.group), *self._commits, *self._groupless)
+    def busy_names(self, store: StoreId, floor: Version | None) -> set[str]:
+        """Names under way (commits and outbox): not to be collected.
+
+        Not what is only owed to others and is below the floor: a member may never come to hold such a version.
+        """
+        owed = (key for key in self._outbox.keys(store.group) if not _below(key, floor))
+        keys = (*owed, *self._commits, *self._groupless)
         return {key.name for key in keys if key.store == store}
 
     # ------------------------------------------------------------ groups
@@ -181,6 +185,8 @@ class ChainMachine:
 
     def _ack(self, event: ev.AckReceived, now: float) -> list[ev.Effect]:
         key = FileKey(event.store, event.name)
+        if event.member.worker_id == self._me.worker_id:
+            return []  # it has come round: each tells of its own copy itself
         effects = self._upstreams.tell(key, event.member, holds=event.holds, epoch=event.epoch)
         out = self._outbox.get(key)
         if out is not None and out.epoch == event.epoch and event.holds:
@@ -257,7 +263,7 @@ class ChainMachine:
         if not holds:
             self._unheld.setdefault(key.store, set()).add(key.name)
             if state := self._groups.get(key.store.group):
-                state.plan_repair(now)
+                state.plan_repair(self._me, now)
                 self._groups_moved = True
         chain = tuple(w for w in begin.chain if w.worker_id != self._me.worker_id)
         out = self._outbox.get(key)
@@ -397,3 +403,8 @@ class ChainMachine:
     def _refusal(self, begin: ev.BeginReceived, reason: ev.Refusal, message: str) -> ev.SendRefusal:
         key = key_of(begin.entry)
         return refusal(begin.upstream, key, reason, self.epoch(key.store.group), message, self._me)
+
+
+def _below(key: FileKey, floor: Version | None) -> bool:
+    version = parse_name(key.name).version
+    return floor is not None and version is not None and version.version < floor.version

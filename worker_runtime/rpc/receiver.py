@@ -92,14 +92,14 @@ class Receiver:
                 del self._streams[sender.worker_id, lane]
             del self._by_grant[grant]
             self.grants.close(grant)
-            self._feed_hungry()
+            self.feed_hungry()
             await asyncio.gather(reader, return_exceptions=True)
             await stream.abort()
 
     def forget(self, transfer: Transfer) -> None:
         self._decisions.pop(transfer.number, None)
 
-    def _feed_hungry(self) -> None:
+    def feed_hungry(self) -> None:
         for grant in self.grants.hungry():
             if credit := self.grants.top_up(grant):
                 self._by_grant[grant].give_credit(credit)
@@ -178,7 +178,9 @@ class InboundStream:
         else:
             await self._receive(transfer, message.data)
         self._drop_when_complete(message.transfer)
-        self.give_credit(grants.settled(self._grant, size))
+        if credit := grants.settled(self._grant, size):
+            self.give_credit(credit)
+        self._receiver.feed_hungry()
 
     def _drop_when_complete(self, number: int) -> None:
         transfer = self._transfers[number]
