@@ -43,14 +43,16 @@ class CatchUp:
             self._pull()
 
     def _ask(self, member: str) -> None:
-        other = self._cluster.reach(self._me.name, member)
+        other = self._cluster.network.reach(self._me.name, member)
         if other is None or other.machine.epoch(self.order.group) < self.order.epoch:
             self._again(RETRY_S)
             return
         self._waiting.pop()
         for store, files in other.disk.files.items():
             if store.group == self.order.group:
-                self._found.setdefault(store, {}).update({name: (member, entry) for name, entry in files.items()})
+                kept = closure.kept_names(other.catalogue.store(store), other.disk.floors.get(store))
+                found = {name: (member, entry) for name, entry in files.items() if name in kept}
+                self._found.setdefault(store, {}).update(found)
         self._next(self._world.delay())
 
     def _pull(self) -> None:
@@ -65,12 +67,9 @@ class CatchUp:
             self._wanted.reverse()
         for _ in range(min(FILES_AT_ONCE, len(self._wanted))):
             member, entry = self._wanted.pop()
-            other = self._cluster.reach(self._me.name, member)
-            if other is None or entry.name not in other.disk.files[entry.store]:
+            other = self._cluster.network.reach(self._me.name, member)
+            if other is None or not other.readable(entry.store, entry.name) or not self._me.pull(entry):
                 self._again(RETRY_S)
-                return
-            self._me.pull(entry)
-            if not self._me.up:
                 return
         if self._wanted:
             self._next(self._world.delay())

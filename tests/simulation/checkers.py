@@ -7,15 +7,13 @@ opens a version (`openings`), so that a mistake in `worker_runtime.core.closure`
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 
 from rhino.ids import Epoch, FileEntry, GroupId, ReplicaGroup, StoreId, StoreVersion, Version
+from tests.simulation.disk import Disk, Key, openings, opens
 from worker_runtime.core import events as ev
 
 Life = tuple[str, str]  # worker id and incarnation
-Key = tuple[StoreId, str]
-Files = Mapping[str, FileEntry]
 
 
 class Violation(AssertionError):
@@ -25,48 +23,6 @@ class Violation(AssertionError):
 def require(condition: bool, text: str) -> None:
     if not condition:
         raise Violation(text)
-
-
-def openings(files: Files, version: Version) -> Iterator[frozenset[str]]:
-    """Every set of names from which `version` opens (ARCHITECTURE.md, "Closure")."""
-
-    def snapshot(of: Version) -> frozenset[str] | None:
-        zip_ = files.get(f"{of}.zip")
-        return frozenset((zip_.name, *zip_.references)) if zip_ and all(r in files for r in zip_.references) else None
-
-    if (whole := snapshot(version)) is not None:
-        yield whole
-    changelog = files.get(f"{version}.changelog")
-    if changelog is None:
-        return
-    names = {changelog.name}
-    for base in reversed(changelog.lineage):
-        if (whole := snapshot(base)) is not None:
-            yield whole | names
-        if f"{base}.changelog" not in files:
-            return
-        names.add(f"{base}.changelog")
-    first = changelog.lineage[0] if changelog.lineage else version
-    if first.version == 1 and f"{first}.zip" not in files:
-        yield frozenset(names)
-
-
-def opens(files: Files, version: Version) -> bool:
-    return next(openings(files, version), None) is not None
-
-
-@dataclass
-class Disk:
-    """What a process crash leaves: files by store, the visible ones, the highest epochs, floors."""
-
-    uuid: str
-    files: dict[StoreId, dict[str, FileEntry]] = field(default_factory=lambda: defaultdict(dict))
-    visible: set[Key] = field(default_factory=set)
-    epochs: dict[GroupId, Epoch] = field(default_factory=dict)
-    floors: dict[StoreId, Version] = field(default_factory=dict)
-
-    def holds(self, version: StoreVersion) -> bool:
-        return opens(self.files.get(version.store, {}), version.version)
 
 
 class Checkers:
@@ -80,6 +36,7 @@ class Checkers:
         self._newest: dict[GroupId, Epoch] = {}
         self._acks: defaultdict[tuple[StoreId, str, Epoch], set[Life]] = defaultdict(set)
         self._lost: set[Life] = set()
+        self._unsound: set[tuple[Life, StoreId]] = set()
         self._buffered: Counter[str] = Counter()
         self._granted: Counter[str] = Counter()
         self.copies: dict[StoreVersion, set[Life]] = {}
@@ -139,13 +96,16 @@ class Checkers:
 
     # ------------------------------------------------------------ durability
 
-    def committed(self, entry: FileEntry, answer: ev.CompleteCommit, writer: Life, disk: Disk) -> None:
-        """1. A commit returns with as many copies as members have acknowledged under its epoch, and as that asks."""
+    def committed(self, entry: FileEntry, answer: ev.CompleteCommit, writer: Life, disk: Disk) -> bool:
+        """1. A commit returns with as many copies as members have acknowledged under its epoch, and as that asks.
+
+        False when bits have flipped unnoticed in every one of them.
+        """
         assert entry.version is not None
         version = StoreVersion(entry.store, entry.version)
         group = self._issued[version.store.group, answer.epoch]
         holders = set(self._acks[entry.store, entry.name, answer.epoch])
-        if disk.holds(version):
+        if opens(disk.files[version.store], version.version):
             holders.add(writer)
         counted = [m for m in group.members if (m.worker.worker_id, m.worker.incarnation) in holders]
         text = f"{version} under {answer.epoch}: {answer.copies} copies"
@@ -153,7 +113,10 @@ class Checkers:
         asked = max(1, min(self._min_copies, sum(m.whole for m in group.members)))
         require(sum(m.whole for m in counted) >= asked, f"{text}, but {asked} whole ones are asked for")
         lives = {(m.worker.worker_id, m.worker.incarnation) for m in counted}
-        self.copies.setdefault(version, set()).update((lives | {writer}) - self._lost)
+        unsound = {life for life, store in self._unsound if store == version.store}
+        sound = (lives | {writer}) - self._lost - unsound
+        self.copies.setdefault(version, set()).update(sound)
+        return bool(sound)
 
     def raise_floor(self, store: StoreId, version: int) -> None:
         self.floors[store] = max(version, self.floors.get(store, 0))
@@ -176,10 +139,15 @@ class Checkers:
             lives.discard(life)
 
     def damaged(self, life: Life, store: StoreId) -> None:
-        """A file of the store has gone: what this disk holds is no longer taken for granted."""
+        """A file of the store is no longer what it was: what this disk holds of it is not taken for granted."""
+        self._unsound.add((life, store))
         for version, lives in self.copies.items():
             if version.store == store:
                 lives.discard(life)
+
+    def sound(self, life: Life, store: StoreId) -> None:
+        """All damage has been noticed: what is acknowledged from now on is there."""
+        self._unsound.discard((life, store))
 
     def durable(self, disks: Iterable[Disk]) -> None:
         """1. Every version whose commit has returned, at or above the floor, opens from some disk, down or up."""
@@ -204,13 +172,35 @@ class Checkers:
             if visible_store == store and name.endswith(".zip"):
                 self.visible(disk, store, name)
 
+    def nothing_in_excess(self, worker: str, disk: Disk, store: StoreId) -> None:
+        """7. What no version at or above the floor needs has gone, once the floor's own closure is here."""
+        files, floor = disk.files[store], disk.floors.get(store)
+        if floor is None or not opens(files, floor):
+            return
+        versions = {entry.version for entry in files.values() if entry.version is not None}
+        needed: set[str] = set()
+        for version in {floor} | {v for v in versions if v.version >= floor.version}:
+            changelog = files.get(f"{version}.changelog")
+            for base in (version, *(changelog.lineage if changelog else ())):
+                needed |= {f"{base}.changelog", f"{base}.zip"}
+        excess = sorted(n for n, e in files.items() if e.version is not None and n not in needed)
+        require(not excess, f"{worker} still has {excess} of {store} with floor {floor}")
+
     # ------------------------------------------------------------ liveness
 
-    def converged(self, groups: Iterable[ReplicaGroup], disks: Mapping[str, Disk], factor: int) -> None:
+    def converged(
+        self,
+        groups: Iterable[ReplicaGroup],
+        disks: Mapping[str, Disk],
+        factor: int,
+        may_stay: Mapping[GroupId, set[str]],
+    ) -> None:
         """6. Once faults have ended every group is complete and whole, and its members have the same files."""
         for group in groups:
             text = f"{group.group} at {group.epoch}: {[(m.worker.worker_id, m.whole) for m in group.members]}"
-            require(len(group.members) == factor + 1, f"{text}: expected {factor + 1} members")
+            extra = [m for m in group.members if m.worker.worker_id in may_stay.get(group.group, ())]
+            expected = range(factor + 1, factor + 2 + len(extra))
+            require(len(group.members) in expected, f"{text}: expected {factor + 1} members")
             require(all(m.whole for m in group.members), f"{text}: not whole")
             members = {m.worker.worker_id: disks[m.worker.worker_id] for m in group.members}
             for version in self.wanted():

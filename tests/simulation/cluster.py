@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from unittest.mock import patch
 
-from rhino.ids import JobSettings, Lane
-from tests.simulation.checkers import Checkers, Disk, require
+from rhino.ids import JobSettings, StoreId
+from tests.simulation.checkers import Checkers, require
+from tests.simulation.disk import Disk
 from tests.simulation.faults import FaultInjector
-from tests.simulation.manager import MANAGER, Manager
+from tests.simulation.manager import Manager
+from tests.simulation.network import Network
 from tests.simulation.sidecar import Sidecar
-from tests.simulation.streams import Stream, limit_bytes
+from tests.simulation.streams import limit_bytes
 from tests.simulation.workload import Workload
 from tests.simulation.world import Faults, World
 from worker_runtime.core import membership
 
 FAULTY_S = 10.0
+CHECK_S = 1.0  # between looks at all disks
 SETTLING_S = 8.0  # after the faults, until everything must go well
 SOUND_S = 2.0  # of work without any failure
 DRAINING_S = 6.0  # without work
@@ -28,85 +31,32 @@ class Cluster:
         self.world = World(seed)
         self.limit_bytes = limit_bytes(workers)
         self.checkers = Checkers(self.settings.copies, self.limit_bytes)
-        self._streams: dict[tuple[str, str, Lane], Stream] = {}
-        self._cut: set[frozenset[str]] = set()
+        self.network = Network(self)
         self.sidecars = {name: Sidecar(self, name) for name in "abcdef"[:workers]}
         self.manager = Manager(self, self.settings)
         self.workload = Workload(self)
         self.faults = FaultInjector(self)
-
-    # ------------------------------------------------------------ network
-
-    def connected(self, one: str, other: str) -> bool:
-        return frozenset((one, other)) not in self._cut
-
-    def reach(self, caller: str, name: str) -> Sidecar | None:
-        """For a call of one sidecar to another; None when it fails."""
-        other = self.sidecars[name]
-        if not other.up or not self.connected(caller, name) or self.world.chance(self.world.faults.break_link):
-            return None
-        return other
-
-    def cut(self, one: str, other: str) -> None:
-        """Nothing passes between the two any more, in either direction."""
-        self.world.say(f"{one} and {other} are cut off from each other")
-        self._cut.add(frozenset((one, other)))
-        for sender, receiver, _ in list(self._streams):
-            if {sender, receiver} == {one, other}:
-                self._close(sender, receiver)
-
-    def heal(self, one: str, other: str) -> None:
-        if not self.connected(one, other):
-            self._cut.discard(frozenset((one, other)))
-            self.world.say(f"{one} and {other} are connected again")
-            if other == MANAGER and self.sidecars[one].up:
-                self.sidecars[one].register()
-
-    def heal_all(self) -> None:
-        for one, other in [sorted(pair, key=lambda name: name == MANAGER) for pair in sorted(self._cut, key=sorted)]:
-            self.heal(one, other)
-
-    # ------------------------------------------------------------ streams
-
-    def stream(self, sender: str, receiver: str, lane: Lane) -> Stream | None:
-        found = self._streams.get((sender, receiver, lane))
-        return found if found is not None and found.open else None
-
-    def streams(self) -> list[Stream]:
-        """Open ones, in a stable order."""
-        return [stream for stream in self._streams.values() if stream.open]
-
-    def open_stream(self, sender: str, receiver: str, lane: Lane) -> bool:
-        other = self.sidecars[receiver]
-        if not other.up or not self.connected(sender, receiver):
-            return False
-        self._streams[sender, receiver, lane] = Stream(self.sidecars[sender], other, lane)
-        return True
-
-    def break_streams(self, name: str) -> None:
-        """Everything to and from a worker that has just died."""
-        for sender, receiver, _ in list(self._streams):
-            if name in (sender, receiver):
-                self._close(sender, receiver)
-
-    def _close(self, sender: str, receiver: str) -> None:
-        for lane in Lane:
-            if stream := self.stream(sender, receiver, lane):
-                stream.close()
 
     # ------------------------------------------------------------ disks and lives
 
     def disks(self) -> dict[str, Disk]:
         return {name: sidecar.disk for name, sidecar in self.sidecars.items()}
 
-    def crash(self, victim: Sidecar, *, lose_disk: bool = False) -> None:
+    def crash(self, victim: Sidecar, *, lose_disk: bool = False, lose_power: bool = False) -> None:
         """Ends the process; the manager notices or does not, and the process comes back after a while."""
         process = victim.process
-        victim.crash(lose_disk=lose_disk)
-        if lose_disk:
+        victim.crash(lose_disk=lose_disk, lose_power=lose_power)
+        if lose_disk or lose_power:
             self.checkers.durable(self.disks().values())
         self.world.after(self.world.delay(), lambda: self.manager.stream_broken(victim, process))
         self.world.after(self.world.random.uniform(0.1, 3.0), lambda: victim.start() if not victim.up else None)
+
+    def spare(self, store: StoreId) -> None:
+        """Bits have not flipped after all: what a commit promises does not cover the loss of all its copies."""
+        self.world.say(f"bits of {store} are spared")
+        for sidecar in self.sidecars.values():
+            sidecar.disk.rotten = {(rotten, name) for rotten, name in sidecar.disk.rotten if rotten != store}
+            self.checkers.sound(sidecar.life, store)
 
     # ------------------------------------------------------------ run
 
@@ -121,6 +71,7 @@ class Cluster:
             sidecar.start()
         self.workload.start()
         self.faults.start(until=FAULTY_S)
+        self._watch_copies()
         self.world.run_until(FAULTY_S)
         self._end_faults()
         self.world.run_until(FAULTY_S + SETTLING_S)
@@ -130,23 +81,30 @@ class Cluster:
         self.world.run_until(FAULTY_S + SETTLING_S + SOUND_S + DRAINING_S)
         self._check_end()
 
+    def _watch_copies(self) -> None:
+        self.checkers.durable(self.disks().values())
+        self.world.after(CHECK_S, self._watch_copies)
+
     def _end_faults(self) -> None:
         self.world.say("faults end")
         self.world.faults = Faults.none()
-        self.heal_all()
+        self.network.heal_all()
         for sidecar in self.sidecars.values():
+            sidecar.disk.full = False
             if not sidecar.up:
                 sidecar.start()
+            sidecar.check_bytes()
         if not self.manager.up:
             self.manager.start()
 
     def _check_end(self) -> None:
         disks = self.disks()
         self.checkers.durable(disks.values())
-        self.checkers.converged(self.manager.core.groups.values(), disks, self.factor)
+        self.checkers.converged(self.manager.core.groups.values(), disks, self.factor, self.manager.forgotten)
         self.workload.check_progress()
         for name, sidecar in self.sidecars.items():
             require(not sidecar.commits, f"{name} has commits that were never answered: {sorted(sidecar.commits)}")
             for store in self.workload.stores:
+                self.checkers.nothing_in_excess(name, sidecar.disk, store.id)
                 owed = sidecar.machine.busy_names(store.id, sidecar.disk.floors.get(store.id))
                 require(not owed, f"{name} has never got rid of {sorted(owed)} of {store.id}")

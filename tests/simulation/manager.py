@@ -31,6 +31,7 @@ class Manager:
         self._workers: dict[str, Worker] = {}
         self._groups: dict[GroupId, ReplicaGroup] = {}
         self._floors: dict[object, StoreVersion] = {}
+        self.forgotten: dict[GroupId, set[str]] = {}  # sources that a former life had let join
         self.up = False
 
     def start(self) -> None:
@@ -52,6 +53,8 @@ class Manager:
     def crash(self) -> None:
         self._world.say("manager crashes")
         self.up = False
+        for group in self.core.groups:
+            self.forgotten.setdefault(group, set()).update(self.core.returned.joined(group))
 
     def _tick(self, life: int) -> None:
         if self.up and self.generation == life:
@@ -88,24 +91,51 @@ class Manager:
             case ev.PublishGroup(group):
                 for sidecar in self._cluster.sidecars.values():
                     self._tell(sidecar, group)
-            case ev.PublishWorkers() | ev.PublishFloors():
+            case ev.PublishFloors(floors):
+                for sidecar in self._cluster.sidecars.values():
+                    self._tell_floors(sidecar, floors)
+            case ev.PublishWorkers():
                 return
 
     def _tell(self, sidecar: Sidecar, group: ReplicaGroup) -> None:
-        process = sidecar.process
+        process, life = sidecar.process, self.generation
 
         def deliver() -> None:
-            if sidecar.up and sidecar.process == process and self._reachable(sidecar):
+            if sidecar.up and sidecar.process == process and self._cluster.network.passes(MANAGER, sidecar.name):
                 sidecar.handle(worker_ev.GroupAdopted(group))
 
+        def watch_again() -> None:
+            if self.up and self.generation == life:
+                self._tell(sidecar, self.core.groups[group.group])
+
+        if self._lost_call():  # the stream breaks; the sidecar watches again and gets all groups as they are
+            self._world.after(self._world.random.uniform(0.1, 1.0), watch_again)
+            return
         self._world.after(self._world.delay(), deliver)
         if self._world.chance(self._world.faults.repeat_message):  # late, after newer ones
             self._world.after(self._world.delay() * 20, deliver)
 
+    def _tell_floors(self, sidecar: Sidecar, floors: tuple[StoreVersion, ...]) -> None:
+        """One that is lost comes with the next one or with the next registration."""
+        process = sidecar.process
+
+        def deliver() -> None:
+            if sidecar.up and sidecar.process == process and self._answers(sidecar):
+                sidecar.raise_floors(floors)
+
+        self._world.after(self._world.delay(), deliver)
+
     # ------------------------------------------------------------ what sidecars call
 
-    def _reachable(self, sidecar: Sidecar) -> bool:
-        return self._cluster.connected(sidecar.name, MANAGER)
+    def _lost_call(self) -> bool:
+        return self._world.chance(self._world.faults.lose_call)
+
+    def _hears(self, sidecar: Sidecar) -> bool:
+        return self._cluster.network.passes(sidecar.name, MANAGER) and not self._lost_call()
+
+    def _answers(self, sidecar: Sidecar) -> bool:
+        """Whether the reply arrives; what was asked for has happened all the same."""
+        return self._cluster.network.passes(MANAGER, sidecar.name) and not self._lost_call()
 
     def _reports(self, sidecar: Sidecar) -> tuple[Report, ...]:
         groups = {*sidecar.machine.groups(), *(store.group for store in sidecar.disk.files)}
@@ -115,10 +145,12 @@ class Manager:
         adopted = sidecar.group(group)
         written = tuple(StoreVersion(s, v) for s, v in sidecar.written.items() if s.group == group)
         epoch = adopted.epoch if adopted else sidecar.machine.epoch(group)
-        return Report(group, epoch, sidecar.machine.whole(group), 1, (), written)
+        stores = sidecar.catalogue.stores(group)
+        held = tuple(StoreVersion(s, v) for s, c in stores.items() if (v := c.newest_held()) is not None)
+        return Report(group, epoch, sidecar.machine.whole(group), 1, held, written)
 
     def register(self, sidecar: Sidecar) -> bool:
-        if not self._reachable(sidecar):
+        if not self._hears(sidecar):
             return False
         process = f"{sidecar.name}#{sidecar.process}"
         taken = self._handle(
@@ -127,10 +159,11 @@ class Manager:
         if taken:
             for group in self.core.groups.values():
                 self._tell(sidecar, group)
-        return taken
+            self._tell_floors(sidecar, tuple(StoreVersion(s, v) for s, v in self.core.floors.items()))
+        return taken and self._answers(sidecar)
 
     def beat(self, sidecar: Sidecar) -> bool:
-        if not self._reachable(sidecar):
+        if not self._hears(sidecar):
             return True
         reports = self._reports(sidecar)
         return self._handle(ev.Beat(sidecar.name, sidecar.worker.incarnation, 0, 0, 0, 0, reports)) or not self.up
@@ -140,10 +173,14 @@ class Manager:
 
     def resolve(self, sidecar: Sidecar, group: GroupId) -> bool:
         """False: to be asked again."""
-        if not self._reachable(sidecar) or not self._handle(ev.Resolve(group, sidecar.name, self._settings)):
+        if not self._hears(sidecar) or not self._handle(ev.Resolve(group, sidecar.name, self._settings)):
             return False
         self._tell(sidecar, self.core.groups[group])
-        return True
+        return self._answers(sidecar)
+
+    def change(self, group: GroupId, *, add_member: str = "", make_owner: str = "") -> bool:
+        """What the handover manager asks for; False when refused."""
+        return self._handle(ev.Change(group, None, add_member, make_owner))
 
     def published(self, logged: StoreVersion, floor: StoreVersion | None) -> None:
         self._handle(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from rhino.ids import FileEntry, FileKind, GroupId, Lane, ReplicaGroup, StoreId, StoreVersion, Version, Worker
+from rhino.errors import NoSpaceError
+from rhino.ids import NO_EPOCH, FileEntry, FileKind, GroupId, Lane, ReplicaGroup, StoreId, StoreVersion, Version, Worker
 from tests.simulation.brief import brief
 from tests.simulation.catch_up import CatchUp
-from tests.simulation.checkers import Disk, Life
+from tests.simulation.checkers import Life
+from tests.simulation.disk import Disk
 from tests.simulation.streams import WINDOW_BYTES, Stream
 from worker_runtime.core import chain as chain_core
 from worker_runtime.core import closure
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
 
 BEAT_S = 0.5
+SWEEP_S = 1.5  # of retention
 COMMIT_S = 3.0  # an executor waits this long
 Done = Callable[[ev.CompleteCommit], None]
 
@@ -33,7 +36,7 @@ class Sidecar:
         self.name = name
         self.up = False
         self.process = 0
-        self.disk = Disk("1")
+        self.disk = Disk()
         self.commits: dict[int, tuple[FileEntry, Done]] = {}
         self.inbound: dict[int, Stream] = {}
         self.grants = GrantPool(cluster.limit_bytes, WINDOW_BYTES)
@@ -43,7 +46,7 @@ class Sidecar:
 
     @property
     def worker(self) -> Worker:
-        return Worker(self.name, f"{self.name}/{self.disk.uuid}", self.name, f"{self.name}:{self.process}")
+        return Worker(self.name, f"{self.name}/{self.disk.incarnation}", self.name, f"{self.name}:{self.process}")
 
     @property
     def life(self) -> Life:
@@ -66,17 +69,22 @@ class Sidecar:
         self.world.say(f"{self.name} starts")
         self.later(0.01, self.register)
         self.later(BEAT_S, self._beat)
+        self.later(SWEEP_S, self._sweep)
 
-    def crash(self, *, lose_disk: bool = False) -> None:
-        self.world.say(f"{self.name} crashes{' and loses its disk' if lose_disk else ''}")
+    def crash(self, *, lose_disk: bool = False, lose_power: bool = False) -> None:
+        loss = " and loses its disk" if lose_disk else " and loses power" if lose_power else ""
+        self.world.say(f"{self.name} crashes{loss}")
         self.up = False
         self.process += 1
         self.commits.clear()
         self._events.clear()
-        self.cluster.break_streams(self.name)
+        self.cluster.network.break_streams(self.name)
         if lose_disk:
             self.cluster.checkers.lost(self.life)
-            self.disk = Disk(str(int(self.disk.uuid) + 1))
+            self.disk = Disk(self.disk.uuid + 1)
+        if lose_power:
+            self.cluster.checkers.lost(self.life)
+            self.disk.lose_power(self.world.now, self.world.random)
 
     def later(self, delay_s: float, action: Callable[[], object]) -> None:
         """Runs `action` unless this process has ended by then."""
@@ -154,7 +162,7 @@ class Sidecar:
         match effect:
             case ev.PersistEpoch(group, epoch):
                 self.cluster.checkers.epoch_persisted(self.disk, group, epoch)
-                self.disk.epochs[group] = epoch
+                self.disk.put_epoch(group, epoch, self.world.now)
             case ev.AskForGroup(group):
                 self.later(self.world.delay(), lambda: self._resolve(group))
             case ev.StartCatchUp(group):
@@ -179,10 +187,10 @@ class Sidecar:
             case ev.Connect(to, lane):
                 self._connect(to.worker_id, lane)
             case ev.OfferFile(to):
-                if stream := self.cluster.stream(self.name, to.worker_id, effect.lane):
+                if stream := self.cluster.network.stream(self.name, to.worker_id, effect.lane):
                     stream.offer(effect)
             case ev.WithdrawOffer(to, store, name, lane):
-                if stream := self.cluster.stream(self.name, to, lane):
+                if stream := self.cluster.network.stream(self.name, to, lane):
                     stream.withdraw((store, name))
             case ev.SendAck() | ev.SendRefusal():
                 self._reply(effect)
@@ -195,14 +203,17 @@ class Sidecar:
             return
         entry, done = waiting
         if answer.error is None:
-            self.cluster.checkers.committed(entry, answer, self.life, self.disk)
+            while not self.cluster.checkers.committed(entry, answer, self.life, self.disk):
+                self.cluster.spare(entry.store)
         done(answer)
 
     # ------------------------------------------------------------ network
 
     def _connect(self, to: str, lane: Lane) -> None:
         def attempt() -> None:
-            if self.cluster.stream(self.name, to, lane) is None and not self.cluster.open_stream(self.name, to, lane):
+            if self.cluster.network.stream(self.name, to, lane) is None and not self.cluster.network.open_stream(
+                self.name, to, lane
+            ):
                 self.later(0.3, attempt)
 
         self.later(self.world.delay(), attempt)
@@ -228,7 +239,7 @@ class Sidecar:
             event = ev.RefusalReceived(
                 self.name, reply.store, reply.name, reply.reason, reply.current_epoch, reply.message, reply.member
             )
-        if stream := self.cluster.stream(reply.upstream, self.name, reply.lane):
+        if stream := self.cluster.network.stream(reply.upstream, self.name, reply.lane):
             stream.reply(event)
 
     def feed_hungry(self) -> None:
@@ -240,32 +251,60 @@ class Sidecar:
     def store(self, entry: FileEntry) -> None:
         """The bytes are on disk, in the index and in the catalogue: all of it before any event that tells of them."""
         self.cluster.checkers.stored(entry)
-        self.disk.files[entry.store][entry.name] = entry
+        self.disk.put(entry, self.world.now)
         self.catalogue.add(entry, self.world.now)
 
-    def pull(self, entry: FileEntry) -> None:
-        """A file that was fetched from another worker."""
+    def readable(self, store: StoreId, name: str) -> bool:
+        """Whether the file is here; reading it to the end shows whether it is damaged, and then it goes."""
+        if (store, name) in self.disk.rotten:
+            self.world.say(f"{self.name} finds {store}/{name} damaged")
+            self.remove(store, (name,), damaged=True)
+        return name in self.disk.files[store]
+
+    def pull(self, entry: FileEntry) -> bool:
+        """A file that was fetched from another worker; False when it could not be stored."""
         if entry.name not in self.disk.files[entry.store]:
+            if self.disk.full:
+                return False
             self.store(entry)
             self.handle(ev.FileStored(entry, written=False))
+        return self.up
 
-    def collect(self, floor: StoreVersion) -> None:
+    def raise_floors(self, floors: Iterable[StoreVersion]) -> None:
+        for floor in floors:
+            raised = closure.raise_floor(self.disk.floors.get(floor.store), floor.version)
+            if raised != self.disk.floors.get(floor.store):
+                self.disk.floors[floor.store] = raised
+                self.collect(floor.store)
+
+    def _sweep(self) -> None:
+        self.later(SWEEP_S, self._sweep)
+        for store in sorted(self.disk.floors):
+            if self.up:
+                self.collect(store)
+
+    def check_bytes(self) -> None:
+        """Reads everything, as a power cycle does."""
+        for store, name in sorted(self.disk.rotten):
+            if self.up:
+                self.readable(store, name)
+
+    def collect(self, store: StoreId) -> None:
         """Retention: what the core says may go, goes."""
-        store = floor.store
-        self.disk.floors[store] = floor.version
+        floor = self.disk.floors[store]
         pins = {pin.version for pin in self.pins.values() if pin.store == store}
-        names = closure.collectable(
-            self.catalogue.store(store), floor.version, pins, self.machine.busy_names(store, floor.version)
-        )
+        busy = self.machine.busy_names(store, floor)
+        names = closure.collectable(self.catalogue.store(store), floor, pins, busy)
         if names:
             self.cluster.checkers.deleted(self.disk, store, names, pins)
             self.remove(store, names, damaged=False)
 
     def remove(self, store: StoreId, names: tuple[str, ...], *, damaged: bool) -> None:
         for name in names:
-            del self.disk.files[store][name]
-            self.disk.visible.discard((store, name))
+            self.disk.drop(store, name)
             self.catalogue.discard(store, name)
+        if damaged and not any(rotten == store for rotten, _ in self.disk.rotten):
+            self.cluster.checkers.sound(self.life, store)
         self.cluster.checkers.snapshots_whole(self.disk, store)
         self.cluster.checkers.durable(self.cluster.disks().values())
         self.handle(ev.FilesRemoved(store, names, damaged=damaged))
@@ -276,6 +315,9 @@ class Sidecar:
         """An executor of this worker hands over a changelog or zip; `done` gets the answer unless the process dies."""
         self.commits[request] = entry, done
         if entry.name not in self.disk.files[entry.store]:
+            if self.disk.full:
+                self._answer(request, ev.CompleteCommit(request, 0, NO_EPOCH, NoSpaceError(f"{entry.name}: disk full")))
+                return
             self.store(entry)
         if entry.kind is FileKind.CHANGELOG and entry.version is not None:
             self.written[entry.store] = entry.version

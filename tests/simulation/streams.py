@@ -9,7 +9,7 @@ import itertools
 from typing import TYPE_CHECKING
 
 from rhino.ids import FileEntry, Lane
-from tests.simulation.checkers import Key
+from tests.simulation.disk import Key
 from tests.simulation.world import Link
 from worker_runtime.core import events as ev
 from worker_runtime.core.credit import SendWindow
@@ -77,13 +77,16 @@ class Stream:
         while self._queue:
             key = next(iter(self._queue))
             offer = self._queue.pop(key)
-            if key[1] not in self._sender.disk.files[key[0]]:
-                continue  # deleted meanwhile
+            if not self._sender.readable(*key):
+                continue  # deleted meanwhile, or found to be damaged
             self._transfer, self._left_bytes = next(TRANSFERS), offer.entry.size_bytes
             begin = ev.BeginReceived(self._sender.name, self._transfer, offer.entry, offer.epoch, offer.chain)
-            self._link.send(lambda: self._receiver.begin(begin, self), forward=True)
+            self._send_begin(begin)
             return True
         return False
+
+    def _send_begin(self, begin: ev.BeginReceived) -> None:
+        self._link.send(lambda: self._receiver.begin(begin, self), forward=True)
 
     def _send_data(self, transfer: int, size: int, *, last: bool) -> None:
         self._link.send(lambda: self._data(transfer, size, last=last), forward=True)
@@ -109,7 +112,8 @@ class Stream:
             self._link.send(lambda: self._credit(credit_bytes), forward=False)
 
     def reply(self, event: ev.AckReceived | ev.RefusalReceived) -> None:
-        self._link.send(lambda: self._sender.handle(event), forward=False)
+        for _ in range(2 if self._world.chance(self._world.faults.repeat_reply) else 1):
+            self._link.send(lambda: self._sender.handle(event), forward=False)
 
     def _data(self, transfer: int, size: int, *, last: bool) -> None:
         """Bytes came in; they are on disk, in order, a moment later."""
@@ -133,13 +137,30 @@ class Stream:
             self._finish(transfer, self._accepted.pop(transfer))
 
     def _finish(self, transfer: int, entry: FileEntry) -> None:
-        if not self._world.chance(self._world.faults.fail_write):
+        full = self._receiver.disk.full
+        if not full and not self._world.chance(self._world.faults.fail_write):
             self._receiver.store(entry)
             self._receiver.handle(ev.TransferStored(transfer))
             return
-        reason = self._world.random.choice([ev.Refusal.CHECKSUM, ev.Refusal.STORAGE, None])
+        reason = ev.Refusal.STORAGE if full else self._world.random.choice([ev.Refusal.CHECKSUM, None])
         self._receiver.handle(ev.TransferFailed(transfer, reason, "injected"))
         if reason is None:
+            self.close()
+
+    # ------------------------------------------------------------ partitions
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        return self._sender.name, self._receiver.name
+
+    def hold_back(self, from_: str) -> None:
+        self._link.hold_back(forward=from_ == self._sender.name)
+
+    def let_go(self, from_: str) -> None:
+        self._link.let_go(forward=from_ == self._sender.name)
+
+    def close_if_held_back(self) -> None:
+        if self._link.stalled:
             self.close()
 
     # ------------------------------------------------------------ end

@@ -77,3 +77,17 @@ def test_a_worker_that_is_no_member_asks_for_no_tick_that_it_ignores() -> None:
     catalogue.add(second)
     machine.handle(ev.TransferStored(1), now=0.0)
     assert machine.next_deadline() is None
+
+
+def test_a_snapshot_that_others_hold_is_not_shown_while_a_file_of_it_is_missing_here() -> None:
+    """Seed 19: a data file was damaged while the zip's commit waited."""
+    catalogue = Catalogue()
+    zip_ = FileEntry(STORE, "1_x.zip", 10, 1, references=("SSTs/1-a.sst",))
+    catalogue.add(zip_)
+    members = tuple(Member(WORKERS[name], whole=True) for name in "ab")
+    machine = ChainMachine(WORKERS["a"], catalogue, {})
+    machine.handle(ev.GroupAdopted(ReplicaGroup(STORE.group, Epoch(1, 1), members, required_copies=1)), now=0.0)
+    machine.handle(ev.CommitRequested(1, zip_, deadline=3.0), now=0.0)
+    ack = ev.AckReceived("b", STORE, zip_.name, Epoch(1, 1), WORKERS["b"], holds=True)
+    effects = machine.handle(ack, now=0.0)
+    assert [type(effect) for effect in effects] == [ev.CompleteCommit]

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rhino.ids import FileEntry, StoreId, StoreVersion, Version
-from tests.simulation.checkers import Files, require
+from tests.simulation.checkers import require
+from tests.simulation.disk import Files
 from worker_runtime.core import events as ev
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ START_S = 1.0
 PAUSE_S = 0.15  # between batches
 ATTEMPT_S = 4.0  # after which Spark runs the task again, elsewhere perhaps
 SNAPSHOT_EVERY = 3
+SPECULATIVE, ZOMBIE, LATE_SNAPSHOT = 0.05, 0.05, 0.3
+NOBODY = -1  # no attempt has this number
 RETAINED = 4  # versions behind the newest that may still be loaded
 TOKENS = itertools.count(1)
 
@@ -77,7 +80,10 @@ class Workload:
     # ------------------------------------------------------------ batches
 
     def _next_batch(self, store: Store) -> None:
-        """Spark runs the task somewhere: mostly on the owner, sometimes elsewhere; it must hold what it loads."""
+        """Spark runs the task somewhere: mostly on the owner, sometimes elsewhere, sometimes twice at once.
+
+        It must hold what it loads. Only the attempt that answers first is logged.
+        """
         store.attempts += 1
         if self._stopped:
             return
@@ -87,12 +93,31 @@ class Workload:
             return
         attempt = store.attempts
         self._world.after(ATTEMPT_S, lambda: self._again(store, attempt))
+        self._write(store, writer, f"x{attempt}", attempt)
+        if self._world.chance(SPECULATIVE):
+            other = self._place(store)
+            if other is not None and other is not writer and self._prepare(store, other):
+                self._write(store, other, f"s{attempt}", attempt)
+        if self._world.chance(ZOMBIE):
+            self._write_as_zombie(store, attempt)
+
+    def _write(self, store: Store, writer: Sidecar, checkpoint: str, attempt: int, *, late_s: float = 0.0) -> None:
+        """Commits the version after the logged one, on what is loaded now; at once, or when nobody expects it."""
         number = store.logged.version + 1 if store.logged else 1
-        version = Version(number, f"x{attempt}")
+        version = Version(number, checkpoint)
         crc = self._world.random.getrandbits(32)
         lineage = store.lineage_on(writer.disk.files[store.id])
         entry = FileEntry(store.id, f"{version}.changelog", 10, crc, lineage=lineage, written_by=writer.name)
-        self._commit(store, writer, entry, attempt)
+        if late_s:
+            writer.later(late_s, lambda: self._commit(store, writer, entry, attempt))
+        else:
+            self._commit(store, writer, entry, attempt)
+
+    def _write_as_zombie(self, store: Store, attempt: int) -> None:
+        """An executor that Spark has given up, on a worker that has loaded the state, goes on and commits later."""
+        up = [sidecar for sidecar in self._cluster.sidecars.values() if sidecar.up]
+        if up and self._prepare(store, writer := self._world.random.choice(up)):
+            self._write(store, writer, f"z{attempt}", NOBODY, late_s=self._world.random.uniform(0.0, 2.0))
 
     def _place(self, store: Store) -> Sidecar | None:
         up = [sidecar for sidecar in self._cluster.sidecars.values() if sidecar.up]
@@ -106,18 +131,21 @@ class Workload:
         if store.logged is None:
             return True
         logged = StoreVersion(store.id, store.logged)
+        writer.check_bytes()
+        if not writer.up:
+            return False
         if not writer.disk.holds(logged):
-            others = [self._cluster.reach(writer.name, name) for name in self._cluster.sidecars if name != writer.name]
+            others = [
+                self._cluster.network.reach(writer.name, name) for name in self._cluster.sidecars if name != writer.name
+            ]
             holders = [other for other in others if other is not None and other.disk.holds(logged)]
             if not holders:
                 return False
             source = self._world.random.choice(holders)
-            names = source.catalogue.store(store.id).cheapest_closure(store.logged, writer.disk.files[store.id])
-            for name in sorted(
-                names or (), key=lambda name: (name.endswith(".changelog"), name.endswith(".zip"), name)
-            ):
-                if writer.up:
-                    writer.pull(source.disk.files[store.id][name])
+            closure = source.catalogue.store(store.id).cheapest_closure(store.logged, writer.disk.files[store.id])
+            for name in sorted(closure or (), key=_pull_order):
+                if not source.readable(store.id, name) or not writer.pull(source.disk.files[store.id][name]):
+                    return False
         if not writer.up:
             return False
         require(writer.disk.holds(logged), f"{logged} does not open on {writer.name} after Prepare")
@@ -146,8 +174,11 @@ class Workload:
         writer.commit(request, entry, done)
 
     def _must_not_fail(self, entry: FileEntry, answer: ev.CompleteCommit) -> None:
+        """But late ones may, of versions that the floor has passed: others may never come to hold them."""
+        assert entry.version is not None
         begun = self._world.now - ATTEMPT_S
-        if self._strict_from is not None and begun > self._strict_from:
+        above = entry.version.version >= self._checkers.floors.get(entry.store, 0)
+        if above and self._strict_from is not None and begun > self._strict_from:
             require(answer.error is None, f"commit of {entry.store}/{entry.name} in peace: {answer.error}")
 
     def _again(self, store: Store, attempt: int) -> None:
@@ -164,12 +195,9 @@ class Workload:
             floor = StoreVersion(store.id, store.history[-RETAINED - 1])
             self._checkers.raise_floor(store.id, floor.version.version)
         self._cluster.manager.published(version, floor)
-        if floor is not None:
-            for sidecar in self._cluster.sidecars.values():
-                if sidecar.up:
-                    sidecar.collect(floor)
         if version.version.version % SNAPSHOT_EVERY == 0:
-            writer.later(self._world.delay(), lambda: self._snapshot(store, version, writer))
+            late_s = self._world.random.uniform(0.3, 2.5) if self._world.chance(LATE_SNAPSHOT) else self._world.delay()
+            writer.later(late_s, lambda: self._snapshot(store, version, writer))
 
     # ------------------------------------------------------------ snapshots
 
@@ -183,6 +211,8 @@ class Workload:
         fresh = [f"SSTs/{version.version.version:06d}-{self._world.random.getrandbits(40)}.sst" for _ in range(2)]
         for sst in fresh:
             entry = FileEntry(store.id, sst, 60, self._world.random.getrandbits(32), written_by=writer.name)
+            if writer.disk.full:
+                return
             writer.store(entry)
             writer.handle(ev.FileStored(entry, written=True))
             if not writer.up:
@@ -197,3 +227,8 @@ class Workload:
                 store.files = references
 
         writer.commit(next(TOKENS), zip_, done)
+
+
+def _pull_order(name: str) -> tuple[bool, bool, str]:
+    """Data files, zips, changelogs: as in a real Prepare."""
+    return name.endswith(".changelog"), name.endswith(".zip"), name

@@ -16,6 +16,9 @@ class Faults:
     """Probabilities per occasion; `none()` is what a healed network does."""
 
     break_link: float = 0.01
+    stall_message: float = 0.005  # and with it all that comes after on its stream
+    lose_call: float = 0.03  # its request or its reply
+    repeat_reply: float = 0.02
     drop_beat: float = 0.05
     fail_write: float = 0.02
     repeat_message: float = 0.1  # of the manager
@@ -25,7 +28,17 @@ class Faults:
 
     @staticmethod
     def none() -> Faults:
-        return Faults(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+        return Faults(
+            break_link=0.0,
+            stall_message=0.0,
+            lose_call=0.0,
+            repeat_reply=0.0,
+            drop_beat=0.0,
+            fail_write=0.0,
+            repeat_message=0.0,
+            crash_between_effects=0.0,
+            abandon_commit=0.0,
+        )
 
 
 @dataclass
@@ -67,20 +80,40 @@ class World:
 
 
 class Link:
-    """One direction of pushes from one worker to another on one lane, with replies back: FIFO until it breaks."""
+    """One push stream of one worker to another, with replies back: in each direction FIFO until it breaks."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._free_at = {True: 0.0, False: 0.0}
+        self._held_back: dict[bool, list[Action]] = {}
         self.open = True
 
     def send(self, deliver: Action, *, forward: bool) -> None:
         """Delivers later, after everything sent before in this direction; never once the link has broken."""
-        time = max(self._free_at[forward], self._world.now + self._world.delay())
+        delay_s = self._world.delay()
+        if self._world.chance(self._world.faults.stall_message):
+            delay_s = self._world.random.uniform(0.1, 0.8)
+        time = max(self._free_at[forward], self._world.now + delay_s)
         self._free_at[forward] = time
 
         def arrive() -> None:
-            if self.open:
+            if not self.open:
+                return
+            if forward in self._held_back:
+                self._held_back[forward].append(deliver)
+            else:
                 deliver()
 
         self._world.at(time, arrive)
+
+    def hold_back(self, *, forward: bool) -> None:
+        self._held_back.setdefault(forward, [])
+
+    def let_go(self, *, forward: bool) -> None:
+        for deliver in self._held_back.pop(forward, []):
+            if self.open:
+                deliver()
+
+    @property
+    def stalled(self) -> bool:
+        return bool(self._held_back)

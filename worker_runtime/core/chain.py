@@ -348,12 +348,13 @@ class ChainMachine:
         holders = [m for m in group.members if life(m.worker) in held]
         if sum(m.whole for m in holders) < group.required_copies:
             return []
-        done = self._commits.pop(key)
+        entry, done = self._commits.entry(key), self._commits.pop(key)
         self._settle(key)
-        return [
-            ev.MakeVisible(key.store, key.name),
-            *(ev.CompleteCommit(commit.request, len(holders), group.epoch) for commit in done),
-        ]
+        effects = [ev.CompleteCommit(commit.request, len(holders), group.epoch) for commit in done]
+        # Others may hold a snapshot of which a file has been lost here: it is shown once that is back.
+        whole = self._catalogue.store(key.store).whole_snapshots_with(key.name)
+        shown = entry.kind is not FileKind.SNAPSHOT or key.name in whole
+        return [ev.MakeVisible(key.store, key.name), *effects] if shown else [*effects]
 
     def _holds(self, entry: FileEntry) -> bool:
         version = entry.version
