@@ -91,3 +91,16 @@ def test_a_snapshot_that_others_hold_is_not_shown_while_a_file_of_it_is_missing_
     ack = ev.AckReceived("b", STORE, zip_.name, Epoch(1, 1), WORKERS["b"], holds=True)
     effects = machine.handle(ack, now=0.0)
     assert [type(effect) for effect in effects] == [ev.CompleteCommit]
+
+
+def test_who_was_forwarding_a_file_that_is_damaged_asks_for_it_again() -> None:
+    """Seed 200, factor 2: the writer waited for the ack of a member that nobody offered the file to any more."""
+    catalogue, first = Catalogue(), changelog(1)
+    machine = ChainMachine(WORKERS["b"], catalogue, {})
+    machine.handle(ev.GroupAdopted(group(1, "abc")), now=0.0)
+    machine.handle(ev.BeginReceived("a", 1, first, Epoch(1, 1), (WORKERS["c"],)), now=0.0)
+    catalogue.add(first)
+    machine.handle(ev.TransferStored(1), now=0.0)
+    catalogue.discard(STORE, first.name)
+    effects = machine.handle(ev.FilesRemoved(STORE, (first.name,), damaged=True), now=0.0)
+    assert [(e.upstream, e.reason) for e in effects if isinstance(e, ev.SendRefusal)] == [("a", ev.Refusal.CHECKSUM)]

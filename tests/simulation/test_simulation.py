@@ -6,21 +6,20 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.simulation.__main__ import run
 from tests.simulation.bugs import BUGS
+from tests.simulation.seeds import failures, run, usable_processors
 
-SEEDS = 230
-SEEDS_R2 = 70
-SEEDS_FOR_A_BUG = 60
+SEEDS = 700
+SEEDS_R2 = 300
+SEEDS_FOR_A_BUG = 100
 
 
 @pytest.mark.parametrize(("factor", "seeds"), [(1, SEEDS), (2, SEEDS_R2)])
 def test_every_invariant_holds(factor: int, seeds: int) -> None:
-    for seed in range(seeds):
-        outcome = run(seed, factor=factor)
-        if outcome.error is not None:
-            trace = "\n".join(outcome.trace[-60:])
-            pytest.fail(f"python -m tests.simulation --seed {seed} --factor {factor} --trace\n{trace}\n{outcome.error}")
+    for failure in failures(range(seeds), factor=factor, jobs=usable_processors()):
+        if failure is not None:
+            trace = "\n".join(run(failure.seed, factor=factor, verbose=True).trace[-60:])
+            pytest.fail(f"{failure.replay} --trace\n{trace}\n{failure.text}")
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)

@@ -365,6 +365,10 @@ class ChainMachine:
         for name in event.names:
             key = FileKey(event.store, name)
             effects += self._outbox.drop(key)
+            if event.damaged:  # who waits for the members behind this one has to offer it again
+                current, text = self.epoch(key.store.group), "damaged after it had come"
+                for upstream in sorted(self._upstreams.of(key)):
+                    effects.append(refusal(upstream, key, ev.Refusal.CHECKSUM, current, text, self._me))
             self._upstreams.forget(key)
             self._groupless.pop(key, None)
             self._unheld.get(event.store, set()).discard(name)
