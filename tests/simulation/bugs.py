@@ -9,16 +9,21 @@ from unittest.mock import patch
 
 import pytest
 
+from replication_manager.core import events as manager_ev
 from replication_manager.core import groups as rules
-from rhino.ids import GroupId
+from replication_manager.core import logged as logged_core
+from replication_manager.core.machine import ReplicationMachine
+from replication_manager.core.returned import Returned
+from rhino.ids import NO_EPOCH, FileEntry, FileKind, GroupId, Member, Worker
 from tests.simulation import manager as manager_module
 from tests.simulation.catch_up import CatchUp
+from tests.simulation.sidecar import Sidecar
 from tests.simulation.streams import Stream
 from worker_runtime.core import closure
 from worker_runtime.core import events as ev
 from worker_runtime.core.chain import ChainMachine
 from worker_runtime.core.credit import GrantPool
-from worker_runtime.core.outbox import Outbox
+from worker_runtime.core.outbox import FileKey, Outbox
 
 Patch = pytest.MonkeyPatch
 
@@ -169,6 +174,90 @@ def not_offered_again(patch_: Patch) -> None:
     patch_.setattr(Outbox, "connected", connected)
 
 
+def member_back_unproved(patch_: Patch) -> None:
+    """A member that has lost power, or its disk, counts as whole when it is back."""
+
+    def known_as(members: rules.Members, worker: Worker) -> rules.Members:
+        return tuple(Member(worker, m.whole) if m.worker.worker_id == worker.worker_id else m for m in members)
+
+    patch_.setattr(rules, "known_as", known_as)
+
+
+def late_snapshot_takes_ownership(patch_: Patch) -> None:
+    """Who hands over a snapshot is taken for the writer of what is newest on its disk, and for the owner."""
+    original = Sidecar.commit
+
+    def commit(self: Sidecar, request: int, entry: FileEntry, done: Any) -> None:
+        original(self, request, entry, done)
+        newest = self.catalogue.store(entry.store).newest_held()
+        if self.up and newest is not None and entry.kind is FileKind.SNAPSHOT:
+            self.written[entry.store] = newest
+
+    patch_.setattr(Sidecar, "commit", commit)
+    patch_.setattr(logged_core, "OWNER_STREAK", 1)
+
+
+def credit_returns_on_forwarding(patch_: Patch) -> None:
+    """Credit comes back once the file has been forwarded to all behind the receiver, not when it is on its disk."""
+    original = Stream._written
+
+    def written(self: Stream, transfer: int, size: int, *, last: bool) -> None:
+        entry = self._accepted.get(transfer)
+        if entry is None or not self.open:
+            original(self, transfer, size, last=last)
+            return
+        give, key = self.give, FileKey(entry.store, entry.name)
+
+        def give_when_forwarded(credit_bytes: int) -> None:
+            stored = key.name in self._receiver.disk.files[key.store]
+            if not stored or key in self._receiver.machine._outbox:
+                self._receiver.later(0.05, lambda: give_when_forwarded(credit_bytes))
+            elif self.open:
+                give(credit_bytes)
+
+        with patch.object(self, "give", give_when_forwarded):
+            original(self, transfer, size, last=last)
+
+    patch_.setattr(Stream, "_written", written)
+
+
+def delete_overtakes_the_bulk_lane(patch_: Patch) -> None:
+    """Retention deletes data files that no zip names yet, while the zip that does is on its way."""
+    original = closure.collectable
+
+    def collectable(catalogue: closure.StoreCatalogue, floor: Any, pins: Any, busy: Any) -> tuple[str, ...]:
+        named = {name for entry in catalogue.entries() for name in entry.references}
+        unnamed = [f.entry.name for f in catalogue.files() if not f.kind.versioned and f.entry.name not in named]
+        return tuple(dict.fromkeys((*original(catalogue, floor, pins, busy), *unnamed)))
+
+    patch_.setattr(closure, "collectable", collectable)
+
+
+def epochs_reissued_after_losing_the_journal(patch_: Patch) -> None:
+    """A manager with an empty journal begins at the first epoch, whatever its sidecars have seen."""
+    start, handle = manager_module.Manager.start, ReplicationMachine.handle
+
+    def without_journal(self: manager_module.Manager) -> None:
+        self.generation = 0
+        self._groups.clear()
+        self._workers.clear()
+        start(self)
+
+    def not_looking(self: ReplicationMachine, event: Any, *, now: float) -> Any:
+        if isinstance(event, manager_ev.Registered):
+            reports = tuple(dataclasses.replace(report, epoch=NO_EPOCH) for report in event.reports)
+            event = dataclasses.replace(event, highest_epoch=NO_EPOCH, reports=reports)
+        return handle(self, event, now=now)
+
+    patch_.setattr(manager_module.Manager, "start", without_journal)
+    patch_.setattr(ReplicationMachine, "handle", not_looking)
+
+
+def returned_workers_are_not_heard(patch_: Patch) -> None:
+    """A worker that comes back outside a group with versions that no member has stays outside."""
+    patch_.setattr(Returned, "sources", lambda self, group, records, floors, present: [])
+
+
 BUGS = [
     ack_of_another_epoch_counts,
     stale_epoch_is_accepted,
@@ -185,4 +274,10 @@ BUGS = [
     too_few_copies,
     acknowledged_before_stored,
     not_offered_again,
+    member_back_unproved,
+    late_snapshot_takes_ownership,
+    credit_returns_on_forwarding,
+    delete_overtakes_the_bulk_lane,
+    epochs_reissued_after_losing_the_journal,
+    returned_workers_are_not_heard,
 ]

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
+from replication_manager.core.membership import Report
 from rhino.ids import Epoch, FileEntry, GroupId, ReplicaGroup, StoreId, StoreVersion, Version
 from tests.simulation.disk import Disk, Key, openings, opens
 from worker_runtime.core import events as ev
 
+RECENT_BATCHES = 6  # a report of who wrote comes a little later than the batch
 Life = tuple[str, str]  # worker id and incarnation
 
 
@@ -35,6 +37,8 @@ class Checkers:
         self._issued: dict[tuple[GroupId, Epoch], ReplicaGroup] = {}
         self._newest: dict[GroupId, Epoch] = {}
         self._acks: defaultdict[tuple[StoreId, str, Epoch], set[Life]] = defaultdict(set)
+        self._whole: defaultdict[tuple[GroupId, Epoch], set[Life]] = defaultdict(set)
+        self._writers: defaultdict[GroupId, list[str]] = defaultdict(list)
         self._lost: set[Life] = set()
         self._unsound: set[tuple[Life, StoreId]] = set()
         self._buffered: Counter[str] = Counter()
@@ -76,9 +80,36 @@ class Checkers:
     def group_issued(self, group: ReplicaGroup) -> None:
         """5. Epochs rise and are never issued twice, also over restarts of the manager."""
         newest = self._newest.get(group.group)
+        if newest is not None:
+            self._proved(self._issued[group.group, newest], group)
         require(newest is None or newest < group.epoch, f"{group.group}: epoch {group.epoch} issued after {newest}")
         self._newest[group.group] = group.epoch
         self._issued[group.group, group.epoch] = group
+
+    def reported(self, life: Life, report: Report) -> None:
+        """The manager has heard this."""
+        if report.whole:
+            self._whole[report.group, report.epoch].add(life)
+
+    def _proved(self, before: ReplicaGroup, group: ReplicaGroup) -> None:
+        """5. Who counts as whole was so before, in the same life, or has said so under the epoch before."""
+        already = {(m.worker.worker_id, m.worker.incarnation) for m in before.members if m.whole}
+        said = self._whole[group.group, before.epoch]
+        claimed = {(m.worker.worker_id, m.worker.incarnation) for m in group.members if m.whole}
+        unproved = sorted(claimed - already - said)
+        require(not unproved, f"{group.group} at {group.epoch}: {unproved} count as whole and have not proved it")
+
+    def logged(self, group: GroupId, writer: str) -> None:
+        """A batch in Spark's commit log was written there."""
+        self._writers[group].append(writer)
+
+    def owner_followed(self, before: ReplicaGroup, group: ReplicaGroup, *, lost: bool) -> None:
+        """8. Unless the owner was lost, another one follows only who wrote logged batches, more than one of late."""
+        owner = group.owner.worker_id
+        if owner == before.owner.worker_id or lost:
+            return
+        recent = list(self._writers[group.group])[-RECENT_BATCHES:]
+        require(recent.count(owner) > 1, f"{group.group} at {group.epoch}: {owner} owns it; logged of late: {recent}")
 
     def acknowledged(self, ack: ev.SendAck, sender: Life, disk: Disk) -> None:
         """5. Nobody acknowledges its own copy under an older epoch than it has persisted, nor what it does not hold."""
@@ -211,11 +242,14 @@ class Checkers:
                 self._same_files(text, store, members)
 
     def _same_files(self, text: str, store: StoreId, members: Mapping[str, Disk]) -> None:
-        """Files of versions at or above the floor that anybody has, everybody has."""
+        """Files of versions at or above the floor that anybody has, everybody has.
+
+        A snapshot that came too late may name files that the floor has taken from everybody: it stays hidden.
+        """
         union = {name: entry for disk in members.values() for name, entry in disk.files[store].items()}
         floor = self.floors.get(store, 0)
         above = {n for n, e in union.items() if e.version is not None and e.version.version >= floor}
-        above |= {reference for name in above for reference in union[name].references}
+        above |= {reference for name in above for reference in union[name].references} & union.keys()
         for worker, disk in members.items():
             lacking = sorted(above - disk.files[store].keys())
             require(not lacking, f"{text}: {worker} lacks {lacking} of {store}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from unittest.mock import patch
 
 from rhino.ids import JobSettings, StoreId
@@ -14,14 +15,13 @@ from tests.simulation.sidecar import Sidecar
 from tests.simulation.streams import limit_bytes
 from tests.simulation.workload import Workload
 from tests.simulation.world import Faults, World
-from worker_runtime.core import membership
+from worker_runtime.core import closure, membership
 
 FAULTY_S = 10.0
 CHECK_S = 1.0  # between looks at all disks
 SETTLING_S = 8.0  # after the faults, until everything must go well
 SOUND_S = 2.0  # of work without any failure
 DRAINING_S = 6.0  # without work
-REPAIR_S, SWEEP_S = 2.0, 2.5  # scaled down like everything else
 
 
 class Cluster:
@@ -61,8 +61,14 @@ class Cluster:
     # ------------------------------------------------------------ run
 
     def run(self) -> None:
-        """Faults and work, then peace and work, then peace; raises Violation. Simulated seconds."""
-        with patch.object(membership, "REPAIR_S", REPAIR_S), patch.object(membership, "SWEEP_S", SWEEP_S):
+        """Faults and work, then peace and work, then peace; raises Violation.
+
+        In simulated seconds; the cores' own periods are scaled down like everything else.
+        """
+        scaled = [(membership, "REPAIR_S", 2.0), (membership, "SWEEP_S", 2.5), (closure, "ZIP_AFTER_FILES_S", 1.0)]
+        with contextlib.ExitStack() as patches:
+            for module, name, value in scaled:
+                patches.enter_context(patch.object(module, name, value))
             self._run()
 
     def _run(self) -> None:

@@ -66,6 +66,7 @@ class Manager:
         if not self.up:
             return False
         try:
+            before = dict(self.core.groups)
             effects = self.core.handle(event, now=self._world.now)
         except RhinoError as error:
             self._world.say(f"manager refuses {type(event).__name__}: {error}")
@@ -73,7 +74,14 @@ class Manager:
         self.core.check_invariants()
         for effect in effects:
             self._execute(effect)
+            if isinstance(effect, ev.PersistGroup) and not isinstance(event, ev.Change):
+                self._check_owner(before.get(effect.group.group), effect.group)
         return True
+
+    def _check_owner(self, before: ReplicaGroup | None, group: ReplicaGroup) -> None:
+        if before is not None:
+            live = self.core.membership.is_present(before.owner) and before.members[0].whole
+            self._cluster.checkers.owner_followed(before, group, lost=not live)
 
     def _execute(self, effect: ev.Effect) -> None:
         match effect:
@@ -139,7 +147,10 @@ class Manager:
 
     def _reports(self, sidecar: Sidecar) -> tuple[Report, ...]:
         groups = {*sidecar.machine.groups(), *(store.group for store in sidecar.disk.files)}
-        return tuple(self._report(sidecar, group) for group in sorted(groups))
+        reports = tuple(self._report(sidecar, group) for group in sorted(groups))
+        for report in reports:
+            self._cluster.checkers.reported(sidecar.life, report)
+        return reports
 
     def _report(self, sidecar: Sidecar, group: GroupId) -> Report:
         adopted = sidecar.group(group)
@@ -153,9 +164,8 @@ class Manager:
         if not self._hears(sidecar):
             return False
         process = f"{sidecar.name}#{sidecar.process}"
-        taken = self._handle(
-            ev.Registered(sidecar.worker, process, sidecar.machine.highest_epoch(), self._reports(sidecar))
-        )
+        reports = self._reports(sidecar)
+        taken = self._handle(ev.Registered(sidecar.worker, process, sidecar.machine.highest_epoch(), reports))
         if taken:
             for group in self.core.groups.values():
                 self._tell(sidecar, group)

@@ -11,7 +11,7 @@ from rhino.ids import NO_EPOCH, FileEntry, FileKind, GroupId, Lane, ReplicaGroup
 from tests.simulation.brief import brief
 from tests.simulation.catch_up import CatchUp
 from tests.simulation.checkers import Life
-from tests.simulation.disk import Disk
+from tests.simulation.disk import Disk, Key
 from tests.simulation.streams import WINDOW_BYTES, Stream
 from worker_runtime.core import chain as chain_core
 from worker_runtime.core import closure
@@ -56,11 +56,12 @@ class Sidecar:
         self.up = True
         self.process += 1
         self.written: dict[StoreId, Version] = {}
+        self.damaged: set[Key] = set()
         self.pins: dict[int, StoreVersion] = {}
         self.catalogue = closure.Catalogue()
         for files in self.disk.files.values():
             for entry in files.values():
-                self.catalogue.add(entry)
+                self.catalogue.add(entry, self.disk.written_s[entry.store, entry.name])
         self.grants = GrantPool(self.cluster.limit_bytes, WINDOW_BYTES)
         self.machine = chain_core.ChainMachine(self.worker, self.catalogue, self.disk.epochs)
         self._catch_ups: dict[GroupId, CatchUp] = {}
@@ -301,6 +302,8 @@ class Sidecar:
 
     def remove(self, store: StoreId, names: tuple[str, ...], *, damaged: bool) -> None:
         for name in names:
+            if damaged:
+                self.damaged.add((store, name))
             self.disk.drop(store, name)
             self.catalogue.discard(store, name)
         if damaged and not any(rotten == store for rotten, _ in self.disk.rotten):

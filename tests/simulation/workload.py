@@ -190,6 +190,7 @@ class Workload:
         """The batch is in Spark's commit log: the only thing later batches build on."""
         self._world.say(f"logged {version} by {writer.name}")
         store.history.append(version.version)
+        self._checkers.logged(store.id.group, writer.name)
         floor = None
         if len(store.history) > RETAINED:
             floor = StoreVersion(store.id, store.history[-RETAINED - 1])
@@ -217,7 +218,17 @@ class Workload:
             writer.handle(ev.FileStored(entry, written=True))
             if not writer.up:
                 return
-        references = (*kept, *fresh)
+        gap_s = self._world.random.uniform(0.0, 0.6)
+        writer.later(gap_s, lambda: self._commit_zip(store, writer, name, (*kept, *fresh), fresh))
+
+    def _commit_zip(
+        self, store: Store, writer: Sidecar, name: str, references: tuple[str, ...], fresh: list[str]
+    ) -> None:
+        absent = [sst for sst in references if sst not in writer.disk.files[store.id]]
+        taken = [sst for sst in absent if sst in fresh and (store.id, sst) not in writer.damaged]
+        require(not taken, f"{writer.name}: {taken} of {store.id} deleted before the zip came that names them")
+        if absent:
+            return  # a sidecar refuses such a zip
         crc = self._world.random.getrandbits(32)
         zip_ = FileEntry(store.id, name, 12, crc, references=references, written_by=writer.name)
 

@@ -9,6 +9,11 @@ from dataclasses import dataclass, field
 from random import Random
 
 Action = Callable[[], None]
+ACTIONS_MAX = 200_000  # of one run; a common one has a tenth
+
+
+class RestlessError(AssertionError):
+    """Actions lead to actions without end."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,7 @@ class World:
     now: float = 0.0
     verbose: bool = False  # every event and effect of every machine, too
     trace: list[str] = field(default_factory=list)
+    actions: int = 0
 
     def __post_init__(self) -> None:
         self.random = Random(self.seed)
@@ -69,8 +75,11 @@ class World:
         return self.random.random() < probability
 
     def run_until(self, time: float) -> None:
-        """Runs every action due up to `time`."""
+        """Runs every action due up to `time`. Raises RestlessError when there is no end of them."""
         while self._queue and self._queue[0][0] <= time:
+            self.actions += 1
+            if self.actions > ACTIONS_MAX:
+                raise RestlessError(f"{self.actions} actions by {self.now:.4f} s: something never comes to rest")
             self.now, _, action = heapq.heappop(self._queue)
             action()
         self.now = time
