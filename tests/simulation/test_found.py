@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rhino.ids import Epoch, FileEntry, Member, ReplicaGroup, StoreId, Version, Worker
+from rhino.ids import Epoch, FileEntry, Lane, Member, ReplicaGroup, StoreId, Version, Worker
 from worker_runtime.core import events as ev
 from worker_runtime.core.chain import ChainMachine
 from worker_runtime.core.closure import Catalogue
@@ -104,3 +104,36 @@ def test_who_was_forwarding_a_file_that_is_damaged_asks_for_it_again() -> None:
     catalogue.discard(STORE, first.name)
     effects = machine.handle(ev.FilesRemoved(STORE, (first.name,), damaged=True), now=0.0)
     assert [(e.upstream, e.reason) for e in effects if isinstance(e, ev.SendRefusal)] == [("a", ev.Refusal.CHECKSUM)]
+
+
+def test_two_that_count_on_each_other_for_a_third_offer_it_the_file() -> None:
+    """Seeds 179 and 247, factor 2: a and b owed the file to each other and to c, and c was offered it by nobody."""
+    catalogue, first = Catalogue(), changelog(1)
+    catalogue.add(first)
+    machine = ChainMachine(WORKERS["a"], catalogue, {})
+    machine.handle(ev.GroupAdopted(group(1, "abc")), now=0.0)
+    machine.handle(ev.PeerConnected("b", Lane.COMMIT), now=0.0)
+    machine.handle(ev.PeerConnected("c", Lane.COMMIT), now=0.0)
+    effects = machine.handle(ev.CommitRequested(1, first, deadline=3.0), now=0.0)
+    assert [e.to.worker_id for e in effects if isinstance(e, ev.OfferFile)] == ["b"]
+    begin = ev.BeginReceived("b", 1, first, Epoch(1, 1), (WORKERS["c"],))
+    effects = machine.handle(begin, now=0.0)
+    offers = [(e.to.worker_id, [w.worker_id for w in e.chain]) for e in effects if isinstance(e, ev.OfferFile)]
+    assert offers == [("c", ["b"])]
+    machine.check_invariants()
+
+
+def test_a_waiting_file_that_was_damaged_is_not_offered_before_it_is_back() -> None:
+    """Seed 245, factor 2."""
+    catalogue, first = Catalogue(), changelog(1)
+    catalogue.add(first)
+    machine = ChainMachine(WORKERS["a"], catalogue, {})
+    machine.handle(ev.GroupAdopted(group(1, "ab")), now=0.0)
+    machine.handle(ev.CommitRequested(1, first, deadline=3.0), now=0.0)
+    catalogue.discard(STORE, first.name)
+    machine.handle(ev.FilesRemoved(STORE, (first.name,), damaged=True), now=0.0)
+    machine.handle(ev.GroupAdopted(group(2, "abc")), now=0.0)
+    machine.check_invariants()
+    catalogue.add(first)
+    effects = machine.handle(ev.FileStored(first, written=False), now=0.0)
+    assert ev.Connect(WORKERS["b"], Lane.COMMIT) in effects

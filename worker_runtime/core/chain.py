@@ -158,6 +158,8 @@ class ChainMachine:
 
     def _push_written(self, entry: FileEntry) -> list[ev.Effect]:
         group = self.group(entry.store.group)
+        if self._catalogue.get(*key_of(entry)) is None:
+            return []  # damaged meanwhile; pushed when it is back
         if group is None:
             self._groupless[key_of(entry)] = entry
             return [ev.AskForGroup(entry.store.group)]
@@ -267,9 +269,10 @@ class ChainMachine:
                 self._groups_moved = True
         chain = tuple(w for w in begin.chain if w.worker_id != self._me.worker_id)
         out = self._outbox.get(key)
-        if out is not None and out.epoch == begin.epoch and out.covers(chain):
+        if out is not None and out.epoch == begin.epoch:
             for worker in (w for w in chain if life(w) in out.held):
                 effects += self._upstreams.tell(key, worker, holds=True, epoch=begin.epoch)
+            effects += self._outbox.extend(out, chain, begin.upstream)
         elif chain:
             effects += self._outbox.offer(begin.entry, begin.epoch, chain)
         self._forget_upstreams(key)
@@ -289,7 +292,8 @@ class ChainMachine:
 
     def _file_stored(self, event: ev.FileStored, now: float) -> list[ev.Effect]:
         effects = self._arrived(event.entry, now)
-        return effects + self._push_written(event.entry) if event.written else effects
+        awaited = key_of(event.entry) in self._commits and key_of(event.entry) not in self._outbox
+        return effects + self._push_written(event.entry) if event.written or awaited else effects
 
     def _arrived(self, entry: FileEntry, now: float) -> list[ev.Effect]:
         """A file came from anywhere: what of its store is complete now is shown and acknowledged again.
