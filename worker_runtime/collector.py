@@ -49,7 +49,7 @@ class Collector:
                     log.warning("cannot collect", extra={"store": str(store), "error": str(error)})
 
     async def _collect(self, store: StoreId) -> None:
-        names = await self._store.collect(store, self._replication.machine.busy_names(store))
+        names = await self._store.collect(store, self._replication.machine.busy_names(store, self._store.floor(store)))
         if names:
             log.info("collected", extra={"store": str(store), "files": len(names)})
             self._replication.post(ev.FilesRemoved(store, names, damaged=False))

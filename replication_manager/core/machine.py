@@ -13,6 +13,7 @@ from replication_manager.core import groups as rules
 from replication_manager.core import placement
 from replication_manager.core.logged import LoggedVersions
 from replication_manager.core.membership import Membership, Report, WorkerRecord, WorkerState
+from replication_manager.core.returned import Returned
 from rhino.errors import (
     AlreadyThereError,
     ConflictError,
@@ -59,6 +60,7 @@ class ReplicationMachine:
         self.floors: dict[StoreId, Version] = {floor.store: floor.version for floor in floors}
         self.forgotten = dict(forgotten or {})  # jobs that have ended for good, with the epoch that fences them off
         self.logged = LoggedVersions()
+        self.returned = Returned()
         self._counter = 0
         self._settings = {group.group.job: group.settings for group in self.groups.values()}
         self._kindred: dict[tuple[str, int], list[GroupId]] = {}  # groups of one partition of a job
@@ -136,7 +138,8 @@ class ReplicationMachine:
             effects += self._mend(group, rules.known_as(group.members, worker))
         for report in event.reports:
             effects += self._hear(worker, report)
-        return [*effects, ev.PublishWorkers()]
+        self.returned.note(worker, event.reports, now)
+        return [*effects, *self._join_sources(), ev.PublishWorkers()]
 
     def _overtaken(self, worker: Worker, reports: Iterable[Report]) -> list[ev.Effect]:
         """Groups of which the worker has seen a later epoch: the journal is an old one, and only the worker can be
@@ -168,7 +171,7 @@ class ReplicationMachine:
                 continue  # it is deleting it
             record.reports[report.group] = report
             effects += self._hear(record.worker, report)
-        return effects
+        return effects + self._join_sources()
 
     def _hear(self, worker: Worker, report: Report) -> list[ev.Effect]:
         """A report may make a member whole, or show who wrote a logged batch."""
@@ -178,7 +181,26 @@ class ReplicationMachine:
         if group and member and report.whole and report.epoch == group.epoch and not member.whole:
             whole = tuple(Member(m.worker, True) if m is member else m for m in group.members)
             effects += self._mend(group, whole)
-        return effects + self._follow(report.group)
+        return effects + self._part_from_sources(report.group) + self._follow(report.group)
+
+    def _join_sources(self) -> list[ev.Effect]:
+        """Returned workers with versions that no whole member has join, so that the others catch up from them."""
+        effects: list[ev.Effect] = []
+        for group_id in self.returned.groups():
+            group, records = self.groups.get(group_id), self.membership.records
+            if group is None:
+                continue
+            joining = self.returned.sources(group, records, self.floors, self.membership.is_present)
+            if joining:
+                effects += self._mend(group, (*group.members, *rules.held_by(joining, ())))
+        return effects
+
+    def _part_from_sources(self, group_id: GroupId) -> list[ev.Effect]:
+        group = self.groups.get(group_id)
+        leaving = self.returned.take_superfluous(group, self.membership.records) if group else ()
+        if group is None or not leaving:
+            return []
+        return self._renew(group, tuple(m for m in group.members if m.worker.worker_id not in leaving))
 
     def _expire(self, now: float) -> list[ev.Effect]:
         if not self.membership.expired(now):

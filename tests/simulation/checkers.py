@@ -1,11 +1,21 @@
-"""The invariants of ARCHITECTURE.md over a simulated cluster; they look at disks and at the manager's word only."""
+"""The invariants of ARCHITECTURE.md over a simulated cluster.
+
+They look at disks, at what was sent and at the manager's word, never into a machine; and they know by themselves what
+opens a version (`openings`), so that a mistake in `worker_runtime.core.closure` cannot hide itself.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 
-from rhino.ids import Epoch, FileEntry, GroupId, ReplicaGroup, StoreId, StoreVersion, parse_name
-from tests.simulation.sidecar import Disk
+from replication_manager.core.membership import Report
+from rhino.ids import Epoch, FileEntry, GroupId, ReplicaGroup, StoreId, StoreVersion, Version
+from tests.simulation.disk import Disk, Key, openings, opens
+from worker_runtime.core import events as ev
+
+RECENT_BATCHES = 6  # a report of who wrote comes a little later than the batch
+Life = tuple[str, str]  # worker id and incarnation
 
 
 class Violation(AssertionError):
@@ -18,15 +28,25 @@ def require(condition: bool, text: str) -> None:
 
 
 class Checkers:
-    """`acknowledged`: versions whose commit has returned, with the copies it was promised."""
+    """`copies`: versions whose commit has returned, with the lives that hold them as far as was promised or is seen."""
 
-    def __init__(self, min_copies: int) -> None:
+    def __init__(self, min_copies: int, memory_limit_bytes: int) -> None:
         self._min_copies = min_copies
-        self._checksums: dict[tuple[StoreId, str], int] = {}
+        self._memory_limit = memory_limit_bytes
+        self._checksums: dict[Key, int] = {}
         self._issued: dict[tuple[GroupId, Epoch], ReplicaGroup] = {}
         self._newest: dict[GroupId, Epoch] = {}
-        self.acknowledged: dict[StoreVersion, int] = {}
+        self._acks: defaultdict[tuple[StoreId, str, Epoch], set[Life]] = defaultdict(set)
+        self._whole: defaultdict[tuple[GroupId, Epoch], set[Life]] = defaultdict(set)
+        self._writers: defaultdict[GroupId, list[str]] = defaultdict(list)
+        self._lost: set[Life] = set()
+        self._unsound: set[tuple[Life, StoreId]] = set()
+        self._buffered: Counter[str] = Counter()
+        self._granted: Counter[str] = Counter()
+        self.copies: dict[StoreVersion, set[Life]] = {}
         self.floors: dict[StoreId, int] = {}
+
+    # ------------------------------------------------------------ names, snapshots, memory, epochs
 
     def stored(self, entry: FileEntry) -> None:
         """2. Names: (store, name) has one checksum for ever."""
@@ -34,63 +54,202 @@ class Checkers:
         require(known == entry.crc32c, f"{entry.store}/{entry.name} has two checksums")
 
     def visible(self, disk: Disk, store: StoreId, name: str) -> None:
-        """3. A visible snapshot has every file it names."""
-        entry = disk.files.get((store, name))
+        """3. What is visible is here; a visible snapshot has every file it names."""
+        entry = disk.files[store].get(name)
         require(entry is not None, f"{store}/{name} is visible but not here")
-        assert entry is not None
-        absent = [r for r in entry.references if (store, r) not in disk.files]
+        absent = [r for r in entry.references if r not in disk.files[store]] if entry else []
         require(not absent, f"snapshot {store}/{name} is visible without {absent}")
 
+    def buffered(self, worker: str, change_bytes: int) -> None:
+        """4. Memory: bytes received and not yet on disk stay within the limit."""
+        self._buffered[worker] += change_bytes
+        held = self._buffered[worker]
+        require(held <= self._memory_limit, f"{worker} buffers {held} bytes with a limit of {self._memory_limit}")
+
+    def granted(self, worker: str, change_bytes: int) -> None:
+        """4. So does what senders may send at any moment, together with what has come in."""
+        self._granted[worker] += change_bytes
+        held = self._granted[worker]
+        require(held <= self._memory_limit, f"{worker} has granted {held} bytes with a limit of {self._memory_limit}")
+
     def epoch_persisted(self, disk: Disk, group: GroupId, epoch: Epoch) -> None:
-        """9. Epochs are monotone on every disk."""
+        """5. Epochs rise on every disk."""
         before = disk.epochs.get(group)
         require(before is None or before < epoch, f"{group}: epoch {epoch} persisted after {before}")
 
     def group_issued(self, group: ReplicaGroup) -> None:
-        """9. Epochs are monotone and never issued twice, also over restarts of the manager."""
+        """5. Epochs rise and are never issued twice, also over restarts of the manager."""
         newest = self._newest.get(group.group)
+        if newest is not None:
+            self._proved(self._issued[group.group, newest], group)
         require(newest is None or newest < group.epoch, f"{group.group}: epoch {group.epoch} issued after {newest}")
         self._newest[group.group] = group.epoch
         self._issued[group.group, group.epoch] = group
 
-    def committed(self, version: StoreVersion, copies: int, epoch: Epoch, disks: dict[str, Disk]) -> None:
-        """1. A commit returns only when as many members hold the version as it says, and as the group's epoch asks."""
-        group = self._issued[version.store.group, epoch]
-        held = sum(disks[m.worker.worker_id].holds(version) for m in group.members)
-        require(held >= copies, f"{version}: {copies} copies promised, {held} members hold it")
+    def reported(self, life: Life, report: Report) -> None:
+        """The manager has heard this."""
+        if report.whole:
+            self._whole[report.group, report.epoch].add(life)
+
+    def _proved(self, before: ReplicaGroup, group: ReplicaGroup) -> None:
+        """5. Who counts as whole was so before, in the same life, or has said so under the epoch before."""
+        already = {(m.worker.worker_id, m.worker.incarnation) for m in before.members if m.whole}
+        said = self._whole[group.group, before.epoch]
+        claimed = {(m.worker.worker_id, m.worker.incarnation) for m in group.members if m.whole}
+        unproved = sorted(claimed - already - said)
+        require(not unproved, f"{group.group} at {group.epoch}: {unproved} count as whole and have not proved it")
+
+    def logged(self, group: GroupId, writer: str) -> None:
+        """A batch in Spark's commit log was written there."""
+        self._writers[group].append(writer)
+
+    def owner_followed(self, before: ReplicaGroup, group: ReplicaGroup, *, lost: bool) -> None:
+        """8. Unless the owner was lost, another one follows only who wrote logged batches, more than one of late."""
+        owner = group.owner.worker_id
+        if owner == before.owner.worker_id or lost:
+            return
+        recent = list(self._writers[group.group])[-RECENT_BATCHES:]
+        require(recent.count(owner) > 1, f"{group.group} at {group.epoch}: {owner} owns it; logged of late: {recent}")
+
+    def acknowledged(self, ack: ev.SendAck, sender: Life, disk: Disk) -> None:
+        """5. Nobody acknowledges its own copy under an older epoch than it has persisted, nor what it does not hold."""
+        if ack.member.worker_id != sender[0]:
+            return
+        text = f"{sender[0]} acknowledges {ack.store}/{ack.name} under {ack.epoch}"
+        highest = disk.epochs.get(ack.store.group)
+        require(highest is not None and ack.epoch >= highest, f"{text} having persisted {highest}")
+        entry = disk.files[ack.store].get(ack.name)
+        require(entry is not None, f"{text}, which is not on its disk")
+        if ack.holds and entry is not None:
+            held = entry.version is None or opens(disk.files[ack.store], entry.version)
+            require(held, f"{text} as held, but it does not open there")
+            self._acks[ack.store, ack.name, ack.epoch].add(sender)
+
+    # ------------------------------------------------------------ durability
+
+    def committed(self, entry: FileEntry, answer: ev.CompleteCommit, writer: Life, disk: Disk) -> bool:
+        """1. A commit returns with as many copies as members have acknowledged under its epoch, and as that asks.
+
+        False when bits have flipped unnoticed in every one of them.
+        """
+        assert entry.version is not None
+        version = StoreVersion(entry.store, entry.version)
+        group = self._issued[version.store.group, answer.epoch]
+        holders = set(self._acks[entry.store, entry.name, answer.epoch])
+        if opens(disk.files[version.store], version.version):
+            holders.add(writer)
+        counted = [m for m in group.members if (m.worker.worker_id, m.worker.incarnation) in holders]
+        text = f"{version} under {answer.epoch}: {answer.copies} copies"
+        require(answer.copies <= len(counted), f"{text}, acknowledged by {[m.worker.worker_id for m in counted]}")
         asked = max(1, min(self._min_copies, sum(m.whole for m in group.members)))
-        require(copies >= asked, f"{version}: {copies} copies under epoch {epoch}, which asks for {asked}")
-        self.acknowledged[version] = max(copies, self.acknowledged.get(version, 0))
+        require(sum(m.whole for m in counted) >= asked, f"{text}, but {asked} whole ones are asked for")
+        lives = {(m.worker.worker_id, m.worker.incarnation) for m in counted}
+        unsound = {life for life, store in self._unsound if store == version.store}
+        sound = (lives | {writer}) - self._lost - unsound
+        self.copies.setdefault(version, set()).update(sound)
+        return bool(sound)
 
     def raise_floor(self, store: StoreId, version: int) -> None:
         self.floors[store] = max(version, self.floors.get(store, 0))
 
     def wanted(self) -> list[StoreVersion]:
-        """Acknowledged versions at or above their floor."""
-        return [v for v in self.acknowledged if v.version.version >= self.floors.get(v.store, 0)]
+        """Versions whose commit has returned, at or above their floor."""
+        return [v for v in self.copies if v.version.version >= self.floors.get(v.store, 0)]
+
+    def may_lose(self, life: Life, disks: Mapping[Life, Disk]) -> bool:
+        """Whether the promise covers the loss of this disk: every version has another copy, promised or repaired."""
+        for version in self.wanted():
+            others = self.copies[version] - {life}
+            if not others and not any(disk.holds(version) for other, disk in disks.items() if other != life):
+                return False
+        return True
+
+    def lost(self, life: Life) -> None:
+        self._lost.add(life)
+        for lives in self.copies.values():
+            lives.discard(life)
+
+    def damaged(self, life: Life, store: StoreId) -> None:
+        """A file of the store is no longer what it was: what this disk holds of it is not taken for granted."""
+        self._unsound.add((life, store))
+        for version, lives in self.copies.items():
+            if version.store == store:
+                lives.discard(life)
+
+    def sound(self, life: Life, store: StoreId) -> None:
+        """All damage has been noticed: what is acknowledged from now on is there."""
+        self._unsound.discard((life, store))
 
     def durable(self, disks: Iterable[Disk]) -> None:
-        """1 and 8. Every acknowledged version at or above the floor is held by some disk, down or up."""
+        """1. Every version whose commit has returned, at or above the floor, opens from some disk, down or up."""
         disks = list(disks)
         for version in self.wanted():
-            require(any(disk.holds(version) for disk in disks), f"{version} was acknowledged and nobody holds it")
+            require(any(disk.holds(version) for disk in disks), f"{version} was committed and nobody holds it")
 
-    def converged(self, groups: Iterable[ReplicaGroup], disks: dict[str, Disk], factor: int) -> None:
-        """3 and 11. After faults have healed every group is complete, whole, and its members hold the same versions."""
+    # ------------------------------------------------------------ deletion
+
+    def deleted(self, disk: Disk, store: StoreId, names: Iterable[str], pins: Iterable[Version]) -> None:
+        """7. Nothing is deleted from which a version opens that is pinned or at or above the floor. Before deletion."""
+        files, floor, gone = disk.files[store], disk.floors[store], frozenset(names)
+        versions = {entry.version for entry in files.values() if entry.version is not None}
+        for version in {v for v in versions if v.version >= floor.version} | {floor} | set(pins):
+            for names_needed in openings(files, version):
+                taken = sorted(names_needed & gone)
+                require(not taken, f"{store}: {taken} deleted, though {version} opens from them (floor {floor})")
+
+    def snapshots_whole(self, disk: Disk, store: StoreId) -> None:
+        """3. Also after a deletion."""
+        for visible_store, name in disk.visible:
+            if visible_store == store and name.endswith(".zip"):
+                self.visible(disk, store, name)
+
+    def nothing_in_excess(self, worker: str, disk: Disk, store: StoreId) -> None:
+        """7. What no version at or above the floor needs has gone, once the floor's own closure is here."""
+        files, floor = disk.files[store], disk.floors.get(store)
+        if floor is None or not opens(files, floor):
+            return
+        versions = {entry.version for entry in files.values() if entry.version is not None}
+        needed: set[str] = set()
+        for version in {floor} | {v for v in versions if v.version >= floor.version}:
+            changelog = files.get(f"{version}.changelog")
+            for base in (version, *(changelog.lineage if changelog else ())):
+                needed |= {f"{base}.changelog", f"{base}.zip"}
+        excess = sorted(n for n, e in files.items() if e.version is not None and n not in needed)
+        require(not excess, f"{worker} still has {excess} of {store} with floor {floor}")
+
+    # ------------------------------------------------------------ liveness
+
+    def converged(
+        self,
+        groups: Iterable[ReplicaGroup],
+        disks: Mapping[str, Disk],
+        factor: int,
+        may_stay: Mapping[GroupId, set[str]],
+    ) -> None:
+        """6. Once faults have ended every group is complete and whole, and its members have the same files."""
         for group in groups:
             text = f"{group.group} at {group.epoch}: {[(m.worker.worker_id, m.whole) for m in group.members]}"
-            require(len(group.members) > factor, f"{text}: too few members")
+            extra = [m for m in group.members if m.worker.worker_id in may_stay.get(group.group, ())]
+            expected = range(factor + 1, factor + 2 + len(extra))
+            require(len(group.members) in expected, f"{text}: expected {factor + 1} members")
             require(all(m.whole for m in group.members), f"{text}: not whole")
+            members = {m.worker.worker_id: disks[m.worker.worker_id] for m in group.members}
             for version in self.wanted():
+                lacking = [name for name, disk in members.items() if not disk.holds(version)]
                 if version.store.group == group.group:
-                    lacking = [
-                        m.worker.worker_id for m in group.members if not disks[m.worker.worker_id].holds(version)
-                    ]
                     require(not lacking, f"{text}: {version} is not held by {lacking}")
+            for store in {store for disk in members.values() for store in disk.files if store.group == group.group}:
+                self._same_files(text, store, members)
 
-    def snapshots_whole(self, disks: Iterable[Disk]) -> None:
-        """3. Also later on: no visible snapshot has lost a file."""
-        for disk in disks:
-            for store, name in disk.visible:
-                if parse_name(name).kind.versioned:
-                    self.visible(disk, store, name)
+    def _same_files(self, text: str, store: StoreId, members: Mapping[str, Disk]) -> None:
+        """Files of versions at or above the floor that anybody has, everybody has.
+
+        A snapshot that came too late may name files that the floor has taken from everybody: it stays hidden.
+        """
+        union = {name: entry for disk in members.values() for name, entry in disk.files[store].items()}
+        floor = self.floors.get(store, 0)
+        above = {n for n, e in union.items() if e.version is not None and e.version.version >= floor}
+        above |= {reference for name in above for reference in union[name].references} & union.keys()
+        for worker, disk in members.items():
+            lacking = sorted(above - disk.files[store].keys())
+            require(not lacking, f"{text}: {worker} lacks {lacking} of {store}")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
     from tests.simulation.sidecar import Sidecar
 
+MANAGER = "manager"
 LEASE_S = 2.0
 SUSPECT_LEASE_S = 0.6
 
@@ -30,6 +31,7 @@ class Manager:
         self._workers: dict[str, Worker] = {}
         self._groups: dict[GroupId, ReplicaGroup] = {}
         self._floors: dict[object, StoreVersion] = {}
+        self.forgotten: dict[GroupId, set[str]] = {}  # sources that a former life had let join
         self.up = False
 
     def start(self) -> None:
@@ -51,6 +53,8 @@ class Manager:
     def crash(self) -> None:
         self._world.say("manager crashes")
         self.up = False
+        for group in self.core.groups:
+            self.forgotten.setdefault(group, set()).update(self.core.returned.joined(group))
 
     def _tick(self, life: int) -> None:
         if self.up and self.generation == life:
@@ -62,6 +66,7 @@ class Manager:
         if not self.up:
             return False
         try:
+            before = dict(self.core.groups)
             effects = self.core.handle(event, now=self._world.now)
         except RhinoError as error:
             self._world.say(f"manager refuses {type(event).__name__}: {error}")
@@ -69,7 +74,14 @@ class Manager:
         self.core.check_invariants()
         for effect in effects:
             self._execute(effect)
+            if isinstance(effect, ev.PersistGroup) and not isinstance(event, ev.Change):
+                self._check_owner(before.get(effect.group.group), effect.group)
         return True
+
+    def _check_owner(self, before: ReplicaGroup | None, group: ReplicaGroup) -> None:
+        if before is not None:
+            live = self.core.membership.is_present(before.owner) and before.members[0].whole
+            self._cluster.checkers.owner_followed(before, group, lost=not live)
 
     def _execute(self, effect: ev.Effect) -> None:
         match effect:
@@ -87,50 +99,98 @@ class Manager:
             case ev.PublishGroup(group):
                 for sidecar in self._cluster.sidecars.values():
                     self._tell(sidecar, group)
-            case ev.PublishWorkers() | ev.PublishFloors():
+            case ev.PublishFloors(floors):
+                for sidecar in self._cluster.sidecars.values():
+                    self._tell_floors(sidecar, floors)
+            case ev.PublishWorkers():
                 return
 
     def _tell(self, sidecar: Sidecar, group: ReplicaGroup) -> None:
+        process, life = sidecar.process, self.generation
+
+        def deliver() -> None:
+            if sidecar.up and sidecar.process == process and self._cluster.network.passes(MANAGER, sidecar.name):
+                sidecar.handle(worker_ev.GroupAdopted(group))
+
+        def watch_again() -> None:
+            if self.up and self.generation == life:
+                self._tell(sidecar, self.core.groups[group.group])
+
+        if self._lost_call():  # the stream breaks; the sidecar watches again and gets all groups as they are
+            self._world.after(self._world.random.uniform(0.1, 1.0), watch_again)
+            return
+        self._world.after(self._world.delay(), deliver)
+        if self._world.chance(self._world.faults.repeat_message):  # late, after newer ones
+            self._world.after(self._world.delay() * 20, deliver)
+
+    def _tell_floors(self, sidecar: Sidecar, floors: tuple[StoreVersion, ...]) -> None:
+        """One that is lost comes with the next one or with the next registration."""
         process = sidecar.process
 
         def deliver() -> None:
-            if sidecar.up and sidecar.process == process:
-                sidecar.handle(worker_ev.GroupAdopted(group))
+            if sidecar.up and sidecar.process == process and self._answers(sidecar):
+                sidecar.raise_floors(floors)
 
         self._world.after(self._world.delay(), deliver)
 
     # ------------------------------------------------------------ what sidecars call
 
+    def _lost_call(self) -> bool:
+        return self._world.chance(self._world.faults.lose_call)
+
+    def _hears(self, sidecar: Sidecar) -> bool:
+        return self._cluster.network.passes(sidecar.name, MANAGER) and not self._lost_call()
+
+    def _answers(self, sidecar: Sidecar) -> bool:
+        """Whether the reply arrives; what was asked for has happened all the same."""
+        return self._cluster.network.passes(MANAGER, sidecar.name) and not self._lost_call()
+
     def _reports(self, sidecar: Sidecar) -> tuple[Report, ...]:
-        groups = {*sidecar.machine.groups(), *(store.group for store, _ in sidecar.disk.files)}
-        return tuple(self._report(sidecar, group) for group in sorted(groups))
+        groups = {*sidecar.machine.groups(), *(store.group for store in sidecar.disk.files)}
+        reports = tuple(self._report(sidecar, group) for group in sorted(groups))
+        for report in reports:
+            self._cluster.checkers.reported(sidecar.life, report)
+        return reports
 
     def _report(self, sidecar: Sidecar, group: GroupId) -> Report:
         adopted = sidecar.group(group)
         written = tuple(StoreVersion(s, v) for s, v in sidecar.written.items() if s.group == group)
         epoch = adopted.epoch if adopted else sidecar.machine.epoch(group)
-        return Report(group, epoch, sidecar.machine.whole(group), 1, (), written)
+        stores = sidecar.catalogue.stores(group)
+        held = tuple(StoreVersion(s, v) for s, c in stores.items() if (v := c.newest_held()) is not None)
+        return Report(group, epoch, sidecar.machine.whole(group), 1, held, written)
 
     def register(self, sidecar: Sidecar) -> bool:
+        if not self._hears(sidecar):
+            return False
         process = f"{sidecar.name}#{sidecar.process}"
-        taken = self._handle(
-            ev.Registered(sidecar.worker, process, sidecar.machine.highest_epoch(), self._reports(sidecar))
-        )
+        reports = self._reports(sidecar)
+        taken = self._handle(ev.Registered(sidecar.worker, process, sidecar.machine.highest_epoch(), reports))
         if taken:
             for group in self.core.groups.values():
                 self._tell(sidecar, group)
-        return taken
+            self._tell_floors(sidecar, tuple(StoreVersion(s, v) for s, v in self.core.floors.items()))
+        return taken and self._answers(sidecar)
 
     def beat(self, sidecar: Sidecar) -> bool:
+        if not self._hears(sidecar):
+            return True
         reports = self._reports(sidecar)
         return self._handle(ev.Beat(sidecar.name, sidecar.worker.incarnation, 0, 0, 0, 0, reports)) or not self.up
 
     def stream_broken(self, sidecar: Sidecar, process: int) -> None:
         self._handle(ev.StreamBroken(sidecar.name, f"{sidecar.name}#{process}"))
 
-    def resolve(self, sidecar: Sidecar, group: GroupId) -> None:
-        if self._handle(ev.Resolve(group, sidecar.name, self._settings)):
-            self._tell(sidecar, self.core.groups[group])
+    def resolve(self, sidecar: Sidecar, group: GroupId) -> bool:
+        """False: to be asked again."""
+        if not self._hears(sidecar) or not self._handle(ev.Resolve(group, sidecar.name, self._settings)):
+            return False
+        self._tell(sidecar, self.core.groups[group])
+        return self._answers(sidecar)
+
+    def change(self, group: GroupId, *, add_member: str = "", make_owner: str = "") -> bool:
+        """What the handover manager asks for; False when refused."""
+        return self._handle(ev.Change(group, None, add_member, make_owner))
 
     def published(self, logged: StoreVersion, floor: StoreVersion | None) -> None:
         self._handle(

@@ -2,45 +2,29 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from rhino.ids import Epoch, FileEntry, FileKind, GroupId, Lane, ReplicaGroup, StoreId, StoreVersion, Version, Worker
+from rhino.errors import NoSpaceError
+from rhino.ids import NO_EPOCH, FileEntry, FileKind, GroupId, Lane, ReplicaGroup, StoreId, StoreVersion, Version, Worker
+from tests.simulation.brief import brief
+from tests.simulation.catch_up import CatchUp
+from tests.simulation.checkers import Life
+from tests.simulation.disk import Disk, Key
+from tests.simulation.streams import WINDOW_BYTES, Stream
 from worker_runtime.core import chain as chain_core
 from worker_runtime.core import closure
 from worker_runtime.core import events as ev
+from worker_runtime.core.credit import GrantPool
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
 
-TICK_S = 0.1
 BEAT_S = 0.5
-TRANSFERS = itertools.count(1)
-Key = tuple[StoreId, str]
-
-
-@dataclass
-class Disk:
-    """What a process crash leaves: files, the visible ones, the highest epochs, floors."""
-
-    uuid: str
-    files: dict[Key, FileEntry] = field(default_factory=dict)
-    visible: set[Key] = field(default_factory=set)
-    epochs: dict[GroupId, Epoch] = field(default_factory=dict)
-    floors: dict[StoreId, Version] = field(default_factory=dict)
-
-    def catalogue(self) -> closure.Catalogue:
-        found = closure.Catalogue()
-        for entry in self.files.values():
-            found.add(entry)
-        return found
-
-    def holds(self, version: StoreVersion) -> bool:
-        """By this disk alone, computed anew: independent of what the machine believes."""
-        entries = [entry for (store, _), entry in self.files.items() if store == version.store]
-        return closure.StoreCatalogue(entries).holds(version.version)
+SWEEP_S = 1.5  # of retention
+COMMIT_S = 3.0  # an executor waits this long
+Done = Callable[[ev.CompleteCommit], None]
 
 
 class Sidecar:
@@ -52,211 +36,303 @@ class Sidecar:
         self.name = name
         self.up = False
         self.process = 0
-        self.disk = Disk("1")
-        self.commits: dict[int, Callable[[ev.CompleteCommit], None]] = {}
+        self.disk = Disk()
+        self.commits: dict[int, tuple[FileEntry, Done]] = {}
+        self.inbound: dict[int, Stream] = {}
+        self.grants = GrantPool(cluster.limit_bytes, WINDOW_BYTES)
+        self._events: deque[ev.Event] = deque()
 
     # ------------------------------------------------------------ life
 
     @property
     def worker(self) -> Worker:
-        return Worker(self.name, f"{self.name}/{self.disk.uuid}", self.name, f"{self.name}:1")
+        return Worker(self.name, f"{self.name}/{self.disk.incarnation}", self.name, f"{self.name}:{self.process}")
+
+    @property
+    def life(self) -> Life:
+        return self.name, self.worker.incarnation
 
     def start(self) -> None:
         self.up = True
         self.process += 1
         self.written: dict[StoreId, Version] = {}
-        self._upstream = ""
-        self._catalogue = self.disk.catalogue()
-        self.machine = chain_core.ChainMachine(self.worker, self._catalogue, self.disk.epochs)
-        self._catch_ups: dict[GroupId, int] = {}
+        self.damaged: set[Key] = set()
+        self.pins: dict[int, StoreVersion] = {}
+        self.catalogue = closure.Catalogue()
+        for files in self.disk.files.values():
+            for entry in files.values():
+                self.catalogue.add(entry, self.disk.written_s[entry.store, entry.name])
+        self.grants = GrantPool(self.cluster.limit_bytes, WINDOW_BYTES)
+        self.machine = chain_core.ChainMachine(self.worker, self.catalogue, self.disk.epochs)
+        self._catch_ups: dict[GroupId, CatchUp] = {}
+        self._deciding: Stream | None = None
+        self._armed: float | None = None
         self.world.say(f"{self.name} starts")
-        self._later(0.01, self._register)
-        self._later(TICK_S, self._tick)
-        self._later(BEAT_S, self._beat)
+        self.later(0.01, self.register)
+        self.later(BEAT_S, self._beat)
+        self.later(SWEEP_S, self._sweep)
 
-    def crash(self, *, lose_disk: bool = False) -> None:
-        self.world.say(f"{self.name} crashes{' and loses its disk' if lose_disk else ''}")
+    def crash(self, *, lose_disk: bool = False, lose_power: bool = False) -> None:
+        loss = " and loses its disk" if lose_disk else " and loses power" if lose_power else ""
+        self.world.say(f"{self.name} crashes{loss}")
         self.up = False
         self.process += 1
-        self.cluster.break_links(self.name)
         self.commits.clear()
+        self._events.clear()
+        self.cluster.network.break_streams(self.name)
         if lose_disk:
-            self.disk = Disk(str(int(self.disk.uuid) + 1))
+            self.cluster.checkers.lost(self.life)
+            self.disk = Disk(self.disk.uuid + 1)
+        if lose_power:
+            self.cluster.checkers.lost(self.life)
+            self.disk.lose_power(self.world.now, self.world.random)
 
-    def _later(self, delay_s: float, action: Callable[[], object]) -> None:
+    def later(self, delay_s: float, action: Callable[[], object]) -> None:
         """Runs `action` unless this process has ended by then."""
+        self.at(self.world.now + delay_s, action)
+
+    def at(self, time: float, action: Callable[[], object]) -> None:
         process = self.process
 
         def run() -> None:
             if self.up and self.process == process:
                 action()
 
-        self.world.after(delay_s, run)
-
-    def _tick(self) -> None:
-        self.handle(ev.Tick())
-        self._later(TICK_S, self._tick)
+        self.world.at(time, run)
 
     # ------------------------------------------------------------ manager
 
-    def _register(self) -> None:
+    def _resolve(self, group: GroupId) -> None:
+        if not self.cluster.manager.resolve(self, group):
+            self.later(0.3, lambda: self._resolve(group))
+
+    def register(self) -> None:
+        """At the start, and whenever the manager can be reached again."""
         if not self.cluster.manager.register(self):
-            self._later(0.3, self._register)
+            self.later(0.3, self.register)
 
     def _beat(self) -> None:
         if not self.world.chance(self.world.faults.drop_beat) and not self.cluster.manager.beat(self):
-            self._register()
-        self._later(BEAT_S, self._beat)
+            self.register()
+        self.later(BEAT_S, self._beat)
 
     # ------------------------------------------------------------ core
 
     def handle(self, event: ev.Event) -> None:
+        """One event after the other, each with all its effects; a crash may come between two effects."""
+        if not self.up:
+            return
+        self._events.append(event)
+        if len(self._events) > 1:
+            return  # an effect has led to this event
+        process = self.process
+        while self.up and self.process == process and self._events:
+            self._handle_one(self._events[0], process)
+            if self._events:
+                self._events.popleft()
+        if self.up and self.process == process:
+            self._arm()
+
+    def _handle_one(self, event: ev.Event, process: int) -> None:
+        if self.world.verbose and not isinstance(event, ev.Tick):
+            self.world.say(f"  {self.name} <- {brief(event)}")
         for effect in self.machine.handle(event, now=self.world.now):
+            if self.world.verbose:
+                self.world.say(f"  {self.name} -> {brief(effect)}")
+            if self.world.chance(self.world.faults.crash_between_effects):
+                self.cluster.crash(self)
+            if not self.up or self.process != process:
+                return
             self._execute(effect)
-        self.machine.check_invariants()
+        if len(self._events) == 1:  # else the machine has not been told yet of all that has happened to its disk
+            self.machine.check_invariants()
+
+    def _arm(self) -> None:
+        """A Tick when the machine asks for one, and not otherwise."""
+        due = self.machine.next_deadline()
+        if due is not None and due != self._armed:
+            self._armed = due
+            self.at(due, lambda: self._tick(due))
+
+    def _tick(self, due: float) -> None:
+        if self._armed == due:
+            self._armed = None
+            self.handle(ev.Tick())
 
     def _execute(self, effect: ev.Effect) -> None:
         match effect:
             case ev.PersistEpoch(group, epoch):
                 self.cluster.checkers.epoch_persisted(self.disk, group, epoch)
-                self.disk.epochs[group] = epoch
+                self.disk.put_epoch(group, epoch, self.world.now)
             case ev.AskForGroup(group):
-                self._later(self.world.delay(), lambda: self.cluster.manager.resolve(self, group))
-            case ev.Connect(to, lane):
-                self._connect(to.worker_id, lane)
-            case ev.OfferFile():
-                self._offer(effect)
-            case ev.ReceiveFile(transfer, entry):
-                upstream = self._upstream
-                self._later(self.world.delay(), lambda: self._write(transfer, entry, upstream))
-            case ev.SendAck() | ev.SendRefusal():
-                self._reply(effect)
-            case ev.StartCatchUp(group, epoch, members):
-                self._catch_up(group, epoch, members)
+                self.later(self.world.delay(), lambda: self._resolve(group))
+            case ev.StartCatchUp(group):
+                self._catch_ups[group] = CatchUp(self, effect)
             case ev.MakeVisible(store, name):
                 self.disk.visible.add((store, name))
                 self.cluster.checkers.visible(self.disk, store, name)
             case ev.CompleteCommit(request):
-                waiting = self.commits.pop(request, None)
-                if waiting is not None:
-                    waiting(effect)
+                self._answer(request, effect)
             case ev.ReportGroup(_):
-                self._later(0.01, lambda: self.cluster.manager.beat(self))
-            case ev.DiscardTransfer() | ev.WithdrawOffer():
-                return
+                self.later(0.01, lambda: self.cluster.manager.beat(self))
+            case ev.ReceiveFile(transfer, entry):
+                if self._deciding is not None:
+                    self._deciding.accept(transfer, entry)
+            case ev.DiscardTransfer():
+                return  # what is not accepted is thrown away
+            case _:
+                self._execute_push(effect)
+
+    def _execute_push(self, effect: ev.Effect) -> None:
+        match effect:
+            case ev.Connect(to, lane):
+                self._connect(to.worker_id, lane)
+            case ev.OfferFile(to):
+                if stream := self.cluster.network.stream(self.name, to.worker_id, effect.lane):
+                    stream.offer(effect)
+            case ev.WithdrawOffer(to, store, name, lane):
+                if stream := self.cluster.network.stream(self.name, to, lane):
+                    stream.withdraw((store, name))
+            case ev.SendAck() | ev.SendRefusal():
+                self._reply(effect)
+            case _:
+                raise NotImplementedError(f"effect {effect}")
+
+    def _answer(self, request: int, answer: ev.CompleteCommit) -> None:
+        waiting = self.commits.pop(request, None)
+        if waiting is None:
+            return
+        entry, done = waiting
+        if answer.error is None:
+            while not self.cluster.checkers.committed(entry, answer, self.life, self.disk):
+                self.cluster.spare(entry.store)
+        done(answer)
 
     # ------------------------------------------------------------ network
 
     def _connect(self, to: str, lane: Lane) -> None:
         def attempt() -> None:
-            other = self.cluster.sidecars[to]
-            if self.cluster.link(self.name, to, lane) is not None:
-                return
-            if not other.up:
-                self._later(0.3, attempt)
-                return
-            self.cluster.open_link(self.name, to, lane)
-            self.handle(ev.PeerConnected(to, lane))
+            if self.cluster.network.stream(self.name, to, lane) is None and not self.cluster.network.open_stream(
+                self.name, to, lane
+            ):
+                self.later(0.3, attempt)
 
-        self._later(self.world.delay(), attempt)
+        self.later(self.world.delay(), attempt)
 
-    def _offer(self, offer: ev.OfferFile) -> None:
-        link = self.cluster.link(self.name, offer.to.worker_id, offer.lane)
-        if link is None:
-            return
-        receiver, transfer = self.cluster.sidecars[offer.to.worker_id], next(TRANSFERS)
-        begin = ev.BeginReceived(self.name, transfer, offer.entry, offer.epoch, offer.chain)
-        link.send(lambda: receiver.receive(begin), forward=True)
-        if self.world.chance(self.world.faults.break_link):
-            self.world.after(self.world.delay(), lambda: self.cluster.break_link(self.name, receiver.name, offer.lane))
+    def disconnected(self, from_: str, lane: Lane) -> None:
+        """The real link reconnects by itself."""
+        if self.up:
+            self.handle(ev.PeerDisconnected(from_, lane))
+            if self.up:
+                self._connect(from_, lane)
 
-    def receive(self, begin: ev.BeginReceived) -> None:
-        self._upstream = begin.upstream
+    def begin(self, begin: ev.BeginReceived, stream: Stream) -> None:
+        self._deciding = stream
         self.handle(begin)
-
-    def _write(self, transfer: int, entry: FileEntry, upstream: str) -> None:
-        if self.world.chance(self.world.faults.fail_write):
-            reason = self.world.random.choice([ev.Refusal.CHECKSUM, ev.Refusal.STORAGE, None])
-            self.handle(ev.TransferFailed(transfer, reason, "injected"))
-            if reason is None:  # the stream broke, for the sender too
-                self.cluster.break_link(upstream, self.name, entry.lane)
-            return
-        self.store(entry)
-        self.handle(ev.TransferStored(transfer))
+        self._deciding = None
 
     def _reply(self, reply: ev.SendAck | ev.SendRefusal) -> None:
-        link = self.cluster.link(reply.upstream, self.name, reply.lane)
-        if link is None:
-            return
-        upstream = self.cluster.sidecars[reply.upstream]
-        event: ev.Event
+        event: ev.AckReceived | ev.RefusalReceived
         if isinstance(reply, ev.SendAck):
+            self.cluster.checkers.acknowledged(reply, self.life, self.disk)
             event = ev.AckReceived(self.name, reply.store, reply.name, reply.epoch, reply.member, reply.holds)
         else:
             event = ev.RefusalReceived(
                 self.name, reply.store, reply.name, reply.reason, reply.current_epoch, reply.message, reply.member
             )
-        link.send(lambda: upstream.handle(event), forward=False)
+        if stream := self.cluster.network.stream(reply.upstream, self.name, reply.lane):
+            stream.reply(event)
+
+    def feed_hungry(self) -> None:
+        for grant in self.grants.hungry():
+            self.inbound[grant].give(self.grants.top_up(grant))
 
     # ------------------------------------------------------------ disk
 
     def store(self, entry: FileEntry) -> None:
         """The bytes are on disk, in the index and in the catalogue: all of it before any event that tells of them."""
         self.cluster.checkers.stored(entry)
-        self.disk.files[entry.store, entry.name] = entry
-        self._catalogue.add(entry, self.world.now)
+        self.disk.put(entry, self.world.now)
+        self.catalogue.add(entry, self.world.now)
 
-    def collect(self, floor: StoreVersion) -> None:
+    def readable(self, store: StoreId, name: str) -> bool:
+        """Whether the file is here; reading it to the end shows whether it is damaged, and then it goes."""
+        if (store, name) in self.disk.rotten:
+            self.world.say(f"{self.name} finds {store}/{name} damaged")
+            self.remove(store, (name,), damaged=True)
+        return name in self.disk.files[store]
+
+    def pull(self, entry: FileEntry) -> bool:
+        """A file that was fetched from another worker; False when it could not be stored."""
+        if entry.name not in self.disk.files[entry.store]:
+            if self.disk.full:
+                return False
+            self.store(entry)
+            self.handle(ev.FileStored(entry, written=False))
+        return self.up
+
+    def raise_floors(self, floors: Iterable[StoreVersion]) -> None:
+        for floor in floors:
+            raised = closure.raise_floor(self.disk.floors.get(floor.store), floor.version)
+            if raised != self.disk.floors.get(floor.store):
+                self.disk.floors[floor.store] = raised
+                self.collect(floor.store)
+
+    def _sweep(self) -> None:
+        self.later(SWEEP_S, self._sweep)
+        for store in sorted(self.disk.floors):
+            if self.up:
+                self.collect(store)
+
+    def check_bytes(self) -> None:
+        """Reads everything, as a power cycle does."""
+        for store, name in sorted(self.disk.rotten):
+            if self.up:
+                self.readable(store, name)
+
+    def collect(self, store: StoreId) -> None:
         """Retention: what the core says may go, goes."""
-        self.disk.floors[floor.store] = floor.version
-        local = self._catalogue.store(floor.store)
-        names = closure.collectable(local, floor.version, (), self.machine.busy_names(floor.store))
-        for name in names:
-            self.disk.files.pop((floor.store, name), None)
-            self.disk.visible.discard((floor.store, name))
-            self._catalogue.discard(floor.store, name)
+        floor = self.disk.floors[store]
+        pins = {pin.version for pin in self.pins.values() if pin.store == store}
+        busy = self.machine.busy_names(store, floor)
+        names = closure.collectable(self.catalogue.store(store), floor, pins, busy)
         if names:
-            self.handle(ev.FilesRemoved(floor.store, names, damaged=False))
+            self.cluster.checkers.deleted(self.disk, store, names, pins)
+            self.remove(store, names, damaged=False)
 
-    # ------------------------------------------------------------ catch-up
-
-    def _catch_up(self, group: GroupId, epoch: Epoch, members: tuple[Worker, ...]) -> None:
-        number = self._catch_ups[group] = self._catch_ups.get(group, 0) + 1
-        waiting = [m.worker_id for m in members]
-
-        def step() -> None:
-            if self._catch_ups[group] != number:
-                return
-            if not waiting:
-                self.handle(ev.CatchUpFinished(group, epoch))
-                return
-            other = self.cluster.sidecars[waiting[0]]
-            if not other.up or other.machine.epoch(group) < epoch or self.world.chance(self.world.faults.break_link):
-                self._later(0.2, step)
-                return
-            waiting.pop(0)
-            self._pull(group, other)
-            self._later(self.world.delay(), step)
-
-        self._later(self.world.delay(), step)
-
-    def _pull(self, group: GroupId, other: Sidecar) -> None:
-        stores = {store for store, _ in other.disk.files if store.group == group}
-        for store in sorted(stores):
-            theirs = [entry for (s, _), entry in other.disk.files.items() if s == store]
-            for entry in closure.wanted(self._catalogue.store(store), theirs, self.disk.floors.get(store)):
-                self.store(entry)
-                self.handle(ev.FileStored(entry, written=False))
+    def remove(self, store: StoreId, names: tuple[str, ...], *, damaged: bool) -> None:
+        for name in names:
+            if damaged:
+                self.damaged.add((store, name))
+            self.disk.drop(store, name)
+            self.catalogue.discard(store, name)
+        if damaged and not any(rotten == store for rotten, _ in self.disk.rotten):
+            self.cluster.checkers.sound(self.life, store)
+        self.cluster.checkers.snapshots_whole(self.disk, store)
+        self.cluster.checkers.durable(self.cluster.disks().values())
+        self.handle(ev.FilesRemoved(store, names, damaged=damaged))
 
     # ------------------------------------------------------------ executor
 
-    def commit(self, request: int, entry: FileEntry, done: Callable[[ev.CompleteCommit], None]) -> None:
+    def commit(self, request: int, entry: FileEntry, done: Done) -> None:
         """An executor of this worker hands over a changelog or zip; `done` gets the answer unless the process dies."""
-        self.commits[request] = done
-        self.store(entry)
+        self.commits[request] = entry, done
+        if entry.name not in self.disk.files[entry.store]:
+            if self.disk.full:
+                self._answer(request, ev.CompleteCommit(request, 0, NO_EPOCH, NoSpaceError(f"{entry.name}: disk full")))
+                return
+            self.store(entry)
         if entry.kind is FileKind.CHANGELOG and entry.version is not None:
             self.written[entry.store] = entry.version
-        self.handle(ev.CommitRequested(request, entry, self.world.now + 5.0))
+        self.handle(ev.CommitRequested(request, entry, self.world.now + COMMIT_S))
+
+    def abandon(self, request: int) -> None:
+        self.commits.pop(request, None)
+        self.handle(ev.CommitAbandoned(request))
 
     def group(self, group: GroupId) -> ReplicaGroup | None:
         return self.machine.group(group)
+
+    def catching_up(self, catch_up: CatchUp) -> bool:
+        """Whether this is the newest catch-up of its group."""
+        return self._catch_ups.get(catch_up.order.group) is catch_up

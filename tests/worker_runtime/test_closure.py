@@ -7,7 +7,15 @@ from hypothesis import strategies as st
 
 from rhino.ids import FileEntry, Version
 from tests.worker_runtime.scenario import STORE, changelog, snapshot, sst, version
-from worker_runtime.core.closure import Catalogue, StoreCatalogue, collectable, raise_floor, wanted
+from worker_runtime.core.closure import (
+    ZIP_AFTER_FILES_S,
+    Catalogue,
+    StoreCatalogue,
+    collectable,
+    kept_names,
+    raise_floor,
+    wanted,
+)
 
 
 def catalogue(*entries: FileEntry) -> StoreCatalogue:
@@ -162,3 +170,17 @@ def test_after_catch_up_nothing_more_is_wanted(
     assert wanted(held, theirs, at) == ()
     for number in range(floor or 1, 11):
         assert held.holds(version(number)) == catalogue(*entries).holds(version(number))
+
+
+def test_data_files_are_kept_for_a_zip_that_another_one_has_overtaken() -> None:
+    """Simulator: retention deleted the files of a snapshot between their arrival and that of its zip."""
+    store = StoreCatalogue()
+    for number in range(1, 4):
+        lineage = tuple(Version(n, "x") for n in range(1, number))
+        store.add(FileEntry(STORE, f"{number}_x.changelog", 10, number, lineage=lineage), arrived_s=number)
+    store.add(FileEntry(STORE, "SSTs/1-late.sst", 10, 1), arrived_s=4.0)
+    store.add(FileEntry(STORE, "SSTs/2-fast.sst", 10, 2), arrived_s=5.0)
+    store.add(FileEntry(STORE, "3_x.zip", 10, 3, references=("SSTs/2-fast.sst",)), arrived_s=6.0)
+    assert "SSTs/1-late.sst" in kept_names(store, Version(3, "x"))
+    store.add(FileEntry(STORE, "3_x.zip", 10, 3, references=("SSTs/2-fast.sst",)), arrived_s=4.1 + ZIP_AFTER_FILES_S)
+    assert "SSTs/1-late.sst" not in kept_names(store, Version(3, "x"))

@@ -52,6 +52,22 @@ def test_credit_goes_back_in_quarters_of_a_window() -> None:
         pool.received(stream, 7)  # what is owed has not been told
 
 
+def test_a_late_stream_gets_its_share_from_those_that_have_more() -> None:
+    pool = GrantPool(160, 48)
+    early = [pool.open() for _ in range(5)]
+    late, credit = pool.open()
+    assert credit == 4, "as good as nothing"
+    for stream, window in early:
+        pool.received(stream, window)
+    for stream, window in early:
+        pool.settled(stream, window)
+        for hungry in pool.hungry():
+            credit += pool.top_up(hungry) if hungry == late else 0 * pool.top_up(hungry)
+    assert credit >= 160 // 6 // 2
+    assert not pool.hungry()
+    pool.check_invariants()
+
+
 class Flow(RuleBasedStateMachine):
     """Senders and one receiver; frames and credit are delivered in any order between the streams."""
 

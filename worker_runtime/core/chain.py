@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rhino.errors import AlreadyThereError, LocalProtocolError, PreconditionError
-from rhino.ids import NO_EPOCH, Epoch, FileEntry, FileKind, GroupId, ReplicaGroup, StoreId, Worker
+from rhino.ids import NO_EPOCH, Epoch, FileEntry, FileKind, GroupId, ReplicaGroup, StoreId, Version, Worker, parse_name
 from worker_runtime.core import events as ev
 from worker_runtime.core.closure import Catalogue
 from worker_runtime.core.commits import Commit, Commits
@@ -119,9 +119,13 @@ class ChainMachine:
         state = self._groups.get(group)
         return state is not None and state.whole_epoch == state.group.epoch
 
-    def busy_names(self, store: StoreId) -> set[str]:
-        """Names under way (commits and outbox): not to be collected."""
-        keys = (*self._outbox.keys(store.group), *self._commits, *self._groupless)
+    def busy_names(self, store: StoreId, floor: Version | None) -> set[str]:
+        """Names under way (commits and outbox): not to be collected.
+
+        Not what is only owed to others and is below the floor: a member may never come to hold such a version.
+        """
+        owed = (key for key in self._outbox.keys(store.group) if not _below(key, floor))
+        keys = (*owed, *self._commits, *self._groupless)
         return {key.name for key in keys if key.store == store}
 
     # ------------------------------------------------------------ groups
@@ -167,6 +171,8 @@ class ChainMachine:
 
     def _push_written(self, entry: FileEntry) -> list[ev.Effect]:
         group = self.group(entry.store.group)
+        if self._catalogue.get(*key_of(entry)) is None:
+            return []  # damaged meanwhile; pushed when it is back
         if group is None:
             self._groupless[key_of(entry)] = entry
             return [ev.AskForGroup(entry.store.group)]
@@ -194,6 +200,8 @@ class ChainMachine:
 
     def _ack(self, event: ev.AckReceived, now: float) -> list[ev.Effect]:
         key = FileKey(event.store, event.name)
+        if event.member.worker_id == self._me.worker_id:
+            return []  # it has come round: each tells of its own copy itself
         effects = self._upstreams.tell(key, event.member, holds=event.holds, epoch=event.epoch)
         out = self._outbox.get(key)
         if out is not None and out.epoch == event.epoch and event.holds:
@@ -270,13 +278,14 @@ class ChainMachine:
         if not holds:
             self._unheld.setdefault(key.store, set()).add(key.name)
             if state := self._groups.get(key.store.group):
-                state.plan_repair(now)
+                state.plan_repair(self._me, now)
                 self._groups_moved = True
         chain = tuple(w for w in begin.chain if w.worker_id != self._me.worker_id)
         out = self._outbox.get(key)
-        if out is not None and out.epoch == begin.epoch and out.covers(chain):
+        if out is not None and out.epoch == begin.epoch:
             for worker in (w for w in chain if life(w) in out.held):
                 effects += self._upstreams.tell(key, worker, holds=True, epoch=begin.epoch)
+            effects += self._outbox.extend(out, chain, begin.upstream)
         elif chain:
             effects += self._outbox.offer(begin.entry, begin.epoch, chain)
         self._forget_upstreams(key)
@@ -296,8 +305,10 @@ class ChainMachine:
 
     def _file_stored(self, event: ev.FileStored, now: float) -> list[ev.Effect]:
         effects = self._arrived(event.entry, now)
-        pushed = event.written and not self.forgotten(event.entry.store.group)
-        return effects + self._push_written(event.entry) if pushed else effects
+        if self.forgotten(event.entry.store.group):
+            return effects
+        awaited = key_of(event.entry) in self._commits and key_of(event.entry) not in self._outbox
+        return effects + self._push_written(event.entry) if event.written or awaited else effects
 
     def _arrived(self, entry: FileEntry, now: float) -> list[ev.Effect]:
         """A file came from anywhere: what of its store is complete now is shown and acknowledged again.
@@ -326,7 +337,7 @@ class ChainMachine:
                 continue
             self._unheld[store].discard(name)
             key = FileKey(store, name)
-            effects += self._upstreams.tell(key, self._me, holds=True)
+            effects += self._upstreams.tell(key, self._me, holds=True, epoch=self.epoch(store.group))
             self._forget_upstreams(key)
         for key in self._commits.of_store(store):
             effects += self._try_complete(key)
@@ -360,12 +371,13 @@ class ChainMachine:
         holders = [m for m in group.members if life(m.worker) in held]
         if sum(m.whole for m in holders) < group.required_copies:
             return []
-        done = self._commits.pop(key)
+        entry, done = self._commits.entry(key), self._commits.pop(key)
         self._settle(key)
-        return [
-            ev.MakeVisible(key.store, key.name),
-            *(ev.CompleteCommit(commit.request, len(holders), group.epoch) for commit in done),
-        ]
+        effects = [ev.CompleteCommit(commit.request, len(holders), group.epoch) for commit in done]
+        # Others may hold a snapshot of which a file has been lost here: it is shown once that is back.
+        whole = self._catalogue.store(key.store).whole_snapshots_with(key.name)
+        shown = entry.kind is not FileKind.SNAPSHOT or key.name in whole
+        return [ev.MakeVisible(key.store, key.name), *effects] if shown else [*effects]
 
     def _holds(self, entry: FileEntry) -> bool:
         version = entry.version
@@ -376,6 +388,10 @@ class ChainMachine:
         for name in event.names:
             key = FileKey(event.store, name)
             effects += self._outbox.drop(key)
+            if event.damaged:  # who waits for the members behind this one has to offer it again
+                current, text = self.epoch(key.store.group), "damaged after it had come"
+                for upstream in sorted(self._upstreams.of(key)):
+                    effects.append(refusal(upstream, key, ev.Refusal.CHECKSUM, current, text, self._me))
             self._upstreams.forget(key)
             self._groupless.pop(key, None)
             self._unheld.get(event.store, set()).discard(name)
@@ -446,3 +462,8 @@ class ChainMachine:
     def _refusal(self, begin: ev.BeginReceived, reason: ev.Refusal, message: str) -> ev.SendRefusal:
         key = key_of(begin.entry)
         return refusal(begin.upstream, key, reason, self.epoch(key.store.group), message, self._me)
+
+
+def _below(key: FileKey, floor: Version | None) -> bool:
+    version = parse_name(key.name).version
+    return floor is not None and version is not None and version.version < floor.version

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from rhino.ids import FileEntry, FileKind, GroupId, StoreId, Version, parse_name
 
+ZIP_AFTER_FILES_S = 120.0  # a snapshot's zip comes at most this long after a data file that only it names
+
 
 def changelog_name(version: Version) -> str:
     return f"{version}.changelog"
@@ -23,7 +25,7 @@ def snapshot_name(version: Version) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CataloguedFile:
-    """An entry with its parsed name. `arrived_s` only orders arrivals on this worker; any clock will do."""
+    """An entry with its parsed name. `arrived_s`: seconds of any clock of this worker."""
 
     entry: FileEntry
     kind: FileKind
@@ -230,9 +232,12 @@ def kept_names(
     zips = [f for f in catalogue.files() if f.kind is FileKind.SNAPSHOT and f.entry.name in kept]
     newest_zip_s = max((f.arrived_s for f in zips), default=float("-inf"))
     referenced = {name for f in zips for name in f.entry.references}
+    named = {name for f in catalogue.files() if f.kind is FileKind.SNAPSHOT for name in f.entry.references}
     for file in catalogue.files():
-        # A data file that came after the newest zip may belong to a snapshot whose zip is still on its way.
-        if not file.kind.versioned and (file.entry.name in referenced or file.arrived_s >= newest_zip_s):
+        # A data file that no zip names may belong to a snapshot whose zip is still on its way: another snapshot may
+        # have overtaken it.
+        awaited = file.entry.name not in named and file.arrived_s >= newest_zip_s - ZIP_AFTER_FILES_S
+        if not file.kind.versioned and (file.entry.name in referenced or awaited):
             kept.add(file.entry.name)
     return frozenset(kept)
 

@@ -47,6 +47,8 @@ class GrantPool:
     """The receiver's side: the sum of all windows never exceeds `limit_bytes`.
 
     A new stream gets at most half of what is free, so that some is left for the next one however many there are.
+    Early streams so get most of it: while others are hungry, those above their fair share get less back than they
+    settle, until all have about the same.
     """
 
     def __init__(self, limit_bytes: int, window_bytes: int) -> None:
@@ -84,7 +86,8 @@ class GrantPool:
         state.buffered_bytes += data_bytes
 
     def settled(self, stream: int, data_bytes: int) -> int:
-        """Bytes are on disk or discarded; returns the credit to send back, which may be more while there is room.
+        """Bytes are on disk or discarded; returns the credit to send back: more while there is room, less while this
+        stream has more than its fair share and others are hungry, to whom it is due (`top_up`).
 
         0 until a quarter of the window is free: a message per chunk would cost more than the chunk. A sender that waits
         has used up its whole window, so that quarter always comes.
@@ -93,7 +96,14 @@ class GrantPool:
         if data_bytes > state.buffered_bytes:
             raise LocalProtocolError(f"settled {data_bytes} of {state.buffered_bytes} buffered bytes")
         state.buffered_bytes -= data_bytes
-        state.owed_bytes += data_bytes + self._grow(state)
+        excess = state.window_bytes - self._fair_bytes()
+        state.owed_bytes += data_bytes
+        if excess > 0 and self.hungry():
+            kept_back = min(state.owed_bytes, excess)
+            state.window_bytes -= kept_back
+            state.owed_bytes -= kept_back
+        else:
+            state.owed_bytes += self._grow(state)
         if state.owed_bytes < state.window_bytes // OWED_PART:
             return 0
         credit, state.owed_bytes = state.owed_bytes, 0
@@ -104,8 +114,9 @@ class GrantPool:
         return self._grow(self._streams[stream])
 
     def hungry(self) -> list[int]:
-        """Streams without any credit: to be topped up when another one closes."""
-        return [number for number, state in self._streams.items() if state.window_bytes == 0]
+        """Streams with less than half of their fair share: to be topped up whenever another one settles or closes."""
+        enough = (self._fair_bytes() + 1) // 2
+        return [number for number, state in self._streams.items() if state.window_bytes < enough]
 
     def close(self, stream: int) -> None:
         """Ends a stream; its credit is free again. The caller has dropped its buffers."""
@@ -117,6 +128,10 @@ class GrantPool:
             assert 0 <= state.buffered_bytes + state.owed_bytes <= state.window_bytes <= self._window, (
                 "window out of bounds"
             )
+
+    def _fair_bytes(self) -> int:
+        """What each stream would have if all had the same."""
+        return min(self._window, self._limit // max(1, len(self._streams)))
 
     def _grow(self, state: _Stream) -> int:
         more = self._free_share(self._window - state.window_bytes)

@@ -77,9 +77,9 @@ class GroupState:
         self.whole_epoch = self.group.epoch
         return became
 
-    def plan_repair(self, now: float) -> None:
-        """Something is incomplete: a catch-up is due soon unless it completes by itself."""
-        if self._repair_at is None:
+    def plan_repair(self, me: Worker, now: float) -> None:
+        """Something is incomplete: a catch-up of a member is due soon unless it completes by itself."""
+        if self._repair_at is None and self.group.member(me.worker_id) is not None:
             self._incomplete_at = now
             self._repair_at = now + REPAIR_S
 

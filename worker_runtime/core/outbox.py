@@ -28,12 +28,16 @@ def key_of(entry: FileEntry) -> FileKey:
 
 @dataclass(slots=True)
 class Outgoing:
-    """One file on its way down `chain`. `held`: lives of the members that have acknowledged under `epoch`."""
+    """One file on its way down `chain`. `held`: lives of the members that have acknowledged under `epoch`.
+
+    `tried`: ids of the members that it has been offered to directly.
+    """
 
     entry: FileEntry
     epoch: Epoch
     chain: tuple[Worker, ...]
     held: set[tuple[str, str]] = field(default_factory=set)
+    tried: set[str] = field(default_factory=set)
 
     @property
     def to(self) -> Worker:
@@ -41,10 +45,6 @@ class Outgoing:
 
     def done(self) -> bool:
         return all(life(worker) in self.held for worker in self.chain)
-
-    def covers(self, chain: tuple[Worker, ...]) -> bool:
-        mine = {life(worker) for worker in self.chain}
-        return all(life(worker) in mine for worker in chain)
 
 
 class Outbox:
@@ -78,6 +78,22 @@ class Outbox:
             out = self._files[key] = Outgoing(entry, epoch, chain)
             effects += self._send(out)
         return effects
+
+    def extend(self, out: Outgoing, chain: tuple[Worker, ...], upstream: str) -> list[ev.Effect]:
+        """The file has come from `upstream`, which counts on this worker for `chain`: owes it to all of these, too.
+
+        When it is on its way to just that upstream, both would count on each other and nobody would offer it to the
+        rest: the next member that has not been offered it directly comes first then.
+        """
+        mine = {life(worker) for worker in out.chain}
+        out.chain += tuple(worker for worker in chain if life(worker) not in mine)
+        grown = len(out.chain) > len(mine)
+        untried = [w for w in out.chain if w.worker_id not in out.tried and life(w) not in out.held]
+        if out.to.worker_id != upstream or not untried:
+            return self._send(out) if grown else []
+        effects: list[ev.Effect] = [self._withdraw(out)]
+        out.chain = (untried[0], *(worker for worker in out.chain if worker != untried[0]))
+        return effects + self._send(out)
 
     def drop(self, key: FileKey) -> list[ev.Effect]:
         """Owes this file to nobody any more."""
@@ -130,6 +146,7 @@ class Outbox:
 
     def _send(self, out: Outgoing) -> list[ev.Effect]:
         lane = out.entry.lane
+        out.tried.add(out.to.worker_id)
         if (out.to.worker_id, lane) not in self._links:
             return [ev.Connect(out.to, lane)]
         return [ev.OfferFile(out.to, out.entry, out.epoch, out.chain[1:], lane)]

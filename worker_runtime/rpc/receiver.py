@@ -100,14 +100,14 @@ class Receiver:
                 del self._streams[sender.worker_id, lane]
             del self._by_grant[grant]
             self.grants.close(grant)
-            self._feed_hungry()
+            self.feed_hungry()
             await asyncio.gather(*work, return_exceptions=True)
             await stream.abort()
 
     def forget(self, transfer: Transfer) -> None:
         self._decisions.pop(transfer.number, None)
 
-    def _feed_hungry(self) -> None:
+    def feed_hungry(self) -> None:
         for grant in self.grants.hungry():
             if credit := self.grants.top_up(grant):
                 self._by_grant[grant].give_credit(credit)
@@ -176,6 +176,7 @@ class InboundStream:
             self._drop_when_over(number, transfer)
             if credit := self._receiver.grants.settled(self._grant, sum(map(len, pieces))):
                 self.give_credit(credit)
+            self._receiver.feed_hungry()
 
     async def _begin(self, message: peer_pb2.PushBegin) -> None:
         entry = file_of(message.file)
