@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 from collections.abc import AsyncIterator, Callable
 
+from rhino import failpoints
 from rhino.ids import Worker
 from rhino.settings import SidecarSettings
 from worker_runtime.rpc.node import Node
@@ -21,6 +23,7 @@ async def run_sidecar(settings: SidecarSettings, on_ready: Callable[[Worker], No
     `on_ready` is called once: recovered, registered with the manager and serving. Waits for a manager that is not
     there yet, and outlives one that goes.
     """
+    failpoints.arm(os.environ)
     async with _opened(settings) as store, asyncio.TaskGroup() as tasks:
         node = Node(settings, store, tasks)
         try:

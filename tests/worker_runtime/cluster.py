@@ -69,7 +69,7 @@ class Process:
     process: asyncio.subprocess.Process | None = None
     worker: Worker | None = None
 
-    async def start(self, *, wait: bool = True) -> None:
+    async def start(self, *, wait: bool = True, failpoints: str = "") -> None:
         fields = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(self.settings).items()}
         with (self.settings.data_dir.parent / "log").open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
@@ -79,7 +79,7 @@ class Process:
                 json.dumps(fields),
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
-                env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'proto'}"},
+                env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'proto'}", "RHINO_FAILPOINTS": failpoints},
             )
         if wait:
             await self.ready()

@@ -21,6 +21,7 @@ from typing import Any
 from crc32c import crc32c
 
 from rhino.errors import IntegrityError, InvalidRequestError, NoSpaceError, RhinoError, UnknownError
+from rhino.failpoints import hit
 from rhino.ids import StoreId
 
 READ_BYTES = 4 * 1024 * 1024  # one read while checking; crc32c gives the GIL back for such pieces
@@ -123,10 +124,12 @@ def check_inbox_file(path: Path, device: int) -> tuple[Checked, tuple[int, int]]
 def move_in(source: Path, target: Path, identity: tuple[int, int]) -> None:
     """Renames a checked file to its final name; raises InvalidRequestError if it was swapped meanwhile."""
     target.parent.mkdir(parents=True, exist_ok=True)
+    hit("store.move_in.rename.before")
     try:
         os.rename(source, target)
     except FileNotFoundError:
         raise InvalidRequestError(f"inbox file {source} was taken away during the call") from None
+    hit("store.move_in.rename.after")
     status = os.lstat(target)
     if (status.st_dev, status.st_ino) != identity:
         os.unlink(target)
@@ -163,7 +166,9 @@ def read_pieces(path: Path, offset: int, piece_bytes: int) -> Iterator[bytes]:
 
 def unlink_all(paths: Iterable[Path]) -> None:
     for path in paths:
+        hit("store.remove.unlink.before")
         path.unlink(missing_ok=True)
+        hit("store.remove.unlink.after")
 
 
 class Incoming:
@@ -171,7 +176,9 @@ class Incoming:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        hit("store.incoming.create.before")
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        hit("store.incoming.create.after")
         self._crc = 0
         self._size = 0
 
@@ -180,9 +187,11 @@ class Incoming:
         return self._size
 
     def write(self, data: bytes) -> None:
+        hit("store.incoming.write.before")
         view = memoryview(data)
         while view:
             view = view[os.write(self._fd, view) :]
+        hit("store.incoming.write.after")
         self._crc = crc32c(data, self._crc)
         self._size += len(data)
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from rhino.errors import AlreadyThereError, InvalidRequestError, PreconditionError
+from rhino.failpoints import hit
 from rhino.ids import Epoch, FileEntry, FileKind, GroupId, Lane, StoreId, StoreVersion, Version, parse_name
 from worker_runtime.core.closure import Catalogue, collectable, kept_names, raise_floor
 from worker_runtime.storage import files, recovery
@@ -186,9 +187,12 @@ class Store:
             finally:
                 self._protected.subtract(protected)
                 self._protected = +self._protected
-            return self._put(
+            hit("store.take_over.index.before")
+            record = self._put(
                 StoredFile(entry, checked.checked.seal, time.time_ns(), not kind.versioned, received=False)
             )
+            hit("store.take_over.index.after")
+            return record
 
     def _check_inbox(self, path: Path, kind: FileKind) -> _Checked:
         files.check_space(self.layout.store, self._reserve_bytes)
@@ -214,7 +218,9 @@ class Store:
                 f"{entry.store}/{entry.name} is here with {entry.size_bytes} bytes and crc32c {entry.crc32c:08x}; "
                 f"offered {checked.seal.size_bytes} bytes with {checked.crc32c:08x}"
             )
+        hit("store.inbox.unlink.before")
         await self.run(Lane.COMMIT, lambda: inbox_file.unlink(missing_ok=True))
+        hit("store.inbox.unlink.after")
         return known
 
     async def start_incoming(self, entry: FileEntry, data: bytes = b"") -> Incoming:
@@ -246,7 +252,9 @@ class Store:
             seal = incoming.finish(entry.size_bytes, entry.crc32c)
             target = self.path(entry)
             target.parent.mkdir(parents=True, exist_ok=True)
+            hit("store.incoming.rename.before")
             incoming.path.rename(target)
+            hit("store.incoming.rename.after")
             return seal
 
         async with self._locks.hold((entry.store, entry.name)):
@@ -258,7 +266,10 @@ class Store:
                 return known
             seal = await self._guarded(entry, place)
             visible = entry.kind is not FileKind.SNAPSHOT
-            return self._put(StoredFile(entry, seal, time.time_ns(), visible, received=True))
+            hit("store.incoming.index.before")
+            record = self._put(StoredFile(entry, seal, time.time_ns(), visible, received=True))
+            hit("store.incoming.index.after")
+            return record
 
     async def receive_whole(self, entry: FileEntry, data: bytes) -> StoredFile:
         """As start, write and finish, in one go: for files that came in one piece."""
@@ -272,7 +283,9 @@ class Store:
         record = self._records.get((store, name))
         if record is not None and not record.visible:
             record = self._records[store, name] = replace(record, visible=True)
+            hit("store.make_visible.index.before")
             self._index.put_file(record)
+            hit("store.make_visible.index.after")
 
     def _put(self, record: StoredFile) -> StoredFile:
         self._index.put_file(record)
@@ -305,7 +318,9 @@ class Store:
         return {v.version for pins in self._pins.values() for v in pins if v.store == store}
 
     def put_epoch(self, group: GroupId, epoch: Epoch) -> None:
+        hit("store.epoch.before")
         self._index.put_epoch(group, epoch)
+        hit("store.epoch.after")
 
     def raise_floor(self, store: StoreId, floor: Version) -> bool:
         """Floors only rise; true when this one did."""
@@ -313,7 +328,9 @@ class Store:
         if raise_floor(current, floor) == current:
             return False
         self._floors[store] = floor
+        hit("store.floor.before")
         self._index.put_floor(store, floor)
+        hit("store.floor.after")
         return True
 
     async def collect(self, store: StoreId, busy: Iterable[str]) -> tuple[str, ...]:
@@ -328,7 +345,9 @@ class Store:
         present = [name for name in names if (store, name) in self._records]
         if not present:
             return
+        hit("store.remove.index.before")
         self._index.delete_files(store, present)
+        hit("store.remove.index.after")
         graves: list[Path] = []
         for name in present:
             record = self._records.pop((store, name))
@@ -337,7 +356,9 @@ class Store:
             grave = self.layout.temporary()
             with contextlib.suppress(FileNotFoundError):
                 # Renamed here and now, so that a new file of the same name cannot be hit by the slow deletion.
+                hit("store.remove.bury.before")
                 self.path(record.entry).rename(grave)
+                hit("store.remove.bury.after")
                 graves.append(grave)
         await self.run(Lane.BULK, lambda: files.unlink_all(graves))
 
