@@ -34,6 +34,7 @@ _STEPS = (
     "store.remove.index",
     "store.remove.bury",  # rename into tmp
     "store.remove.unlink",
+    "store.sync",  # a round for `synced` jobs
     "journal.generation",  # at open
     "journal.raise_generation",
     "journal.put",

@@ -29,8 +29,9 @@ journal.put("c", 2)
 journal.delete("d")
 journal.raise_generation(40)
 """
-BEFORE: dict[str, int | None] = {"a": 1, "b": 1, "c": 1, "d": 1}
-STEPS: list[tuple[str, dict[str, int | None]]] = [("put_all", {"a": 2, "b": 2}), ("put", {"c": 2}), ("delete", {"d": None})]
+Values = dict[str, int | None]
+BEFORE: Values = {"a": 1, "b": 1, "c": 1, "d": 1}
+STEPS: list[tuple[str, Values]] = [("put_all", {"a": 2, "b": 2}), ("put", {"c": 2}), ("delete", {"d": None})]
 
 
 def test_declared_and_used_are_the_same() -> None:

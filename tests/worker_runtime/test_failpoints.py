@@ -13,12 +13,11 @@ import grpc
 import pytest
 
 from rhino import failpoints
-from rhino.ids import FileKind, StoreId, StoreVersion, Version, parse_name
+from rhino.ids import StoreId, StoreVersion, Version, parse_name
 from rhino_pb import sidecar_pb2
+from tests.worker_runtime.checks import Acked, check_folder
 from tests.worker_runtime.cluster import Client, Cluster, Process, changelog_bytes, zip_bytes
-from worker_runtime.storage.store import Store
 
-Acked = dict[tuple[StoreId, str], bytes]
 KILLED = -signal.SIGKILL
 READY = sidecar_pb2.PREPARE_STATE_READY
 HELD_BEFORE = (sidecar_pb2.SOURCE_LOCAL, sidecar_pb2.SOURCE_REPLICA)
@@ -31,6 +30,7 @@ def points(*steps: str) -> list[str]:
 
 REMOVE = ("store.remove.index", "store.remove.bury", "store.remove.unlink")
 BOTH = ("store.make_visible.index", "store.epoch", "store.floor")
+SYNC = points("store.sync")
 WRITER = points("store.move_in.rename", "store.take_over.index", "store.inbox.unlink", *BOTH, *REMOVE)
 MEMBER = points(
     *(f"store.incoming.{step}" for step in ("create", "write", "rename", "index")),
@@ -50,14 +50,15 @@ def version(number: int) -> Version:
 
 def test_no_point_is_left_out() -> None:
     journal = [name for name in failpoints.NAMES if name.startswith("journal.")]  # tests/rhino/test_failpoints.py
-    assert {*WRITER, *MEMBER, *START, *journal} == set(failpoints.NAMES)
+    assert {*WRITER, *MEMBER, *SYNC, *START, *journal} == set(failpoints.NAMES)
 
 
 class Scene:
     """Writer "a" and member "b", what they have acknowledged, and one store after the other."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, *, synced: bool = False) -> None:
         self.cluster = cluster
+        self.synced = synced
         self.acked: Acked = {}
         self.floors: dict[StoreId, Version] = {}
 
@@ -66,7 +67,7 @@ class Scene:
         async with asyncio.timeout(TRY_FOR_S):
             while True:
                 try:
-                    async with self.cluster.sidecars["a"].attach() as client:
+                    async with self.cluster.sidecars["a"].attach(synced=self.synced) as client:
                         await work(client)
                     return
                 except (grpc.aio.AioRpcError, AttributeError, FileNotFoundError):  # no session: read() gave no info
@@ -88,8 +89,8 @@ class Scene:
         await self.insist(lambda client: client.add(store, f"SSTs/{sst}", data))
         await self.commit(store, 2, changelog_bytes(2), [1], "changelog")
         await self.commit(store, 2, zip_bytes(sst), [], "zip")
-        self.acked[store, f"SSTs/{sst}"] = data
         await self.commit(store, 3, changelog_bytes(3), [2], "changelog")
+        self.acked[store, f"SSTs/{sst}"] = data  # version 3 opens by the snapshot only, version 2 without it as well
         for number in (1, 2):
             del self.acked[store, f"{version(number)}.changelog"]
         self.floors[store] = version(3)
@@ -144,37 +145,12 @@ class Scene:
         assert not differing, "one name, two checksums"
 
 
-def check_folder(worker: str, folder: Path, acked: Acked) -> dict[tuple[StoreId, str], int]:
-    """Recovers a data folder and looks at everything in it; the checksums by name."""
-    store = Store.open(worker, folder, 0)
-    try:
-        for (of, name), content in acked.items():
-            record = store.record(of, name)
-            assert record is not None, f"{worker} has lost {of}/{name}"
-            assert store.path(record.entry).read_bytes() == content
-        known: set[Path] = set()
-        checksums: dict[tuple[StoreId, str], int] = {}
-        for of in store.catalogue.stores():
-            entries = list(store.catalogue.store(of).entries())
-            known.update(store.path(entry) for entry in entries)
-            checksums.update({(of, entry.name): entry.crc32c for entry in entries})
-            for shown in store.visible_files(of):
-                if shown.entry.kind is FileKind.SNAPSHOT:
-                    assert all(store.record(of, reference) for reference in shown.entry.references)
-        assert {path for path in store.layout.store.rglob("*") if path.is_file()} == known
-        assert not list(store.layout.tmp.iterdir())
-        assert not list(store.layout.inbox.iterdir())
-        return checksums
-    finally:
-        store.close()
-
-
-async def chain(folder: Path, victim: str, names: list[str]) -> None:
+async def chain(folder: Path, victim: str, names: list[str], *, synced: bool = False) -> None:
     """One cluster; its victim dies at one point after the other, each time with a store of its own."""
     folder.mkdir()
     async with Cluster(folder) as cluster:
         await cluster.start("a", "b")
-        scene = Scene(cluster)
+        scene = Scene(cluster, synced=synced)
         for partition, point in enumerate(names):
             try:
                 await scene.die_at(point, cluster.sidecars[victim], StoreId("job", 0, partition, "default"))
@@ -189,6 +165,7 @@ async def test_writer_and_member_die_before_and_after_every_step(tmp_path: Path)
         for number, (victim, names) in enumerate((("a", WRITER), ("b", MEMBER))):
             for half in (0, 1):
                 tasks.create_task(chain(tmp_path / f"{number}{half}", victim, names[half::2]))
+            tasks.create_task(chain(tmp_path / f"synced-{victim}", victim, SYNC, synced=True))
 
 
 @pytest.mark.parametrize("point", START)

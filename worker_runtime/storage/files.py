@@ -1,7 +1,7 @@
 """Files on disk: where they lie, how they are taken over, checked and read. Everything here blocks: call it in threads.
 
 A new file is complete under a temporary name before a rename gives it its final one, so that a crash at any moment
-leaves whole files or rubbish in `tmp`. Nothing is synced: durability is `replicated` (page caches of several workers).
+leaves whole files or rubbish in `tmp`. Nothing is synced here: see syncer.py.
 """
 
 from __future__ import annotations

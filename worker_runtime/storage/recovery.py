@@ -21,7 +21,8 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 def recover(layout: Layout, index: Index, boot_id: str) -> list[StoredFile]:
     """The files that are here for certain. Drops index entries without a right file, and files without an entry.
 
-    After a reboot every byte is checked, because nothing was synced; otherwise files whose size or time has changed.
+    After a reboot every byte is checked, because not everything was synced; otherwise of files whose size or time has
+    changed.
     """
     deep = index.meta("boot_id") != boot_id
     records = list(index.files())

@@ -1,8 +1,8 @@
 """The store of one sidecar: immutable files on local disk, their index, pins and floors.
 
 One asyncio loop owns it: the catalogue and the records change on the loop only; blocking work runs in two small
-thread pools, one for what somebody waits for and one for data files. Order of a new file: bytes, rename, index,
-catalogue, and only then may anybody be told (kill -9 at any moment loses nothing acknowledged).
+thread pools, one for what somebody waits for and one for data files. Order of a new file: bytes, rename, index, sync
+(`synced` jobs), catalogue, and only then may anybody be told (kill -9 at any moment loses nothing acknowledged).
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from typing import TypeVar
 
 from rhino.errors import AlreadyThereError, InvalidRequestError, PreconditionError
 from rhino.failpoints import hit
-from rhino.ids import Epoch, FileEntry, FileKind, GroupId, Lane, StoreId, StoreVersion, Version, parse_name
+from rhino.ids import Durability, Epoch, FileEntry, FileKind, GroupId, Lane, StoreId, StoreVersion, Version, parse_name
 from worker_runtime.core.closure import Catalogue, collectable, kept_names, raise_floor
 from worker_runtime.storage import files, recovery
+from worker_runtime.storage.durability import Promises
 from worker_runtime.storage.files import Incoming, Layout
 from worker_runtime.storage.index import Index, StoredFile
 from worker_runtime.storage.locks import KeyedLocks
+from worker_runtime.storage.syncer import Syncer, require_no_failure_before
 
 T = TypeVar("T")
 Key = tuple[StoreId, str]
@@ -42,12 +44,14 @@ class _Checked:
 class Store:
     """See the module. Make one with `Store.open` (blocking)."""
 
-    def __init__(self, worker_id: str, layout: Layout, index: Index, reserve_bytes: int) -> None:
+    def __init__(self, worker_id: str, layout: Layout, index: Index, syncer: Syncer, reserve_bytes: int) -> None:
         self.layout = layout
         self.catalogue = Catalogue()
         self.incarnation = ""
         self._worker_id = worker_id
         self._index = index
+        self.syncer = syncer
+        self.promises = Promises(index, syncer)
         self._reserve_bytes = reserve_bytes
         self._records: dict[Key, StoredFile] = {}
         self._group_bytes: Counter[GroupId] = Counter()
@@ -66,18 +70,24 @@ class Store:
         """Opens and recovers; raises when another process has the folder open. Blocks."""
         layout = Layout(data_dir)
         layout.create()
-        index = Index(layout.index)
         boot = recovery.boot_id()
+        require_no_failure_before(layout, boot)
+        index = Index(layout.index)
+        syncer = Syncer(layout, index.sync, boot)
         incarnation = recovery.incarnation(layout, index, boot)
-        store = cls(worker_id, layout, index, reserve_bytes)
+        same_boot = index.meta("boot_id") == boot
+        store = cls(worker_id, layout, index, syncer, reserve_bytes)
         store.incarnation = incarnation
         for record in recovery.recover(layout, index, boot):
             store._enter(record)
+        if same_boot and any(store.synced(of) for of, _ in store._records):
+            syncer.sync_everything()  # a former process may have been killed before a sync
         return store
 
     def close(self) -> None:
         for pool in self._pools.values():
             pool.shutdown()
+        self.syncer.close()
         self._index.close()
 
     async def _guarded(self, entry: FileEntry, work: Callable[[], T]) -> T:
@@ -168,7 +178,8 @@ class Store:
         """Takes a client's file out of its inbox into the store, hidden if it is a changelog or a zip.
 
         The same file again is fine. Raises AlreadyThereError for another one of the same name, PreconditionError for
-        a zip of which a file is missing here, NoSpaceError, InvalidRequestError, UnknownError.
+        a zip of which a file is missing here, NoSpaceError, InvalidRequestError, UnknownError, UnavailableError when
+        it cannot be synced.
         """
         kind = parse_name(name).kind
         lane = Lane.COMMIT if kind.versioned else Lane.BULK
@@ -184,15 +195,14 @@ class Store:
             self._protected.update(protected)
             try:
                 await self._guarded(entry, lambda: files.move_in(inbox_file, self.path(entry), checked.identity))
+                hit("store.take_over.index.before")
+                record = StoredFile(entry, seal, time.time_ns(), not kind.versioned, received=False)
+                self._index.put_file(record)
+                hit("store.take_over.index.after")
+                return await self._keep(record)
             finally:
                 self._protected.subtract(protected)
                 self._protected = +self._protected
-            hit("store.take_over.index.before")
-            record = self._put(
-                StoredFile(entry, checked.checked.seal, time.time_ns(), not kind.versioned, received=False)
-            )
-            hit("store.take_over.index.after")
-            return record
 
     def _check_inbox(self, path: Path, kind: FileKind) -> _Checked:
         files.check_space(self.layout.store, self._reserve_bytes)
@@ -242,10 +252,13 @@ class Store:
         """Appends; raises NoSpaceError, IntegrityError."""
         await self._guarded(entry, lambda: incoming.write(data))
 
-    async def finish_incoming(self, entry: FileEntry, incoming: Incoming) -> StoredFile:
+    async def finish_incoming(
+        self, entry: FileEntry, incoming: Incoming, placed: Callable[[], None] = lambda: None
+    ) -> StoredFile:
         """Checks the bytes and puts the file into the store; data files and changelogs are visible at once.
 
-        Raises IntegrityError for wrong bytes, AlreadyThereError for a name that has another checksum here.
+        `placed` is called when only the sync is left. Raises IntegrityError for wrong bytes, AlreadyThereError for a
+        name that has another checksum here, UnavailableError when it cannot be synced.
         """
 
         def place() -> files.Seal:
@@ -267,14 +280,18 @@ class Store:
             seal = await self._guarded(entry, place)
             visible = entry.kind is not FileKind.SNAPSHOT
             hit("store.incoming.index.before")
-            record = self._put(StoredFile(entry, seal, time.time_ns(), visible, received=True))
+            record = StoredFile(entry, seal, time.time_ns(), visible, received=True)
+            self._index.put_file(record)
             hit("store.incoming.index.after")
-            return record
+            placed()
+            return await self._keep(record)
 
-    async def receive_whole(self, entry: FileEntry, data: bytes) -> StoredFile:
+    async def receive_whole(
+        self, entry: FileEntry, data: bytes, placed: Callable[[], None] = lambda: None
+    ) -> StoredFile:
         """As start, write and finish, in one go: for files that came in one piece."""
         incoming = await self.start_incoming(entry, data)
-        return await self.finish_incoming(entry, incoming)
+        return await self.finish_incoming(entry, incoming, placed)
 
     async def abort_incoming(self, entry: FileEntry, incoming: Incoming) -> None:
         await self.run(entry.lane, incoming.abort)
@@ -287,8 +304,14 @@ class Store:
             self._index.put_file(record)
             hit("store.make_visible.index.after")
 
-    def _put(self, record: StoredFile) -> StoredFile:
-        self._index.put_file(record)
+    def synced(self, store: StoreId) -> bool:
+        """Whether its files count only once they are synced."""
+        return self.promises.of(store.job) is Durability.SYNCED
+
+    async def _keep(self, record: StoredFile) -> StoredFile:
+        """Into the catalogue, after which the file counts: so if need be it is synced before."""
+        if self.synced(record.entry.store):
+            await self.syncer.sync(self.path(record.entry), record.entry.lane)
         self._enter(record)
         return record
 
