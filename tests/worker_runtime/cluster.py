@@ -38,6 +38,8 @@ async def main() -> None:
     settings = SidecarSettings(**{k: Path(v) if k in ("data_dir", "socket") else v for k, v in fields.items()})
     if "TEST_PLATTER" in os.environ:
         platter.install(settings.data_dir, Path(os.environ["TEST_PLATTER"]), os.environ["TEST_BOOT_ID"])
+    if "TEST_SYNC_GATE" in os.environ:
+        platter.install_gate(Path(os.environ["TEST_SYNC_GATE"]))
     task = asyncio.current_task()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     try:

@@ -13,6 +13,7 @@ import os
 import shutil
 import stat
 import threading
+import time
 import uuid
 from pathlib import Path
 
@@ -57,6 +58,18 @@ def install(data_dir: Path, platter: Path, boot_id: str) -> None:
     shims = ((os, "fsync", fsync), (Index, "sync", index_sync), (recovery, "boot_id", lambda: boot_id))
     for owner, name, shim in shims:
         setattr(owner, name, shim)
+
+
+def install_gate(closed: Path) -> None:
+    """From now on every fsync in this process waits while the file `closed` exists."""
+    real_fsync = os.fsync
+
+    def fsync(fd: int) -> None:
+        while closed.exists():
+            time.sleep(0.01)
+        real_fsync(fd)
+
+    os.fsync = fsync  # type: ignore[assignment]
 
 
 def rebuild(data_dir: Path, platter: Path) -> None:

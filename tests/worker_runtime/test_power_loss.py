@@ -167,3 +167,32 @@ async def test_a_disk_that_cannot_sync_ends_its_sidecar_and_counts_for_nothing(c
     text = (process.settings.data_dir.parent / "log").read_text()
     assert re.search(r"IntegrityError: .*a sync has failed \(.*failpoint store.sync.before", text)
     assert "reboot (every byte is checked then), or start with an empty data_dir" in text
+
+
+async def test_a_slow_sync_holds_up_neither_other_jobs_nor_the_files_behind_it(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    gate = tmp_path / "closed"
+    cluster.make("b").environment = {"TEST_SYNC_GATE": str(gate)}
+    await asyncio.gather(cluster.start("a"), cluster.sidecars["b"].start())
+    a, b = cluster.sidecars["a"], cluster.sidecars["b"]
+    slow, free = StoreId("slow", 0, 0, "default"), StoreId("free", 0, 0, "default")
+    async with a.attach(synced=True) as synced, a.attach() as replicated:
+        await synced.commit(slow, version(1), changelog_bytes(1), [])
+        await replicated.commit(free, version(1), changelog_bytes(1), [])
+        reports = cluster.manager.reports
+        await cluster.manager.until(lambda: ("b", free.group) in reports)  # now it knows what that job was promised
+        gate.touch()
+        lineages = [[version(n) for n in range(1, number)] for number in range(4)]
+        waiting = [
+            asyncio.create_task(synced.commit(slow, version(n), changelog_bytes(n), lineages[n])) for n in (2, 3)
+        ]
+        folder = b.settings.data_dir / "store" / "slow" / "0" / "0" / "default"
+        async with asyncio.timeout(10):
+            while not all((folder / f"{version(n)}.changelog").exists() for n in (2, 3)):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        reply = await replicated.commit(free, version(2), changelog_bytes(2), [version(1)])
+        assert reply.copies == 2
+        assert not any(task.done() for task in waiting)
+        gate.unlink()
+        assert [reply.copies for reply in await asyncio.gather(*waiting)] == [2, 2]
