@@ -104,6 +104,13 @@ class BelowMinCopies(enum.Enum):
     BLOCK = "block"
 
 
+class Durability(enum.Enum):
+    """Where a member must have a version before it counts: REPLICATED: in its page cache; SYNCED: on its disk."""
+
+    REPLICATED = "replicated"
+    SYNCED = "synced"
+
+
 @dataclass(frozen=True, slots=True)
 class JobSettings:
     """What a job asks of replication. `min_copies` None means min(2, replication_factor + 1)."""
@@ -111,6 +118,7 @@ class JobSettings:
     replication_factor: int = 1
     min_copies: int | None = None
     below_min_copies: BelowMinCopies = BelowMinCopies.DEGRADED
+    durability: Durability = Durability.REPLICATED
 
     def __post_init__(self) -> None:
         if self.replication_factor < 0:

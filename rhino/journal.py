@@ -10,6 +10,7 @@ from typing import Any
 from rocksdict import Options, Rdict, WriteBatch, WriteOptions
 
 from rhino.errors import PreconditionError, UnavailableError
+from rhino.failpoints import hit
 from rhino.scan import scan
 
 _GENERATION = "generation"
@@ -38,18 +39,24 @@ class Journal:
                 "folder of the former manager"
             )
         self.generation = int(previous or 0) + 1
+        hit("journal.generation.before")
         self._db[_GENERATION] = self.generation
+        hit("journal.generation.after")
 
     def raise_generation(self, at_least: int) -> int:
         """Makes the generation at least this (what a sidecar has seen of a lost journal); returns it."""
         if at_least > self.generation:
+            hit("journal.raise_generation.before")
             self._db[_GENERATION] = at_least
+            hit("journal.raise_generation.after")
             self.generation = at_least
         return self.generation
 
     def put(self, key: str, value: Any) -> None:
         """On disk when it returns."""
+        hit("journal.put.before")
         self._db[_KEY_PREFIX + key] = json.dumps(value)
+        hit("journal.put.after")
 
     def put_all(self, values: Mapping[str, Any], gone: Iterable[str] = ()) -> None:
         """All of them or none, with one sync: on disk when it returns. Keys in `gone` are deleted."""
@@ -61,7 +68,9 @@ class Journal:
             batch.put(_KEY_PREFIX + key, json.dumps(value))
         for key in gone:
             batch.delete(_KEY_PREFIX + key)
+        hit("journal.put_all.before")
         self._db.write(batch, self._sync)
+        hit("journal.put_all.after")
 
     def get(self, key: str) -> Any:
         """The value, or None."""
@@ -70,7 +79,9 @@ class Journal:
 
     def delete(self, key: str) -> None:
         if _KEY_PREFIX + key in self._db:
+            hit("journal.delete.before")
             del self._db[_KEY_PREFIX + key]
+            hit("journal.delete.after")
 
     def items(self, prefix: str = "") -> Iterator[tuple[str, Any]]:
         """Keys that begin with `prefix`, in order, with their values."""

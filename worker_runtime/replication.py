@@ -83,6 +83,8 @@ class Replication:
                 waiting.cancel()
 
     def post(self, event: ev.Event) -> None:
+        if isinstance(event, ev.GroupAdopted):  # before the machine counts anybody's files
+            self.store.promises.learn(event.group.group.job, event.group.settings.durability)
         self._driver.post(event)
         if isinstance(event, ev.FileStored | ev.CommitRequested):
             self._groups.changed(event.entry.store.group)

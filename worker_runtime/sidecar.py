@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 from collections.abc import AsyncIterator, Callable
 
+from rhino import failpoints
+from rhino.errors import IntegrityError
 from rhino.ids import Worker
 from rhino.settings import SidecarSettings
 from worker_runtime.allocator import keep_freed_memory
@@ -20,10 +23,21 @@ async def run_sidecar(settings: SidecarSettings, on_ready: Callable[[Worker], No
     """Runs until cancelled; then takes no new work, says farewell to the manager and ends.
 
     `on_ready` is called once: recovered, registered with the manager and serving. Waits for a manager that is not
-    there yet, and outlives one that goes.
+    there yet, and outlives one that goes. Raises IntegrityError when a sync has failed.
     """
     keep_freed_memory()
-    async with _opened(settings) as store, asyncio.TaskGroup() as tasks:
+    failpoints.arm(os.environ)
+    async with _opened(settings) as store:
+        try:
+            await _run_node(settings, store, on_ready)
+        except ExceptionGroup as group:
+            if store.syncer.failure is None:
+                raise
+            raise IntegrityError(store.syncer.failure) from group
+
+
+async def _run_node(settings: SidecarSettings, store: Store, on_ready: Callable[[Worker], None]) -> None:
+    async with asyncio.TaskGroup() as tasks:
         node = Node(settings, store, tasks)
         try:
             await node.serve()
@@ -32,7 +46,8 @@ async def run_sidecar(settings: SidecarSettings, on_ready: Callable[[Worker], No
             await node.ready()
             log.info("ready", extra={"worker": node.me.worker_id, "peer_address": node.me.peer_address})
             on_ready(node.me)
-            await asyncio.Event().wait()
+            await store.syncer.failed.wait()
+            raise IntegrityError("the disk cannot sync")  # as good as lost: others take over what it has promised
         finally:
             await node.stop()
 

@@ -40,6 +40,27 @@ BELOW_MIN_COPIES_BLOCK: BelowMinCopies.ValueType  # 2
 """commits wait until min_copies members hold the version"""
 Global___BelowMinCopies: _TypeAlias = BelowMinCopies  # noqa: Y015
 
+class _Durability:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _DurabilityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Durability.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    DURABILITY_UNSPECIFIED: _Durability.ValueType  # 0
+    DURABILITY_REPLICATED: _Durability.ValueType  # 1
+    """a member counts when its page cache has the version: a power loss of all copies loses it"""
+    DURABILITY_SYNCED: _Durability.ValueType  # 2
+    """a member counts when its disk has the version (fsync)"""
+
+class Durability(_Durability, metaclass=_DurabilityEnumTypeWrapper): ...
+
+DURABILITY_UNSPECIFIED: Durability.ValueType  # 0
+DURABILITY_REPLICATED: Durability.ValueType  # 1
+"""a member counts when its page cache has the version: a power loss of all copies loses it"""
+DURABILITY_SYNCED: Durability.ValueType  # 2
+"""a member counts when its disk has the version (fsync)"""
+Global___Durability: _TypeAlias = Durability  # noqa: Y015
+
 class _FileKind:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -297,6 +318,7 @@ class JobSettings(_message.Message):
     REPLICATION_FACTOR_SET_FIELD_NUMBER: _builtins.int
     MIN_COPIES_FIELD_NUMBER: _builtins.int
     BELOW_MIN_COPIES_FIELD_NUMBER: _builtins.int
+    DURABILITY_FIELD_NUMBER: _builtins.int
     replication_factor: _builtins.int
     """r: secondary copies beside the owner's; default 1"""
     replication_factor_set: _builtins.bool
@@ -305,6 +327,8 @@ class JobSettings(_message.Message):
     """members that must hold a version before Commit returns; default min(2, r + 1)"""
     below_min_copies: Global___BelowMinCopies.ValueType
     """default DEGRADED"""
+    durability: Global___Durability.ValueType
+    """default REPLICATED"""
     def __init__(
         self,
         *,
@@ -312,10 +336,11 @@ class JobSettings(_message.Message):
         replication_factor_set: _builtins.bool = ...,
         min_copies: _builtins.int = ...,
         below_min_copies: Global___BelowMinCopies.ValueType = ...,
+        durability: Global___Durability.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["below_min_copies", b"below_min_copies", "min_copies", b"min_copies", "replication_factor", b"replication_factor", "replication_factor_set", b"replication_factor_set"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["below_min_copies", b"below_min_copies", "durability", b"durability", "min_copies", b"min_copies", "replication_factor", b"replication_factor", "replication_factor_set", b"replication_factor_set"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

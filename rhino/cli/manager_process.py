@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable
 
 from handover_manager.rpc.service import HandoverService
 from replication_manager.rpc.service import ReplicationService
+from rhino import failpoints
 from rhino.errors import UnavailableError
 from rhino.journal import Journal
 from rhino.rpc.server import Server
@@ -33,6 +35,7 @@ async def run_manager(settings: ManagerSettings, on_ready: Callable[[str], None]
 
     Raises PreconditionError for an empty journal without `bootstrap`, UnavailableError for a taken address.
     """
+    failpoints.arm(os.environ)
     journal = Journal(settings.data_dir, bootstrap=settings.bootstrap)
     server = Server(reflect=settings.reflection)
     try:

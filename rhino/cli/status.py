@@ -19,11 +19,13 @@ def to_json(overview: Overview) -> str:
     return json.dumps(dataclasses.asdict(overview), indent=2)
 
 
+_LEFT = ("worker", "host", "state", "virtual node", "desired", "actual", "holders", "members", "group", "durability")
+
+
 def _table(title: str, *columns: str) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", show_edge=False)
     for column in columns:
-        left = column in ("worker", "host", "state", "virtual node", "desired", "actual", "holders", "members", "group")
-        table.add_column(column, justify="left" if left else "right")
+        table.add_column(column, justify="left" if column in _LEFT else "right")
     return table
 
 
@@ -55,10 +57,12 @@ def _scrub(scrub: ScrubView) -> str:
     return f"{text}, [{colour}]{scrub.errors} damaged, {scrub.repaired} repaired[/]" if scrub.errors else text
 
 
-def _job(job: JobView) -> Table:
+def _job(job: JobView, groups: tuple[GroupView, ...]) -> Table:
     state = "driver connected" if job.connected else "no driver"
     title = f"Job {job.name or job.job} ({job.job}), {state}, batch {job.batch_id}, configuration epoch "
     title += str(job.configuration_epoch)
+    for durability in sorted({group.durability for group in groups if group.group.job == job.job}):
+        title += f", {durability}"
     table = _table(title, "virtual node", "desired", "actual", "misses", "holders")
     for node in job.virtual_nodes:
         actual = node.actual_worker or "?"
@@ -82,7 +86,7 @@ def _members(group: GroupView) -> str:
 
 
 def _groups(groups: tuple[GroupView, ...]) -> Table:
-    table = _table("Replica groups", "group", "epoch", "copies", "lag", "stored", "members")
+    table = _table("Replica groups", "group", "epoch", "copies", "durability", "lag", "stored", "members")
     for g in groups:
         copies = sum(m.whole and m.state != "lost" for m in g.members)
         shown = f"[red]{copies}/{g.min_copies} degraded[/]" if g.degraded else f"{copies}/{g.min_copies}"
@@ -91,6 +95,7 @@ def _groups(groups: tuple[GroupView, ...]) -> Table:
             f"{g.group.job[:8]}/{g.group.operator}/{g.group.partition}",
             str(g.epoch),
             shown,
+            g.durability,
             str(g.lag_versions),
             decimal(stored),
             _members(g),
@@ -103,7 +108,7 @@ def render(overview: Overview, console: Console) -> None:
     console.print(_workers(overview.workers))
     for job in overview.jobs:
         console.print()
-        console.print(_job(job))
+        console.print(_job(job, overview.groups))
     console.print()
     console.print(_groups(overview.groups))
     for worker in overview.workers:

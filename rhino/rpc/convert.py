@@ -86,21 +86,25 @@ def worker_of(message: pb.Worker) -> ids.Worker:
 
 def settings_to_pb(settings: ids.JobSettings) -> pb.JobSettings:
     degraded = settings.below_min_copies is ids.BelowMinCopies.DEGRADED
+    synced = settings.durability is ids.Durability.SYNCED
     return pb.JobSettings(
         replication_factor=settings.replication_factor,
         replication_factor_set=True,
         min_copies=settings.min_copies or 0,
         below_min_copies=pb.BELOW_MIN_COPIES_DEGRADED if degraded else pb.BELOW_MIN_COPIES_BLOCK,
+        durability=pb.DURABILITY_SYNCED if synced else pb.DURABILITY_REPLICATED,
     )
 
 
 def settings_of(message: pb.JobSettings) -> ids.JobSettings:
     """Defaults for what is not set; raises InvalidRequestError for values out of range."""
     block = message.below_min_copies == pb.BELOW_MIN_COPIES_BLOCK
+    synced = message.durability == pb.DURABILITY_SYNCED
     return ids.JobSettings(
         replication_factor=message.replication_factor if message.replication_factor_set else 1,
         min_copies=message.min_copies or None,
         below_min_copies=ids.BelowMinCopies.BLOCK if block else ids.BelowMinCopies.DEGRADED,
+        durability=ids.Durability.SYNCED if synced else ids.Durability.REPLICATED,
     )
 
 

@@ -54,6 +54,7 @@ class GroupView:
     required_copies: int
     lag_versions: int
     members: tuple[MemberView, ...]  # owner first
+    durability: str  # replicated | synced
 
     @property
     def degraded(self) -> bool:
@@ -125,6 +126,7 @@ def _group(message: replication_pb2.GroupStatus) -> GroupView:
         required_copies=message.group.required_copies,
         lag_versions=message.lag_versions,
         members=tuple(_member(m) for m in message.members),
+        durability=convert.settings_of(message.group.settings).durability.value,
     )
 
 

@@ -9,6 +9,7 @@ private[state] case class RhinoSettings(
     replicationFactor: Int,
     minCopies: Int, // 0: the default, min(2, replicationFactor + 1)
     belowMinCopies: String,
+    durability: String,
     commitTimeoutS: Double,
     prepareTimeoutS: Double) {
 
@@ -22,7 +23,8 @@ private[state] case class RhinoSettings(
     "replication_factor" -> replicationFactor,
     "replication_factor_set" -> java.lang.Boolean.TRUE,
     "min_copies" -> minCopies,
-    "below_min_copies" -> s"BELOW_MIN_COPIES_${belowMinCopies.toUpperCase}")
+    "below_min_copies" -> s"BELOW_MIN_COPIES_${belowMinCopies.toUpperCase}",
+    "durability" -> s"DURABILITY_${durability.toUpperCase}")
 }
 
 private[state] object RhinoSettings {
@@ -32,10 +34,11 @@ private[state] object RhinoSettings {
   val ReplicationFactor = Prefix + "replicationFactor"
   val MinCopies = Prefix + "minCopies"
   val BelowMinCopies = Prefix + "belowMinCopies"
+  val Durability = Prefix + "durability"
   val CommitTimeout = Prefix + "commitTimeout"
   val PrepareTimeout = Prefix + "prepareTimeout"
   private val Known = Seq(
-    Manager, Socket, ReplicationFactor, MinCopies, BelowMinCopies, CommitTimeout, PrepareTimeout)
+    Manager, Socket, ReplicationFactor, MinCopies, BelowMinCopies, Durability, CommitTimeout, PrepareTimeout)
 
   private def refuse(key: String, value: String, allowed: String): Nothing =
     throw new IllegalArgumentException(s"Rhino setting $key = '$value': must be $allowed")
@@ -60,12 +63,15 @@ private[state] object RhinoSettings {
       v => v.isWhole && v <= factor + 1 && (v >= 1 || !conf.contains(MinCopies))).toInt
     val below = conf.get(BelowMinCopies, "degraded")
     if (!Set("degraded", "block")(below)) refuse(BelowMinCopies, below, "'degraded' or 'block'")
+    val durability = conf.get(Durability, "replicated")
+    if (!Set("replicated", "synced")(durability)) refuse(Durability, durability, "'replicated' or 'synced'")
     RhinoSettings(
       manager,
       conf.get(Socket, "/run/rhino/sidecar.sock"),
       factor,
       copies,
       below,
+      durability,
       number(conf, CommitTimeout, 60, "a number of seconds above 0")(_ > 0),
       number(conf, PrepareTimeout, 120, "a number of seconds above 0")(_ > 0))
   }

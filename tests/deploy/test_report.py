@@ -155,6 +155,7 @@ def test_one_busy_worker_leaves_nothing_to_balance() -> None:
 
 def test_kill_facts_name_whole_copies_of_this_job_only() -> None:
     members = (MemberView("a", "live", True, 3, 1), MemberView("b", "live", False, 2, 1))
-    groups = tuple(GroupView(GroupId(name, 0, p), Epoch(1, 1), 2, 2, 0, members) for name, p in (("id", 4), ("x", 5)))
+    ids = (GroupId("id", 0, 4), GroupId("x", 0, 5))
+    groups = tuple(GroupView(group, Epoch(1, 1), 2, 2, 0, members, "replicated") for group in ids)
     overview = Overview(1, (), groups, (job(n4=("a", "b"), n5=("b", "a")),))
     assert kill_facts(overview, "nbq8", "a") == (frozenset({4}), frozenset({("a", 4)}))

@@ -38,7 +38,7 @@ async def test_an_unreachable_manager_is_named_by_asynchronous_calls_too() -> No
 
 
 def test_groups_and_files_survive_the_wire() -> None:
-    settings = ids.JobSettings(2, 3, ids.BelowMinCopies.BLOCK)
+    settings = ids.JobSettings(2, 3, ids.BelowMinCopies.BLOCK, ids.Durability.SYNCED)
     members = (ids.Member(WORKERS[0], True), ids.Member(WORKERS[1], False))
     group = ids.ReplicaGroup(STORE.group, ids.Epoch(2, 7), members, 1, settings)
     assert convert.replica_group_of(convert.replica_group_to_pb(group)) == group

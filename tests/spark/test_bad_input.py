@@ -56,6 +56,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory, cluster: LocalCluster) ->
         "unknown": good | {"spark.rhino.replicationFaktor": "1"},
         "malformed": good | {"spark.rhino.replicationFactor": "many"},
         "choice": good | {"spark.rhino.belowMinCopies": "maybe"},
+        "durability": good | {"spark.rhino.durability": "forever"},
         "range": good | {"spark.rhino.minCopies": "3"},
         "format": good | {FORMAT: "1"},
     }
@@ -74,6 +75,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory, cluster: LocalCluster) ->
         ("unknown", ["unknown Rhino setting spark.rhino.replicationFaktor = '1'", "spark.rhino.replicationFactor"]),
         ("malformed", ["spark.rhino.replicationFactor = 'many'", "whole number"]),
         ("choice", ["spark.rhino.belowMinCopies = 'maybe'", "'degraded' or 'block'"]),
+        ("durability", ["spark.rhino.durability = 'forever'", "'replicated' or 'synced'"]),
         ("range", ["spark.rhino.minCopies = '3'", "from 1 to replicationFactor + 1 = 2"]),
         ("format", [f"{FORMAT} = 1: Rhino needs 2"]),
         ("other:rhino", ["was made with the state store provider", "RocksDBStateStoreProvider", "new checkpoint"]),

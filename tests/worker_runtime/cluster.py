@@ -25,16 +25,21 @@ from tests.worker_runtime.fake_manager import FakeManager
 
 ROOT = Path(__file__).resolve().parents[2]
 MAIN = """
-import asyncio, json, logging, sys
+import asyncio, json, logging, os, sys
 from pathlib import Path
 from rhino.log import configure_logging
 from rhino.settings import SidecarSettings
+from tests.worker_runtime import platter
 from worker_runtime.sidecar import run_sidecar
 import dataclasses, signal
 
 async def main() -> None:
     fields = json.loads(sys.argv[1])
     settings = SidecarSettings(**{k: Path(v) if k in ("data_dir", "socket") else v for k, v in fields.items()})
+    if "TEST_PLATTER" in os.environ:
+        platter.install(settings.data_dir, Path(os.environ["TEST_PLATTER"]), os.environ["TEST_BOOT_ID"])
+    if "TEST_SYNC_GATE" in os.environ:
+        platter.install_gate(Path(os.environ["TEST_SYNC_GATE"]))
     task = asyncio.current_task()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     try:
@@ -68,8 +73,9 @@ class Process:
     settings: SidecarSettings
     process: asyncio.subprocess.Process | None = None
     worker: Worker | None = None
+    environment: dict[str, str] = field(default_factory=dict)  # on top of this process's own
 
-    async def start(self, *, wait: bool = True) -> None:
+    async def start(self, *, wait: bool = True, failpoints: str = "") -> None:
         fields = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(self.settings).items()}
         with (self.settings.data_dir.parent / "log").open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
@@ -79,7 +85,12 @@ class Process:
                 json.dumps(fields),
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
-                env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'proto'}"},
+                env={
+                    **os.environ,
+                    "PYTHONPATH": f"{ROOT}:{ROOT / 'proto'}",
+                    "RHINO_FAILPOINTS": failpoints,
+                    **self.environment,
+                },
             )
         if wait:
             await self.ready()
@@ -101,11 +112,17 @@ class Process:
             return await self.process.wait()
 
     @contextlib.asynccontextmanager
-    async def attach(self, *, commit_timeout_s: float = 10.0, replicas: int = 1) -> AsyncIterator[Client]:
+    async def attach(
+        self, *, commit_timeout_s: float = 10.0, replicas: int = 1, synced: bool = False
+    ) -> AsyncIterator[Client]:
         channel = aio_channel(f"unix://{self.settings.socket}")
         try:
             stub = sidecar_pb2_grpc.SidecarStub(channel)
-            settings = common_pb2.JobSettings(replication_factor=replicas, replication_factor_set=True)
+            settings = common_pb2.JobSettings(
+                replication_factor=replicas,
+                replication_factor_set=True,
+                durability=common_pb2.DURABILITY_SYNCED if synced else common_pb2.DURABILITY_REPLICATED,
+            )
             request = sidecar_pb2.AttachRequest(
                 client="test", settings=settings, commit_timeout_s=commit_timeout_s, protocol_version="1"
             )

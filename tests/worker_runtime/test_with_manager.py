@@ -94,10 +94,10 @@ async def test_a_manager_that_comes_back_finds_everything(cluster: Cluster, tmp_
         async with manager(settings_of(tmp_path)) as address:
             cluster.address = address
             a, _ = await cluster.start("a", "b")
-            async with a.attach() as client:
+            async with a.attach(synced=True) as client:
                 await client.commit(STORE, version(1), changelog_bytes(1), [])
         async with a.attach() as client:
             await client.commit(STORE, version(2), changelog_bytes(2), lineage(2))
             async with manager(settings_of(tmp_path, address, bootstrap=False)):
-                await group_of(address, "a", "b")
+                assert (await group_of(address, "a", "b")).durability == "synced"
                 assert (await client.commit(STORE, version(3), changelog_bytes(3), lineage(3))).copies == 2

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
 from rhino.errors import AlreadyThereError, IntegrityError, NoSpaceError, RemoteProtocolError, RhinoError
@@ -58,6 +58,7 @@ class Receiver:
         self._by_grant: dict[int, InboundStream] = {}
         self._decisions: dict[int, asyncio.Future[bool]] = {}
         self._numbers = itertools.count(1)
+        self.storing: set[asyncio.Task[None]] = set()  # last pieces that are being synced; they outlive their streams
 
     def decide(self, transfer: int, *, accept: bool) -> None:
         decision = self._decisions.pop(transfer, None)
@@ -212,12 +213,32 @@ class InboundStream:
             self._transfers.pop(number, None)
 
     async def _put(self, transfer: Transfer, pieces: list[Piece]) -> None:
-        """Puts bytes on disk, the last ones into the store; a failure goes to the machine and ends the transfer."""
+        """Puts bytes on disk, the last ones into the store. While those are synced, the writer goes on."""
+        if not (transfer.complete and self._store.synced(transfer.entry.store)):
+            await self._put_now(transfer, pieces, lambda: None)
+            return
+        placed = asyncio.Event()
+        task = asyncio.create_task(self._put_now(transfer, pieces, placed.set), name=f"sync of {transfer.entry.name}")
+        self._receiver.storing.add(task)
+        task.add_done_callback(lambda done: self._synced(transfer, done))
+        task.add_done_callback(lambda _: placed.set())
+        transfer.over = True
+        await placed.wait()
+
+    def _synced(self, transfer: Transfer, task: asyncio.Task[None]) -> None:
+        self._receiver.storing.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("file not received", extra={"file": transfer.entry.name, "error": repr(error)})
+            failure = ev.TransferFailed(transfer.number, ev.Refusal.STORAGE, repr(error))
+            self._receiver.replication.post(failure)
+
+    async def _put_now(self, transfer: Transfer, pieces: list[Piece], placed: Callable[[], None]) -> None:
+        """A failure goes to the machine and ends the transfer."""
         last = transfer.complete
         outcome: ev.Event | None = None
         try:
             if last:
-                await self._finish(transfer, pieces)
+                await self._finish(transfer, pieces, placed)
                 outcome = ev.TransferStored(transfer.number)
             elif transfer.incoming is None:
                 transfer.incoming = await self._store.start_incoming(transfer.entry, pieces)
@@ -233,12 +254,12 @@ class InboundStream:
             transfer.over = True
             self._receiver.replication.post(outcome)
 
-    async def _finish(self, transfer: Transfer, pieces: list[Piece]) -> None:
+    async def _finish(self, transfer: Transfer, pieces: list[Piece], placed: Callable[[], None]) -> None:
         if transfer.incoming is None:
-            await self._store.receive_whole(transfer.entry, pieces)
+            await self._store.receive_whole(transfer.entry, pieces, placed)
         else:
             await self._store.write_incoming(transfer.entry, transfer.incoming, pieces)
-            await self._store.finish_incoming(transfer.entry, transfer.incoming)
+            await self._store.finish_incoming(transfer.entry, transfer.incoming, placed)
 
 
 def _reason(error: RhinoError, *, last: bool) -> ev.Refusal:

@@ -1,7 +1,7 @@
 """Files on disk: where they lie, how they are taken over, checked and read. Everything here blocks: call it in threads.
 
 A new file is complete under a temporary name before a rename gives it its final one, so that a crash at any moment
-leaves whole files or rubbish in `tmp`. Nothing is synced: durability is `replicated` (page caches of several workers).
+leaves whole files or rubbish in `tmp`. Nothing is synced here: see syncer.py.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 from crc32c import crc32c
 
 from rhino.errors import IntegrityError, InvalidRequestError, NoSpaceError, RhinoError, UnknownError
+from rhino.failpoints import hit
 from rhino.ids import GroupId, StoreId
 
 Piece = bytes | memoryview
@@ -116,10 +117,12 @@ def check_inbox_file(path: Path, device: int) -> tuple[Checked, tuple[int, int]]
 def move_in(source: Path, target: Path, identity: tuple[int, int]) -> None:
     """Renames a checked file to its final name; raises InvalidRequestError if it was swapped meanwhile."""
     target.parent.mkdir(parents=True, exist_ok=True)
+    hit("store.move_in.rename.before")
     try:
         os.rename(source, target)
     except FileNotFoundError:
         raise InvalidRequestError(f"inbox file {source} was taken away during the call") from None
+    hit("store.move_in.rename.after")
     status = os.lstat(target)
     if (status.st_dev, status.st_ino) != identity:
         os.unlink(target)
@@ -166,7 +169,9 @@ def read_pieces(path: Path, offset: int, piece_bytes: int) -> Iterator[bytes]:
 
 def unlink_all(paths: Iterable[Path]) -> None:
     for path in paths:
+        hit("store.remove.unlink.before")
         path.unlink(missing_ok=True)
+        hit("store.remove.unlink.after")
 
 
 class Incoming:
@@ -174,7 +179,9 @@ class Incoming:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        hit("store.incoming.create.before")
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        hit("store.incoming.create.after")
         self._crc = 0
         self._size = 0
 
@@ -184,12 +191,14 @@ class Incoming:
 
     def write(self, pieces: Sequence[Piece]) -> None:
         """Appends all pieces, with one call of the system if it takes them."""
+        hit("store.incoming.write.before")
         size = sum(map(len, pieces))
         written = os.writev(self._fd, pieces)
         if written < size:
             rest = memoryview(b"".join(pieces))[written:]
             while rest:
                 rest = rest[os.write(self._fd, rest) :]
+        hit("store.incoming.write.after")
         for piece in pieces:
             self._crc = crc32c(piece, self._crc)
         self._size += size

@@ -1,13 +1,14 @@
 """The sidecar's durable memory: which files are stored, epochs seen, floors, the store's identity; kept in RocksDB.
 
-Keys: ``f/<store path>\\0<name>`` file records, ``e/<group>`` epochs, ``l/<store path>`` floors, ``g/<job>`` fences of
-forgotten jobs, ``m/<key>`` the rest.
-Writes reach the operating system before they return, so they survive kill -9 of the process.
+Keys: ``f/<store path>\\0<name>`` file records, ``e/<group>`` epochs, ``l/<store path>`` floors, ``d/<job>``
+durabilities, ``g/<job>`` fences of forgotten jobs, ``m/<key>`` the rest. Writes reach the operating system before they
+return, so they survive kill -9 of the process; `sync` makes them survive a loss of power as well.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 from collections.abc import Iterable, Iterator
@@ -17,7 +18,7 @@ from pathlib import Path
 from rocksdict import AccessType, DBCompressionType, Options, Rdict, WriteBatch
 
 from rhino.errors import AlreadyThereError, IntegrityError
-from rhino.ids import Epoch, FileEntry, GroupId, StoreId, Version
+from rhino.ids import Durability, Epoch, FileEntry, GroupId, StoreId, Version
 from rhino.scan import scan
 from worker_runtime.storage.files import Seal
 
@@ -120,6 +121,19 @@ class Index:
 
     def floors(self) -> dict[StoreId, Version]:
         return {_store_of(key): Version(*json.loads(value)) for key, value in self._scan(b"l/")}
+
+    def put_durability(self, job: str, durability: Durability) -> None:
+        self._db[f"d/{job}".encode()] = durability.value.encode()
+
+    def durabilities(self) -> dict[str, Durability]:
+        return {job: Durability(value.decode()) for job, value in self._scan(b"d/")}
+
+    def sync(self) -> None:
+        """Everything put so far is on disk when it returns. For any thread; raises OSError."""
+        try:
+            self._db.flush_wal(True)
+        except Exception as error:  # the binding knows no narrower class
+            raise OSError(errno.EIO, f"the index cannot be synced: {error}") from error
 
     def put_meta(self, key: str, value: str) -> None:
         self._db[f"m/{key}".encode()] = value.encode()

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from rhino.failpoints import hit
 from worker_runtime.storage.files import Layout, verify
 from worker_runtime.storage.index import Index, StoredFile
 
@@ -20,7 +21,8 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 def recover(layout: Layout, index: Index, boot_id: str) -> list[StoredFile]:
     """The files that are here for certain. Drops index entries without a right file, and files without an entry.
 
-    After a reboot every byte is checked, because nothing was synced; otherwise files whose size or time has changed.
+    After a reboot every byte is checked, because not everything was synced; otherwise of files whose size or time has
+    changed.
     """
     deep = index.meta("boot_id") != boot_id
     records = list(index.files())
@@ -30,9 +32,13 @@ def recover(layout: Layout, index: Index, boot_id: str) -> list[StoredFile]:
     dropped = [record for record, ok in zip(records, sound, strict=True) if not ok]
     for record in dropped:
         log.warning("dropped a damaged or missing file", extra={"file": f"{record.entry.store}/{record.entry.name}"})
+        hit("recovery.drop.before")
         index.delete_files(record.entry.store, [record.entry.name])
+        hit("recovery.drop.after")
     orphans = _remove_orphans(layout, kept)
+    hit("recovery.boot_id.before")
     index.put_meta("boot_id", boot_id)
+    hit("recovery.boot_id.after")
     log.info(
         "store recovered",
         extra={"files": len(kept), "dropped": len(dropped), "orphans_removed": orphans, "all_bytes_checked": deep},
@@ -52,7 +58,9 @@ def _remove_orphans(layout: Layout, kept: Iterable[StoredFile]) -> int:
         for name in names:
             path = Path(folder, name)
             if path not in known:
+                hit("recovery.orphan.before")
                 path.unlink()
+                hit("recovery.orphan.after")
                 removed += 1
     for rubbish in (layout.tmp, layout.inbox):
         shutil.rmtree(rubbish, ignore_errors=True)
@@ -73,6 +81,10 @@ def incarnation(layout: Layout, index: Index, boot: str) -> str:
         stored = str(uuid.uuid4())
         temporary = path.with_suffix(".new")
         temporary.write_text(stored)
+        hit("incarnation.file.before")
         temporary.rename(path)
+        hit("incarnation.file.after")
+        hit("incarnation.index.before")
         index.put_meta("store_uuid", stored)
+        hit("incarnation.index.after")
     return f"{stored}/{boot}"

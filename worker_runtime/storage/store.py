@@ -1,8 +1,8 @@
 """The store of one sidecar: immutable files on local disk, their index, pins and floors.
 
 One asyncio loop owns it: the catalogue and the records change on the loop only; blocking work runs in two small
-thread pools, one for what somebody waits for and one for data files. Order of a new file: bytes, rename, index,
-catalogue, and only then may anybody be told (kill -9 at any moment loses nothing acknowledged).
+thread pools, one for what somebody waits for and one for data files. Order of a new file: bytes, rename, index, sync
+(`synced` jobs), catalogue, and only then may anybody be told (kill -9 at any moment loses nothing acknowledged).
 """
 
 from __future__ import annotations
@@ -21,13 +21,16 @@ from pathlib import Path
 from typing import TypeVar
 
 from rhino.errors import AlreadyThereError, InvalidRequestError, PreconditionError, RhinoError
-from rhino.ids import Epoch, FileEntry, FileKind, GroupId, Lane, StoreId, StoreVersion, Version, parse_name
+from rhino.failpoints import hit
+from rhino.ids import Durability, Epoch, FileEntry, FileKind, GroupId, Lane, StoreId, StoreVersion, Version, parse_name
 from worker_runtime.core.closure import Catalogue, collectable, kept_names, raise_floor
 from worker_runtime.storage import files, recovery
 from worker_runtime.storage.disk import Disk
+from worker_runtime.storage.durability import Promises
 from worker_runtime.storage.files import Incoming, Layout, Piece
 from worker_runtime.storage.index import Index, StoredFile
 from worker_runtime.storage.locks import KeyedLocks
+from worker_runtime.storage.syncer import Syncer, require_no_failure_before
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -44,13 +47,15 @@ class _Checked:
 class Store:
     """See the module. Make one with `Store.open` (blocking)."""
 
-    def __init__(self, worker_id: str, layout: Layout, index: Index, reserve_bytes: int) -> None:
+    def __init__(self, worker_id: str, layout: Layout, index: Index, syncer: Syncer, reserve_bytes: int) -> None:
         self.layout = layout
         self.catalogue = Catalogue()
         self.incarnation = ""
         self._worker_id = worker_id
         self._index = index
         self.disk = Disk(layout.store, reserve_bytes)
+        self.syncer = syncer
+        self.promises = Promises(index, syncer)
         self._records: dict[Key, StoredFile] = {}
         self._group_bytes: Counter[GroupId] = Counter()
         self._floors: dict[StoreId, Version] = index.floors()
@@ -68,18 +73,24 @@ class Store:
         """Opens and recovers; raises when another process has the folder open. Blocks."""
         layout = Layout(data_dir)
         layout.create()
-        index = Index(layout.index)
         boot = recovery.boot_id()
+        require_no_failure_before(layout, boot)
+        index = Index(layout.index)
+        syncer = Syncer(layout, index.sync, boot)
         incarnation = recovery.incarnation(layout, index, boot)
-        store = cls(worker_id, layout, index, reserve_bytes)
+        same_boot = index.meta("boot_id") == boot
+        store = cls(worker_id, layout, index, syncer, reserve_bytes)
         store.incarnation = incarnation
         for record in recovery.recover(layout, index, boot):
             store._enter(record)
+        if same_boot and any(store.synced(of) for of, _ in store._records):
+            syncer.sync_everything()  # a former process may have been killed before a sync
         return store
 
     def close(self) -> None:
         for pool in self._pools.values():
             pool.shutdown()
+        self.syncer.close()
         self._index.close()
 
     async def _guarded(self, entry: FileEntry, work: Callable[[], T]) -> T:
@@ -201,7 +212,8 @@ class Store:
         """Takes a client's file out of its inbox into the store, hidden if it is a changelog or a zip.
 
         The same file again is fine. Raises AlreadyThereError for another one of the same name, PreconditionError for
-        a zip of which a file is missing here, NoSpaceError, InvalidRequestError, UnknownError.
+        a zip of which a file is missing here, NoSpaceError, InvalidRequestError, UnknownError, UnavailableError when
+        it cannot be synced.
         """
         kind = parse_name(name).kind
         lane = Lane.COMMIT if kind.versioned else Lane.BULK
@@ -218,12 +230,14 @@ class Store:
             self._protected.update(protected)
             try:
                 await self._guarded(entry, lambda: files.move_in(inbox_file, self.path(entry), checked.identity))
+                hit("store.take_over.index.before")
+                record = StoredFile(entry, seal, time.time_ns(), not kind.versioned, received=False)
+                await self._put(record)
+                hit("store.take_over.index.after")
+                return await self._keep(record)
             finally:
                 self._protected.subtract(protected)
                 self._protected = +self._protected
-            return await self._put(
-                StoredFile(entry, checked.checked.seal, time.time_ns(), not kind.versioned, received=False)
-            )
 
     def _check_inbox(self, path: Path, kind: FileKind) -> _Checked:
         self.disk.check()
@@ -249,7 +263,9 @@ class Store:
                 f"{entry.store}/{entry.name} is here with {entry.size_bytes} bytes and crc32c {entry.crc32c:08x}; "
                 f"offered {checked.seal.size_bytes} bytes with {checked.crc32c:08x}"
             )
+        hit("store.inbox.unlink.before")
         await self.run(Lane.COMMIT, lambda: inbox_file.unlink(missing_ok=True))
+        hit("store.inbox.unlink.after")
         return known
 
     async def start_incoming(self, entry: FileEntry, pieces: Sequence[Piece] = ()) -> Incoming:
@@ -274,17 +290,22 @@ class Store:
         await self._guarded(entry, lambda: incoming.write(pieces))
         self.disk.announce(incoming, entry.size_bytes - incoming.size_bytes)
 
-    async def finish_incoming(self, entry: FileEntry, incoming: Incoming) -> StoredFile:
+    async def finish_incoming(
+        self, entry: FileEntry, incoming: Incoming, placed: Callable[[], None] = lambda: None
+    ) -> StoredFile:
         """Checks the bytes and puts the file into the store; data files and changelogs are visible at once.
 
-        Raises IntegrityError for wrong bytes, AlreadyThereError for a name that has another checksum here.
+        `placed` is called when only the sync is left. Raises IntegrityError for wrong bytes, AlreadyThereError for a
+        name that has another checksum here, UnavailableError when it cannot be synced.
         """
 
         def place() -> files.Seal:
             seal = incoming.finish(entry.size_bytes, entry.crc32c)
             target = self.path(entry)
             target.parent.mkdir(parents=True, exist_ok=True)
+            hit("store.incoming.rename.before")
             incoming.path.rename(target)
+            hit("store.incoming.rename.after")
             return seal
 
         self.disk.announce(incoming, 0)
@@ -297,12 +318,19 @@ class Store:
                 return known
             seal = await self._guarded(entry, place)
             visible = entry.kind is not FileKind.SNAPSHOT
-            return await self._put(StoredFile(entry, seal, time.time_ns(), visible, received=True))
+            hit("store.incoming.index.before")
+            record = StoredFile(entry, seal, time.time_ns(), visible, received=True)
+            await self._put(record)
+            hit("store.incoming.index.after")
+            placed()
+            return await self._keep(record)
 
-    async def receive_whole(self, entry: FileEntry, pieces: Sequence[Piece]) -> StoredFile:
+    async def receive_whole(
+        self, entry: FileEntry, pieces: Sequence[Piece], placed: Callable[[], None] = lambda: None
+    ) -> StoredFile:
         """As start, write and finish, in one go: for files that are here at once."""
         incoming = await self.start_incoming(entry, pieces)
-        return await self.finish_incoming(entry, incoming)
+        return await self.finish_incoming(entry, incoming, placed)
 
     async def abort_incoming(self, entry: FileEntry, incoming: Incoming) -> None:
         self.disk.announce(incoming, 0)
@@ -313,12 +341,14 @@ class Store:
         record = self._records.get((store, name))
         if record is not None and not record.visible:
             record = self._records[store, name] = replace(record, visible=True)
+            hit("store.make_visible.index.before")
             try:
                 self._write_index(f"{store}/{name}", lambda: self._index.put_file(record))
             except RhinoError as error:
                 log.error("visible for now only", extra={"file": f"{store}/{name}", "error": str(error)})
+            hit("store.make_visible.index.after")
 
-    async def _put(self, record: StoredFile) -> StoredFile:
+    async def _put(self, record: StoredFile) -> None:
         """Into the index, or off the disk: raises NoSpaceError, IntegrityError."""
         entry = record.entry
         try:
@@ -326,6 +356,15 @@ class Store:
         except RhinoError:
             await self._guarded(entry, lambda: self.path(entry).unlink(missing_ok=True))
             raise
+
+    def synced(self, store: StoreId) -> bool:
+        """Whether its files count only once they are synced."""
+        return self.promises.of(store.job) is Durability.SYNCED
+
+    async def _keep(self, record: StoredFile) -> StoredFile:
+        """Into the catalogue, after which the file counts: so if need be it is synced before."""
+        if self.synced(record.entry.store):
+            await self.syncer.sync(self.path(record.entry), record.entry.lane)
         self._enter(record)
         return record
 
@@ -356,7 +395,9 @@ class Store:
 
     def put_epoch(self, group: GroupId, epoch: Epoch) -> None:
         """Raises NoSpaceError, IntegrityError: nothing that follows from the epoch may be done then."""
+        hit("store.epoch.before")
         self._write_index(f"epoch of {group}", lambda: self._index.put_epoch(group, epoch))
+        hit("store.epoch.after")
 
     def raise_floor(self, store: StoreId, floor: Version) -> bool:
         """Floors only rise; true when this one did."""
@@ -364,10 +405,12 @@ class Store:
         if raise_floor(current, floor) == current:
             return False
         self._floors[store] = floor
+        hit("store.floor.before")
         try:
             self._write_index(f"floor of {store}", lambda: self._index.put_floor(store, floor))
         except RhinoError as error:  # the manager will say it again
             log.error("floor not kept", extra={"store": str(store), "error": str(error)})
+        hit("store.floor.after")
         return True
 
     async def collect(self, store: StoreId, busy: Iterable[str]) -> tuple[str, ...]:
@@ -385,7 +428,9 @@ class Store:
         present = [name for name in names if (store, name) in self._records]
         if not present:
             return
+        hit("store.remove.index.before")
         self._write_index(str(store), lambda: self._index.delete_files(store, present))
+        hit("store.remove.index.after")
         graves: list[Path] = []
         for name in present:
             record = self._records.pop((store, name))
@@ -394,7 +439,9 @@ class Store:
             grave = self.layout.temporary()
             try:
                 # Renamed here and now, so that a new file of the same name cannot be hit by the slow deletion.
+                hit("store.remove.bury.before")
                 self.path(record.entry).rename(grave)
+                hit("store.remove.bury.after")
                 graves.append(grave)
             except FileNotFoundError:
                 continue

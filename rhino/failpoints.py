@@ -1,0 +1,84 @@
+"""Named points at which a test lets a real daemon die or fail: before and after each step that persists something.
+
+The environment variable RHINO_FAILPOINTS arms them: `name=kill` (kill -9 at the first hit), `name=kill:3` (at the
+third), `name=error` (raises OSError EIO); several are joined by commas. Unarmed, a point costs one look at a dict.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import threading
+from collections.abc import Mapping
+
+from rhino.errors import InvalidSettingError
+
+VARIABLE = "RHINO_FAILPOINTS"
+_STEPS = (
+    "incarnation.file",  # the file store-uuid
+    "incarnation.index",
+    "recovery.drop",  # index entry of a damaged file
+    "recovery.orphan",  # file without an index entry
+    "recovery.boot_id",
+    "store.inbox.unlink",  # a file that is here already
+    "store.move_in.rename",
+    "store.take_over.index",
+    "store.incoming.create",
+    "store.incoming.write",
+    "store.incoming.rename",
+    "store.incoming.index",
+    "store.make_visible.index",
+    "store.epoch",
+    "store.floor",
+    "store.remove.index",
+    "store.remove.bury",  # rename into tmp
+    "store.remove.unlink",
+    "store.sync",  # a round for `synced` jobs
+    "journal.generation",  # at open
+    "journal.raise_generation",
+    "journal.put",
+    "journal.put_all",
+    "journal.delete",
+)
+NAMES = tuple(f"{step}.{when}" for step in _STEPS for when in ("before", "after"))
+
+
+class _Armed:
+    """What happens at one point, at its `hits`-th hit; after that nothing."""
+
+    def __init__(self, action: str, hits: int) -> None:
+        self._action = action
+        self._hits = hits
+        self._lock = threading.Lock()
+
+    def reach(self, name: str) -> None:
+        with self._lock:
+            self._hits -= 1
+            if self._hits != 0:
+                return
+        if self._action == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise OSError(errno.EIO, f"failpoint {name}")
+
+
+_armed: dict[str, _Armed] = {}
+
+
+def arm(environment: Mapping[str, str]) -> None:
+    """Arms what RHINO_FAILPOINTS names, and nothing else. Raises InvalidSettingError for an unknown name or action."""
+    _armed.clear()
+    for item in filter(None, environment.get(VARIABLE, "").split(",")):
+        name, _, action = item.partition("=")
+        if name not in NAMES:
+            raise InvalidSettingError(f"{VARIABLE}: unknown failpoint {name!r}; known: {', '.join(NAMES)}")
+        what, _, hits = action.partition(":")
+        if what not in ("kill", "error") or not (hits or "1").isdigit() or hits == "0":
+            raise InvalidSettingError(f"{VARIABLE}: {item!r}: must be name=kill, name=kill:<hit> or name=error")
+        _armed[name] = _Armed(what, int(hits or 1))
+
+
+def hit(name: str) -> None:
+    """Does what the point is armed for, if anything."""
+    if _armed and name in _armed:
+        _armed[name].reach(name)

@@ -1,0 +1,102 @@
+"""Failpoints: every declared one is in the code, every one in the code is declared; and those of the journal."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rhino import failpoints
+from rhino.errors import InvalidSettingError
+from rhino.journal import Journal
+
+ROOT = Path(__file__).resolve().parents[2]
+JOURNAL = [name for name in failpoints.NAMES if name.startswith("journal.")]
+USE = """
+import os, sys
+from pathlib import Path
+from rhino import failpoints
+from rhino.journal import Journal
+failpoints.arm(os.environ)
+journal = Journal(Path(sys.argv[1]))
+journal.put_all({"a": 2, "b": 2})
+journal.put("c", 2)
+journal.delete("d")
+journal.raise_generation(40)
+"""
+Values = dict[str, int | None]
+BEFORE: Values = {"a": 1, "b": 1, "c": 1, "d": 1}
+STEPS: list[tuple[str, Values]] = [("put_all", {"a": 2, "b": 2}), ("put", {"c": 2}), ("delete", {"d": None})]
+
+
+def test_declared_and_used_are_the_same() -> None:
+    paths = [path for top in ("rhino", "worker_runtime") for path in (ROOT / top).rglob("*.py")]
+    sources = [path.read_text() for path in paths if path.name != "failpoints.py"]
+    used = [name for source in sources for name in re.findall(r'\bhit\("([^"]+)"\)', source)]
+    calls = sum(len(re.findall(r"\bhit\(", source)) for source in sources)
+    assert sorted(used) == sorted(failpoints.NAMES)
+    assert calls == len(used), "a point is named by something else than a literal"
+
+
+@pytest.mark.parametrize("value", ["nothing=kill", "store.epoch.before", "store.epoch.before=maim", "store=kill:0"])
+def test_what_cannot_be_armed_is_refused(value: str) -> None:
+    with pytest.raises(InvalidSettingError, match=failpoints.VARIABLE):
+        failpoints.arm({failpoints.VARIABLE: value})
+
+
+def test_an_unknown_name_ends_the_daemon_at_its_start(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "rhino.cli.main", "manager", "--data-dir", str(tmp_path), "--bootstrap"]
+    ended = subprocess.run(command, env=_environment("no.such=kill"), capture_output=True, text=True, timeout=30)
+    assert ended.returncode == 2
+    assert "unknown failpoint 'no.such'" in ended.stderr
+
+
+def test_error_is_raised_at_the_hit_that_is_named_and_only_there() -> None:
+    failpoints.arm({failpoints.VARIABLE: "store.epoch.before=error:2"})
+    try:
+        failpoints.hit("store.epoch.before")
+        with pytest.raises(OSError, match=r"store\.epoch\.before"):
+            failpoints.hit("store.epoch.before")
+        failpoints.hit("store.epoch.before")
+        failpoints.hit("store.epoch.after")
+    finally:
+        failpoints.arm({})
+
+
+@pytest.mark.parametrize("name", JOURNAL)
+def test_a_journal_cut_at_any_step_has_whole_steps(name: str, tmp_path: Path) -> None:
+    first = Journal(tmp_path, bootstrap=True)
+    first.put_all(BEFORE)
+    first.close()
+    command = [sys.executable, "-c", USE, str(tmp_path)]
+    assert subprocess.run(command, env=_environment(f"{name}=kill"), timeout=30).returncode == -signal.SIGKILL
+    expected = dict(BEFORE)
+    generation = 1
+    for step, changes in STEPS:
+        if _done(step, name):
+            expected.update(changes)
+    if _done("generation", name):
+        generation = 2
+    if _done("raise_generation", name):
+        generation = 40
+    again = Journal(tmp_path)
+    assert dict(again.items()) == {key: value for key, value in expected.items() if value is not None}
+    assert again.generation == generation + 1
+    again.close()
+    assert subprocess.run(command, env=_environment(""), timeout=30).returncode == 0
+
+
+def _done(step: str, cut: str) -> bool:
+    """Whether `step` has been carried out when the process dies at the point `cut`."""
+    order = ["generation", "put_all", "put", "delete", "raise_generation"]
+    _, at, when = cut.split(".")
+    return order.index(step) < order.index(at) or (step == at and when == "after")
+
+
+def _environment(armed: str) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'proto'}", failpoints.VARIABLE: armed}
