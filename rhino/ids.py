@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -199,6 +200,7 @@ class ParsedName(NamedTuple):
     version: Version | None
 
 
+@functools.lru_cache(maxsize=1 << 16)
 def parse_name(name: str) -> ParsedName:
     """Kind and, for changelogs and snapshots, version of a file name below a store's root.
 

@@ -13,7 +13,6 @@ from replication_manager.core import events as manager_ev
 from replication_manager.core import groups as rules
 from replication_manager.core import logged as logged_core
 from replication_manager.core.machine import ReplicationMachine
-from replication_manager.core.returned import Returned
 from rhino.ids import NO_EPOCH, FileEntry, FileKind, GroupId, Member, Worker
 from tests.simulation import manager as manager_module
 from tests.simulation.catch_up import CatchUp
@@ -253,11 +252,6 @@ def epochs_reissued_after_losing_the_journal(patch_: Patch) -> None:
     patch_.setattr(ReplicationMachine, "handle", not_looking)
 
 
-def returned_workers_are_not_heard(patch_: Patch) -> None:
-    """A worker that comes back outside a group with versions that no member has stays outside."""
-    patch_.setattr(Returned, "sources", lambda self, group, records, floors, present: [])
-
-
 BUGS = [
     ack_of_another_epoch_counts,
     stale_epoch_is_accepted,
@@ -279,5 +273,4 @@ BUGS = [
     credit_returns_on_forwarding,
     delete_overtakes_the_bulk_lane,
     epochs_reissued_after_losing_the_journal,
-    returned_workers_are_not_heard,
 ]

@@ -14,7 +14,7 @@ from rhino.ids import Epoch, FileEntry, GroupId, ReplicaGroup, StoreId, StoreVer
 from tests.simulation.disk import Disk, Key, openings, opens
 from worker_runtime.core import events as ev
 
-RECENT_BATCHES = 6  # a report of who wrote comes a little later than the batch
+RECENT_BATCHES = 12  # reports of who wrote come later than the batches, and some are cut off for a while
 Life = tuple[str, str]  # worker id and incarnation
 
 

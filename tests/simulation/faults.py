@@ -162,8 +162,9 @@ class FaultInjector:
 
     def _end_move(self, group: GroupId, target: str) -> None:
         manager = self._cluster.manager
-        if manager.up:
-            owner = target if self._world.chance(0.5) else manager.core.groups[group].owner.worker_id
+        known = manager.core.groups.get(group)
+        if manager.up and known is not None:
+            owner = target if self._world.chance(0.5) else known.owner.worker_id
             if manager.change(group, make_owner=owner):
                 return
         self._world.after(0.2, lambda: self._end_move(group, target))

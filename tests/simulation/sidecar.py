@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
 
 BEAT_S = 0.5
-SWEEP_S = 1.5  # of retention
+CHECK_EVERY = 3  # events, between looks at what the machine knows of itself
+COLLECT_S, SWEEP_S = 0.4, 3.0  # retention: after a floor has risen, and anyway
 COMMIT_S = 3.0  # an executor waits this long
 Done = Callable[[ev.CompleteCommit], None]
 
@@ -40,6 +41,7 @@ class Sidecar:
         self.commits: dict[int, tuple[FileEntry, Done]] = {}
         self.inbound: dict[int, Stream] = {}
         self.grants = GrantPool(cluster.limit_bytes, WINDOW_BYTES)
+        self._handled = 0
         self._events: deque[ev.Event] = deque()
 
     # ------------------------------------------------------------ life
@@ -57,6 +59,7 @@ class Sidecar:
         self.process += 1
         self.written: dict[StoreId, Version] = {}
         self.damaged: set[Key] = set()
+        self._due: set[StoreId] = set()
         self.pins: dict[int, StoreVersion] = {}
         self.catalogue = closure.Catalogue()
         for files in self.disk.files.values():
@@ -144,7 +147,10 @@ class Sidecar:
             if not self.up or self.process != process:
                 return
             self._execute(effect)
-        if len(self._events) == 1:  # else the machine has not been told yet of all that has happened to its disk
+        self._handled += 1
+        if (
+            len(self._events) == 1 and self._handled % CHECK_EVERY == 0
+        ):  # else the machine has not been told yet of all that has happened to its disk
             self.machine.check_invariants()
 
     def _arm(self) -> None:
@@ -276,7 +282,12 @@ class Sidecar:
             raised = closure.raise_floor(self.disk.floors.get(floor.store), floor.version)
             if raised != self.disk.floors.get(floor.store):
                 self.disk.floors[floor.store] = raised
-                self.collect(floor.store)
+                self._collect_soon(floor.store)
+
+    def _collect_soon(self, store: StoreId) -> None:
+        if store not in self._due:
+            self._due.add(store)
+            self.later(COLLECT_S, lambda: self.collect(store))
 
     def _sweep(self) -> None:
         self.later(SWEEP_S, self._sweep)
@@ -292,6 +303,7 @@ class Sidecar:
 
     def collect(self, store: StoreId) -> None:
         """Retention: what the core says may go, goes."""
+        self._due.discard(store)
         floor = self.disk.floors[store]
         pins = {pin.version for pin in self.pins.values() if pin.store == store}
         busy = self.machine.busy_names(store, floor)

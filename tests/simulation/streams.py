@@ -5,7 +5,6 @@ The real `GrantPool` and `SendWindow` decide how much may be under way (Rhino 4.
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING
 
 from rhino.ids import FileEntry, Lane
@@ -24,9 +23,6 @@ WINDOW_BYTES = 48
 def limit_bytes(workers: int) -> int:
     """Of one worker, over all streams: a bit less than a window for each of them."""
     return 2 * (workers - 1) * WINDOW_BYTES - 2 * CHUNK_BYTES
-
-
-TRANSFERS = itertools.count(1)
 
 
 class Stream:
@@ -79,7 +75,7 @@ class Stream:
             offer = self._queue.pop(key)
             if not self._sender.readable(*key):
                 continue  # deleted meanwhile, or found to be damaged
-            self._transfer, self._left_bytes = next(TRANSFERS), offer.entry.size_bytes
+            self._transfer, self._left_bytes = next(self._world.numbers), offer.entry.size_bytes
             begin = ev.BeginReceived(self._sender.name, self._transfer, offer.entry, offer.epoch, offer.chain)
             self._send_begin(begin)
             return True

@@ -9,8 +9,8 @@ import pytest
 from tests.simulation.bugs import BUGS
 from tests.simulation.seeds import failures, run, usable_processors
 
-SEEDS = 700
-SEEDS_R2 = 300
+SEEDS = 800
+SEEDS_R2 = 200
 SEEDS_FOR_A_BUG = 100
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,6 @@ SNAPSHOT_EVERY = 3
 SPECULATIVE, ZOMBIE, LATE_SNAPSHOT = 0.05, 0.05, 0.3
 NOBODY = -1  # no attempt has this number
 RETAINED = 4  # versions behind the newest that may still be loaded
-TOKENS = itertools.count(1)
 
 
 @dataclass
@@ -149,7 +147,7 @@ class Workload:
         if not writer.up:
             return False
         require(writer.disk.holds(logged), f"{logged} does not open on {writer.name} after Prepare")
-        pin = next(TOKENS)
+        pin = next(self._world.numbers)
         writer.pins[pin] = logged
         writer.later(self._world.random.choice([0.3, ATTEMPT_S]), lambda: writer.pins.pop(pin, None))
         return True
@@ -166,9 +164,11 @@ class Workload:
                 self._log(store, StoreVersion(store.id, version), writer)
             self._again(store, attempt)
 
-        request = next(TOKENS)
+        request = next(self._world.numbers)
         if self._world.chance(0.1):  # the executor asks again, or nobody waits any more
-            writer.later(self._world.delay(), lambda: writer.commit(next(TOKENS), entry, lambda answer: None))
+            writer.later(
+                self._world.delay(), lambda: writer.commit(next(self._world.numbers), entry, lambda answer: None)
+            )
         if self._world.chance(self._world.faults.abandon_commit):
             writer.later(self._world.delay(), lambda: writer.abandon(request))
         writer.commit(request, entry, done)
@@ -237,7 +237,7 @@ class Workload:
             if answer.error is None:
                 store.files = references
 
-        writer.commit(next(TOKENS), zip_, done)
+        writer.commit(next(self._world.numbers), zip_, done)
 
 
 def _pull_order(name: str) -> tuple[bool, bool, str]:

@@ -61,6 +61,7 @@ class World:
         self.random = Random(self.seed)
         self._queue: list[tuple[float, int, Action]] = []
         self._order = itertools.count()
+        self.numbers = itertools.count(1)  # for requests, transfers, pins
 
     def at(self, time: float, action: Action) -> None:
         heapq.heappush(self._queue, (max(time, self.now), next(self._order), action))
