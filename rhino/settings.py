@@ -8,6 +8,7 @@ from pathlib import Path
 from rhino.errors import InvalidSettingError
 
 MIB = 1024 * 1024
+CHUNK_BYTES = 512 * 1024  # smaller costs more messages, larger falls out of the processor's caches
 
 
 def require(condition: bool, name: str, value: object, allowed: str) -> None:
@@ -34,7 +35,7 @@ class SidecarSettings:
     manager: str  # "host:port" of the manager
     memory_limit_bytes: int = 128 * MIB  # bound of all credit granted to senders
     window_bytes: int = 8 * MIB  # credit granted to one sender per lane
-    chunk_bytes: int = 512 * 1024  # payload of one frame
+    chunk_bytes: int = CHUNK_BYTES  # payload of one frame
     commit_timeout_s: float = 60.0  # default time a Commit may wait for copies
     prepare_timeout_s: float = 120.0  # time a Prepare may fetch
     catch_up_transfers: int = 4  # files pulled at the same time during catch-up

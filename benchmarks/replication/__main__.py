@@ -21,7 +21,7 @@ from benchmarks.machine import machine
 from benchmarks.replication import commits, peers, throughput
 from benchmarks.replication.source import make_source
 from benchmarks.replication.throughput import Result
-from rhino.settings import SidecarSettings
+from rhino.settings import CHUNK_BYTES
 from worker_runtime.allocator import keep_freed_memory
 
 PARTS = ("throughput", "commits")
@@ -42,7 +42,7 @@ def main() -> None:
             results: list[Result] = []
             for turn in range(arguments.rounds):
                 console.print(f"throughput, round {turn + 1} of {arguments.rounds}")
-                results += throughput.compare(source, folder, (1, 2), _chunk_bytes())
+                results += throughput.compare(source, folder, (1, 2), CHUNK_BYTES)
             rows = _summary(results)
             report["throughput"] = {"rounds": [asdict(result) for result in results], "median": rows}
             Console().print(_table(rows))
@@ -67,11 +67,6 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _chunk_bytes() -> int:
-    chunk: int = SidecarSettings.__dataclass_fields__["chunk_bytes"].default
-    return chunk
-
-
 def _summary(results: list[Result]) -> list[dict[str, float | str | int | None]]:
     """Medians per subject and hops; ratios are medians of the rounds' own ratios."""
     rows: list[dict[str, float | str | int | None]] = []
@@ -85,16 +80,17 @@ def _summary(results: list[Result]) -> list[dict[str, float | str | int | None]]
                 "hops": hops,
                 "mb_per_s": statistics.median(result.mb_per_s for result in mine),
                 "cpu_s_per_gb_hop": statistics.median(result.cpu_s_per_gb_hop for result in mine),
-                "rhino_speed_ratio": statistics.median(
-                    one.mb_per_s / other.mb_per_s for one, other in zip(rhino, mine, strict=True)
-                ),
-                "rhino_cpu_ratio": statistics.median(
-                    one.cpu_s_per_gb_hop / other.cpu_s_per_gb_hop for one, other in zip(rhino, mine, strict=True)
-                ),
+                "rhino_speed_ratio": _ratio([r.mb_per_s for r in rhino], [r.mb_per_s for r in mine]),
+                "rhino_cpu_ratio": _ratio([r.cpu_s_per_gb_hop for r in rhino], [r.cpu_s_per_gb_hop for r in mine]),
                 "peak_resident_mb": max(peaks, default=None),
             }
         )
     return rows
+
+
+def _ratio(mine: list[float], others: list[float]) -> float | None:
+    """Median of the rounds' ratios; None when there was too little to measure."""
+    return statistics.median(a / b for a, b in zip(mine, others, strict=True)) if all(others) else None
 
 
 def _table(rows: list[dict[str, float | str | int | None]]) -> Table:

@@ -10,6 +10,7 @@ import os
 import struct
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -26,14 +27,16 @@ def identity(data: bytes) -> bytes:
     return data
 
 
-def stub(channel: grpc.aio.Channel) -> grpc.aio.StreamStreamMultiCallable[bytes, bytes]:
-    return channel.stream_stream(METHOD, request_serializer=identity, response_deserializer=identity)
+def push(channel: grpc.aio.Channel) -> grpc.aio.StreamStreamCall[bytes, bytes]:
+    method: Any = channel.stream_stream(METHOD, request_serializer=identity, response_deserializer=identity)
+    call: grpc.aio.StreamStreamCall[bytes, bytes] = method()
+    return call
 
 
 async def send(address: str, paths: tuple[Path, ...], chunk_bytes: int) -> None:
     """Returns when the last receiver has written everything."""
     async with aio_channel(address) as channel:
-        call = stub(channel)()
+        call = push(channel)
         for number, path in enumerate(paths):
             with path.open("rb", buffering=0) as file:
                 left = path.stat().st_size
@@ -46,9 +49,9 @@ async def send(address: str, paths: tuple[Path, ...], chunk_bytes: int) -> None:
 
 
 async def _serve(folder: Path, following: str | None) -> None:
-    async def push(pieces: AsyncIterator[bytes], context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+    async def receive(pieces: AsyncIterator[bytes], context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
         channel = aio_channel(following) if following else None
-        forward = stub(channel)() if channel else None
+        forward = push(channel) if channel else None
         target = -1
         async for piece in pieces:
             number, last = HEAD.unpack_from(piece)
@@ -63,10 +66,12 @@ async def _serve(folder: Path, following: str | None) -> None:
         if forward and channel:
             await forward.done_writing()
             await forward.read()
-            await channel.close()
+            await channel.close(None)
         await context.write(b"done")
 
-    handler = grpc.stream_stream_rpc_method_handler(push, request_deserializer=identity, response_serializer=identity)
+    handler = grpc.stream_stream_rpc_method_handler(
+        receive, request_deserializer=identity, response_serializer=identity
+    )
     server = grpc.aio.server(options=SERVER_OPTIONS)
     service, method = METHOD.strip("/").split("/")
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))

@@ -76,19 +76,14 @@ async def _keep_pushing(client: Client, source: Source) -> None:
 
 async def _one_after_the_other(client: Client, turns: Iterator[int], commits: int) -> Latency:
     content = os.urandom(LATENCY_BYTES)
-    durations = []
+    durations: list[float] = []
     while len(durations) < commits:
-        async for duration in _timed(_changelogs(client, 0, f"s{next(turns)}", content)):
-            durations.append(duration)
+        for work in _changelogs(client, 0, f"s{next(turns)}", content):
+            started = time.perf_counter()
+            await work()
+            durations.append((time.perf_counter() - started) * 1000)
     p50, p99 = np.percentile(durations, [50, 99])
     return Latency(len(durations), float(p50), float(p99), max(durations))
-
-
-async def _timed(works: Iterator[Callable[[], Awaitable[None]]]):  # type: ignore[no-untyped-def]
-    for work in works:
-        started = time.perf_counter()
-        await work()
-        yield (time.perf_counter() - started) * 1000
 
 
 def _changelogs(client: Client, partition: int, name: str, content: bytes) -> Iterator[Callable[[], Awaitable[None]]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,15 +65,7 @@ def compare(source: Source, folder: Path, hops: tuple[int, ...], chunk_bytes: in
     """One round: every subject once, each in a folder of its own that is removed afterwards."""
     results = []
     for hop in hops:
-        subjects = {
-            "rhino": lambda target, hop=hop: rhino(source, target, hop),
-            "bare": lambda target, hop=hop: _result("bare", source, hop, peers.bare(source, target, hop, chunk_bytes)),
-        }
-        if peers.rsync_available():
-            subjects["rsync"] = lambda target, hop=hop: _result("rsync", source, hop, peers.rsync(source, target, hop))
-        if hop == 1:
-            subjects["cp"] = lambda target, hop=hop: _result("cp", source, hop, peers.copy(source, target))
-        for name, run in subjects.items():
+        for name, run in _subjects(source, hop, chunk_bytes).items():
             target = folder / f"{name}-{hop}"
             try:
                 results.append(run(target))
@@ -80,6 +73,18 @@ def compare(source: Source, folder: Path, hops: tuple[int, ...], chunk_bytes: in
                 shutil.rmtree(target, ignore_errors=True)
                 os.sync()  # nobody pays for writing back what another one wrote
     return results
+
+
+def _subjects(source: Source, hops: int, chunk_bytes: int) -> dict[str, Callable[[Path], Result]]:
+    subjects: dict[str, Callable[[Path], Result]] = {
+        "rhino": lambda folder: rhino(source, folder, hops),
+        "bare": lambda folder: _result("bare", source, hops, peers.bare(source, folder, hops, chunk_bytes)),
+    }
+    if peers.rsync_available():
+        subjects["rsync"] = lambda folder: _result("rsync", source, hops, peers.rsync(source, folder, hops))
+    if hops == 1:
+        subjects["cp"] = lambda folder: _result("cp", source, hops, peers.copy(source, folder))
+    return subjects
 
 
 def _result(subject: str, source: Source, hops: int, used: Used, peak_mb: float | None = None) -> Result:

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rhino_pb import peer_pb2
-from worker_runtime.rpc.frames import DataFrame, data_frame, decode, encode, read_data_frame
+from rhino.rpc.channel import aio_channel
+from rhino.rpc.server import Server
+from rhino_pb import peer_pb2, peer_pb2_grpc
+from worker_runtime.rpc.frames import (
+    DataFrame,
+    add_peer_to_server,
+    data_frame,
+    decode,
+    encode,
+    read_data_frame,
+    replicate,
+)
 
 NUMBERS = st.integers(0, 2**64 - 1)
 
@@ -63,6 +75,37 @@ def test_a_frame_is_read_from_a_file(tmp_path: Path) -> None:
     if read is not None:  # None where the file system cannot tell what is cached
         assert decode(read[0]) == DataFrame(7, 100, memoryview(bytes(range(100, 150))))
         assert bytes(read[1]) == bytes(range(100, 150))
+
+
+class Echo(peer_pb2_grpc.PeerServicer):
+    """Keeps what it receives."""
+
+    def __init__(self) -> None:
+        self.frames: list[peer_pb2.PushFrame | DataFrame] = []
+
+    async def Replicate(
+        self, request_iterator: AsyncIterator[peer_pb2.PushFrame | DataFrame], context: object
+    ) -> AsyncIterator[peer_pb2.PushReply]:
+        async for frame in request_iterator:
+            self.frames.append(frame)
+            yield peer_pb2.PushReply()
+
+
+async def test_a_server_gets_data_in_place_and_other_frames_parsed() -> None:
+    echo = Echo()  # type: ignore[abstract]  # the other methods are not called
+    server = Server(reflect=False)
+    server.add(add_peer_to_server, echo, "rhino.v1.Peer")
+    port = server.bind("127.0.0.1:0")
+    await server.start()
+    begin = peer_pb2.PushFrame(begin=peer_pb2.PushBegin(transfer=7))
+    async with aio_channel(f"127.0.0.1:{port}") as channel, asyncio.timeout(10):
+        call = replicate(channel)()
+        for frame in (begin, data_frame(7, 0, b"data")):
+            await call.write(frame)
+            await call.read()
+        call.cancel()
+    await server.stop(0)
+    assert echo.frames == [begin, DataFrame(7, 0, memoryview(b"data"))]
 
 
 def _fields(frame: peer_pb2.PushFrame | DataFrame) -> object:

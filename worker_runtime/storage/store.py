@@ -218,9 +218,15 @@ class Store:
         kind = parse_name(name).kind
         lane = Lane.COMMIT if kind.versioned else Lane.BULK
         async with self._locks.hold((store, name)):
-            doing = f"{store}/{name}"
-            checked = await self._run_guarded(lane, doing, lambda: self._check_inbox(inbox_file, kind))
-            known = self._records.get((store, name))
+            known, doing, path = self._records.get((store, name)), f"{store}/{name}", self.layout.path(store, name)
+
+            def take() -> _Checked:
+                checked = self._check_inbox(inbox_file, kind)
+                if known is None and not checked.references:  # one trip to a thread for all but zips
+                    files.move_in(inbox_file, path, checked.identity)
+                return checked
+
+            checked = await self._run_guarded(lane, doing, take)
             if known is not None:
                 return await self._same_again(known, checked.checked, inbox_file)
             seal, crc = checked.checked.seal, checked.checked.crc32c
@@ -229,7 +235,8 @@ class Store:
             protected = [(store, reference) for reference in entry.references]
             self._protected.update(protected)
             try:
-                await self._guarded(entry, lambda: files.move_in(inbox_file, self.path(entry), checked.identity))
+                if entry.references:
+                    await self._guarded(entry, lambda: files.move_in(inbox_file, path, checked.identity))
                 hit("store.take_over.index.before")
                 record = StoredFile(entry, seal, time.time_ns(), not kind.versioned, received=False)
                 await self._put(record)
@@ -271,19 +278,28 @@ class Store:
     async def start_incoming(self, entry: FileEntry, pieces: Sequence[Piece] = ()) -> Incoming:
         """A temporary file for bytes from another worker, with the first ones. Raises NoSpaceError, IntegrityError."""
 
-        def start() -> Incoming:
-            self.disk.check(entry.size_bytes)
-            incoming = Incoming(self.layout.temporary())
-            self.disk.announce(incoming, entry.size_bytes - sum(map(len, pieces)))
-            try:
-                incoming.write(pieces)
-            except OSError:
-                self.disk.announce(incoming, 0)
-                incoming.abort()
-                raise
-            return incoming
+        return await self._guarded(entry, lambda: self._start(entry, pieces))
 
-        return await self._guarded(entry, start)
+    def _start(self, entry: FileEntry, pieces: Sequence[Piece]) -> Incoming:
+        self.disk.check(entry.size_bytes)
+        incoming = Incoming(self.layout.temporary())
+        self.disk.announce(incoming, entry.size_bytes - sum(map(len, pieces)))
+        try:
+            incoming.write(pieces)
+        except OSError:
+            self.disk.announce(incoming, 0)
+            incoming.abort()
+            raise
+        return incoming
+
+    def _place(self, entry: FileEntry, incoming: Incoming) -> files.Seal:
+        seal = incoming.finish(entry.size_bytes, entry.crc32c)
+        target = self.path(entry)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        hit("store.incoming.rename.before")
+        incoming.path.rename(target)
+        hit("store.incoming.rename.after")
+        return seal
 
     async def write_incoming(self, entry: FileEntry, incoming: Incoming, pieces: Sequence[Piece]) -> None:
         """Appends; raises NoSpaceError, IntegrityError."""
@@ -298,39 +314,39 @@ class Store:
         `placed` is called when only the sync is left. Raises IntegrityError for wrong bytes, AlreadyThereError for a
         name that has another checksum here, UnavailableError when it cannot be synced.
         """
-
-        def place() -> files.Seal:
-            seal = incoming.finish(entry.size_bytes, entry.crc32c)
-            target = self.path(entry)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            hit("store.incoming.rename.before")
-            incoming.path.rename(target)
-            hit("store.incoming.rename.after")
-            return seal
-
         self.disk.announce(incoming, 0)
         async with self._locks.hold((entry.store, entry.name)):
-            known = self._records.get((entry.store, entry.name))
-            if known is not None:
+            if (known := self._records.get((entry.store, entry.name))) is not None:
                 await self.run(entry.lane, incoming.abort)
-                if (known.entry.crc32c, known.entry.size_bytes) != (entry.crc32c, entry.size_bytes):
-                    raise AlreadyThereError(f"{entry.store}/{entry.name} is here with another checksum")
-                return known
-            seal = await self._guarded(entry, place)
-            visible = entry.kind is not FileKind.SNAPSHOT
-            hit("store.incoming.index.before")
-            record = StoredFile(entry, seal, time.time_ns(), visible, received=True)
-            await self._put(record)
-            hit("store.incoming.index.after")
-            placed()
-            return await self._keep(record)
+                return _same(known, entry)
+            seal = await self._guarded(entry, lambda: self._place(entry, incoming))
+            return await self._received(entry, seal, placed)
 
     async def receive_whole(
         self, entry: FileEntry, pieces: Sequence[Piece], placed: Callable[[], None] = lambda: None
     ) -> StoredFile:
-        """As start, write and finish, in one go: for files that are here at once."""
-        incoming = await self.start_incoming(entry, pieces)
-        return await self.finish_incoming(entry, incoming, placed)
+        """As start, write and finish, with one trip to a thread: for files that are here at once."""
+
+        def whole() -> files.Seal:
+            incoming = self._start(entry, pieces)
+            try:
+                return self._place(entry, incoming)
+            except OSError:
+                incoming.abort()
+                raise
+
+        async with self._locks.hold((entry.store, entry.name)):
+            if (known := self._records.get((entry.store, entry.name))) is not None:
+                return _same(known, entry)
+            return await self._received(entry, await self._guarded(entry, whole), placed)
+
+    async def _received(self, entry: FileEntry, seal: files.Seal, placed: Callable[[], None]) -> StoredFile:
+        hit("store.incoming.index.before")
+        record = StoredFile(entry, seal, time.time_ns(), entry.kind is not FileKind.SNAPSHOT, received=True)
+        await self._put(record)
+        hit("store.incoming.index.after")
+        placed()
+        return await self._keep(record)
 
     async def abort_incoming(self, entry: FileEntry, incoming: Incoming) -> None:
         self.disk.announce(incoming, 0)
@@ -493,3 +509,10 @@ class Store:
             ]
 
         return await self.run(Lane.COMMIT, check)
+
+
+def _same(known: StoredFile, entry: FileEntry) -> StoredFile:
+    """`known`; raises AlreadyThereError unless `entry` has the same bytes."""
+    if (known.entry.crc32c, known.entry.size_bytes) != (entry.crc32c, entry.size_bytes):
+        raise AlreadyThereError(f"{entry.store}/{entry.name} is here with another checksum")
+    return known
