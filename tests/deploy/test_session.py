@@ -28,7 +28,15 @@ CONF = {
 
 
 @pytest.fixture
-def spark(tmp_path: Path) -> Iterator[SparkSession]:
+def interruptible() -> Iterator[None]:
+    """Python's own handler: a background job of a shell starts with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def spark(tmp_path: Path, interruptible: None) -> Iterator[SparkSession]:
     yield open_session(CONF, log_path=tmp_path / "driver.log")
     close_driver()
 
