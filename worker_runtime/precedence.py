@@ -31,6 +31,6 @@ class Precedence:
 
     async def give_way(self, sent_at: float) -> float:
         """Waits until the next chunk may be sent; returns the time, for the next call."""
-        while (wait_s := self.wait_s(sent_at)) > 0:
-            await asyncio.sleep(wait_s)  # noqa: ASYNC110  the end moves with every commit
+        while (wait_s := self.wait_s(sent_at)) > 0:  # noqa: ASYNC110  the end moves with every commit
+            await asyncio.sleep(wait_s)
         return self._clock()
