@@ -13,6 +13,8 @@ from rhino.driver import Driver
 from rhino.ids import Epoch, FileEntry, GroupId, Lane, ReplicaGroup, StoreId, Worker
 from worker_runtime.core import events as ev
 from worker_runtime.core.chain import ChainMachine
+from worker_runtime.core.upstreams import lane_of
+from worker_runtime.precedence import Precedence
 from worker_runtime.storage.store import Store
 
 log = logging.getLogger(__name__)
@@ -62,6 +64,7 @@ class Replication:
     def __init__(self, me: Worker, store: Store) -> None:
         self.me = me
         self.store = store
+        self.precedence = Precedence()
         self.machine = ChainMachine(me, store.catalogue, store.epochs(), store.fences())
         self._driver: Driver[ev.Event, ev.Effect] = Driver(self.machine, self._execute, ev.Tick)
         self._commits: dict[int, asyncio.Future[Copies]] = {}
@@ -83,6 +86,8 @@ class Replication:
                 waiting.cancel()
 
     def post(self, event: ev.Event) -> None:
+        if _of_a_commit(event):
+            self.precedence.commit()
         if isinstance(event, ev.GroupAdopted):  # before the machine counts anybody's files
             self.store.promises.learn(event.group.group.job, event.group.settings.durability)
         self._driver.post(event)
@@ -162,3 +167,15 @@ class Replication:
             waiting.set_exception(effect.error)
         else:
             waiting.set_result(Copies(effect.copies, effect.epoch))
+
+
+def _of_a_commit(event: ev.Event) -> bool:
+    match event:
+        case ev.CommitRequested():
+            return True
+        case ev.BeginReceived(entry=entry):
+            return entry.lane is Lane.COMMIT
+        case ev.AckReceived(name=name):
+            return lane_of(name) is Lane.COMMIT
+        case _:
+            return False

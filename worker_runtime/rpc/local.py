@@ -153,6 +153,7 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
 
     async def Commit(self, request: sidecar_pb2.CommitRequest, context: Context) -> sidecar_pb2.CommitReply:
         started = time.monotonic()
+        self._replication.precedence.commit()
         session, store = self._session(request.session_id), store_of(request.store)
         version = parse_name(request.name).version
         if version is None or version.version < 1:

@@ -108,6 +108,7 @@ class Link:
         self._active: deque[Sending] = deque()
         self._transfers = itertools.count(1)
         self._connected = False
+        self._sent_at = 0.0
         self._retarget = asyncio.Event()
 
     def offer(self, offer: ev.OfferFile) -> None:
@@ -219,6 +220,8 @@ class Link:
             if not self._active or (self._window.available_bytes == 0 and not self._active[0].done):
                 await self._wake.wait()
                 continue
+            if self._lane is Lane.BULK:
+                self._sent_at = await self._replication.precedence.give_way(self._sent_at)
             await self._send_chunk(call, self._active[0])
 
     async def _begin(self, call: Call, offer: ev.OfferFile) -> None:
