@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from tests.worker_runtime.cluster import zip_bytes
 from tests.worker_runtime.scenario import GROUP, STORE, version
 from worker_runtime.core.closure import changelog_name
 from worker_runtime.storage import files, recovery
+from worker_runtime.storage.files import Incoming
 from worker_runtime.storage.store import Store
 
 NAME = changelog_name(version(1))
@@ -140,6 +142,27 @@ async def test_received_bytes_must_match(disk: Disk) -> None:
     assert not list(disk.store.layout.tmp.iterdir())
     record = await disk.store.receive_whole(entry, [b"hello ", memoryview(b"world")])
     assert (record.received, record.visible) == (True, True)
+
+
+async def test_a_receiver_that_is_cancelled_leaves_nothing_open(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry, under_way, go_on = entry_of(b"hello world"), threading.Event(), threading.Event()
+    write = Incoming.write
+
+    def slow(self: Incoming, pieces: Sequence[bytes]) -> None:
+        under_way.set()
+        assert go_on.wait(10)
+        write(self, pieces)
+
+    monkeypatch.setattr(Incoming, "write", slow)
+    open_before = len(os.listdir("/proc/self/fd"))
+    receiving = asyncio.create_task(disk.store.start_incoming(entry, [b"hello "]))
+    assert await asyncio.to_thread(under_way.wait, 10)
+    receiving.cancel()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await receiving
+    assert not list(disk.store.layout.tmp.iterdir())
+    assert len(os.listdir("/proc/self/fd")) == open_before
 
 
 async def test_no_space_below_the_reserve(tmp_path: Path) -> None:

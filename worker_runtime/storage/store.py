@@ -278,7 +278,15 @@ class Store:
     async def start_incoming(self, entry: FileEntry, pieces: Sequence[Piece] = ()) -> Incoming:
         """A temporary file for bytes from another worker, with the first ones. Raises NoSpaceError, IntegrityError."""
 
-        return await self._guarded(entry, lambda: self._start(entry, pieces))
+        made: list[Incoming] = []
+        try:
+            await self._guarded(entry, lambda: made.append(self._start(entry, pieces)))
+        except asyncio.CancelledError:
+            for incoming in made:  # nobody gets it: its stream has ended meanwhile
+                self.disk.announce(incoming, 0)
+                incoming.abort()
+            raise
+        return made[0]
 
     def _start(self, entry: FileEntry, pieces: Sequence[Piece]) -> Incoming:
         self.disk.check(entry.size_bytes)
