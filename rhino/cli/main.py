@@ -46,6 +46,9 @@ def sidecar(
     commit_timeout_s: Annotated[float, typer.Option(help="How long a commit may wait for copies.")] = 60.0,
     catch_up_mb_per_s: Annotated[int, typer.Option(help="Bandwidth limit of catch-up, MiB/s; 0: none.")] = 0,
     reserve_mb: Annotated[int, typer.Option(help="Free disk space that is kept, MiB.")] = 256,
+    excess_grace_min: Annotated[
+        float, typer.Option(help="A copy that others have taken over stays this long after its last use, minutes.")
+    ] = 10.0,
     scrub_period_days: Annotated[float, typer.Option(help="Every file is checked this often; 0: never.")] = 7.0,
     scrub_mb_per_s: Annotated[int, typer.Option(help="Pace of these checks, MiB/s; 0: none.")] = 16,
     log_level: LogLevelOption = "info",
@@ -68,6 +71,7 @@ def sidecar(
         commit_timeout_s=commit_timeout_s,
         catch_up_bytes_per_s=catch_up_mb_per_s * MIB,
         reserve_bytes=reserve_mb * MIB,
+        excess_grace_s=excess_grace_min * 60.0,
         scrub_period_s=scrub_period_days * DAY_S,
         scrub_bytes_per_s=scrub_mb_per_s * MIB,
     )

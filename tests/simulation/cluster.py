@@ -15,7 +15,7 @@ from tests.simulation.sidecar import Sidecar
 from tests.simulation.streams import limit_bytes
 from tests.simulation.workload import Workload
 from tests.simulation.world import Faults, World
-from worker_runtime.core import closure, membership
+from worker_runtime.core import closure, excess, membership
 
 FAULTY_S = 10.0
 CHECK_S = 1.0  # between looks at all disks
@@ -65,7 +65,13 @@ class Cluster:
 
         In simulated seconds; the cores' own periods are scaled down like everything else.
         """
-        scaled = [(membership, "REPAIR_S", 2.0), (membership, "SWEEP_S", 2.5), (closure, "ZIP_AFTER_FILES_S", 1.0)]
+        scaled = [
+            (membership, "REPAIR_S", 2.0),
+            (membership, "SWEEP_S", 2.5),
+            (closure, "ZIP_AFTER_FILES_S", 1.0),
+            (excess, "AGAIN_S", 0.5),
+            (excess, "RETRY_S", 0.3),
+        ]
         with contextlib.ExitStack() as patches:
             for module, name, value in scaled:
                 patches.enter_context(patch.object(module, name, value))
@@ -114,3 +120,5 @@ class Cluster:
                 self.checkers.nothing_in_excess(name, sidecar.disk, store.id)
                 owed = sidecar.machine.busy_names(store.id, sidecar.disk.floors.get(store.id))
                 require(not owed, f"{name} has never got rid of {sorted(owed)} of {store.id}")
+        for group in self.manager.core.groups.values():
+            self.checkers.no_copies_outside(group, disks)
