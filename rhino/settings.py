@@ -78,6 +78,8 @@ class ManagerSettings:
     heartbeat_interval_s: float = 0.5  # asked of the sidecars
     lease_s: float = 5.0  # a worker silent for this long is lost
     suspect_lease_s: float = 1.0  # as lease_s, once its heartbeat stream has broken
+    lag_cap_s: float = 20.0  # a member that a changelog or zip is owed for longer is dropped from the group; 0: none is
+    lag_cap_bytes: int = 32 * 1024 * MIB  # the same for all bytes that are owed to it; 0: none is
     bootstrap: bool = False  # an empty journal is meant
     reflection: bool = True  # gRPC server reflection
 
@@ -88,3 +90,5 @@ class ManagerSettings:
         require(
             0 < self.suspect_lease_s <= self.lease_s, "suspect_lease_s", self.suspect_lease_s, "above 0, to lease_s"
         )
+        require(self.lag_cap_s >= 0, "lag_cap_s", self.lag_cap_s, "0 or more")
+        require(self.lag_cap_bytes >= 0, "lag_cap_bytes", self.lag_cap_bytes, "0 or more")

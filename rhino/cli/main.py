@@ -96,6 +96,10 @@ def manager(
     bootstrap: Annotated[bool, typer.Option("--bootstrap", help="Start with an empty journal.")] = False,
     lease_s: Annotated[float, typer.Option(help="A worker silent for this long is lost.")] = 5.0,
     suspect_lease_s: Annotated[float, typer.Option(help="The same once its connection has broken.")] = 1.0,
+    lag_cap_s: Annotated[
+        float, typer.Option(help="A member so far behind with a commit is replaced in its group; 0: never.")
+    ] = 20.0,
+    lag_cap_mb: Annotated[int, typer.Option(help="The same for all that is owed to it, MiB; 0: never.")] = 32768,
     log_level: LogLevelOption = "info",
     exit_with_parent: ParentOption = False,
 ) -> None:
@@ -104,7 +108,13 @@ def manager(
 
     configure_logging(log_level)
     settings = ManagerSettings(
-        data_dir=data_dir, listen=listen, bootstrap=bootstrap, lease_s=lease_s, suspect_lease_s=suspect_lease_s
+        data_dir=data_dir,
+        listen=listen,
+        bootstrap=bootstrap,
+        lease_s=lease_s,
+        suspect_lease_s=suspect_lease_s,
+        lag_cap_s=lag_cap_s,
+        lag_cap_bytes=lag_cap_mb * MIB,
     )
 
     def ready(address: str) -> None:
