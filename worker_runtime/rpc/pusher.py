@@ -37,6 +37,7 @@ log = logging.getLogger(__name__)
 GROUPS_AT_ONCE = 4  # groups whose files take turns on one link
 CONNECT_TIMEOUT_S = 5.0
 BACKOFF_S = (0.05, 1.0)  # first and longest pause between attempts
+IDLE_S = 1.0  # after which a link gives its credit back, but for one chunk
 BROKEN_MAX = 1000  # cut files of which a link remembers to ask where to go on
 Call = grpc.aio.StreamStreamCall[peer_pb2.PushFrame | bytes, peer_pb2.PushReply]
 
@@ -176,12 +177,27 @@ class Link:
                     break
                 await self._begin(call, offer)
             sending = next((one for one in self._active if one.unwanted or not one.asked), None)
+            if not self._active:
+                await self._rest(call)
+                continue
             if sending is None or (self._window.available_bytes == 0 and not sending.done):
                 await self._wake.wait()
                 continue
             if self._lane is Lane.BULK:
                 self._sent_at = await self._replication.precedence.give_way(self._sent_at)
             await self._send_chunk(call, sending)
+
+    async def _rest(self, call: Call) -> None:
+        """There is nothing to send: after a while the credit is of more use to others."""
+        try:
+            async with asyncio.timeout(IDLE_S):
+                await self._wake.wait()
+            return
+        except TimeoutError:
+            pass
+        if back := self._window.give_back(self._chunk_bytes):
+            await call.write(peer_pb2.PushFrame(returned=peer_pb2.PushReturn(bytes=back)))
+        await self._wake.wait()
 
     async def _begin(self, call: Call, offer: ev.OfferFile) -> None:
         store, entry = self._replication.store, offer.entry

@@ -168,6 +168,9 @@ class InboundStream:
                     await self._begin(frame.begin)
                 case "data":
                     self._data(frame.data.transfer, frame.data.offset, frame.data.data)
+                case "returned":
+                    self._receiver.grants.returned(self._grant, frame.returned.bytes)
+                    self._receiver.feed_hungry()
                 case other:
                     raise RemoteProtocolError(f"unexpected frame {other} in a push stream")
 

@@ -86,9 +86,16 @@ class Store:
         store.partials.recover(same_boot=same_boot)
         for record in recovery.recover(layout, index, boot):
             store._enter(record)
+        store._hide_what_lost_files()
         if same_boot and any(store.synced(of) for of, _ in store._records):
             syncer.sync_everything()  # a former process may have been killed before a sync
         return store
+
+    def _hide_what_lost_files(self) -> None:
+        """At a start, which has dropped what was damaged."""
+        for of, catalogue in self.catalogue.stores().items():
+            named = {reference for entry in catalogue.entries() for reference in entry.references}
+            self._hide_incomplete(of, [name for name in named if name not in catalogue])
 
     def close(self) -> None:
         for pool in self._pools.values():
@@ -395,15 +402,26 @@ class Store:
 
     def make_visible(self, store: StoreId, name: str) -> None:
         """When the index cannot be written, for this life only: after a restart Prepare shows what is committed."""
+        self._set_visible(store, name, visible=True)
+
+    def _set_visible(self, store: StoreId, name: str, *, visible: bool) -> None:
         record = self._records.get((store, name))
-        if record is not None and not record.visible:
-            record = self._records[store, name] = replace(record, visible=True)
+        if record is not None and record.visible is not visible:
+            record = self._records[store, name] = replace(record, visible=visible)
             hit("store.make_visible.index.before")
             try:
                 self._write_index(f"{store}/{name}", lambda: self._index.put_file(record))
             except RhinoError as error:
-                log.error("visible for now only", extra={"file": f"{store}/{name}", "error": str(error)})
+                extra = {"file": f"{store}/{name}", "visible": visible, "error": str(error)}
+                log.error("visibility not kept over a restart", extra=extra)
             hit("store.make_visible.index.after")
+
+    def _hide_incomplete(self, store: StoreId, gone: Iterable[str]) -> None:
+        """Snapshots that name a file that is not here any more; the machine shows them again once it is."""
+        missing = set(gone)
+        for entry in list(self.catalogue.store(store).entries()):
+            if not missing.isdisjoint(entry.references):
+                self._set_visible(store, entry.name, visible=False)
 
     async def _put(self, record: StoredFile) -> None:
         """Into the index, or off the disk: raises NoSpaceError, IntegrityError."""
@@ -509,6 +527,7 @@ class Store:
             except OSError as error:  # out of the index it is: the next start deletes it
                 self.disk.note(error)
                 log.error("cannot delete", extra={"file": f"{store}/{name}", "error": str(error)})
+        self._hide_incomplete(store, present)
         await self._run_guarded(Lane.BULK, str(store), lambda: files.unlink_all(graves))
 
     def drop_job(self, job: str, fence: Epoch, groups: Iterable[GroupId]) -> int:
