@@ -1,0 +1,1 @@
+"""NEXMark in streaming mode, exact through restarts, killed executors and handovers."""

@@ -1,0 +1,65 @@
+"""One job as a running query: started, followed, stopped and started again from its checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from benchmarks.streaming.job import Job
+from benchmarks.streaming.place import Place
+from benchmarks.streaming.timeline import Timeline
+from deploy.demo.watch import QueryWatch
+
+
+class Running:
+    """`folder` gets the query's checkpoint and output. `on_poll(batches)`: how many are committed."""
+
+    def __init__(self, job: Job, place: Place, folder: Path, on_poll: Callable[[int], None]) -> None:
+        self.job = job
+        self.place = place
+        self.checkpoint = folder / "checkpoint"
+        self.output = folder / "output"
+        self.timeline = Timeline()
+        self._on_poll = on_poll
+        self._query: StreamingQuery
+        self.watch: QueryWatch
+
+    def start(self) -> None:
+        self.place.spark.conf.set("spark.sql.shuffle.partitions", str(self.job.partitions))
+        writer = self.job.stream(self.place.spark).writeStream.queryName(self.job.name)
+        writer = writer.option("checkpointLocation", str(self.checkpoint))
+        if self.job.append:
+            writer = writer.outputMode("append").format("parquet").option("path", str(self.output))
+        else:
+            writer = writer.outputMode("update").foreachBatch(_batch_folders(str(self.output)))
+        self._query = writer.start()
+        self.watch = QueryWatch(
+            self._query,
+            self.checkpoint,
+            on_poll=lambda committed: self._on_poll(committed + 1),
+            check=self.place.check,
+        )
+
+    def stop(self) -> None:
+        """Stops in the middle of a batch, most of the time."""
+        self._query.stop()
+        self.timeline.note(self._query.recentProgress)
+
+    def finish(self) -> None:
+        """Waits until all batches are committed and reported, then stops."""
+        last = self.job.batches - 1
+        self.watch.wait_for_batch(last)
+        self.watch.batches(last)
+        self.stop()
+
+
+def _batch_folders(output: str) -> Callable[[DataFrame, int], None]:
+    """A sink that may be given a batch again."""
+
+    def sink(rows: DataFrame, batch: int) -> None:
+        rows.write.mode("overwrite").parquet(f"{output}/batch={batch}")
+
+    return sink
