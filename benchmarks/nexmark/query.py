@@ -18,23 +18,25 @@ LATENESS = "1 second"  # events come in order; two of the same millisecond may c
 class Streams:
     """NEXMark's three streams; every call is a source of its own, and all advance in step."""
 
-    ids: Callable[[], DataFrame]
+    person: Callable[[], DataFrame]
+    auction: Callable[[], DataFrame]
+    bid: Callable[[], DataFrame]
     generator: Generator
-
-    def person(self) -> DataFrame:
-        return events.persons(self.ids(), self.generator)
-
-    def auction(self) -> DataFrame:
-        return events.auctions(self.ids(), self.generator)
-
-    def bid(self) -> DataFrame:
-        return events.bids(self.ids(), self.generator)
 
 
 def live(spark: SparkSession, generator: Generator, sizes: Sequence[int], *, closed: bool) -> Streams:
     """Streams of `sizes[i]` events in batch i; `closed`: followed by far-off events that close all windows."""
     far = source.far_events(generator) if closed else ()
-    return Streams(lambda: source.stream(spark, sizes, far), generator)
+
+    def ids() -> DataFrame:
+        return source.stream(spark, sizes, far)
+
+    return Streams(
+        lambda: events.persons(ids(), generator),
+        lambda: events.auctions(ids(), generator),
+        lambda: events.bids(ids(), generator),
+        generator,
+    )
 
 
 @dataclass(frozen=True, slots=True)
