@@ -38,6 +38,10 @@ class Randoms:
         # math.pow rounds better than numpy's vectors do.
         return np.array([math.floor(math.pow(10.0, e) * 100.0 + 0.5) for e in exponents.tolist()], dtype=np.int64)
 
+    def next_48_bits(self) -> Ints:
+        """The whole state after one step."""
+        return self._bits(48, np.ones(self._state.shape, dtype=bool))
+
     def next_string(self, longest: int) -> list[str]:
         """3 to `longest` - 1 letters and spaces, trimmed."""
         lengths = 3 + self.next_int(longest - 3)

@@ -26,7 +26,7 @@ def job(query: Query, generator: Generator, sizes: Sequence[int]) -> Job:
         name=query.name,
         columns=query.columns,
         stream=lambda spark: query.stream(live(spark, generator, sizes, closed=query.windowed)),
-        batches=len(sizes) + (CLOSING_BATCHES if query.windowed else 0),
+        goal=len(sizes) + (CLOSING_BATCHES if query.windowed else 0),
         events=events,
         answer=answer,
         stateful=query.stateful,

@@ -65,7 +65,7 @@ def _persons(ids: Ints, generator: Generator) -> Columns:
     given, family = random.next_int(len(first)), random.next_int(len(last))
     names = [f"{first[g]} {last[f]}" for g, f in zip(given, family, strict=True)]
     columns: Columns = {"id": 1000 + ids // 50, "name": names}
-    if generator.text:
+    if generator.addresses:
         users, hosts = random.next_string(7), random.next_string(5)
         cards = zip(*(random.next_int(10_000).tolist() for _ in range(4)), strict=True)
         cities, states = CITIES.split(","), STATES.split(",")
@@ -88,7 +88,7 @@ def _auctions(ids: Ints, generator: Generator) -> Columns:
     expires = times + 1 + random.next_int(np.maximum(2 * horizon, 1))
     columns: Columns = {"id": 1000 + ids // 50 * 3 + ids % 50 - 1, "seller": sellers, "category": categories}
     columns |= {"initial_bid": prices, "expires": expires}
-    if generator.text:
+    if generator.descriptions:
         columns |= {"item": random.next_string(20), "description": random.next_string(100)}
         columns["reserve"] = prices + random.next_price()
     columns["extra"] = _extra(ids, [AUCTION_BYTES - 48] * len(ids), generator)

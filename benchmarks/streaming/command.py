@@ -7,7 +7,7 @@ import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -57,8 +57,17 @@ def checked_faults(parser: argparse.ArgumentParser, arguments: argparse.Namespac
     return kinds
 
 
-def run_all(jobs: Sequence[Job], kinds: Sequence[str], arguments: argparse.Namespace, command: str) -> int:
-    """Runs the jobs one after the other in one session; 0 when every output is right, else 1."""
+def run_all(
+    jobs: Sequence[Job],
+    kinds: Sequence[str],
+    arguments: argparse.Namespace,
+    command: str,
+    more: Callable[[Trial, Path], dict[str, Any]] = lambda trial, output: {},
+) -> int:
+    """Runs the jobs one after the other in one session; 0 when every output is right, else 1.
+
+    `more(trial, output)`: further figures of a trial, for the report.
+    """
     console = Console(stderr=True)
     report: dict[str, Any] = {"command": " ".join([command, *sys.argv[1:]]), "machine": machine(), "trials": []}
     folder = Path(tempfile.mkdtemp(prefix="rhino-streaming-", dir=arguments.dir)).resolve()
@@ -67,9 +76,12 @@ def run_all(jobs: Sequence[Job], kinds: Sequence[str], arguments: argparse.Names
     try:
         with place(folder, cluster=arguments.cluster, provider=arguments.provider) as where, _progress(console) as bar:
             for job in jobs:
-                task = bar.add_task(job.name, total=job.batches)
+                task = bar.add_task(job.name, total=job.goal)
                 done = trial.run(job, where, folder / job.name, kinds, partial(_show, bar, task))
-                report["trials"].append(done.as_json())
+                figures = more(done, folder / job.name / "output")
+                report["trials"].append(done.as_json() | figures)
+                if figures:
+                    console.print_json(data=figures)
                 problems += _problems(done)
                 _add_row(table, done)
     except RhinoError as error:
@@ -88,8 +100,8 @@ def run_all(jobs: Sequence[Job], kinds: Sequence[str], arguments: argparse.Names
     return EXIT_WRONG if problems else 0
 
 
-def _show(bar: Progress, task: TaskID, batches: int) -> None:
-    bar.update(task, completed=batches)
+def _show(bar: Progress, task: TaskID, position: int) -> None:
+    bar.update(task, completed=position)
 
 
 def _problems(done: Trial) -> list[str]:

@@ -8,14 +8,14 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from benchmarks.streaming.job import Job
+from benchmarks.streaming.job import Job, Sink
 from benchmarks.streaming.place import Place
 from benchmarks.streaming.timeline import Timeline
 from deploy.demo.watch import QueryWatch
 
 
 class Running:
-    """`folder` gets the query's checkpoint and output. `on_poll(batches)`: how many are committed."""
+    """`folder` gets the query's checkpoint and output. `on_poll(position)`: of the job."""
 
     def __init__(self, job: Job, place: Place, folder: Path, on_poll: Callable[[int], None]) -> None:
         self.job = job
@@ -31,15 +31,16 @@ class Running:
         self.place.spark.conf.set("spark.sql.shuffle.partitions", str(self.job.partitions))
         writer = self.job.stream(self.place.spark).writeStream.queryName(self.job.name)
         writer = writer.option("checkpointLocation", str(self.checkpoint))
-        if self.job.append:
-            writer = writer.outputMode("append").format("parquet").option("path", str(self.output))
+        writer = writer.outputMode("update" if self.job.sink is Sink.CHANGES else "append")
+        if self.job.sink is Sink.FILES:
+            writer = writer.format("parquet").option("path", str(self.output))
         else:
-            writer = writer.outputMode("update").foreachBatch(_batch_folders(str(self.output)))
+            writer = writer.foreachBatch(_batch_folders(str(self.output)))
         self._query = writer.start()
         self.watch = QueryWatch(
             self._query,
             self.checkpoint,
-            on_poll=lambda committed: self._on_poll(committed + 1),
+            on_poll=lambda committed: self._on_poll(self._position(committed)),
             check=self.place.check,
         )
 
@@ -48,12 +49,20 @@ class Running:
         self._query.stop()
         self.timeline.note(self._query.recentProgress)
 
+    def reach(self, position: int) -> None:
+        """Waits until the job's position is there."""
+        self.watch.wait_for(lambda: self._position(self.watch.committed()) >= position)
+
     def finish(self) -> None:
-        """Waits until all batches are committed and reported, then stops."""
-        last = self.job.batches - 1
-        self.watch.wait_for_batch(last)
-        self.watch.batches(last)
+        """Waits until all rows are out and reported, then stops."""
+        self.reach(self.job.goal)
+        self.watch.batches(self.watch.committed())
         self.stop()
+
+    def _position(self, committed: int) -> int:
+        if self.job.position is None or committed < 0:
+            return committed + 1
+        return self.job.position(self.checkpoint, committed)
 
 
 def _batch_folders(output: str) -> Callable[[DataFrame, int], None]:

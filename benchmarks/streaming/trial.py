@@ -12,7 +12,7 @@ from typing import Any
 import duckdb
 
 from benchmarks.streaming import faults
-from benchmarks.streaming.job import Job
+from benchmarks.streaming.job import Job, Sink
 from benchmarks.streaming.place import Place
 from benchmarks.streaming.running import Running
 from benchmarks.streaming.timeline import Timeline
@@ -78,33 +78,34 @@ def run(
     running.start()
     try:
         for turn, kind in enumerate(kinds, start=1):
-            running.watch.wait_for_batch(round(job.batches * turn / (len(kinds) + 1)) - 1)
+            running.reach(round(job.goal * turn / (len(kinds) + 1)))
             running.timeline.faults.append(faults.carry_out(kind, running))
         running.finish()
     except BaseException:
         running.stop()
         raise
-    verdict = compare(job, running.output)
+    verdict = compare(job, running.output, running.watch.committed())
     return Trial(job.name, place.provider, place.cluster is not None, job.events, verdict, running.timeline)
 
 
-def compare(job: Job, output: Path) -> Verdict:
-    """The committed output against the answer."""
+def compare(job: Job, output: Path, committed: int) -> Verdict:
+    """The output of batches up to `committed` against the answer."""
     with duckdb.connect() as db:
         sql = job.answer(db)
         db.execute(f"create table expected ({', '.join(job.columns)}) as {sql}")
-        if job.append:
+        if job.sink is Sink.FILES:
             outputs.load(db, "got", output, job.columns)
         else:
-            _load_newest(db, job, output)
+            _load_batches(db, job, output, committed)
         return outputs.compare(db, "got", "expected")
 
 
-def _load_newest(db: duckdb.DuckDBPyConnection, job: Job, output: Path) -> None:
-    """The newest row of each key, of the batches that had to be committed; a later one may be half written."""
-    files = [str(p) for b in range(job.batches) for p in (output / f"batch={b}").glob("*.parquet")]
+def _load_batches(db: duckdb.DuckDBPyConnection, job: Job, output: Path, committed: int) -> None:
+    """Rows of committed batches; a later one may be half written."""
+    files = [str(p) for b in range(committed + 1) for p in (output / f"batch={b}").glob("*.parquet")]
+    newest = f"qualify row_number() over (partition by {', '.join(job.key)} order by batch::int desc) = 1"
     db.execute(
         f"create table got as select {', '.join(job.columns)} from read_parquet($files, hive_partitioning = true) "
-        f"qualify row_number() over (partition by {', '.join(job.key)} order by batch::int desc) = 1",
+        + (newest if job.sink is Sink.CHANGES else ""),
         {"files": files},
     )

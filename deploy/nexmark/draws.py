@@ -20,10 +20,10 @@ def next_int(rows: DataFrame, name: str, bound: str, when: str = "true") -> Data
     A draw is repeated at most once where java.util.Random may repeat it without end: chance 1e-13 for small bounds.
     """
     rest = [c for c in rows.columns if c != "seed"]
-    drawn = rows.selectExpr(*rows.columns, f"cast({bound} as bigint) as b", f"{_step('seed')} as s1")
+    drawn = rows.selectExpr(*rows.columns, f"cast({bound} as bigint) as b", f"{step('seed')} as s1")
     drawn = drawn.selectExpr("*", "shiftright(s1, 17) as u1", "(b & (b - 1)) = 0 as power")
     again = f"not power and u1 - u1 % b + b - 1 > {_INT_MAX}"
-    drawn = drawn.selectExpr("*", f"if({again}, {_step('s1')}, s1) as s2")
+    drawn = drawn.selectExpr("*", f"if({again}, {step('s1')}, s1) as s2")
     value = "if(power, shiftright(b * u1, 31), shiftright(s2, 17) % b)"
     return drawn.selectExpr(*rest, f"{value} as {name}", f"if({when}, s2, seed) as seed")
 
@@ -31,8 +31,8 @@ def next_int(rows: DataFrame, name: str, bound: str, when: str = "true") -> Data
 def next_price(rows: DataFrame, name: str) -> DataFrame:
     """Adds column `name` = round(10^(6 * nextDouble) * 100) and moves `seed` on."""
     rest = [c for c in rows.columns if c != "seed"]
-    drawn = rows.selectExpr(*rest, f"{_step('seed')} as s1")
-    drawn = drawn.selectExpr("*", f"{_step('s1')} as s2")
+    drawn = rows.selectExpr(*rest, f"{step('seed')} as s1")
+    drawn = drawn.selectExpr("*", f"{step('s1')} as s2")
     fraction = f"(shiftleft(shiftright(s1, 22), 27) + shiftright(s2, 21)) * {2.0**-53!r}D"
     price = f"cast(floor(pow(10D, {fraction} * 6D) * 100D + 0.5D) as bigint)"
     return drawn.selectExpr(*rest, f"{price} as {name}", "s2 as seed")
@@ -54,7 +54,7 @@ def next_string(rows: DataFrame, name: str, longest: int) -> DataFrame:
     return drawn.selectExpr(*rest, f"trim(d.text) as {name}", "d.seed as seed")
 
 
-def _step(seed: str) -> str:
+def step(seed: str) -> str:
     """The next 48-bit state in 64-bit arithmetic that never overflows."""
     low = f"({seed} & 16777215) * {_MULTIPLIER} + 11"
     high = f"((shiftright({seed}, 24) & 16777215) * {_MULTIPLIER} & 16777215) * 16777216"
@@ -64,7 +64,7 @@ def _step(seed: str) -> str:
 def _drawn(seed: str, bound: int) -> str:
     """The state whose upper bits give nextInt(bound), a bound that is no power of two."""
     again = f"shiftright(v, 17) - shiftright(v, 17) % {bound} + {bound - 1} > {_INT_MAX}"
-    return _let("v", _step(seed), f"if({again}, {_step('v')}, v)")
+    return _let("v", step(seed), f"if({again}, {step('v')}, v)")
 
 
 def _let(name: str, value: str, expression: str) -> str:

@@ -32,6 +32,7 @@ from deploy.nexmark.settings import (
 )
 
 BEAM = Generator()
+_TS = "timestamp_millis(ms) as ts"
 
 
 def persons(rows: DataFrame, generator: Generator = BEAM) -> DataFrame:
@@ -39,15 +40,14 @@ def persons(rows: DataFrame, generator: Generator = BEAM) -> DataFrame:
     events = _seeded(rows.where("n % 50 = 0"), generator)
     events = draws.next_int(events, "first", str(len(FIRST_NAMES.split(","))))
     events = draws.next_int(events, "last", str(len(LAST_NAMES.split(","))))
-    text: list[str] = []
-    if generator.text:
-        events = _person_text(events)
-        text = ["email", "card", _one_of(CITIES, "city"), _one_of(STATES, "state")]
     name = f"concat({_pick(FIRST_NAMES, 'first')}, ' ', {_pick(LAST_NAMES, 'last')}) as name"
-    events = events.selectExpr("n", "ms", f"n div 50 + {FIRST_ID} as id", name, *text)
+    events = events.selectExpr("*", f"n div 50 + {FIRST_ID} as id", name)
+    address: tuple[str, ...] = ()
+    if generator.addresses:
+        events = _addresses(events)
+        address = ("email", "card", "city", "state")
     extra = _extra(f"{PERSON_BYTES - 16} - length(name)", generator)
-    text = ["email", "card", "city", "state"] if generator.text else []
-    return events.selectExpr("id", "name", *text, extra, "timestamp_millis(ms) as ts")
+    return _finished(events.selectExpr("id", "name", *address, extra, _TS))
 
 
 def auctions(rows: DataFrame, generator: Generator = BEAM) -> DataFrame:
@@ -61,16 +61,17 @@ def auctions(rows: DataFrame, generator: Generator = BEAM) -> DataFrame:
     events = draws.next_price(events, "initial_bid")
     horizon = f"{_time(f'number + {IN_FLIGHT_EVENTS}', generator)} - {_time('number', generator)}"
     events = draws.next_int(events, "length", f"greatest(2 * ({horizon}), 1)")
-    text: list[str] = []
-    if generator.text:
+    described: tuple[str, ...] = ()
+    if generator.descriptions:
         events = draws.next_string(draws.next_string(events, "item", 20), "description", 100)
         events = draws.next_price(events, "more")
-        text = ["item", "description", "initial_bid + more as reserve"]
-    return events.selectExpr(
+        described = ("item", "description", "initial_bid + more as reserve")
+    made = events.selectExpr(
         f"n div 50 * 3 + n % 50 - 1 + {FIRST_ID} as id",
-        *("seller", f"category + {FIRST_CATEGORY} as category", "initial_bid", "ms + 1 + length as expires", *text),
-        *(_extra(str(AUCTION_BYTES - 48), generator), "timestamp_millis(ms) as ts"),
+        *("seller", f"category + {FIRST_CATEGORY} as category", "initial_bid", "ms + 1 + length as expires"),
+        *(*described, _extra(str(AUCTION_BYTES - 48), generator), _TS),
     )
+    return _finished(made)
 
 
 def bids(rows: DataFrame, generator: Generator = BEAM) -> DataFrame:
@@ -84,8 +85,7 @@ def bids(rows: DataFrame, generator: Generator = BEAM) -> DataFrame:
     events = events.selectExpr("n", "ms", "seed", auction)
     events = draws.next_int(events, "warm", str(generator.hot_bidders))
     events = _person(events, "bidder", hot="1")
-    events = draws.next_price(events, "price")
-    return events.selectExpr("auction", "bidder", "price", "timestamp_millis(ms) as ts")
+    return _finished(draws.next_price(events, "price").selectExpr("auction", "bidder", "price", _TS))
 
 
 def _seeded(rows: DataFrame, generator: Generator) -> DataFrame:
@@ -108,22 +108,29 @@ def _person(events: DataFrame, name: str, *, hot: str) -> DataFrame:
     return events.selectExpr(*(c for c in events.columns if c not in ("warm", "last", "active", "cold")), found)
 
 
-def _person_text(events: DataFrame) -> DataFrame:
+def _addresses(events: DataFrame) -> DataFrame:
     events = draws.next_string(draws.next_string(events, "user", 7), "host", 5)
     for number in range(4):
         events = draws.next_int(events, f"card{number}", "10000")
     events = draws.next_int(events, "city", str(len(CITIES.split(","))))
     events = draws.next_int(events, "state", str(len(STATES.split(","))))
     card = ", ".join(f"lpad(cast(card{number} as string), 4, '0')" for number in range(4))
-    return events.selectExpr("*", "concat(user, '@', host, '.com') as email", f"concat_ws(' ', {card}) as card")
+    return events.selectExpr(
+        *("n", "ms", "id", "name", "concat(user, '@', host, '.com') as email", f"concat_ws(' ', {card}) as card"),
+        *(f"{_pick(CITIES, 'city')} as city", f"{_pick(STATES, 'state')} as state"),
+    )
 
 
 def _pick(names: str, index: str) -> str:
     return f"split('{names}', ',')[{index}]"
 
 
-def _one_of(names: str, column: str) -> str:
-    return f"{_pick(names, column)} as {column}"
+def _finished(rows: DataFrame) -> DataFrame:
+    """The same rows, as a generator function's: the optimizer pushes a condition on a column of `rows` down through
+    every draw before it, and each copy of a draw holds several of the one before, so the expression explodes.
+    """
+    fields = ", ".join(f"'{name}', {name}" for name in rows.columns)
+    return rows.selectExpr(f"inline(array(named_struct({fields})))")
 
 
 def _extra(length: str, generator: Generator) -> str:

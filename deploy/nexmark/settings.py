@@ -25,8 +25,9 @@ class Generator:
 
     `rate`: events per second of event time. `generators`: Beam's parallel generators share `events` events: ids go on
     from one to the next, event time starts again. `hot_*`: one in so many is not a hot one (1: none is hot).
-    `text`: also mail, card, city, state, item, description and reserve, whose random strings make a row many times as
-    expensive. `padded`: fill records up to the sizes of Rhino 5.1.
+    `addresses`: also mail, card, city and state of persons; `descriptions`: also item, description and reserve of
+    auctions: their random strings make a row many times as expensive. `padded`: fill records up to the sizes of Rhino
+    5.1.
     """
 
     rate: int = 10_000
@@ -35,7 +36,8 @@ class Generator:
     hot_auctions: int = 2
     hot_sellers: int = 4
     hot_bidders: int = 4
-    text: bool = False
+    addresses: bool = False
+    descriptions: bool = False
     padded: bool = False
 
     def __post_init__(self) -> None:

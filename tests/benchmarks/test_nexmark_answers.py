@@ -29,7 +29,7 @@ def test_numpys_events_are_bit_exact(start: int) -> None:
     import numpy as np
 
     ids = np.arange(start, start + EVENTS)
-    generator = Generator(text=True)
+    generator = Generator(addresses=True, descriptions=True)
     auctions = rows(reference._auctions(ids[(ids % 50 > 0) & (ids % 50 < 4)], generator))
     assert auctions == [java_random.auction(v) for v in range(start // 50 * 3, (start + EVENTS) // 50 * 3)]
     bids = rows(reference._bids(ids[ids % 50 > 3], generator))
@@ -48,7 +48,7 @@ def test_records_have_the_papers_sizes() -> None:
 def beam() -> Iterator[duckdb.DuckDBPyConnection]:
     """100 000 events of 100 generators, as Beam's documentation of its NEXMark suite has them."""
     with duckdb.connect() as db:
-        load(db, reference.make(100_000, Generator(generators=100, events=100_000, text=True)))
+        load(db, reference.make(100_000, Generator(generators=100, events=100_000, addresses=True, descriptions=True)))
         yield db
 
 
@@ -75,7 +75,7 @@ def test_beams_published_count_of_sessions(beam: duckdb.DuckDBPyConnection) -> N
 def test_beams_published_count_of_winning_bids() -> None:
     """Q9, of 10 000 events: Beam asks for the reserve, and takes bids that come before their auction."""
     with duckdb.connect() as db:
-        load(db, reference.make(10_000, Generator(generators=100, events=10_000, text=True)))
+        load(db, reference.make(10_000, Generator(generators=100, events=10_000, addresses=True, descriptions=True)))
         wins = "a.id = b.auction and b.ts_ms < a.expires and b.price >= a.reserve"
         assert count(db, f"select distinct a.id from auction a join bid b on {wins}") == 298
 

@@ -28,7 +28,7 @@ def q3() -> Query:
         stream,
         f"select name, city, state, auction.id from person join auction on person.id = seller "
         f"where category = 10 and {chosen}",
-        Generator(text=True),
+        Generator(addresses=True),
         windowed=False,
     )
 

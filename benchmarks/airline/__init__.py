@@ -1,0 +1,1 @@
+"""Airline delays on real flights (Madsen & Zhou, CIKM 2015, section 7)."""

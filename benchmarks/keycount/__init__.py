@@ -1,0 +1,1 @@
+"""Megaphone's counting benchmarks (PVLDB 2019, 5.2)."""
