@@ -1,16 +1,17 @@
-# make demo: the whole main job.  make test: everything that CI runs.  make setup alone prepares .venv and the jar.
+# make demo: the whole main job.  make test: everything that CI runs.  make bench: all benchmarks, quickly, and a page.  make setup alone prepares .venv and the jar.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.rhino-setup
 DEMO_ARGS ?=
+BENCH_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint clean
+.PHONY: help setup demo test lint bench clean
 
 help:
 	@grep -hE '^# make' Makefile | tr '#' '\n' | sed '/^$$/d'
-	@echo "targets: setup demo test lint clean"
+	@echo "targets: setup demo test lint bench clean"
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: $(PYTHON) is older than 3.11; run make PYTHON=python3.11"; exit 1; }
@@ -35,6 +36,10 @@ lint: $(STAMP)
 
 test: setup lint
 	$(BIN)/python -m pytest
+
+bench: setup
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	@$(BIN)/python -m benchmarks.report $(BENCH_ARGS)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info spark_connector/jars .mypy_cache .ruff_cache .pytest_cache .hypothesis

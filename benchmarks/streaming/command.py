@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pyspark.errors import PySparkException
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -22,6 +23,7 @@ from benchmarks.streaming.faults import FAULTS
 from benchmarks.streaming.job import Job
 from benchmarks.streaming.place import place
 from benchmarks.streaming.trial import Trial
+from deploy.demo.watch import DemoError
 from rhino.errors import RhinoError
 
 EXIT_WRONG = 1
@@ -77,7 +79,11 @@ def run_all(
         with place(folder, cluster=arguments.cluster, provider=arguments.provider) as where, _progress(console) as bar:
             for job in jobs:
                 task = bar.add_task(job.name, total=job.goal)
-                done = trial.run(job, where, folder / job.name, kinds, partial(_show, bar, task))
+                try:
+                    done = trial.run(job, where, folder / job.name, kinds, partial(_show, bar, task))
+                except (DemoError, PySparkException) as error:
+                    problems.append(f"{job.name}: {error}")
+                    continue
                 figures = more(done, folder / job.name / "output")
                 report["trials"].append(done.as_json() | figures)
                 if figures:

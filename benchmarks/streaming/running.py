@@ -24,7 +24,7 @@ class Running:
         self.output = folder / "output"
         self.timeline = Timeline()
         self._on_poll = on_poll
-        self._query: StreamingQuery
+        self._query: StreamingQuery | None = None
         self.watch: QueryWatch
 
     def start(self) -> None:
@@ -36,28 +36,30 @@ class Running:
             writer = writer.format("parquet").option("path", str(self.output))
         else:
             writer = writer.foreachBatch(_batch_folders(str(self.output)))
-        self._query = writer.start()
+        query = writer.start()
+        self._query = query
         self.watch = QueryWatch(
-            self._query,
+            query,
             self.checkpoint,
             on_poll=lambda committed: self._on_poll(self._position(committed)),
             check=self.place.check,
         )
 
     def stop(self) -> None:
-        """Stops in the middle of a batch, most of the time."""
-        self._query.stop()
-        self.timeline.note(self._query.recentProgress)
+        """Stops in the middle of a batch, most of the time. Idempotent."""
+        if self._query is not None:
+            self._query.stop()
+            self.timeline.note(self._query.recentProgress)
+            self._query = None
 
     def reach(self, position: int) -> None:
         """Waits until the job's position is there."""
         self.watch.wait_for(lambda: self._position(self.watch.committed()) >= position)
 
     def finish(self) -> None:
-        """Waits until all rows are out and reported, then stops."""
+        """Waits until all rows are out and reported."""
         self.reach(self.job.goal)
         self.watch.batches(self.watch.committed())
-        self.stop()
 
     def _position(self, committed: int) -> int:
         if self.job.position is None or committed < 0:

@@ -75,15 +75,14 @@ def run(
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     running = Running(job, place, folder, on_poll)
-    running.start()
     try:
+        running.start()
         for turn, kind in enumerate(kinds, start=1):
             running.reach(round(job.goal * turn / (len(kinds) + 1)))
             running.timeline.faults.append(faults.carry_out(kind, running))
         running.finish()
-    except BaseException:
+    finally:
         running.stop()
-        raise
     verdict = compare(job, running.output, running.watch.committed())
     return Trial(job.name, place.provider, place.cluster is not None, job.events, verdict, running.timeline)
 
