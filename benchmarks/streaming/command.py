@@ -1,10 +1,10 @@
-"""What the commands of streaming benchmarks share: options, progress, a table, a JSON report and the exit code."""
+"""What the commands of streaming benchmarks share: options, progress and the exit code."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -15,13 +15,12 @@ from typing import Any
 from pyspark.errors import PySparkException
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
-from benchmarks.machine import machine
 from benchmarks.streaming import trial
 from benchmarks.streaming.faults import FAULTS
 from benchmarks.streaming.job import Job
 from benchmarks.streaming.place import place
+from benchmarks.streaming.results import Results
 from benchmarks.streaming.trial import Trial
 from deploy.demo.watch import DemoError
 from rhino.errors import RhinoError
@@ -71,10 +70,9 @@ def run_all(
     `more(trial, output)`: further figures of a trial, for the report.
     """
     console = Console(stderr=True)
-    report: dict[str, Any] = {"command": " ".join([command, *sys.argv[1:]]), "machine": machine(), "trials": []}
+    results = Results(" ".join([command, *sys.argv[1:]]), arguments.json)
     folder = Path(tempfile.mkdtemp(prefix="rhino-streaming-", dir=arguments.dir)).resolve()
-    problems: list[str] = []
-    table = _table()
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends what was started, as Ctrl-C does
     try:
         with place(folder, cluster=arguments.cluster, provider=arguments.provider) as where, _progress(console) as bar:
             for job in jobs:
@@ -82,57 +80,25 @@ def run_all(
                 try:
                     done = trial.run(job, where, folder / job.name, kinds, partial(_show, bar, task))
                 except (DemoError, PySparkException) as error:
-                    problems.append(f"{job.name}: {error}")
-                    continue
-                figures = more(done, folder / job.name / "output")
-                report["trials"].append(done.as_json() | figures)
-                if figures:
-                    console.print_json(data=figures)
-                problems += _problems(done)
-                _add_row(table, done)
+                    results.failed(f"{job.name}: {error}")
+                else:
+                    results.add(done, more(done, folder / job.name / "output"))
     except RhinoError as error:
-        problems.append(str(error))
+        results.failed(str(error))
     finally:
+        signal.signal(signal.SIGTERM, before)
         if arguments.keep:
             console.print(f"data and logs are in {folder}")
         else:
             shutil.rmtree(folder, ignore_errors=True)
-    Console().print(table)
-    for problem in problems:
-        console.print(f"[bold red]FAILED[/] {problem}", highlight=False, soft_wrap=True)
-    report["problems"] = problems
-    if arguments.json:
-        arguments.json.write_text(json.dumps(report, indent=2) + "\n")
-    return EXIT_WRONG if problems else 0
+        results.show(console)
+    return EXIT_WRONG if results.problems else 0
 
 
 def _show(bar: Progress, task: TaskID, position: int) -> None:
     bar.update(task, completed=position)
 
 
-def _problems(done: Trial) -> list[str]:
-    found = []
-    if not done.verdict.equal:
-        found.append(f"{done.job}: {done.verdict.missing} rows missing, {done.verdict.extra} extra")
-    if not done.verdict.rows:
-        found.append(f"{done.job}: the output has no rows")
-    if done.timeline.dropped:
-        found.append(f"{done.job}: {done.timeline.dropped} rows were dropped as too late")
-    return found
-
-
 def _progress(console: Console) -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     return Progress(*columns, console=console)
-
-
-def _table() -> Table:
-    return Table("job", "events", "rows", "missing", "extra", "batch p50 ms", "state rows", "faults")
-
-
-def _add_row(table: Table, done: Trial) -> None:
-    facts = done.as_json()
-    faults = ", ".join(f"{f.kind} {(f.ended_ms - f.started_ms) / 1000:.1f} s" for f in done.timeline.faults)
-    p50 = f"{facts['batch_ms_p50']:.0f}" if facts["batch_ms_p50"] is not None else ""
-    counts = (facts["events"], facts["rows"], facts["missing"], facts["extra"])
-    table.add_row(done.job, *(f"{n:,}" for n in counts), p50, f"{facts['state_rows_max']:,}", faults)
