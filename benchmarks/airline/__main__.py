@@ -34,7 +34,7 @@ def main(argv: Sequence[str]) -> int:
         return 1
     with tempfile.TemporaryDirectory(prefix="rhino-flights-", dir=arguments.dir) as folder:
         slices = Path(folder).resolve() / "flights"
-        flights.write_slices(table, slices, arguments.batches)
+        flights.write_slices(table, slices, arguments.batches, delays.far_row(table))
         job = delays.job(table, slices, arguments.batches)
         return run_all([job], kinds, arguments, "python -m benchmarks.airline")
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from benchmarks.nexmark.javarandom import Randoms
+from benchmarks.nexmark.javarandom import Bools, Ints, Randoms
 from benchmarks.streaming.job import Job
 from deploy.nexmark import draws
 
@@ -31,12 +31,26 @@ def job(flights: pa.Table, slices: Path, batches: int) -> Job:
 
     def answer(db: duckdb.DuckDBPyConnection) -> str:
         rows = flights.column("row").to_numpy()
-        sampled = Randoms(np.asarray(rows, dtype=np.int64)).next_int(SAMPLE) == 0
+        sampled = drawn(np.asarray(rows, dtype=np.int64))
         db.register("flights", flights.append_column("sampled", pa.array(sampled)))
         return _ANSWER
 
     # After the far-off flight Spark runs one batch without data, for the watermark.
     return Job("airline", COLUMNS, stream, batches + 2, len(flights), answer)
+
+
+def drawn(rows: Ints) -> Bools:
+    """Which rows are in the sample."""
+    return Randoms(rows).next_int(SAMPLE) == 0
+
+
+def far_row(flights: pa.Table) -> int:
+    """A number for the far-off flight that is in the sample.
+
+    Spark applies conditions before it looks at event time: the flight must meet those of every operator.
+    """
+    after = np.arange(len(flights), len(flights) + 100 * SAMPLE, dtype=np.int64)
+    return int(after[drawn(after)][0])
 
 
 def _read(spark: SparkSession, slices: Path) -> DataFrame:
@@ -66,7 +80,7 @@ def _sample(spark: SparkSession, slices: Path) -> DataFrame:
 
     The paper samples by time; a draw that hangs on the row's number alone is the same at every start.
     """
-    drawn = _read(spark, slices).where("arr_delay is not null and row >= 0")
+    drawn = _read(spark, slices).where("arr_delay is not null")
     drawn = draws.next_int(drawn.selectExpr("*", f"{draws.seed('row')} as seed"), "draw", str(SAMPLE)).where("draw = 0")
     late = "if(arr_delay > 0, arr_delay, 0)"
     sums = drawn.groupBy("year").agg(

@@ -54,12 +54,12 @@ def read() -> pa.Table:
     return flights.set_column(flights.schema.get_field_index("ts"), "ts", times)
 
 
-def write_slices(flights: pa.Table, folder: Path, slices: int) -> None:
-    """One parquet file per batch, named and dated in order, and one of a far-off flight that closes the year."""
+def write_slices(flights: pa.Table, folder: Path, slices: int, far_row: int) -> None:
+    """One parquet file per batch, named and dated in order, and one of a far-off delayed flight that closes the year."""
     folder.mkdir(parents=True)
     begin = 0
     for number, size in enumerate(source.equal_sizes(len(flights), slices)):
         parquet.write_table(flights.slice(begin, size), folder / f"{number:05}.parquet")
         begin += size
-    far = {"row": -1, "tailnum": "", "arr_delay": 0, "air_time": 0, "ts": datetime(FAR_YEAR, 1, 1, tzinfo=UTC)}
+    far = {"row": far_row, "tailnum": "", "arr_delay": 1, "air_time": 1, "ts": datetime(FAR_YEAR, 1, 1, tzinfo=UTC)}
     parquet.write_table(pa.Table.from_pylist([far], flights.schema), folder / f"{slices:05}.parquet")
