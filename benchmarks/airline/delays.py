@@ -41,7 +41,8 @@ def job(flights: pa.Table, slices: Path, batches: int) -> Job:
 
 def drawn(rows: Ints) -> Bools:
     """Which rows are in the sample."""
-    return Randoms(rows).next_int(SAMPLE) == 0
+    hits: Bools = Randoms(rows).next_int(SAMPLE) == 0
+    return hits
 
 
 def far_row(flights: pa.Table) -> int:

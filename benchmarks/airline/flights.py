@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import zipfile
 from datetime import UTC, datetime
 from io import BytesIO
+from itertools import accumulate
 from pathlib import Path
 
 import duckdb
@@ -18,6 +20,7 @@ from rhino.errors import IntegrityError, RhinoError
 # Airplanes with a delay, their flights with one, minutes: of the whole year (arr_delay > 0, by tail number).
 KNOWN = (3874, 133_004, 5_365_714)
 FAR_YEAR = 2040
+FIRST_FILE_S = 1_700_000_000  # a stream reads files in the order of their dates
 
 
 class MissingFlightsError(RhinoError):
@@ -55,11 +58,12 @@ def read() -> pa.Table:
 
 
 def write_slices(flights: pa.Table, folder: Path, slices: int, far_row: int) -> None:
-    """One parquet file per batch, named and dated in order, and one of a far-off delayed flight that closes the year."""
+    """One parquet file per batch, and one of a far-off delayed flight that closes the year, dated in this order."""
     folder.mkdir(parents=True)
-    begin = 0
-    for number, size in enumerate(source.equal_sizes(len(flights), slices)):
-        parquet.write_table(flights.slice(begin, size), folder / f"{number:05}.parquet")
-        begin += size
+    sizes = source.equal_sizes(len(flights), slices)
+    parts = [flights.slice(end - size, size) for size, end in zip(sizes, accumulate(sizes), strict=True)]
     far = {"row": far_row, "tailnum": "", "arr_delay": 1, "air_time": 1, "ts": datetime(FAR_YEAR, 1, 1, tzinfo=UTC)}
-    parquet.write_table(pa.Table.from_pylist([far], flights.schema), folder / f"{slices:05}.parquet")
+    for number, part in enumerate([*parts, pa.Table.from_pylist([far], flights.schema)]):
+        path = folder / f"{number:05}.parquet"
+        parquet.write_table(part, path)
+        os.utime(path, (FIRST_FILE_S + number,) * 2)
