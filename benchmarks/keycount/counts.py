@@ -39,8 +39,10 @@ class Load:
         return preload + source.equal_sizes(self.updates, self.batches)
 
 
-def job(kind: str, load: Load) -> Job:
-    """`kind` "hash": 64-bit keys scattered over all values; "key": the dense numbers from 0."""
+def job(kind: str, load: Load, name: str = "") -> Job:
+    """`kind` "hash": 64-bit keys scattered over all values; "key": the dense numbers from 0. `name`: default: of kind
+    and virtual nodes.
+    """
     scattered = kind == "hash"
 
     def stream(spark: SparkSession) -> DataFrame:
@@ -55,7 +57,7 @@ def job(kind: str, load: Load) -> Job:
         return "select key, count(*) from drawn group by key"
 
     return Job(
-        name=f"{kind}-count-{load.virtual_nodes}",
+        name=name or f"{kind}-count-{load.virtual_nodes}",
         columns=("key", "occurrences"),
         stream=stream,
         goal=len(load.sizes),

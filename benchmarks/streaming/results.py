@@ -13,6 +13,8 @@ from rich.table import Table
 from benchmarks.machine import machine
 from benchmarks.streaming.trial import Trial
 
+REPORT_WIDTH = 160  # where there is no terminal to fit in
+
 
 class Results:
     """`path`: None writes no report."""
@@ -41,7 +43,10 @@ class Results:
 
     def show(self, console: Console) -> None:
         """The table on standard output, problems on `console`."""
-        Console().print(self._table)
+        standard = Console()
+        if not standard.is_terminal:
+            standard.width = REPORT_WIDTH
+        standard.print(self._table)
         for problem in self.problems:
             console.print(f"[bold red]FAILED[/] {problem}", highlight=False, soft_wrap=True)
 
