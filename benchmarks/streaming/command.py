@@ -38,6 +38,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="what happens on the way, in this order: restart; with --cluster also kill (-9 of an executor) and "
         "handover (of half of a worker's virtual nodes)",
     )
+    parser.add_argument(
+        "--interval",
+        type=float,
+        default=0.0,
+        metavar="S",
+        help="seconds from batch to batch (default: as fast as they go)",
+    )
     parser.add_argument("--dir", type=Path, help="where to work (default: a temporary folder)")
     parser.add_argument("--keep", action="store_true", help="keep checkpoints, output and logs in --dir")
     parser.add_argument("--json", type=Path, help="write all results there")
@@ -53,6 +60,8 @@ def checked_faults(parser: argparse.ArgumentParser, arguments: argparse.Namespac
             parser.error(f"--fault {kind} needs --cluster")
         if kind == "handover" and arguments.provider != "rhino":
             parser.error("--fault handover needs --provider rhino")
+    if arguments.interval < 0:
+        parser.error("--interval must be 0 or more")
     if arguments.keep and not arguments.dir:
         parser.error("--keep needs --dir")
     return kinds
@@ -78,7 +87,11 @@ def run_all(
             for job in jobs:
                 task = bar.add_task(job.name, total=job.goal)
                 try:
-                    done = trial.run(job, where, folder / job.name, kinds, partial(_show, bar, task))
+                    done = trial.run(
+                        *(job, where, folder / job.name, kinds),
+                        interval_s=arguments.interval,
+                        on_poll=partial(_show, bar, task),
+                    )
                 except (DemoError, PySparkException) as error:
                     results.failed(f"{job.name}: {error}")
                 else:

@@ -15,14 +15,19 @@ from deploy.demo.watch import QueryWatch
 
 
 class Running:
-    """`folder` gets the query's checkpoint and output. `on_poll(position)`: of the job."""
+    """`folder` gets the query's checkpoint and output. `interval_s`: from the start of one batch to the next; 0: at once.
+    `on_poll(position)`: of the job.
+    """
 
-    def __init__(self, job: Job, place: Place, folder: Path, on_poll: Callable[[int], None]) -> None:
+    def __init__(
+        self, job: Job, place: Place, folder: Path, *, interval_s: float, on_poll: Callable[[int], None]
+    ) -> None:
         self.job = job
         self.place = place
         self.checkpoint = folder / "checkpoint"
         self.output = folder / "output"
         self.timeline = Timeline()
+        self._interval_s = interval_s
         self._on_poll = on_poll
         self._query: StreamingQuery | None = None
         self.watch: QueryWatch
@@ -31,6 +36,7 @@ class Running:
         self.place.spark.conf.set("spark.sql.shuffle.partitions", str(self.job.partitions))
         writer = self.job.stream(self.place.spark).writeStream.queryName(self.job.name)
         writer = writer.option("checkpointLocation", str(self.checkpoint))
+        writer = writer.trigger(processingTime=f"{round(self._interval_s * 1000)} milliseconds")
         writer = writer.outputMode("update" if self.job.sink is Sink.CHANGES else "append")
         if self.job.sink is Sink.FILES:
             writer = writer.format("parquet").option("path", str(self.output))

@@ -66,7 +66,13 @@ class Trial:
 
 
 def run(
-    job: Job, place: Place, folder: Path, kinds: Sequence[str], on_poll: Callable[[int], None] = lambda _: None
+    job: Job,
+    place: Place,
+    folder: Path,
+    kinds: Sequence[str],
+    *,
+    interval_s: float = 0.0,
+    on_poll: Callable[[int], None] = lambda _: None,
 ) -> Trial:
     """Runs `job` in `folder`, which is emptied, with the faults `kinds` spread over it.
 
@@ -74,7 +80,7 @@ def run(
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    running = Running(job, place, folder, on_poll)
+    running = Running(job, place, folder, interval_s=interval_s, on_poll=on_poll)
     try:
         running.start()
         for turn, kind in enumerate(kinds, start=1):

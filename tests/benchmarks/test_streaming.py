@@ -126,6 +126,7 @@ def test_keys_are_drawn_after_each_was_there_once() -> None:
         (nexmark.main, ["q1", "--fault", "kill"], "needs --cluster"),
         (nexmark.main, ["q1", "--cluster", "--provider", "stock", "--fault", "handover"], "needs --provider rhino"),
         (nexmark.main, ["q1", "--rate", "0"], "rate = 0"),
+        (nexmark.main, ["q1", "--interval", "-1"], "0 or more"),
         (keycount.main, ["--domain", "0"], "domain = 0"),
         (mapquery.main, ["--seconds", "0"], "seconds = 0"),
         (airline.main, ["--batches", "0"], "1 or more"),
@@ -153,5 +154,5 @@ def test_queries_through_a_restart_equal_duckdbs_answer(tmp_path: Path) -> None:
     assert all((t["missing"], t["extra"], t["dropped"]) == (0, 0, 0) for t in trials.values())
     assert trials["nbq5"]["rows"] > 1000
     assert [fault["kind"] for fault in trials["q8"]["faults"]] == ["restart"]
-    assert {batch["batch_id"] for batch in trials["q4"]["batches"]} >= {0, 1, 2, 3, 4, 5}
+    assert len(trials["q4"]["batches"]) >= 5
     assert list(tmp_path.iterdir()) == [report], "everything else is removed"
