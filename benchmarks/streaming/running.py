@@ -15,7 +15,7 @@ from deploy.demo.watch import QueryWatch
 
 
 class Running:
-    """`folder` gets the query's checkpoint and output. `interval_s`: from the start of one batch to the next; 0: at once.
+    """`folder` gets the query's checkpoint and output. `interval_s`: from the start of one batch to the next (0: at once).
     `on_poll(position)`: of the job.
     """
 
