@@ -15,8 +15,8 @@ from deploy.demo.watch import QueryWatch
 
 
 class Running:
-    """`folder` gets the query's checkpoint and output. `interval_s`: from the start of one batch to the next (0: at once).
-    `on_poll(position)`: of the job.
+    """`folder` gets the query's checkpoint and output. `interval_s`: from one start of a batch to the next.
+    0 means at once. `on_poll(position)`: of the job.
     """
 
     def __init__(
