@@ -11,7 +11,7 @@ from dataclasses import replace
 from replication_manager.core import events as ev
 from replication_manager.core import groups as rules
 from replication_manager.core.chains import Chains
-from replication_manager.core.lagging import LagCap, Laggards
+from replication_manager.core.lagging import LagCap, Laggards, Leaving
 from replication_manager.core.logged import LoggedVersions
 from replication_manager.core.membership import Membership, Report, WorkerRecord, WorkerState
 from replication_manager.core.returned import Returned
@@ -22,7 +22,18 @@ from rhino.errors import (
     UnavailableError,
     UnknownError,
 )
-from rhino.ids import DiskState, Epoch, GroupId, Member, ReplicaGroup, StoreId, StoreVersion, Version, Worker
+from rhino.ids import (
+    BelowMinCopies,
+    DiskState,
+    Epoch,
+    GroupId,
+    Member,
+    ReplicaGroup,
+    StoreId,
+    StoreVersion,
+    Version,
+    Worker,
+)
 
 
 class ReplicationMachine:
@@ -197,27 +208,39 @@ class ReplicationMachine:
         return self._chains.renew(group, tuple(m for m in group.members if m.worker.worker_id not in leaving))
 
     def _part_from_laggards(self, now: float) -> list[ev.Effect]:
-        """Drops members that lag; as long as that would leave fewer than min_copies whole ones, a further member is
-        placed first. Those that have rested may be placed again."""
+        """Those that have rested may be placed again; those that lag go."""
         effects = self._chains.mend_all() if self.laggards.rested(now) else []
-        proved = set(self.laggards.judge(self.membership.records.values(), self.groups, now))
-        for group_id, worker_id in sorted(proved | set(self.laggards.leaving.items())):
+        proved = self.laggards.judge(self.membership.records.values(), self.groups, now)
+        leaving = {(group, leaving.worker_id) for group, leaving in self.laggards.leaving.items()}
+        for group_id, worker_id in sorted(leaving.union(proved)):
             group = self.groups.get(group_id)
             if group is None or group.member(worker_id) is None or group.owner.worker_id == worker_id:
                 self.laggards.leaving.pop(group_id, None)
-                continue
-            others = tuple(m for m in group.members if m.worker.worker_id != worker_id)
-            complete = len(group.members) <= group.settings.replication_factor + 1
-            if sum(m.whole and self.membership.is_present(m.worker) for m in others) >= group.settings.copies:
-                self.laggards.dropped(worker_id, now)
-                self.laggards.leaving.pop(group_id, None)
-                effects += self._chains.mend(group, others)
-            elif complete and (group_id, worker_id) in proved and (added := self._chains.one_more(group)):
-                self.laggards.leaving[group_id] = worker_id
-                effects += added
-            elif complete:
-                self.laggards.leaving.pop(group_id, None)  # nobody to take its place
+            else:
+                effects += self._part_from_laggard(group, worker_id, now, lags=(group_id, worker_id) in proved)
         return effects
+
+    def _part_from_laggard(self, group: ReplicaGroup, worker_id: str, now: float, *, lags: bool) -> list[ev.Effect]:
+        """While the others are fewer than min_copies whole ones, another member is placed first.
+
+        That one cannot become whole while the laggard answers nobody: so under DEGRADED patience ends.
+        """
+        others = tuple(m for m in group.members if m.worker.worker_id != worker_id)
+        whole = sum(m.whole and self.membership.is_present(m.worker) for m in others)
+        leaving = self.laggards.leaving.get(group.group)
+        degraded = group.settings.below_min_copies is BelowMinCopies.DEGRADED
+        overdue = lags and leaving is not None and leaving.overdue(now) and degraded
+        if whole >= group.settings.copies or (overdue and whole):
+            self.laggards.dropped(worker_id, now)
+            self.laggards.leaving.pop(group.group, None)
+            return self._chains.mend(group, others)
+        if len(group.members) > group.settings.replication_factor + 1:
+            return []
+        self.laggards.leaving.pop(group.group, None)
+        added = self._chains.one_more(group) if lags else []
+        if added:
+            self.laggards.leaving[group.group] = Leaving(worker_id, now)
+        return added
 
     def _expire(self, now: float) -> list[ev.Effect]:
         if not self.membership.expired(now):
