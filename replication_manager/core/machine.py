@@ -11,9 +11,10 @@ from dataclasses import replace
 from replication_manager.core import events as ev
 from replication_manager.core import groups as rules
 from replication_manager.core.chains import Chains
-from replication_manager.core.lagging import LagCap, Laggards, Leaving
+from replication_manager.core.lagging import LagCap, Laggards
 from replication_manager.core.logged import LoggedVersions
 from replication_manager.core.membership import Membership, Report, WorkerRecord, WorkerState
+from replication_manager.core.replacing import Replacements
 from replication_manager.core.returned import Returned
 from rhino.errors import (
     AlreadyThereError,
@@ -62,6 +63,7 @@ class ReplicationMachine:
         self.laggards = Laggards(lag_cap or LagCap(), now)
         self._now = now
         self._chains = Chains(generation, self.membership, groups, lambda: self.laggards.resting(self._now))
+        self._replacements = Replacements(self.laggards, self._chains, self.membership)
 
     @property
     def generation(self) -> int:
@@ -176,7 +178,7 @@ class ReplicationMachine:
                 continue  # it is deleting it
             record.reports[report.group] = report
             effects += self._hear(record.worker, report)
-        return [*effects, *self._join_sources(), *self._part_from_laggards(now)]
+        return [*effects, *self._join_sources(), *self._replacements.due(now)]
 
     def _hear(self, worker: Worker, report: Report) -> list[ev.Effect]:
         """A report may make a member whole, or show who wrote a logged batch."""
@@ -206,41 +208,6 @@ class ReplicationMachine:
         if group is None or not leaving:
             return []
         return self._chains.renew(group, tuple(m for m in group.members if m.worker.worker_id not in leaving))
-
-    def _part_from_laggards(self, now: float) -> list[ev.Effect]:
-        """Those that have rested may be placed again; those that lag go."""
-        effects = self._chains.mend_all() if self.laggards.rested(now) else []
-        proved = self.laggards.judge(self.membership.records.values(), self.groups, now)
-        leaving = {(group, leaving.worker_id) for group, leaving in self.laggards.leaving.items()}
-        for group_id, worker_id in sorted(leaving.union(proved)):
-            group = self.groups.get(group_id)
-            if group is None or group.member(worker_id) is None or group.owner.worker_id == worker_id:
-                self.laggards.leaving.pop(group_id, None)
-            else:
-                effects += self._part_from_laggard(group, worker_id, now, lags=(group_id, worker_id) in proved)
-        return effects
-
-    def _part_from_laggard(self, group: ReplicaGroup, worker_id: str, now: float, *, lags: bool) -> list[ev.Effect]:
-        """While the others are fewer than min_copies whole ones, another member is placed first.
-
-        That one cannot become whole while the laggard answers nobody: so under DEGRADED patience ends.
-        """
-        others = tuple(m for m in group.members if m.worker.worker_id != worker_id)
-        whole = sum(m.whole and self.membership.is_present(m.worker) for m in others)
-        leaving = self.laggards.leaving.get(group.group)
-        degraded = group.settings.below_min_copies is BelowMinCopies.DEGRADED
-        overdue = lags and leaving is not None and leaving.overdue(now) and degraded
-        if whole >= group.settings.copies or (overdue and whole):
-            self.laggards.dropped(worker_id, now)
-            self.laggards.leaving.pop(group.group, None)
-            return self._chains.mend(group, others)
-        if len(group.members) > group.settings.replication_factor + 1:
-            return []
-        self.laggards.leaving.pop(group.group, None)
-        added = self._chains.one_more(group) if lags else []
-        if added:
-            self.laggards.leaving[group.group] = Leaving(worker_id, now)
-        return added
 
     def _expire(self, now: float) -> list[ev.Effect]:
         if not self.membership.expired(now):

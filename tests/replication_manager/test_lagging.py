@@ -197,3 +197,14 @@ def test_a_report_that_comes_with_the_beat_counts_first() -> None:
     report = Report(GROUP, manager.group().epoch, True, 10)
     manager.do(ev.Beat(other, f"{other}/1", 0, 0, 0, 0, (report,)))
     assert manager.members() == f"a{other}"
+
+
+def test_a_laggard_that_becomes_the_owner_stays_and_who_was_added_goes() -> None:
+    """Seed 157: the chain stayed longer than it should be."""
+    manager, slow, other = pair()
+    proved(manager, "a", lag(slow))
+    manager.do(ev.StreamBroken("a", "a-process"))
+    manager.register("a", life=2, process="second")
+    assert manager.members() == f"{slow}a?{other}?"
+    manager.beat("a", Report(GROUP, manager.group().epoch, True, 10), life=2)
+    assert manager.members() == f"{slow}a"
