@@ -24,7 +24,6 @@ from rhino.errors import (
     UnknownError,
 )
 from rhino.ids import (
-    BelowMinCopies,
     DiskState,
     Epoch,
     GroupId,
