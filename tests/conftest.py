@@ -1,4 +1,4 @@
-"""Tests in two processes (`pytest -n 2 --dist loadgroup`): those with a Spark cluster one after another, first of all."""
+"""In two processes (`pytest -n 2 --dist loadgroup`) tests with a Spark cluster run one after another, and first."""
 
 from __future__ import annotations
 
