@@ -157,7 +157,8 @@ class ReplicationMachine:
             if group is None or report.epoch <= group.epoch:
                 continue
             others = [m.worker for m in group.members if m.worker.worker_id != worker.worker_id]
-            chain = (worker, *others)[: group.settings.replication_factor + 1]
+            outside = not report.whole and group.member(worker.worker_id) is None  # it has heard of the group, no more
+            chain = tuple(others) if outside else (worker, *others)[: group.settings.replication_factor + 1]
             effects += self._chains.renew(group, rules.held_by(chain, {worker.worker_id} if report.whole else ()))
         return effects
 

@@ -27,6 +27,7 @@ from worker_runtime.storage.files import Incoming, Piece
 from worker_runtime.storage.store import Store
 
 log = logging.getLogger(__name__)
+END_S = 1.0  # of a stream whose sender has begun another one; it may hang in a dead connection
 Replies = asyncio.Queue[peer_pb2.PushReply]
 
 
@@ -136,9 +137,11 @@ class InboundStream:
         self.replies.put_nowait(peer_pb2.PushReply(credit=peer_pb2.PushCredit(bytes=credit_bytes)))
 
     async def end(self) -> None:
-        """Another stream of the same sender takes its place."""
+        """Another stream of the same sender takes its place; waits a while for what this one has to put away."""
         self._superseded.set()
-        await self.ended.wait()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(END_S):
+                await self.ended.wait()
 
     async def answers(self, work: set[asyncio.Task[None]]) -> AsyncIterator[peer_pb2.PushReply]:
         """Replies until the sender has closed its side, begun another stream or broken the protocol (raised)."""
