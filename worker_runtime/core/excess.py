@@ -146,6 +146,10 @@ class ExcessMachine:
                 return self._tick(now)
         return []
 
+    def outside(self, group: GroupId) -> bool:
+        """Whether GroupUsed matters: this worker has left the group, as far as it was told."""
+        return group in self._outside
+
     def next_deadline(self) -> float | None:
         return self._deadline
 
