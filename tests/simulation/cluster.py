@@ -23,7 +23,7 @@ FAULTY_S = 10.0
 CHECK_S = 1.0  # between looks at all disks
 SETTLING_S = 8.0  # after the faults, until everything must go well
 SOUND_S = 2.0  # of work without any failure
-DRAINING_S = 6.0  # without work
+DRAINING_S = 9.5  # without work: a late snapshot (3.1 s), its commit that times out (3 s), retention's next sweep (3 s)
 
 
 class Cluster:
