@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from deploy.local import rhino_daemons, session, spark_daemons
 from deploy.local.conf import ClusterShape, rhino_settings, spark_settings, stock_settings
+from deploy.local.network import Loopback, Network
 from deploy.local.process import ClusterError, Process, kill_pid
 from deploy.local.reaper import Reaper
 
@@ -45,20 +46,27 @@ class LocalWorker:
 class LocalCluster:
     """Context manager. `folder` receives data, local dirs and logs (`folder/logs`, one file per process).
 
-    Worker i is `worker-<i>` on 127.0.0.<11+i>: an own host to Spark's scheduler. With `rhino=False` there is no
-    manager and no sidecar, and sessions use Spark's own RocksDB provider (to compare with).
+    Worker i is `worker-<i>` on the network's i-th address: an own host to Spark's scheduler. With `rhino=False` there
+    is no manager and no sidecar, and sessions use Spark's own RocksDB provider (to compare with).
     Errors of a process carry its name and the end of its log. Everything ends with the context, on exceptions and
     Ctrl-C too; should this process be killed, a helper ends the others.
     """
 
     def __init__(
-        self, folder: Path, *, workers: int = 3, rhino: bool = True, shape: ClusterShape | None = None
+        self,
+        folder: Path,
+        *,
+        workers: int = 3,
+        rhino: bool = True,
+        shape: ClusterShape | None = None,
+        network: Network | None = None,
     ) -> None:
         self.folder = Path(folder).resolve()
         self.log_dir = self.folder / "logs"
         self.shape = shape or ClusterShape()
         self.manager = ""  # host:port
         self.workers: list[LocalWorker] = []
+        self.network = network or Loopback()
         self._count = workers
         self._rhino = rhino
         self._master: spark_daemons.Master | None = None
@@ -88,16 +96,20 @@ class LocalCluster:
         self._sockets = Path(tempfile.mkdtemp(prefix="rhino-"))
         self._reaper = Reaper()
         self._reaper.remove(self._sockets)
-        master = self._own(spark_daemons.start_master("127.0.0.1", log_dir=self.log_dir, reaper=self._reaper))
+        center = self.network.center
+        master = self._own(spark_daemons.start_master(center, log_dir=self.log_dir, reaper=self._reaper))
         sidecars: list[Process | None] = [None] * self._count
         if self._rhino:
             data_dir = self.folder / "manager"
-            manager = self._own(rhino_daemons.start_manager(data_dir, log_dir=self.log_dir, reaper=self._reaper))
+            manager = self._own(
+                rhino_daemons.start_manager(data_dir, center, log_dir=self.log_dir, reaper=self._reaper)
+            )
             self.manager = rhino_daemons.wait_manager(manager)
             sidecars = [self._start_sidecar(i) for i in range(self._count)]
         self._master = spark_daemons.wait_master(master)
         for i in range(self._count):
-            self.workers.append(LocalWorker(worker_id(i), host(i), self._folder(i), self._start_worker(i), sidecars[i]))
+            host, folder = self.network.host(i), self._folder(i)
+            self.workers.append(LocalWorker(worker_id(i), host, folder, self._start_worker(i), sidecars[i]))
         self._wait_ready(self._master)
 
     def stop(self) -> None:
@@ -145,7 +157,7 @@ class LocalCluster:
     def conf(self, app_name: str, extra: Mapping[str, str] | None = None) -> dict[str, str]:
         """Spark settings of a session on this cluster; `extra` wins."""
         state = rhino_settings(self.manager, self.socket) if self._rhino else stock_settings()
-        return spark_settings(self.master_url, app_name, self.shape) | state | dict(extra or {})
+        return spark_settings(self.master_url, app_name, self.shape, self.network.center) | state | dict(extra or {})
 
     def session(self, app_name: str, extra: Mapping[str, str] | None = None) -> SparkSession:
         """A PySpark session on this cluster, with `conf(app_name, extra)`; one at a time."""
@@ -197,16 +209,18 @@ class LocalCluster:
     def _start_sidecar(self, index: int) -> Process:
         assert self._sockets is not None
         assert self._reaper is not None
-        socket = self._sockets / host(index) / "sidecar.sock"
+        host = self.network.host(index)
+        socket = self._sockets / host / "sidecar.sock"
         socket.parent.mkdir(exist_ok=True)
         return self._own(
             rhino_daemons.start_sidecar(
                 f"sidecar-{index}",
                 worker_id(index),
-                host(index),
+                host,
                 folder=self._folder(index) / "rhino",
                 socket=socket,
                 manager=self.manager,
+                on_host=partial(self.network.command, index),
                 log_dir=self.log_dir,
                 reaper=self._reaper,
             )
@@ -217,11 +231,12 @@ class LocalCluster:
         return self._own(
             spark_daemons.start_worker(
                 f"spark-worker-{index}",
-                host(index),
+                self.network.host(index),
                 self.master_url,
                 cores=self.shape.worker_cores,
                 memory_mb=self.shape.executor_memory_mb,
                 folder=self._folder(index) / "spark",
+                on_host=partial(self.network.command, index),
                 log_dir=self.log_dir,
                 reaper=self._reaper,
             )
@@ -241,7 +256,3 @@ class LocalCluster:
 
 def worker_id(index: int) -> str:
     return f"worker-{index}"
-
-
-def host(index: int) -> str:
-    return f"127.0.0.{11 + index}"

@@ -18,14 +18,14 @@ class ClusterShape:
     driver_memory_mb: int = 768  # heap of the driver
 
 
-def spark_settings(master_url: str, app_name: str, shape: ClusterShape) -> dict[str, str]:
-    """What every session on the cluster needs, whoever keeps its state."""
+def spark_settings(master_url: str, app_name: str, shape: ClusterShape, driver: str) -> dict[str, str]:
+    """What every session on the cluster needs, whoever keeps its state. `driver`: the driver's address."""
     java_options = " ".join(LEAN_JVM)
     return {
         "spark.master": master_url,
         "spark.app.name": app_name,
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": driver,
+        "spark.driver.bindAddress": driver,
         "spark.driver.memory": f"{shape.driver_memory_mb}m",
         "spark.driver.extraJavaOptions": java_options,
         "spark.executor.memory": f"{shape.executor_memory_mb}m",

@@ -48,7 +48,9 @@ private[state] object RhinoVersions extends Logging {
       throw new IOException(
         s"$store at version ${version}_$id cannot be loaded (${reply.enumName("state")}): ${reply.string("message")}")
     }
-    RhinoMetrics.prepared(store, (elapsedS * 1000).toLong, reply.enumName("source"), reply.long("fetched_bytes"))
+    val (source, fetched) = (reply.enumName("source"), reply.long("fetched_bytes"))
+    logInfo(f"Rhino: prepared $store at version $version in ${elapsedS * 1000}%.1f ms ($source, $fetched bytes fetched)")
+    RhinoMetrics.prepared(store, (elapsedS * 1000).toLong, source, fetched)
   }
 
   /** Pins end with the session in any case: not being able to end them early must not fail, or hide why, a load. */
