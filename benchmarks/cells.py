@@ -49,6 +49,7 @@ def parser(module: str, description: str | None, subjects: Sequence[str]) -> arg
     made.add_argument("--subjects", type=names, default=subjects, help=f"default: {','.join(subjects)}")
     made.add_argument("--rounds", type=int, default=3, help="interleaved; medians are shown (default: 3)")
     made.add_argument("--dir", type=Path, help=f"where to work; needs {DISK_FACTOR} times the largest size")
+    made.add_argument("--keep", action="store_true", help="keep data and logs in --dir")
     made.add_argument("--json", type=Path, help="write all results there, after each measurement")
     return made
 
@@ -105,7 +106,8 @@ class Cells(Generic[Result]):
             say("starting the cluster")
             return self._measure(subject, Load(round(size * GB)), work / "cluster", say)
         finally:
-            shutil.rmtree(work, ignore_errors=True)
+            if not self._arguments.keep:
+                shutil.rmtree(work, ignore_errors=True)
 
 
 def _say(progress: Progress, task: TaskID, title: str, text: str) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from deploy.local import LocalWorker
 
-_LINE = re.compile(r"^(\d{13}) INFO \S+?: .*?(?:partitionId=(\d+)|RhinoStore\([^,]*,\d+,(\d+),).*$")
+_LINE = re.compile(r"^(\d{13}) INFO .*?(?:partitionId=(\d+)|RhinoStore\([^,]*,\d+,(\d+),).*$")
 _LOADING = re.compile(r"\]: Loading (\d+) with stateStoreCkptId")
 _PREPARED = re.compile(r"prepared RhinoStore\(.*\) at version \d+ in ([\d.]+) ms \(SOURCE_(\w+), (\d+) bytes fetched\)")
 _COPIED = re.compile(r"\]: Copied (\d+) files \((\d+) bytes\) from DFS to local")
