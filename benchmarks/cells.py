@@ -24,6 +24,7 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
+from rich.table import Table
 
 from benchmarks.machine import machine
 from benchmarks.stateful import Load, Running, running
@@ -123,6 +124,12 @@ def settled(
     with running(folder, load, rhino=rhino, link_bits_per_s=link, extra=extra or {}, say=say) as run:
         run.wait_until_settled()
         yield run
+
+
+def show(table: Table) -> None:
+    """On standard output, as wide as it is when that is no terminal."""
+    console = Console()
+    (console if console.is_terminal else Console(width=200)).print(table)
 
 
 def main(run: Callable[[], None]) -> int:

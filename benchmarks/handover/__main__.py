@@ -10,9 +10,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from rich.console import Console
-
-from benchmarks.cells import Cells, Say, main, parser, settled
+from benchmarks.cells import Cells, Say, main, parser, settled, show
 from benchmarks.handover.move import Moved, decommission, hand_over
 from benchmarks.handover.summary import summarise, table
 from benchmarks.stateful import Load
@@ -39,7 +37,7 @@ def _describe(result: Moved) -> str:
 
 def _run() -> None:
     arguments = parser("benchmarks.handover", __doc__, tuple(_SETTINGS)).parse_args()
-    Console().print(table(summarise(Cells(arguments, _measure, summarise, _describe).run())))
+    show(table(summarise(Cells(arguments, _measure, summarise, _describe).run())))
 
 
 if __name__ == "__main__":

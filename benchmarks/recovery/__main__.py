@@ -11,9 +11,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from rich.console import Console
-
-from benchmarks.cells import Cells, Say, main, parser, settled
+from benchmarks.cells import Cells, Say, main, parser, settled, show
 from benchmarks.recovery.kill import Recovery, kill_and_recover
 from benchmarks.recovery.picture import draw
 from benchmarks.recovery.summary import summarise, table
@@ -36,7 +34,7 @@ def _run() -> None:
     options.add_argument("--picture", type=Path, help="write a PNG there")
     arguments = options.parse_args()
     rows = summarise(Cells(arguments, _measure, summarise, _describe).run())
-    Console().print(table(rows))
+    show(table(rows))
     if arguments.picture:
         draw(arguments.picture, rows)
 

@@ -9,10 +9,14 @@ STORE = (
 )
 MANAGER, DATABASE = f"RocksDBFileManager {STORE}", f"RhinoRocksDB {STORE}"
 JOB = "6ec8dd53-ab01-46af-9c91-f8310ed3be31"
+PREPARED = (
+    f"RhinoVersions: Rhino: prepared RhinoStore({JOB},0,4,default) at version 21 in 10.8 ms "
+    "(SOURCE_REPLICA, 7 bytes fetched)"
+)
 LOG = f"""WARNING: Using incubator modules: jdk.incubator.vector
 1795260210000 INFO {DATABASE.format(1)}: Loading 20 with stateStoreCkptId: aa-1
 1795260210001 INFO {DATABASE.format(1)}: Loaded 20 with uniqueId Some(aa-1)
-1795260210200 INFO RhinoVersions: Rhino: prepared RhinoStore({JOB},0,4,default) at version 21 in 10.8 ms (SOURCE_REPLICA, 7 bytes fetched)
+1795260210200 INFO {PREPARED}
 1795260210210 INFO {DATABASE.format(4)}: Loading 21 with stateStoreCkptId: bb-1
 1795260210240 INFO {DATABASE.format(1)}: Loading 21 with stateStoreCkptId: aa-2
 1795260210241 INFO {DATABASE.format(1)}: Loaded 21 with uniqueId Some(aa-2)
