@@ -187,6 +187,10 @@ class LocalCluster:
             kill_pid(pid)
         return pids
 
+    def kill_driver(self) -> None:
+        """kill -9 of the driver's JVM: what runs in it ends without cleaning up. `session` starts another."""
+        session.kill_driver()
+
     def restart_sidecar(self, index: int) -> None:
         """kill -9 of a sidecar, then a new one on its data; waits until it serves."""
         worker = self.workers[index]
