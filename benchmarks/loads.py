@@ -11,6 +11,7 @@ from deploy.local import LocalWorker
 _LINE = re.compile(r"^(\d{13}) INFO .*?(?:partitionId=(\d+)|RhinoStore\([^,]*,\d+,(\d+),).*$")
 _LOADING = re.compile(r"\]: Loading (\d+) with stateStoreCkptId")
 _PREPARED = re.compile(r"prepared RhinoStore\(.*\) at version \d+ in ([\d.]+) ms \(SOURCE_(\w+), (\d+) bytes fetched\)")
+_LOOKED = re.compile(r"\]: Loading checkpoint files for version")
 _COPIED = re.compile(r"\]: Copied (\d+) files \((\d+) bytes\) from DFS to local")
 _OPENED = re.compile(r"\]: Opened DB with conf")
 _LOADED = re.compile(r"\]: Loaded (\d+) with uniqueId")
@@ -18,10 +19,7 @@ _LOADED = re.compile(r"\]: Loaded (\d+) with uniqueId")
 
 @dataclass(frozen=True, slots=True)
 class StateLoad:
-    """A task's load of one version of one partition. Wall clock in milliseconds since the epoch, 0: did not happen.
-
-    A load of what is loaded already has no `copied_ms`.
-    """
+    """A task's load of one version of one partition. Wall clock in milliseconds since the epoch, 0: did not happen."""
 
     worker_id: str
     partition: int
@@ -30,14 +28,15 @@ class StateLoad:
     prepare_ms: float = 0.0
     source: str = ""  # of Prepare: local | replica | remote | empty
     fetched_bytes: int = 0  # from other workers
-    copied_ms: float = 0.0  # all files of the snapshot are beside the database
+    copied_ms: float = 0.0  # all files of the snapshot are beside the database; without a snapshot: it is looked for
     copied_bytes: int = 0  # by Spark's file manager; with Rhino these are hard links
     opened_ms: float = 0.0
     ended_ms: float = 0.0  # changelogs replayed
 
     @property
     def real(self) -> bool:
-        return self.copied_ms > 0
+        """False: the version was loaded already."""
+        return self.opened_ms > 0
 
     @property
     def fetch_ms(self) -> float:
@@ -79,6 +78,8 @@ def parse(worker_id: str, lines: Iterable[str]) -> Iterator[StateLoad]:
             open_loads[partition] = replace(begun, version=int(match[1]))
         elif (load := open_loads.get(partition)) is None:
             continue
+        elif _LOOKED.search(line):
+            open_loads[partition] = replace(load, copied_ms=at_ms)
         elif match := _COPIED.search(line):
             open_loads[partition] = replace(load, copied_ms=at_ms, copied_bytes=int(match[2]))
         elif _OPENED.search(line):

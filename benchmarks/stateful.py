@@ -100,24 +100,22 @@ class Running:
     copies: int  # of the state, beside that which the query works on
 
     def wait_until_settled(self) -> None:
-        """Built up, small batches run, and every partition has a snapshot of them wherever copies are kept."""
+        """Built up, small batches run, and every partition has a snapshot of them, whole wherever copies are kept."""
         last = self.load.building_batches - 1
         self.watch.wait_for_batch(last + SETTLED_BATCHES)
-        self.watch.wait_for(lambda: all(n >= self.copies for n in self._snapshots(last + 2).values()))
+        self.watch.wait_for(lambda: all(self._has_snapshot(p, last + 2) for p in range(PARTITIONS)))
 
-    def _snapshots(self, oldest: int) -> dict[int, int]:
-        """Copies of snapshots of version `oldest` or newer, by partition."""
-        roots = (
-            self.checkpoint.glob("state")
-            if not self.cluster.manager
-            else self.cluster.folder.glob("worker-*/rhino/store/*")
-        )
-        found: dict[int, int] = dict.fromkeys(range(PARTITIONS), 0)
+    def _has_snapshot(self, partition: int, oldest: int) -> bool:
+        """As many folders as there are copies have one of version `oldest` or newer, and the same data files."""
+        rhino, stock = self.cluster.folder.glob("worker-*/rhino/store/*"), self.checkpoint.glob("state")
+        roots = rhino if self.cluster.manager else stock
+        copies = []
         for root in roots:
-            for path in root.glob("0/*/**/*.zip"):
-                if path.name[0].isdigit() and int(path.name.split("_")[0]) >= oldest:
-                    found[int(path.relative_to(root).parts[1])] += 1
-        return found
+            names = {path.name for path in (root / "0" / str(partition)).rglob("*") if path.suffix in (".zip", ".sst")}
+            versions = [int(name.split("_")[0]) for name in names if name.endswith(".zip") and name[0].isdigit()]
+            if max(versions, default=0) >= oldest:
+                copies.append({name for name in names if name.endswith(".sst")})
+        return len(copies) == self.copies and all(names == copies[0] for names in copies)
 
     def steady(self, count: int) -> list[Batch]:
         """The newest `count` batches that did not build."""
