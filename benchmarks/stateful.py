@@ -5,6 +5,7 @@ Its state is built up first, in large batches; small batches that update keys at
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -102,6 +103,8 @@ class Running:
     def wait_until_settled(self) -> None:
         """Built up, small batches run, and every partition has a snapshot of them, whole wherever copies are kept."""
         last = self.load.building_batches - 1
+        self.watch.wait_for_batch(last)
+        os.sync()  # state that took hours would be on disk; what is not holds up every fsync of a database
         self.watch.wait_for_batch(last + SETTLED_BATCHES)
         self.watch.wait_for(lambda: all(self._has_snapshot(p, last + 2) for p in range(PARTITIONS)))
 
