@@ -20,11 +20,11 @@ def test_output_is_exact_with_a_restarted_sidecar_and_a_killed_driver(cluster: L
 
     run = Run(session(), QUERIES["aggregation"], tmp_path)
     running = run.start()
-    run.advance(running, 3)
+    run.advance(running, 2)
     executors = [worker.executor_pids() for worker in cluster.workers]
     assert all(executors)
     cluster.restart_sidecar(1)
-    run.advance(running, 3)
+    run.advance(running, 2)
     assert [worker.executor_pids() for worker in cluster.workers] == executors, "healthy executors were dropped"
     cluster.kill_driver()
     logged = run.logged()
@@ -33,7 +33,7 @@ def test_output_is_exact_with_a_restarted_sidecar_and_a_killed_driver(cluster: L
         run = Run(spark, QUERIES["aggregation"], tmp_path)
         assert run.logged() == logged
         running = run.start()
-        run.advance(running, 3)
+        run.advance(running, 2)
         running.stop()
         run.assert_exact()
     finally:
