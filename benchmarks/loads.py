@@ -15,6 +15,7 @@ _LOOKED = re.compile(r"\]: Loading checkpoint files for version")
 _COPIED = re.compile(r"\]: Copied (\d+) files \((\d+) bytes\) from DFS to local")
 _OPENED = re.compile(r"\]: Opened DB with conf")
 _LOADED = re.compile(r"\]: Loaded (\d+) with uniqueId")
+WARM_UP = "(warming up)"  # no task waits for that load
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ def parse(worker_id: str, lines: Iterable[str]) -> Iterator[StateLoad]:
     open_loads: dict[int, StateLoad] = {}
     prepared: dict[int, StateLoad] = {}
     for line in lines:
-        if (head := _LINE.match(line)) is None:
+        if WARM_UP in line or (head := _LINE.match(line)) is None:
             continue
         at_ms, partition = float(head[1]), int(head[2] or head[3])
         if match := _PREPARED.search(line):

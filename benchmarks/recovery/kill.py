@@ -8,10 +8,13 @@ from collections import Counter
 from dataclasses import dataclass
 
 from benchmarks.loads import loads_of, places
+from benchmarks.prepares import replica_prepares
 from benchmarks.stateful import Running
+from deploy.demo.report import percentile
 from deploy.demo.watch import driver_hosts
 
 STEADY_BATCHES = 12
+PREPARE_ROUNDS = 35  # of all six virtual nodes: over 200 calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,9 @@ class Recovery:
     load_slowest: float  # duration: open and replay
     loaded: float  # the last load is done
     next_batch: float  # the batch after the kill is in the commit log
-    prepare_slowest: float  # duration of Rhino's Prepare; 0 without Rhino
+    prepare_slowest: float  # duration of Rhino's Prepare as the tasks felt it; 0 without Rhino
+    prepare_p50: float  # of many calls for replicas before the kill
+    prepare_p99: float
     sources: str  # of Prepare
     copied_bytes: int  # read from the checkpoint, or linked with Rhino
     fetched_bytes: int  # that Rhino read from other workers
@@ -38,6 +43,8 @@ class Recovery:
 def kill_and_recover(run: Running, subject: str) -> Recovery:
     """Kills the worker with most partitions right after a batch is logged, so that the next one has to recover."""
     workers = run.cluster.workers
+    prepares = replica_prepares(run, PREPARE_ROUNDS) if run.cluster.manager else [0.0]
+    run.watch.wait_for_batch(run.watch.committed() + 3)
     before = places(loads_of(workers))
     # Ties go to the last: the driver's address is that of the first.
     victim = max(sorted(set(before.values())), key=lambda w: (Counter(before.values())[w], w))
@@ -74,6 +81,8 @@ def kill_and_recover(run: Running, subject: str) -> Recovery:
         load_slowest=max(load.open_ms for load in moved),
         loaded=max(load.ended_ms for load in moved) - at_ms,
         prepare_slowest=max(load.prepare_ms for load in moved),
+        prepare_p50=percentile(prepares, 0.5),
+        prepare_p99=percentile(prepares, 0.99),
         sources="+".join(sorted({load.source for load in moved if load.source})),
         copied_bytes=sum(load.copied_bytes for load in moved),
         fetched_bytes=sum(load.fetched_bytes for load in moved),

@@ -12,11 +12,11 @@ from benchmarks.recovery.kill import Recovery
 
 _TIMES = (
     *("steady_batch_ms", "detected", "scheduled", "fetch_slowest", "load_slowest", "loaded", "next_batch"),
-    *("prepare_slowest", "copied_bytes", "fetched_bytes"),
+    *("prepare_slowest", "prepare_p50", "prepare_p99", "copied_bytes", "fetched_bytes"),
 )
 _COLUMNS = (
     *("state GB", "subject", "runs", "steady batch", "detected", "scheduled", "fetching", "loading", "loaded"),
-    *("next batch", "beside Rhino", "Prepare", "MB copied or linked", "MB over the network"),
+    *("next batch", "beside Rhino", "Prepare p50, p99", "MB copied or linked", "MB over the network"),
 )
 
 
@@ -48,7 +48,7 @@ def table(rows: Sequence[Row]) -> Table:
             *(f"{row[name]:.0f} ms" for name in ("fetch_slowest", "load_slowest")),
             *(f"{row[name] / 1000:.2f} s" for name in ("loaded", "next_batch")),
             "" if row["ratio"] is None else f"{row['ratio']:.2f} x",
-            f"{row['prepare_slowest']:.1f} ms" if row["prepare_slowest"] else "",
+            f"{row['prepare_p50']:.1f}, {row['prepare_p99']:.1f} ms" if row["prepare_p50"] else "",
             *(f"{row[name] / 1e6:.0f}" for name in ("copied_bytes", "fetched_bytes")),
         )
     return shown

@@ -81,6 +81,7 @@ class RhinoFileSystem extends FileSystem with Logging {
         "inbox_name" -> inInbox(session, file).getFileName.toString, "lineage" -> lineage)
     }
     temporary.remove(from.toUri.getPath)
+    RhinoWarmUp.committed(store, name)
     if (name.endsWith(".changelog")) RhinoMetrics.committed(store, (System.nanoTime() - started) / 1000000)
     true
   }

@@ -7,6 +7,7 @@ import scala.util.control.NonFatal
 import org.apache.hadoop.conf.Configuration
 
 import org.apache.spark.internal.Logging
+import org.apache.spark.util.Utils
 
 /** Versions of stores, made loadable by the sidecar of this node (Rhino 4.2.1). */
 private[state] object RhinoVersions extends Logging {
@@ -81,6 +82,14 @@ private[state] class RhinoRocksDB(
       RhinoVersions.during(store, version, stateStoreCkptId.get) {
         super.load(version, stateStoreCkptId, readOnly, loadEmpty)
       }
+    }
+  }
+
+  override def doMaintenance(): Unit = {
+    super.doMaintenance()
+    RhinoWarmUp.after(store) {
+      new RhinoRocksDB(store, conf, Utils.createTempDir(localRootDir.getParent, "warm-up"), hadoopConf,
+        s"$loggingId (warming up)", useColumnFamilies, enableStateStoreCheckpointIds, partitionId, None, None)
     }
   }
 
