@@ -1,16 +1,18 @@
 # make demo: the whole main job.  make test: everything that CI runs.  make setup alone prepares .venv and the jar.
+# make chaos: random faults on a real cluster for 30 minutes (CHAOS_ARGS="--minutes 5 --seed 1"), output compared.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.rhino-setup
 DEMO_ARGS ?=
+CHAOS_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint clean
+.PHONY: help setup demo chaos test lint clean
 
 help:
 	@grep -hE '^# make' Makefile | tr '#' '\n' | sed '/^$$/d'
-	@echo "targets: setup demo test lint clean"
+	@echo "targets: setup demo chaos test lint clean"
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: $(PYTHON) is older than 3.11; run make PYTHON=python3.11"; exit 1; }
@@ -25,6 +27,9 @@ setup: $(STAMP)
 
 demo: setup
 	@$(BIN)/rhino demo $(DEMO_ARGS)
+
+chaos: setup
+	$(BIN)/python -m tests.chaos $(CHAOS_ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
