@@ -30,7 +30,7 @@ def state_conf() -> dict[str, str]:
         # Stores stay open between batches: without it there is no locality.
         f"{STREAMING}.stateStore.unloadOnCommit": "false",
         # Snapshots leave for the replicas soon, so that replays stay short.
-        f"{STREAMING}.stateStore.maintenanceInterval": "10s",
+        f"{STREAMING}.stateStore.maintenanceInterval": "3s",
     }
 
 

@@ -7,7 +7,6 @@ import scala.util.control.NonFatal
 import org.apache.hadoop.conf.Configuration
 
 import org.apache.spark.internal.Logging
-import org.apache.spark.util.Utils
 
 /** Versions of stores, made loadable by the sidecar of this node (Rhino 4.2.1). */
 private[state] object RhinoVersions extends Logging {
@@ -15,6 +14,7 @@ private[state] object RhinoVersions extends Logging {
 
   private val Named = """(\d+)_([^/]+)\.(?:changelog|zip)""".r
   private val PauseMs = 200L
+  private val loading = new ThreadLocal[RhinoStore]
 
   /** Version and checkpoint id in the name of a changelog or a snapshot. */
   def ofFile(name: String): Option[(Long, String)] = name match {
@@ -25,9 +25,17 @@ private[state] object RhinoVersions extends Logging {
   /** Runs `load` while the version is held by this node, whole and kept from being collected. */
   def during[T](store: RhinoStore, version: Long, id: String)(load: => T): T = {
     prepare(store, version, id)
+    val before = loading.get
+    loading.set(store)
     try load
-    finally release(store, version, id)
+    finally {
+      loading.set(before)
+      release(store, version, id)
+    }
   }
+
+  /** Whether this thread loads a version of `store`: what it opens then has been found here by Prepare, and is kept. */
+  def isLoading(store: RhinoStore): Boolean = loading.get == store
 
   /** Brings the version to this node. */
   def fetch(store: RhinoStore, version: Long, id: String): Unit = during(store, version, id)(())
@@ -82,14 +90,6 @@ private[state] class RhinoRocksDB(
       RhinoVersions.during(store, version, stateStoreCkptId.get) {
         super.load(version, stateStoreCkptId, readOnly, loadEmpty)
       }
-    }
-  }
-
-  override def doMaintenance(): Unit = {
-    super.doMaintenance()
-    RhinoWarmUp.after(store) {
-      new RhinoRocksDB(store, conf, Utils.createTempDir(localRootDir.getParent, "warm-up"), hadoopConf,
-        s"$loggingId (warming up)", useColumnFamilies, enableStateStoreCheckpointIds, partitionId, None, None)
     }
   }
 
