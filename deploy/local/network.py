@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from typing import Protocol, Self
 from deploy.local.process import ClusterError
 
 _BURST_BYTES = 256 * 1024
+_made = itertools.count()
 
 
 class Network(Protocol):
@@ -53,8 +55,9 @@ class Namespaces:
         """`bits_per_s`: 0 does not limit."""
         self._workers = workers
         self._bits_per_s = bits_per_s
-        self._name = f"rh{os.getpid() % 100_000}"  # a link's name has at most 15 characters
-        self._net = f"10.{100 + os.getpid() // 256 % 100}.{os.getpid() % 256}"
+        number = os.getpid() + 4096 * next(_made)
+        self._name = f"rh{number % 1_000_000}"  # a link's name has at most 15 characters
+        self._net = f"10.{100 + number // 256 % 100}.{number % 256}"
 
     @property
     def center(self) -> str:
