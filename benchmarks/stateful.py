@@ -19,6 +19,7 @@ from benchmarks.webhdfs import serving
 from deploy.demo.watch import Batch, QueryWatch
 from deploy.local import ClusterShape, LocalCluster
 from deploy.local.network import Namespaces
+from worker_runtime.storage.files import zip_references
 
 QUERY_NAME = "recovery"
 PARTITIONS = 6
@@ -106,24 +107,27 @@ class Running:
         self.watch.wait_for_batch(last)
         os.sync()  # state that took hours would be on disk; what is not holds up every fsync of a database
         self.watch.wait_for_batch(last + SETTLED_BATCHES)
-        self.watch.wait_for(lambda: all(self._has_snapshot(p, last + 2) for p in range(PARTITIONS)))
+        for partition in range(PARTITIONS):
+            self.watch.wait_for(lambda p=partition: self._has_snapshot(p, last + 2))  # type: ignore[misc]
 
     def _has_snapshot(self, partition: int, oldest: int) -> bool:
-        """As many folders as there are copies have one of version `oldest` or newer, and the same data files."""
+        """As many folders as there are copies have a snapshot of version `oldest` or newer with all its data files."""
         rhino, stock = self.cluster.folder.glob("worker-*/rhino/store/*"), self.checkpoint.glob("state")
-        roots = rhino if self.cluster.manager else stock
-        copies = []
-        for root in roots:
-            names = {path.name for path in (root / "0" / str(partition)).rglob("*") if path.suffix in (".zip", ".sst")}
-            versions = [int(name.split("_")[0]) for name in names if name.endswith(".zip") and name[0].isdigit()]
-            if max(versions, default=0) >= oldest:
-                copies.append({name for name in names if name.endswith(".sst")})
-        return len(copies) == self.copies and all(names == copies[0] for names in copies)
+        folders = [root / "0" / str(partition) for root in (rhino if self.cluster.manager else stock)]
+        return sum(_whole_snapshot(folder, oldest) for folder in folders) >= self.copies
 
     def steady(self, count: int) -> list[Batch]:
         """The newest `count` batches that did not build."""
         done = self.watch.batches(self.watch.committed())
         return [b for b in done if b.batch_id > self.load.building_batches][-count:]
+
+
+def _whole_snapshot(folder: Path, oldest: int) -> bool:
+    return any(
+        all((path.parent / name).exists() for name in zip_references(path))
+        for path in folder.rglob("*.zip")
+        if path.name[0].isdigit() and int(path.name.split("_")[0]) >= oldest
+    )
 
 
 @contextmanager
