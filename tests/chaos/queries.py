@@ -8,8 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from deploy.demo import nexmark
-from deploy.demo.query import nbq8
+from deploy.demo.query import Workload, batches, made, nbq8
+from deploy.nexmark.settings import BASE_MS
 
 PERSONS_PER_BATCH = 200
 AUCTIONS_PER_BATCH = 3 * PERSONS_PER_BATCH
@@ -21,15 +21,14 @@ NAMES = ("nbq8", "aggregation")
 
 def _values(spark: SparkSession, per_batch: int) -> DataFrame:
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", per_batch).option("numPartitions", 2)
-    return source.option("startTimestamp", nexmark.BASE_MS).load().select("value")
+    return source.option("startTimestamp", BASE_MS).load().selectExpr("value as n")
 
 
 def stream(spark: SparkSession, name: str) -> DataFrame:
     """Endless and replayable: batch n reads the same rows in every run."""
     if name == "nbq8":
-        persons = nexmark.persons(_values(spark, PERSONS_PER_BATCH))
-        return nbq8(persons, nexmark.auctions(_values(spark, AUCTIONS_PER_BATCH)))
-    rows = _values(spark, ROWS_PER_BATCH).selectExpr(f"value * 7919 % {KEYS} as k", "value")
+        return nbq8(*made(_values(spark, PERSONS_PER_BATCH), _values(spark, AUCTIONS_PER_BATCH)))
+    rows = _values(spark, ROWS_PER_BATCH).selectExpr(f"n * 7919 % {KEYS} as k", "n as value")
     return rows.groupBy("k").agg(F.count("*").alias("n"), F.sum("value").alias("s"), F.max("value").alias("m"))
 
 
@@ -58,7 +57,8 @@ def logged(folder: Path, name: str) -> int:
     return max(names, default=-1) + 1
 
 
-def write_events(spark: SparkSession, batches: int, folder: Path) -> None:
-    """The persons and auctions of `batches` batches as parquet, for the oracle."""
-    nexmark.persons(nexmark.batch(spark, batches * PERSONS_PER_BATCH)).write.parquet(f"{folder}/persons")
-    nexmark.auctions(nexmark.batch(spark, batches * AUCTIONS_PER_BATCH)).write.parquet(f"{folder}/auctions")
+def write_events(spark: SparkSession, count: int, folder: Path) -> None:
+    """The persons and auctions of `count` batches as parquet, for the oracle."""
+    persons, auctions = batches(spark, Workload(count * PERSONS_PER_BATCH, 1))
+    persons.write.parquet(f"{folder}/persons")
+    auctions.write.parquet(f"{folder}/auctions")

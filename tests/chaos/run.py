@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from deploy.demo.oracle import Verdict
 from deploy.local import LocalCluster
 from deploy.local.process import Process
 from deploy.local.reaper import Reaper
 from deploy.local.session import close_driver
 from deploy.local.spark_daemons import spark_env
+from deploy.nexmark.output import Verdict
 from rhino.errors import RhinoError, UnavailableError
 from rhino.rpc.overview import fetch_overview
 from tests.chaos import queries, verdict
