@@ -81,6 +81,7 @@ class RhinoFileSystem extends FileSystem with Logging {
         "inbox_name" -> inInbox(session, file).getFileName.toString, "lineage" -> lineage)
     }
     temporary.remove(from.toUri.getPath)
+    RhinoWarmUp.committed(store, name)
     if (name.endsWith(".changelog")) RhinoMetrics.committed(store, (System.nanoTime() - started) / 1000000)
     true
   }
@@ -141,10 +142,16 @@ class RhinoFileSystem extends FileSystem with Logging {
 
   override def open(path: Path, bufferSize: Int): FSDataInputStream = {
     val (store, name) = storeFile(path)
-    // A load has prepared what it opens; Spark's state reader opens single changelogs too.
-    if (stat(store, name).isEmpty) RhinoVersions.ofFile(name).foreach { case (v, id) => RhinoVersions.fetch(store, v, id) }
+    val file = localFile(store, name)
+    // A load opens every changelog twice: asking the sidecar about what Prepare has found took most of a replay.
+    if (!RhinoVersions.isLoading(store) || !Files.exists(file)) requireVisible(path, store, name)
+    local.open(new Path(file.toUri), bufferSize)
+  }
+
+  /** Spark's state reader opens single changelogs, which may be elsewhere. */
+  private def requireVisible(path: Path, store: RhinoStore, name: String): Unit = if (stat(store, name).isEmpty) {
+    RhinoVersions.ofFile(name).foreach { case (v, id) => RhinoVersions.fetch(store, v, id) }
     if (stat(store, name).isEmpty) throw new FileNotFoundException(s"$path is not held by this worker")
-    local.open(new Path(localFile(store, name).toUri), bufferSize)
   }
 
   override def copyToLocalFile(deleteSource: Boolean, from: Path, to: Path, useRawLocal: Boolean): Unit = {
