@@ -1,17 +1,20 @@
-# make demo: the whole main job.  make test: everything that CI runs.  make bench: all benchmarks, quickly, and a page.  make setup alone prepares .venv and the jar.
+# make demo: the whole main job.  make test: everything that CI runs.  make setup alone prepares .venv and the jar.
+# make chaos: random faults on a real cluster for 30 minutes (CHAOS_ARGS="--minutes 5 --seed 1"), output compared.
+# make bench: a quick run of every benchmark (BENCH_ARGS="nexmark --out DIR" for some), and a page: build/bench/report.html.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.rhino-setup
 DEMO_ARGS ?=
+CHAOS_ARGS ?=
 BENCH_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench clean
+.PHONY: help setup demo chaos test lint bench clean
 
 help:
 	@grep -hE '^# make' Makefile | tr '#' '\n' | sed '/^$$/d'
-	@echo "targets: setup demo test lint bench clean"
+	@echo "targets: setup demo chaos test lint bench clean"
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: $(PYTHON) is older than 3.11; run make PYTHON=python3.11"; exit 1; }
@@ -26,6 +29,9 @@ setup: $(STAMP)
 
 demo: setup
 	@$(BIN)/rhino demo $(DEMO_ARGS)
+
+chaos: setup
+	$(BIN)/python -m tests.chaos $(CHAOS_ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
