@@ -19,7 +19,7 @@ class State:
     """What the function uses of Spark's GroupState."""
 
     def __init__(self) -> None:
-        self.value: tuple[list[int], ...] | None = None
+        self.value: tuple[str] | None = None
         self.watermark_ms = 0
         self.timeout_ms: int | None = None
 
@@ -28,11 +28,11 @@ class State:
         return self.value is not None
 
     @property
-    def get(self) -> tuple[list[int], ...]:
+    def get(self) -> tuple[str]:
         assert self.value is not None
         return self.value
 
-    def update(self, value: tuple[list[int], ...]) -> None:
+    def update(self, value: tuple[str]) -> None:
         self.value = value
 
     def getCurrentWatermarkMs(self) -> int:
