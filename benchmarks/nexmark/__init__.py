@@ -2,7 +2,7 @@
 
 QUICK = (
     ("all", "--events", "60000", "--batches", "8", "--fault", "restart"),
-    ("nbq8", "nbqx", "--events", "60000", "--batches", "20", "--cluster", "--fault", "handover,kill"),
+    ("nbq8", "nbqx", "--events", "60000", "--batches", "12", "--cluster", "--fault", "handover,kill"),
     (
         "nbq8",
         "--events",
