@@ -1,6 +1,6 @@
 # make demo: the whole main job.  make test: everything that CI runs.  make setup alone prepares .venv and the jar.
 # make chaos: random faults on a real cluster for 30 minutes (CHAOS_ARGS="--minutes 5 --seed 1"), output compared.
-# make bench: a quick run of every benchmark (BENCH_ARGS="nexmark --out DIR" for some), and a page: build/bench/report.html.
+# make bench: a quick run of every benchmark (BENCH_ARGS="nexmark" for some), and a page: build/bench/report.html
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -10,11 +10,11 @@ CHAOS_ARGS ?=
 BENCH_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo chaos test lint bench clean
+.PHONY: help setup demo chaos bench test lint clean
 
 help:
 	@grep -hE '^# make' Makefile | tr '#' '\n' | sed '/^$$/d'
-	@echo "targets: setup demo chaos test lint bench clean"
+	@echo "targets: setup demo chaos bench test lint clean"
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: $(PYTHON) is older than 3.11; run make PYTHON=python3.11"; exit 1; }
@@ -41,7 +41,7 @@ lint: $(STAMP)
 	PYTHONPATH=.:proto $(BIN)/lint-imports --no-cache
 
 test: setup lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 bench: setup
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'

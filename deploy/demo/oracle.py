@@ -14,10 +14,15 @@ from deploy.nexmark.output import Verdict
 def compare(persons: Path, auctions: Path, output: Path) -> Verdict:
     """Compares the output of `nbq8` with DuckDB's answer over the parquet folders of raw events."""
     with duckdb.connect() as db:
-        _views(db, persons, auctions)
+        answer(db, persons, auctions)
         outputs.load(db, "got", output, COLUMNS)
-        db.execute(f"create temp table expected as {_EXPECTED}")
         return outputs.compare(db, "got", "expected")
+
+
+def answer(db: duckdb.DuckDBPyConnection, persons: Path, auctions: Path) -> None:
+    """Makes table `expected`: what `nbq8` has to give for the parquet folders of raw events."""
+    _views(db, persons, auctions)
+    db.execute(f"create temp table expected as {_EXPECTED}")
 
 
 _EXPECTED = """

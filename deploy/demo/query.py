@@ -37,15 +37,15 @@ def streams(spark: SparkSession, load: Workload) -> tuple[DataFrame, DataFrame]:
     """Persons and auctions as streams that advance in step."""
     persons = source.stream(spark, source.equal_sizes(load.persons, load.batches))
     auctions = source.stream(spark, source.equal_sizes(load.auctions, load.batches))
-    return padded(persons, auctions)
+    return made(persons, auctions)
 
 
 def batches(spark: SparkSession, load: Workload) -> tuple[DataFrame, DataFrame]:
     """The same events as batch DataFrames."""
-    return padded(source.batch(spark, load.persons), source.batch(spark, load.auctions))
+    return made(source.batch(spark, load.persons), source.batch(spark, load.auctions))
 
 
-def padded(persons: DataFrame, auctions: DataFrame) -> tuple[DataFrame, DataFrame]:
+def made(persons: DataFrame, auctions: DataFrame) -> tuple[DataFrame, DataFrame]:
     """Row k of each becomes the k-th person or auction of the generator: no bids, and no ids left out."""
     persons = events.persons(persons.selectExpr("n * 50 as n"), GENERATOR)
     auctions = events.auctions(auctions.selectExpr("n div 3 * 50 + 1 + n % 3 as n"), GENERATOR)

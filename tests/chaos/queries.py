@@ -8,8 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from deploy.demo.query import nbq8, padded
-from deploy.nexmark import source
+from deploy.demo.query import Workload, batches, made, nbq8
 from deploy.nexmark.settings import BASE_MS
 
 PERSONS_PER_BATCH = 200
@@ -21,16 +20,15 @@ NAMES = ("nbq8", "aggregation")
 
 
 def _values(spark: SparkSession, per_batch: int) -> DataFrame:
-    rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", per_batch).option("numPartitions", 2)
-    return rows.option("startTimestamp", BASE_MS).load().select("value")
+    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", per_batch).option("numPartitions", 2)
+    return source.option("startTimestamp", BASE_MS).load().selectExpr("value as n")
 
 
 def stream(spark: SparkSession, name: str) -> DataFrame:
     """Endless and replayable: batch n reads the same rows in every run."""
     if name == "nbq8":
-        numbers = (_values(spark, size).toDF("n") for size in (PERSONS_PER_BATCH, AUCTIONS_PER_BATCH))
-        return nbq8(*padded(*numbers))
-    rows = _values(spark, ROWS_PER_BATCH).selectExpr(f"value * 7919 % {KEYS} as k", "value")
+        return nbq8(*made(_values(spark, PERSONS_PER_BATCH), _values(spark, AUCTIONS_PER_BATCH)))
+    rows = _values(spark, ROWS_PER_BATCH).selectExpr(f"n * 7919 % {KEYS} as k", "n as value")
     return rows.groupBy("k").agg(F.count("*").alias("n"), F.sum("value").alias("s"), F.max("value").alias("m"))
 
 
@@ -59,9 +57,8 @@ def logged(folder: Path, name: str) -> int:
     return max(names, default=-1) + 1
 
 
-def write_events(spark: SparkSession, batches: int, folder: Path) -> None:
-    """The persons and auctions of `batches` batches as parquet, for the oracle."""
-    numbers = (source.batch(spark, batches * size) for size in (PERSONS_PER_BATCH, AUCTIONS_PER_BATCH))
-    persons, auctions = padded(*numbers)
+def write_events(spark: SparkSession, count: int, folder: Path) -> None:
+    """The persons and auctions of `count` batches as parquet, for the oracle."""
+    persons, auctions = batches(spark, Workload(count * PERSONS_PER_BATCH, 1))
     persons.write.parquet(f"{folder}/persons")
     auctions.write.parquet(f"{folder}/auctions")

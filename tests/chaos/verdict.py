@@ -6,17 +6,10 @@ from pathlib import Path
 
 import duckdb
 
-from deploy.demo.query import COLUMNS, WINDOW_S
-from deploy.nexmark import output as outputs
-from deploy.nexmark.output import Verdict
+from deploy.demo import oracle
+from deploy.demo.query import COLUMNS
+from deploy.nexmark.output import Verdict, compare
 from tests.chaos import queries
-
-
-def _compare(got: str, expected: str, files: list[str]) -> Verdict:
-    with duckdb.connect() as db:
-        db.execute(f"create temp table got as {got}", {"files": files})
-        db.execute(f"create temp table expected as {expected}")
-        return outputs.compare(db, "got", "expected")
 
 
 def _files(folder: Path, name: str, batches: int) -> list[str]:
@@ -35,20 +28,16 @@ def aggregation(folder: Path, batches: int) -> Verdict:
         select v * 7919 % {queries.KEYS} as k, count(*) as n, cast(sum(v) as bigint) as s, max(v) as m
         from range({batches * queries.ROWS_PER_BATCH}) t(v) group by k
     """
-    return _compare(got, expected, _files(folder, "aggregation", batches))
+    with duckdb.connect() as db:
+        db.execute(f"create temp table got as {got}", {"files": _files(folder, "aggregation", batches)})
+        db.execute(f"create temp table expected as {expected}")
+        return compare(db, "got", "expected")
 
 
 def nbq8(folder: Path, batches: int, events: Path) -> Verdict:
     """`events`: what `queries.write_events` has written for `batches` batches."""
-    width = WINDOW_S * 1000
-    persons, auctions = (
-        f"(select *, epoch_ms(ts) // {width} * {width} as window_ms from read_parquet('{events}/{kind}/*.parquet'))"
-        for kind in ("persons", "auctions")
-    )
-    expected = f"""
-        select p.window_ms, p.id as person, p.name, a.id as auction, a.category, a.initial_bid, a.expires,
-               md5(p.extra || a.extra) as payload_md5
-        from {persons} p join {auctions} a on a.seller = p.id and a.window_ms = p.window_ms
-    """
     got = f"select {', '.join(COLUMNS)} from read_parquet($files)"
-    return _compare(got, expected, _files(folder, "nbq8", batches))
+    with duckdb.connect() as db:
+        db.execute(f"create temp table got as {got}", {"files": _files(folder, "nbq8", batches)})
+        oracle.answer(db, events / "persons", events / "auctions")
+        return compare(db, "got", "expected")
