@@ -29,8 +29,8 @@ private[state] object RhinoWay {
           "a new checkpoint"))
       case (_, false) if wanted == Provider => RhinoWay("not at all", served = false, Some(
         s"the checkpoint $checkpoint was made with the state store provider $provider, which its offset log records; " +
-          s"$Provider cannot take it over. Start this query from a new checkpoint, or in a session without Rhino's " +
-          "provider to go on with this one"))
+          s"$Provider cannot go on with it as it is. Take its state over (rhino adopt <folder of the checkpoint>), start " +
+          "this query from a new checkpoint, or run it in a session without Rhino's provider"))
       case _ => RhinoWay(s"$provider, and a checkpointLocation that is not on rhino://", served = false)
     }
 }
