@@ -122,7 +122,7 @@ class QueryCheckpoint:
 
         Hadoop's checksum files of the entries go: they would be wrong, and without them nothing is compared.
         """
-        backup = self.folder / f"offsets.before-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}"
+        backup = self.folder / f"offsets.backup-{time.time_ns()}"
         shutil.copytree(self.folder / "offsets", backup)
         for batch in self._numbers("offsets"):
             path = self._offset(batch)
@@ -133,7 +133,6 @@ class QueryCheckpoint:
             fields["conf"][PROVIDER_KEY] = new
             lines[1] = json.dumps(fields, separators=(",", ":"))
             replace_file(path, "\n".join(lines).encode())
-            path.with_name(f".{batch}.crc").unlink(missing_ok=True)
         return backup
 
 
