@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-import shutil
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,11 @@ from typer.testing import CliRunner
 from deploy.local import LocalCluster
 from rhino.cli.main import app
 from rhino.errors import AlreadyThereError, ConflictError, PreconditionError, RhinoError
+from rhino.rpc.overview import fetch_overview
 from spark_connector import rhino_checkpoint
 from spark_connector.conf import WAYS
 from spark_connector.takeover.checkpoint import FORMAT_KEY, PROVIDER_KEY, QueryCheckpoint
+from tests.spark.conftest import wait_for
 from tests.spark.operators import OPERATORS
 from tests.spark.queries import QUERIES
 from tests.spark.run import Run, assert_equals_batch
@@ -58,8 +61,24 @@ def refused(tool: Tool, kind: type[RhinoError], *arguments: str, match: str, fol
 
 
 @pytest.fixture(scope="module")
-def spark(cluster: LocalCluster) -> SparkSession:
-    return cluster.session("takeover", SETTINGS | {PROVIDER_KEY: STOCK})
+def spark(cluster: LocalCluster) -> Iterator[SparkSession]:
+    session = cluster.session("takeover", SETTINGS | {PROVIDER_KEY: STOCK})
+    yield session
+    session.stop()
+
+
+def remove_state(folder: Path) -> None:
+    """The files that were taken over: none of them may be needed from then on."""
+    gone = [p for p in folder.rglob("*") if p.suffix in {".changelog", ".zip", ".sst", ".log"}]
+    assert gone
+    for path in gone:
+        path.unlink()
+
+
+def wait_until_over(cluster: LocalCluster, job: object) -> None:
+    """The manager has heard of the query's end."""
+    jobs = partial(fetch_overview, cluster.manager)
+    wait_for(lambda: not any(known.job == job and known.connected for known in jobs().jobs), f"end of job {job}")
 
 
 def test_a_query_goes_from_sparks_provider_to_rhino_and_back(
@@ -75,12 +94,13 @@ def test_a_query_goes_from_sparks_provider_to_rhino_and_back(
     assert done["stores"] == 2
     assert QueryCheckpoint(run.checkpoint).provider() == RHINO
     refused(tool, AlreadyThereError, "adopt", match="already", folder=run.checkpoint)
-    shutil.rmtree(run.checkpoint / "state" / "0" / "0")  # nothing of it may be needed from now on
+    remove_state(run.checkpoint / "state")
     spark.conf.set(PROVIDER_KEY, RHINO)
     running = run.start()
     run.advance(running, 4)
     refused(tool, ConflictError, "release", match="stop the query first", folder=run.checkpoint)
     running.stop()
+    wait_until_over(cluster, done["job"])
     back = tool("release", run.checkpoint)
     assert back["provider"] == QueryCheckpoint(run.checkpoint).provider() == STOCK
     advance(run, STOCK, 3)
@@ -94,8 +114,9 @@ def test_transform_with_state_goes_through_the_checkpoint_location_and_back(
     advance(Run(spark, query, tmp_path), STOCK, 4)
     done = tool("adopt", tmp_path / "checkpoint", "--through", "checkpoint")
     assert (done["provider"], done["backup"]) == (STOCK, "")
-    shutil.rmtree(tmp_path / "checkpoint" / "state" / "0" / "1")
+    remove_state(tmp_path / "checkpoint" / "state")
     advance(Run(spark, query, tmp_path, rhino_checkpoint), STOCK, 3)
+    wait_until_over(cluster, done["job"])
     tool("release", tmp_path / "checkpoint")
     plain = Run(spark, query, tmp_path)
     advance(plain, STOCK, 3)
