@@ -70,11 +70,12 @@ def _timers_batch(spark: SparkSession, batches: int) -> DataFrame:
 
 def _sessions(rows: DataFrame) -> DataFrame:
     counted = rows.groupBy("k", F.session_window("ts", "3 seconds")).agg(F.count("*").alias("n"))
-    return counted.select("k", F.unix_millis("session_window.end").alias("ended"), "n")
+    return counted.select("k", F.unix_micros("session_window.end").alias("ended"), "n")
 
 
 def _sessions_batch(spark: SparkSession, batches: int) -> DataFrame:
-    closed = F.lit(int(watermark(spark, batches).timestamp() * 1000))
+    """Watermarks are whole milliseconds, ends of sessions are not."""
+    closed = F.lit(int(watermark(spark, batches).timestamp() * 1000) * 1000)
     return _sessions(events_of(consumed(spark, batches))).where(F.col("ended") <= closed)
 
 

@@ -25,7 +25,7 @@ def ttl_stream(spark: SparkSession) -> DataFrame:
             self.batches = handle.getListState("batches", "n bigint", hour_ms)
             self.brief = handle.getValueState("brief", "n bigint", 1)
 
-        def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timers: Any) -> Iterator[pd.DataFrame]:
+        def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
             stale = 1 if self.brief.exists() else 0
             values = [int(value) for frame in rows for value in frame["value"]]
             for value in values:
@@ -56,7 +56,7 @@ def timers_stream(spark: SparkSession) -> DataFrame:
             self.handle = handle
             self.windows = handle.getMapState("windows", "start bigint", "n bigint")
 
-        def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timers: Any) -> Iterator[pd.DataFrame]:
+        def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
             for frame in rows:
                 for ms in frame["ms"]:
                     start = int(ms) - (int(ms) - origin) % width
@@ -66,8 +66,8 @@ def timers_stream(spark: SparkSession) -> DataFrame:
                     self.windows.updateValue((start,), ((known[0] if known else 0) + 1,))
             return iter([])
 
-        def handleExpiredTimer(self, key: Any, timers: Any, expired: Any) -> Iterator[pd.DataFrame]:
-            start = int(expired.getExpiryTimeInMs()) - width
+        def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
+            start = int(expiredTimerInfo.getExpiryTimeInMs()) - width
             n = self.windows.getValue((start,))[0]
             self.windows.removeKey((start,))
             yield pd.DataFrame({"k": [key[0]], "start": [start], "n": [int(n)]})
