@@ -23,6 +23,7 @@ from benchmarks.overhead.report import Row, rows_of, table
 from benchmarks.overhead.resources import peaks
 from benchmarks.overhead.subject import PROVIDERS, Subject
 from deploy.local import LocalCluster
+from spark_connector.takeover.checkpoint import PROVIDER_KEY
 
 SETTINGS = {
     "r1": {"spark.rhino.replicationFactor": "1"},
@@ -59,6 +60,7 @@ def _measure(
 ) -> Iterator[list[Row]]:
     """The rows of each load under one setting of Rhino."""
     conf = {
+        PROVIDER_KEY: PROVIDERS["stock"],  # of the application: with Rhino's, the plugin would end queries of the other
         "spark.sql.shuffle.partitions": str(arguments.partitions),
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
