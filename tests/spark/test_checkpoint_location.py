@@ -20,7 +20,6 @@ from tests.spark.run import Run, assert_equals_batch, hand_over_one
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(420)]
 PARTITIONS = 3
-CI = ("transform-ttl", "transform-timers", "outer-join")
 SETTINGS = {
     "spark.sql.shuffle.partitions": str(PARTITIONS),
     "spark.sql.streaming.stateStore.providerClass": WAYS["checkpoint"],
@@ -66,13 +65,8 @@ def test_transform_moves_and_survives_and_is_readable(
     assert total == expected
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=() if name in CI else pytest.mark.exhaustive)
-        for name in ["transform-timers", "outer-join", "apply-in-pandas", "sessions", "chained", "unique", *QUERIES]
-    ],
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", [*[name for name in OPERATORS if name != "transform-ttl"], *QUERIES])
 def test_output_equals_a_batch_computation(name: str, spark: SparkSession, tmp_path: Path) -> None:
     run = Run(spark, (OPERATORS | QUERIES)[name], tmp_path, rhino_checkpoint)
     running = run.start()
