@@ -1,6 +1,7 @@
 """Rhino for PySpark: settings for a session, and the client of the handover manager."""
 
 from rhino.rpc.overview import JobView, VirtualNodeView
+from spark_connector.checkpoint import rhino_checkpoint
 from spark_connector.conf import rhino_conf
 from spark_connector.rpc.client import Handover, HandoverClient, Move, MoveKind, Phase, Plan
 
@@ -13,5 +14,6 @@ __all__ = [
     "Phase",
     "Plan",
     "VirtualNodeView",
+    "rhino_checkpoint",
     "rhino_conf",
 ]

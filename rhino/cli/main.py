@@ -196,6 +196,45 @@ def forget(
     raise typer.Exit(run_forget(manager, job, worker, dry_run=dry_run, as_json=as_json))
 
 
+CheckpointArgument = Annotated[Path, typer.Argument(help="Folder of the stopped query's checkpoint.")]
+SocketOption = Annotated[Path, typer.Option(help="Socket of this node's sidecar.")]
+QuietOption = Annotated[float, typer.Option(help="Refuse if the checkpoint's logs changed in these last seconds.")]
+DEFAULT_SOCKET = Path("/run/rhino/sidecar.sock")
+
+
+@app.command()
+def adopt(
+    checkpoint: CheckpointArgument,
+    through: Annotated[
+        str, typer.Option(help="provider, or checkpoint (rhino://; for transformWithState).")
+    ] = "provider",
+    replication_factor: Annotated[int, typer.Option(help="Secondary copies beside the owner's.")] = 1,
+    socket: SocketOption = DEFAULT_SOCKET,
+    quiet_s: QuietOption = 30.0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and count, change nothing.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """On a worker's node: take over the state of a query that ran with Spark's own RocksDB provider."""
+    from rhino.cli.takeover import TakeoverArguments, run_adopt
+
+    arguments = TakeoverArguments(checkpoint, socket, dry_run, quiet_s, as_json, through, replication_factor)
+    raise typer.Exit(run_adopt(arguments))
+
+
+@app.command()
+def release(
+    checkpoint: CheckpointArgument,
+    socket: SocketOption = DEFAULT_SOCKET,
+    quiet_s: QuietOption = 30.0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and count, change nothing.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """On a worker's node: give a query's state back to Spark's own RocksDB provider."""
+    from rhino.cli.takeover import TakeoverArguments, run_release
+
+    raise typer.Exit(run_release(TakeoverArguments(checkpoint, socket, dry_run, quiet_s, as_json)))
+
+
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
 def demo(context: typer.Context) -> None:
     """NEXMark NBQ8 on a local cluster, with a live handover and a lost worker; see `rhino demo --help`."""
