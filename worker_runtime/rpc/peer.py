@@ -87,7 +87,7 @@ class PeerService(peer_pb2_grpc.PeerServicer):
             except OSError as error:
                 raise self._store.disk.error(error, f"{entry.store}/{entry.name}") from error
 
-        return await self._store.run(Lane.BULK, read)
+        return await self._store.threads.run(Lane.BULK, read)
 
     async def _damaged(self, entry: FileEntry) -> None:
         await self._replication.drop_damaged(entry.store, [entry.name])

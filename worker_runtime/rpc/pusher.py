@@ -230,7 +230,7 @@ class Link:
         open_file = partial(os.open, path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             # What a commit waits for has just been written: the kernel need not ask the disk.
-            fd = open_file() if self._lane is Lane.COMMIT else await store.run(self._lane, open_file)
+            fd = open_file() if self._lane is Lane.COMMIT else await store.threads.run(self._lane, open_file)
         except OSError as error:
             log.warning("offered file is not readable", extra={"file": str(path), "error": str(error)})
             await self._replication.drop_damaged(entry.store, [entry.name])  # nothing happens if it was collected
@@ -271,7 +271,7 @@ class Link:
         cached = read_data_frame(fd, sending.transfer, offset, size)
         if cached is not None:
             return cached
-        data = await self._replication.store.run(self._lane, lambda: os.pread(fd, size, offset))
+        data = await self._replication.store.threads.run(self._lane, lambda: os.pread(fd, size, offset))
         return data_frame(sending.transfer, offset, data), data
 
     def _end(self, sending: Sending) -> None:
