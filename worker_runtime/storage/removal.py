@@ -121,10 +121,11 @@ class Removing(Books):
         return await self._run_guarded(entry.lane, f"{entry.store}/{entry.name}", work)
 
     async def _run_guarded(self, lane: Lane, doing: str, work: Callable[[], T]) -> T:
-        def guarded() -> T:
-            try:
-                return work()
-            except OSError as error:
-                raise self.disk.error(error, doing) from error
+        return await self.threads.run(lane, lambda: self._here(doing, work))
 
-        return await self.threads.run(lane, guarded)
+    def _here(self, doing: str, work: Callable[[], T]) -> T:
+        """In this thread."""
+        try:
+            return work()
+        except OSError as error:
+            raise self.disk.error(error, doing) from error

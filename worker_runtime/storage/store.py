@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -141,12 +141,23 @@ class Store(Removing):
 
     # ------------------------------------------------------------ files from other workers
 
-    async def start_incoming(self, entry: FileEntry, pieces: Sequence[Piece] = ()) -> Incoming:
-        """A temporary file for bytes from another worker, with the first ones. Raises NoSpaceError, IntegrityError."""
+    def begin_incoming(self, entry: FileEntry, pieces: Sequence[Piece] = ()) -> Incoming:
+        """A temporary file for bytes from another worker, with the first ones. For any thread; blocks.
 
+        Raises NoSpaceError, IntegrityError.
+        """
+        return self._here(f"{entry.store}/{entry.name}", lambda: self._start(entry, pieces))
+
+    def append_incoming(self, entry: FileEntry, incoming: Incoming, pieces: Sequence[Piece]) -> None:
+        """For any thread; blocks. Raises NoSpaceError, IntegrityError."""
+        self._here(f"{entry.store}/{entry.name}", lambda: incoming.write(pieces))
+        self.disk.announce(incoming, entry.size_bytes - incoming.size_bytes)
+
+    async def start_incoming(self, entry: FileEntry, pieces: Sequence[Piece] = ()) -> Incoming:
+        """As `begin_incoming`, in a thread."""
         made: list[Incoming] = []
         try:
-            await self._guarded(entry, lambda: made.append(self._start(entry, pieces)))
+            await self.threads.run(entry.lane, lambda: made.append(self.begin_incoming(entry, pieces)))
         except asyncio.CancelledError:
             for incoming in made:  # nobody gets it: its stream has ended meanwhile
                 self.disk.announce(incoming, 0)
@@ -176,17 +187,14 @@ class Store(Removing):
         return seal
 
     async def write_incoming(self, entry: FileEntry, incoming: Incoming, pieces: Sequence[Piece]) -> None:
-        """Appends; raises NoSpaceError, IntegrityError."""
-        await self._guarded(entry, lambda: incoming.write(pieces))
-        self.disk.announce(incoming, entry.size_bytes - incoming.size_bytes)
+        """As `append_incoming`, in a thread."""
+        await self.threads.run(entry.lane, lambda: self.append_incoming(entry, incoming, pieces))
 
-    async def finish_incoming(
-        self, entry: FileEntry, incoming: Incoming, placed: Callable[[], None] = lambda: None
-    ) -> StoredFile:
+    async def finish_incoming(self, entry: FileEntry, incoming: Incoming) -> StoredFile:
         """Checks the bytes and puts the file into the store; data files and changelogs are visible at once.
 
-        `placed` is called when only the sync is left. Raises IntegrityError for wrong bytes, AlreadyThereError for a
-        name that has another checksum here, UnavailableError when it cannot be synced.
+        Raises IntegrityError for wrong bytes, AlreadyThereError for a name that has another checksum here,
+        UnavailableError when it cannot be synced.
         """
         self.disk.announce(incoming, 0)
         async with self._locks.hold((entry.store, entry.name)):
@@ -194,11 +202,9 @@ class Store(Removing):
                 await self.threads.run(entry.lane, incoming.abort)
                 return _same(known, entry)
             seal = await self._guarded(entry, lambda: self._place(entry, incoming))
-            return await self._received(entry, seal, placed)
+            return await self._received(entry, seal)
 
-    async def receive_whole(
-        self, entry: FileEntry, pieces: Sequence[Piece], placed: Callable[[], None] = lambda: None
-    ) -> StoredFile:
+    async def receive_whole(self, entry: FileEntry, pieces: Sequence[Piece]) -> StoredFile:
         """As start, write and finish, with one trip to a thread: for files that are here at once."""
 
         def whole() -> files.Seal:
@@ -212,19 +218,23 @@ class Store(Removing):
         async with self._locks.hold((entry.store, entry.name)):
             if (known := self._records.get((entry.store, entry.name))) is not None:
                 return _same(known, entry)
-            return await self._received(entry, await self._guarded(entry, whole), placed)
+            return await self._received(entry, await self._guarded(entry, whole))
 
-    async def _received(self, entry: FileEntry, seal: files.Seal, placed: Callable[[], None]) -> StoredFile:
+    async def _received(self, entry: FileEntry, seal: files.Seal) -> StoredFile:
         hit("store.incoming.index.before")
         record = StoredFile(entry, seal, time.time_ns(), entry.kind is not FileKind.SNAPSHOT, received=True)
         await self._put(record)
         hit("store.incoming.index.after")
-        placed()
         return await self._keep(record)
 
-    async def abort_incoming(self, entry: FileEntry, incoming: Incoming) -> None:
+    def drop_incoming(self, entry: FileEntry, incoming: Incoming) -> None:
+        """For any thread; blocks. Raises NoSpaceError, IntegrityError."""
         self.disk.announce(incoming, 0)
-        await self._guarded(entry, incoming.abort)
+        self._here(f"{entry.store}/{entry.name}", incoming.abort)
+
+    async def abort_incoming(self, entry: FileEntry, incoming: Incoming) -> None:
+        """As `drop_incoming`, in a thread."""
+        await self.threads.run(entry.lane, lambda: self.drop_incoming(entry, incoming))
 
     async def _put(self, record: StoredFile) -> None:
         """Into the index, or off the disk: raises NoSpaceError, IntegrityError."""

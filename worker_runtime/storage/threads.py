@@ -14,6 +14,18 @@ T = TypeVar("T")
 _THREADS = {Lane.COMMIT: 4, Lane.BULK: 3}
 
 
+async def run_in(pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+    """Blocking work. A cancelled caller waits until the thread has let go of its files."""
+    future = asyncio.get_running_loop().run_in_executor(pool, work)
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        while not future.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait({future})
+        raise
+
+
 class Threads:
     """One pool per lane."""
 
@@ -29,15 +41,8 @@ class Threads:
             pool.shutdown()
 
     async def run(self, lane: Lane, work: Callable[[], T]) -> T:
-        """Blocking work in the lane's pool. A cancelled caller waits until the thread has let go of its files."""
-        future = asyncio.get_running_loop().run_in_executor(self._pools[lane], work)
-        try:
-            return await asyncio.shield(future)
-        except asyncio.CancelledError:
-            while not future.done():
-                with contextlib.suppress(asyncio.CancelledError):
-                    await asyncio.wait({future})
-            raise
+        """Blocking work in the lane's pool."""
+        return await run_in(self._pools[lane], work)
 
     def submit(self, lane: Lane, work: Callable[[], object]) -> None:
         """Some time soon; nobody hears of its end."""
