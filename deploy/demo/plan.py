@@ -19,20 +19,21 @@ class HandoverChoice:
 def handover_choice(job: JobView) -> HandoverChoice:
     """Half of the virtual nodes of the worker that has most, to the worker that holds most replicas of them.
 
-    This is the load balancing of Rhino 5.4.2. DemoError when fewer than two workers have virtual nodes.
+    This is the load balancing of Rhino 5.4.2. DemoError when no other worker runs or holds any.
     """
     nodes: dict[str, list[VirtualNodeView]] = defaultdict(list)
     for node in job.virtual_nodes:
         nodes[node.desired_worker].append(node)
-    if len(nodes) < 2:
-        raise DemoError(f"all virtual nodes are on {', '.join(nodes)}: nothing to hand over")
+    others = sorted({holder for node in job.virtual_nodes for holder in node.holders} | nodes.keys())
+    if len(others) < 2:
+        raise DemoError(f"all virtual nodes are on {', '.join(nodes)}, and no other worker has a copy of them")
     origin = max(sorted(nodes), key=lambda w: len(nodes[w]))
     half = max(len(nodes[origin]) // 2, 1)
 
     def held(worker: str) -> list[VirtualNodeView]:
         return sorted(nodes[origin], key=lambda n: worker not in n.holders)[:half]
 
-    others = sorted(w for w in nodes if w != origin)
+    others.remove(origin)
     target = max(others, key=lambda w: (sum(w in n.holders for n in held(w)), -len(nodes[w])))
     return HandoverChoice(tuple(n.virtual_node for n in held(target)), origin, target)
 

@@ -145,7 +145,7 @@ class LocalCluster:
     def conf(self, app_name: str, extra: Mapping[str, str] | None = None) -> dict[str, str]:
         """Spark settings of a session on this cluster; `extra` wins."""
         state = rhino_settings(self.manager, self.socket) if self._rhino else stock_settings()
-        return spark_settings(self.master_url, app_name, self.shape) | state | dict(extra or {})
+        return spark_settings(self.master_url, app_name, self.shape, len(self.workers)) | state | dict(extra or {})
 
     def session(self, app_name: str, extra: Mapping[str, str] | None = None) -> SparkSession:
         """A PySpark session on this cluster, with `conf(app_name, extra)`; one at a time."""

@@ -18,8 +18,11 @@ class ClusterShape:
     driver_memory_mb: int = 768  # heap of the driver
 
 
-def spark_settings(master_url: str, app_name: str, shape: ClusterShape) -> dict[str, str]:
-    """What every session on the cluster needs, whoever keeps its state."""
+def spark_settings(master_url: str, app_name: str, shape: ClusterShape, workers: int) -> dict[str, str]:
+    """What every session on the cluster of `workers` workers needs, whoever keeps its state.
+
+    The first task waits for all executors: tasks keep their workers, so a late one would stay without any.
+    """
     java_options = " ".join(LEAN_JVM)
     return {
         "spark.master": master_url,
@@ -31,6 +34,9 @@ def spark_settings(master_url: str, app_name: str, shape: ClusterShape) -> dict[
         "spark.executor.memory": f"{shape.executor_memory_mb}m",
         "spark.executor.extraJavaOptions": java_options,
         "spark.executor.cores": str(shape.worker_cores),
+        "spark.cores.max": str(shape.worker_cores * workers),
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": "60s",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "WARN",

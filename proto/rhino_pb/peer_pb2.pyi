@@ -159,8 +159,11 @@ class PushBegin(_message.Message):
     FILE_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     CHAIN_FIELD_NUMBER: _builtins.int
+    ASK_OFFSET_FIELD_NUMBER: _builtins.int
     transfer: _builtins.int
     """number of the transfer, unique within the stream"""
+    ask_offset: _builtins.bool
+    """an earlier attempt broke: no data comes before the receiver has said where to go on"""
     @_builtins.property
     def file(self) -> _common_pb2.FileEntry: ...
     @_builtins.property
@@ -178,10 +181,11 @@ class PushBegin(_message.Message):
         file: _common_pb2.FileEntry | None = ...,
         epoch: _common_pb2.Epoch | None = ...,
         chain: _abc.Iterable[_common_pb2.Worker] | None = ...,
+        ask_offset: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "file", b"file"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chain", b"chain", "epoch", b"epoch", "file", b"file", "transfer", b"transfer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask_offset", b"ask_offset", "chain", b"chain", "epoch", b"epoch", "file", b"file", "transfer", b"transfer"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -220,6 +224,7 @@ class PushReply(_message.Message):
     CREDIT_FIELD_NUMBER: _builtins.int
     ACK_FIELD_NUMBER: _builtins.int
     REFUSAL_FIELD_NUMBER: _builtins.int
+    RESUME_FIELD_NUMBER: _builtins.int
     BROKEN_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___PushWelcome: ...
@@ -230,6 +235,8 @@ class PushReply(_message.Message):
     @_builtins.property
     def refusal(self) -> Global___PushRefusal: ...
     @_builtins.property
+    def resume(self) -> Global___PushResume: ...
+    @_builtins.property
     def broken(self) -> Global___PushBroken: ...
     def __init__(
         self,
@@ -238,17 +245,43 @@ class PushReply(_message.Message):
         credit: Global___PushCredit | None = ...,
         ack: Global___PushAck | None = ...,
         refusal: Global___PushRefusal | None = ...,
+        resume: Global___PushResume | None = ...,
         broken: Global___PushBroken | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "broken", b"broken", "credit", b"credit", "refusal", b"refusal", "reply", b"reply", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "broken", b"broken", "credit", b"credit", "refusal", b"refusal", "reply", b"reply", "resume", b"resume", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "broken", b"broken", "credit", b"credit", "refusal", b"refusal", "reply", b"reply", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "broken", b"broken", "credit", b"credit", "refusal", b"refusal", "reply", b"reply", "resume", b"resume", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_reply: _TypeAlias = _typing.Literal["welcome", "credit", "ack", "refusal", "broken"]  # noqa: Y015
+    _WhichOneofReturnType_reply: _TypeAlias = _typing.Literal["welcome", "credit", "ack", "refusal", "resume", "broken"]  # noqa: Y015
     _WhichOneofArgType_reply: _TypeAlias = _typing.Literal["reply", b"reply"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_reply) -> _WhichOneofReturnType_reply | None: ...
 
 Global___PushReply: _TypeAlias = PushReply  # noqa: Y015
+
+@_typing.final
+class PushResume(_message.Message):
+    """The first bytes of the file are here from an attempt that broke: go on at `offset`. To `ask_offset`, also 0."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRANSFER_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    transfer: _builtins.int
+    offset: _builtins.int
+    """bytes; data before it is thrown away"""
+    def __init__(
+        self,
+        *,
+        transfer: _builtins.int = ...,
+        offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["offset", b"offset", "transfer", b"transfer"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PushResume: _TypeAlias = PushResume  # noqa: Y015
 
 @_typing.final
 class PushWelcome(_message.Message):

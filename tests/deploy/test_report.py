@@ -148,9 +148,14 @@ def test_half_of_the_fullest_worker_goes_to_the_best_replica() -> None:
     assert handover_choice(view) == HandoverChoice(("0/0", "0/3"), "a", "b")
 
 
-def test_one_busy_worker_leaves_nothing_to_balance() -> None:
+def test_an_idle_worker_with_replicas_is_a_target() -> None:
+    view = job(n0=("a", "c"), n1=("a", "c"), n2=("b", "c"))
+    assert handover_choice(view) == HandoverChoice(("0/0",), "a", "c")
+
+
+def test_without_another_copy_nothing_can_be_handed_over() -> None:
     with pytest.raises(DemoError, match="all virtual nodes are on a"):
-        handover_choice(job(n0=("a", "b"), n1=("a", "b")))
+        handover_choice(job(n0=("a", "a"), n1=("a", "a")))
 
 
 def test_kill_facts_name_whole_copies_of_this_job_only() -> None:

@@ -38,6 +38,7 @@ class FakeManager(replication_pb2_grpc.ReplicationManagerServicer):
         self.floors: list[StoreVersion] = []
         self.forgotten: dict[str, Epoch] = {}  # jobs with their fences
         self.auto_whole = True
+        self.seen_as: Callable[[Worker], Worker] = lambda worker: worker  # to others, perhaps behind a proxy
         self._watchers: list[asyncio.Queue[replication_pb2.GroupUpdate]] = []
         self._changed = asyncio.Condition()
         self._server: Server | None = None
@@ -113,7 +114,7 @@ class FakeManager(replication_pb2_grpc.ReplicationManagerServicer):
     ListWorkers = DescribeGroups = ChangeGroup = ForgetJob = ForgetWorker = PublishFloors
 
     async def Register(self, request: replication_pb2.RegisterRequest, context: Any) -> replication_pb2.RegisterReply:
-        worker = worker_of(request.worker)
+        worker = self.seen_as(worker_of(request.worker))
         self.workers[worker.worker_id] = worker
         self.absent.pop(worker.worker_id, None)
         for report in request.groups:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import struct
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
@@ -16,10 +14,12 @@ from rhino.rpc.channel import aio_channel
 from rhino.rpc.convert import epoch_to_pb, file_to_pb, worker_to_pb
 from rhino_pb import peer_pb2, peer_pb2_grpc
 from tests.worker_runtime.cluster import Cluster
+from tests.worker_runtime.pushing import data_frame, stream
 from tests.worker_runtime.scenario import worker
 from tests.worker_runtime.test_sidecar import cluster
 from worker_runtime.core import events as ev
-from worker_runtime.rpc.pusher import OfferQueue, connect
+from worker_runtime.rpc.offers import OfferQueue
+from worker_runtime.rpc.pusher import connect
 from worker_runtime.rpc.wire import Wire, packed
 
 __all__ = ["cluster"]
@@ -67,23 +67,8 @@ LARGE = packed(
 )
 
 
-def data(offset: int, size: int, transfer: int = 1) -> bytes:
-    return packed(peer_pb2.PushFrame(data=peer_pb2.PushData(transfer=transfer, offset=offset)), size) + b"x" * size
-
-
-@contextlib.asynccontextmanager
-async def stream(address: str) -> AsyncIterator[tuple[Wire, asyncio.Queue[peer_pb2.PushReply]]]:
-    """A push stream as worker x, and its replies."""
-    hello = peer_pb2.PushHello(sender=worker_to_pb(worker("x")), lane=peer_pb2.LANE_COMMIT)
-    async with aio_channel(address) as channel:
-        ticket = await peer_pb2_grpc.PeerStub(channel).OpenPush(hello, timeout=10)
-    wire = Wire(await connect("127.0.0.1", ticket.port, ticket.token))
-    replies: asyncio.Queue[peer_pb2.PushReply] = asyncio.Queue()
-    wire.receive(replies.put_nowait)
-    try:
-        yield wire, replies
-    finally:
-        wire.close()
+def data(offset: int, size: int) -> bytes:
+    return data_frame(offset, b"x" * size)
 
 
 async def test_a_sender_that_breaks_the_protocol_ends_its_stream_only(cluster: Cluster) -> None:

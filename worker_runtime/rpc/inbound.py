@@ -7,6 +7,7 @@ files go to the event loop in one piece, within the stream's credit. Decisions a
 from __future__ import annotations
 
 import contextlib
+import logging
 import socket
 from dataclasses import dataclass
 from typing import Protocol
@@ -19,6 +20,7 @@ from worker_runtime.rpc.wire import FrameReader
 from worker_runtime.storage.files import Incoming
 from worker_runtime.storage.store import Store
 
+log = logging.getLogger(__name__)
 BUFFER_BYTES = 512 * 1024  # larger ones fall out of the processor's caches
 NOTE_BYTES = 1024 * 1024  # written before the loop is told, unless the stream pauses
 
@@ -33,6 +35,7 @@ class Transfer:
     number: int | None = None
     received_bytes: int = 0
     incoming: Incoming | None = None
+    resumed: bool = False  # data before `received_bytes` may still come, and are thrown away
     over: bool = False
 
     @property
@@ -47,6 +50,11 @@ class Loop(Protocol):
         """Waits for the machine's decision. Raises EOFError when the stream has ended meanwhile."""
         ...
 
+    def go_on(self, number: int, offset: int) -> None:
+        """Tells the sender where its transfer `number` is."""
+        ...
+
+    def resumed(self, data_bytes: int) -> None: ...
     def whole(self, transfer: Transfer, data: bytearray) -> None: ...
     def written(self, data_bytes: int) -> None: ...
     def finish(self, transfer: Transfer) -> None: ...
@@ -71,7 +79,10 @@ class InboundThread:
         self._granted_bytes += credit_bytes
 
     def run(self) -> None:
-        """Until the stream ends. Raises RemoteProtocolError when the sender breaks the protocol."""
+        """Until the stream ends; large unfinished files are kept for the next attempt, others thrown away.
+
+        Raises RemoteProtocolError when the sender breaks the protocol.
+        """
         try:
             while True:
                 self._frame()
@@ -79,7 +90,9 @@ class InboundThread:
             return  # the sender connects again, and offers again what still matters
         finally:
             for transfer in self._transfers.values():
-                self._drop(transfer)
+                if transfer.incoming is not None and not transfer.over:
+                    with contextlib.suppress(RhinoError):  # noted by the disk; nothing depends on it
+                        self._store.keep_partial(transfer.entry, transfer.incoming)
 
     def _frame(self) -> None:
         frame, data_bytes = self._reader.frame()
@@ -96,44 +109,69 @@ class InboundThread:
         transfer = Transfer(file_of(message.file), epoch_of(message.epoch), chain)
         if transfer.complete:  # an empty file: no data will come
             self._loop.whole(transfer, bytearray())
-        else:
-            self._transfers[message.transfer] = transfer
+            return
+        self._transfers[message.transfer] = transfer
+        if message.ask_offset or self._store.partials.has(transfer.entry):
+            self._decide(transfer)
+            if not transfer.over:
+                self._resume(message, transfer)
+
+    def _decide(self, transfer: Transfer) -> None:
+        transfer.over = not self._loop.decide(transfer)
+
+    def _resume(self, message: peer_pb2.PushBegin, transfer: Transfer) -> None:
+        """Goes on with what a broken attempt has left, and says so."""
+        try:
+            transfer.incoming = self._store.take_partial(transfer.entry)
+        except RhinoError as error:  # the file is begun anew, and may be refused then
+            log.warning("cannot go on with a file", extra={"file": transfer.entry.name, "error": str(error)})
+        if transfer.incoming is not None:
+            transfer.received_bytes, transfer.resumed = transfer.incoming.size_bytes, True
+            self._loop.resumed(transfer.received_bytes)
+        if message.ask_offset or transfer.resumed:
+            self._loop.go_on(message.transfer, transfer.received_bytes)
 
     def _data(self, message: peer_pb2.PushData, size: int) -> None:
         transfer = self._transfers.get(message.transfer)
         if transfer is None:
             raise RemoteProtocolError(f"data of transfer {message.transfer}, which has not begun or is complete")
-        if message.offset != transfer.received_bytes or message.offset + size > transfer.entry.size_bytes:
+        known = min(size, max(0, transfer.received_bytes - message.offset)) if transfer.resumed else 0
+        if message.offset + known != transfer.received_bytes and known < size:
             raise RemoteProtocolError(f"{size} bytes at {message.offset}, expected {transfer.received_bytes}")
+        if message.offset + size > transfer.entry.size_bytes:
+            raise RemoteProtocolError(f"{size} bytes at {message.offset} of {transfer.entry.size_bytes}")
         if self._received_bytes + size > self._granted_bytes:
             credit = self._granted_bytes - self._received_bytes
             raise RemoteProtocolError(f"{size} bytes sent with a credit of {credit}")
         self._received_bytes += size
-        if size == transfer.entry.size_bytes <= BUFFER_BYTES:
+        if size == transfer.entry.size_bytes <= BUFFER_BYTES and transfer.number is None:
             data = bytearray(size)
             self._reader.data(memoryview(data))
             del self._transfers[message.transfer]
             self._loop.whole(transfer, data)
             return
         if transfer.number is None:
-            transfer.over = not self._loop.decide(transfer)
-        self._copy(transfer, size)
+            self._decide(transfer)
+        self._copy(transfer, known, size - known)
         if transfer.complete:
             del self._transfers[message.transfer]
             if not transfer.over:
                 self._loop.finish(transfer)
 
-    def _copy(self, transfer: Transfer, size: int) -> None:
-        """From the connection to disk, or nowhere."""
+    def _copy(self, transfer: Transfer, known: int, size: int) -> None:
+        """From the connection to disk, or nowhere: the first `known` bytes are on disk already."""
         if self._buffer is None:
             self._buffer = memoryview(bytearray(BUFFER_BYTES))
-        while size:
-            piece = self._buffer[: min(size, BUFFER_BYTES)]
+        while known or size:
+            piece = self._buffer[: min(known or size, BUFFER_BYTES)]
             self._reader.data(piece)
-            if not transfer.over:
-                self._write(transfer, piece)
-            transfer.received_bytes += len(piece)
-            size -= len(piece)
+            if known:
+                known -= len(piece)
+            else:
+                if not transfer.over:
+                    self._write(transfer, piece)
+                transfer.received_bytes += len(piece)
+                size -= len(piece)
             self._unnoted_bytes += len(piece)
             if self._unnoted_bytes >= NOTE_BYTES:
                 self._note()

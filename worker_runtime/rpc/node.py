@@ -16,6 +16,7 @@ from worker_runtime.replication import Replication
 from worker_runtime.rpc.catch_up import Puller
 from worker_runtime.rpc.describe import Describer
 from worker_runtime.rpc.door import Door
+from worker_runtime.rpc.excess import ExcessCollector
 from worker_runtime.rpc.local import SidecarService
 from worker_runtime.rpc.manager import ManagerClient
 from worker_runtime.rpc.peer import PeerService
@@ -47,6 +48,8 @@ class Node:
         self._peers = Peers(self.replication, figures, self.manager.current)
         self._links = Links(self.replication, figures, self.manager.current, settings.chunk_bytes, tasks)
         self._collector = Collector(self.replication)
+        self._excess = ExcessCollector(self.replication, self._peers, settings.excess_grace_s, tasks)
+        self.replication.observe = self._excess.saw
         receiver = Receiver(self.replication, figures, grants)
         puller = Puller(
             self.replication, self._peers, settings.catch_up_transfers, settings.catch_up_bytes_per_s, tasks
@@ -77,7 +80,8 @@ class Node:
         await self._peer_server.start()
         await self._local_server.start()
         os.chmod(self._settings.socket, SOCKET_MODE)
-        for work in (self.replication.run(), self.manager.run(), self._collector.run(), self._door.run()):
+        background = (self.manager.run(), self._collector.run(), self._excess.run(), self._door.run())
+        for work in (self.replication.run(), *background):
             self._running.append(self._tasks.create_task(work))
 
     async def ready(self) -> None:

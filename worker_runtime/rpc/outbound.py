@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from crc32c import crc32c
 
-from rhino.ids import FileEntry, StoreId
+from rhino.ids import FileEntry
 from rhino.rpc.convert import epoch_to_pb, file_to_pb, worker_to_pb
 from rhino_pb import peer_pb2
 from worker_runtime.core import events as ev
+from worker_runtime.rpc.offers import Key
 from worker_runtime.rpc.wire import packed, send_all
 from worker_runtime.storage.files import read_cached
 
@@ -31,14 +32,27 @@ class Sending:
     offset: int = 0
     crc: int = 0
     unwanted: bool = False
+    asked: bool = False  # waits for the receiver to say where to go on
+    resume_at: int = 0  # said by the receiver, for the next part
+    whole: bool = True  # from the start, so that the checksum can be compared
 
     @property
-    def key(self) -> tuple[StoreId, str]:
+    def key(self) -> Key:
         return self.entry.store, self.entry.name
 
     @property
     def done(self) -> bool:
         return self.unwanted or (self.offset == self.entry.size_bytes and not self.begin)
+
+    def resumed(self, offset: int) -> None:
+        """The receiver has the bytes before `offset` from an attempt that broke. A part may be on its way now."""
+        self.asked = False
+        self.resume_at = min(offset, self.entry.size_bytes)
+
+    def go_on(self) -> None:
+        """Between parts: to where the receiver has said."""
+        if self.offset < self.resume_at:
+            self.offset, self.whole = self.resume_at, False
 
     def part(self, size: int) -> list[bytes | memoryview]:
         """The next `size` bytes with the frames before them. Blocks; raises Damaged, OSError."""
@@ -58,7 +72,7 @@ class Sending:
         if data:
             self.crc = crc32c(data, self.crc)
             end = self.offset + len(data)
-            if end == self.entry.size_bytes and self.crc != self.entry.crc32c:
+            if self.whole and end == self.entry.size_bytes and self.crc != self.entry.crc32c:
                 raise Damaged
             message = peer_pb2.PushData(transfer=self.transfer, offset=self.offset)
             head += packed(peer_pb2.PushFrame(data=message), len(data))
@@ -70,12 +84,13 @@ class Sending:
         return [self.head(data), data]
 
 
-def begin_frame(transfer: int, offer: ev.OfferFile) -> bytes:
+def begin_frame(transfer: int, offer: ev.OfferFile, *, ask_offset: bool) -> bytes:
     begin = peer_pb2.PushBegin(
         transfer=transfer,
         file=file_to_pb(offer.entry),
         epoch=epoch_to_pb(offer.epoch),
         chain=[worker_to_pb(worker) for worker in offer.chain],
+        ask_offset=ask_offset,
     )
     return packed(peer_pb2.PushFrame(begin=begin))
 

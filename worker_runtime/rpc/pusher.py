@@ -11,14 +11,14 @@ import itertools
 import logging
 import os
 import socket
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 from rhino.errors import RemoteProtocolError, RhinoError
-from rhino.ids import GroupId, Lane, StoreId, Worker
+from rhino.ids import Lane, StoreId, Worker
 from rhino.rpc.channel import aio_channel, call
 from rhino.rpc.convert import worker_of, worker_to_pb
 from rhino_pb import peer_pb2, peer_pb2_grpc
@@ -27,8 +27,10 @@ from worker_runtime.core.credit import SendWindow
 from worker_runtime.figures import Figures
 from worker_runtime.replication import Replication
 from worker_runtime.rpc.convert import LANE_TO_PB, ack_of, refusal_of
+from worker_runtime.rpc.offers import Key, OfferQueue
 from worker_runtime.rpc.outbound import Damaged, Sending, begin_frame, send_part
 from worker_runtime.rpc.wire import Wire, tune
+from worker_runtime.storage.partials import BYTES_MIN as RESUME_BYTES_MIN
 from worker_runtime.storage.threads import run_in
 
 log = logging.getLogger(__name__)
@@ -36,40 +38,7 @@ GROUPS_AT_ONCE = 4  # groups whose files take turns on one link
 PART_BYTES = 2 * 1024 * 1024  # of a data file with one trip to the thread, when no commit is under way
 CONNECT_TIMEOUT_S = 5.0
 BACKOFF_S = (0.05, 1.0)  # first and longest pause between attempts
-Key = tuple[StoreId, str]
-
-
-class OfferQueue:
-    """Offers by group, in order of arrival; groups take turns."""
-
-    def __init__(self) -> None:
-        self._groups: OrderedDict[GroupId, OrderedDict[Key, ev.OfferFile]] = OrderedDict()
-
-    def put(self, offer: ev.OfferFile) -> None:
-        """A newer offer of the same file takes the place of the older one."""
-        self._groups.setdefault(offer.entry.store.group, OrderedDict())[offer.entry.store, offer.entry.name] = offer
-
-    def discard(self, key: Key) -> None:
-        offers = self._groups.get(key[0].group)
-        if offers is not None:
-            offers.pop(key, None)
-            if not offers:
-                del self._groups[key[0].group]
-
-    def pop(self, without: set[GroupId]) -> ev.OfferFile | None:
-        """The oldest offer of the group whose turn it is, leaving out groups that are being served."""
-        for group in self._groups:
-            if group not in without:
-                offers = self._groups[group]
-                _, offer = offers.popitem(last=False)
-                self._groups.move_to_end(group)
-                if not offers:
-                    del self._groups[group]
-                return offer
-        return None
-
-    def clear(self) -> None:
-        self._groups.clear()
+BROKEN_MAX = 1000  # cut files of which a link remembers to ask where to go on
 
 
 class Link:
@@ -85,6 +54,7 @@ class Link:
         self._wake = asyncio.Event()
         self._window = SendWindow()
         self._active: deque[Sending] = deque()
+        self._broken: set[Key] = set()  # large files that a broken link has cut
         self._transfers = itertools.count(1)
         self._connected = False
         self._sent_at = 0.0
@@ -128,7 +98,10 @@ class Link:
         was_connected, self._connected = self._connected, False
         self._queue.clear()
         while self._active:
-            os.close(self._active.pop().fd)
+            cut = self._active.pop()
+            os.close(cut.fd)
+            if cut.offset >= RESUME_BYTES_MIN and len(self._broken) < BROKEN_MAX:
+                self._broken.add(cut.key)
         if was_connected:
             self._replication.post(ev.PeerDisconnected(self.peer.worker_id, self._lane))
         return was_connected
@@ -182,6 +155,11 @@ class Link:
                 refusal = refusal_of(peer.worker_id, reply.refusal)
                 self._settled((refusal.store, refusal.name))
                 self._replication.post(refusal)
+            case "resume":
+                for sending in self._active:
+                    if sending.transfer == reply.resume.transfer:
+                        sending.resumed(reply.resume.offset)
+                self._wake.set()
             case "broken":
                 raise RemoteProtocolError(f"{peer.worker_id}: {reply.broken.message}")
             case other:
@@ -192,6 +170,7 @@ class Link:
         for sending in self._active:
             if sending.key == key:
                 sending.unwanted = True
+                self._wake.set()
 
     async def _send_all(self, wire: Wire, pool: ThreadPoolExecutor) -> None:
         while True:
@@ -201,12 +180,13 @@ class Link:
                 if offer is None:
                     break
                 await self._begin(offer)
-            if not self._active or (self._window.available_bytes == 0 and not self._active[0].done):
+            sending = next((one for one in self._active if one.unwanted or one.begin or not one.asked), None)
+            if sending is None or (self._window.available_bytes == 0 and not sending.done and not sending.asked):
                 await self._wake.wait()
                 continue
             if self._lane is Lane.BULK:
                 self._sent_at = await self._replication.precedence.give_way(self._sent_at)
-            await self._send(wire, pool, self._active[0])
+            await self._send(wire, pool, sending)
 
     async def _begin(self, offer: ev.OfferFile) -> None:
         store, entry = self._replication.store, offer.entry
@@ -219,16 +199,20 @@ class Link:
             log.warning("offered file is not readable", extra={"file": str(path), "error": str(error)})
             await self._replication.drop_damaged(entry.store, [entry.name])  # nothing happens if it was collected
             return
-        number = next(self._transfers)
-        self._active.append(Sending(number, entry, fd, begin_frame(number, offer)))
+        number, key = next(self._transfers), (entry.store, entry.name)
+        begin = begin_frame(number, offer, ask_offset=key in self._broken)
+        self._active.append(Sending(number, entry, fd, begin, asked=key in self._broken))
+        self._broken.discard(key)
 
     async def _send(self, wire: Wire, pool: ThreadPoolExecutor, sending: Sending) -> None:
         """The next part of the file whose turn it is; then it is another one's turn."""
-        self._active.rotate(-1)
+        self._active.remove(sending)
+        self._active.append(sending)
         if sending.unwanted:
             self._end(sending)
             return
-        left = sending.entry.size_bytes - sending.offset
+        sending.go_on()
+        left = 0 if sending.asked else sending.entry.size_bytes - sending.offset
         try:
             if self._lane is Lane.COMMIT:
                 size = self._window.take(min(self._chunk_bytes, left))

@@ -66,19 +66,23 @@ class Receiver:
 
     async def serve(self, wire: Wire, sender: str, lane: Lane) -> None:
         """One stream, from Welcome to its end."""
-        if (older := self._streams.get((sender, lane))) is not None:
-            older.end()  # its sender has given it up
+        while (older := self._streams.get((sender, lane))) is not None:
+            older.end()  # its sender has given it up, and goes on where it broke
+            await older.read.wait()
         grant, credit = self.grants.open()
         stream = InboundStream(self, wire, sender, grant)
         self._streams[sender, lane] = self._by_grant[grant] = stream
         try:
             await stream.run(credit)
         finally:
-            if self._streams.get((sender, lane)) is stream:
-                del self._streams[sender, lane]
+            self.left(stream)
             del self._by_grant[grant]
             self.grants.close(grant)
             self.feed_hungry()
+
+    def left(self, stream: InboundStream) -> None:
+        """It is over, and nobody is to be answered on it."""
+        self._streams = {key: other for key, other in self._streams.items() if other is not stream}
 
     def feed_hungry(self) -> None:
         for grant in self.grants.hungry():
@@ -100,6 +104,7 @@ class InboundStream:
         self._tasks: set[asyncio.Task[None]] = set()  # files that are being finished
         self._undecided: set[asyncio.Task[bool]] = set()
         self._open: dict[int, Transfer] = {}  # accepted, with bytes on their way
+        self.read = asyncio.Event()  # to its end: what has come of unfinished files can be gone on with
         self._ended = False
 
     def reply(self, message: peer_pb2.PushReply) -> None:
@@ -124,6 +129,8 @@ class InboundStream:
             self.end()
             await asyncio.wait({reading})
             pool.shutdown()
+            self._receiver.left(self)
+            self.read.set()
             for number in self._open:
                 self._receiver.replication.post(ev.TransferFailed(number, None))
             if self._tasks:
@@ -144,6 +151,13 @@ class InboundStream:
             return asyncio.run_coroutine_threadsafe(self._decide(transfer), self._loop).result()
         except StreamEnded:
             raise EOFError from None
+
+    def go_on(self, number: int, offset: int) -> None:
+        resume = peer_pb2.PushResume(transfer=number, offset=offset)
+        self._loop.call_soon_threadsafe(self.reply, peer_pb2.PushReply(resume=resume))
+
+    def resumed(self, data_bytes: int) -> None:
+        self._loop.call_soon_threadsafe(self._resumed, data_bytes)
 
     def whole(self, transfer: Transfer, data: bytearray) -> None:
         self._loop.call_soon_threadsafe(self._start, self._whole, transfer, data)
@@ -211,6 +225,9 @@ class InboundStream:
     def _stored(self, transfer: Transfer) -> None:
         assert transfer.number is not None
         self._receiver.replication.post(ev.TransferStored(transfer.number))
+
+    def _resumed(self, data_bytes: int) -> None:
+        self._receiver.figures.resumed_bytes += data_bytes
 
     def _written(self, data_bytes: int) -> None:
         if not self._ended:

@@ -21,6 +21,7 @@ from worker_runtime.storage.books import Books, Key
 from worker_runtime.storage.disk import Disk
 from worker_runtime.storage.files import Layout
 from worker_runtime.storage.index import Index
+from worker_runtime.storage.partials import Partials
 from worker_runtime.storage.pins import Pins
 from worker_runtime.storage.threads import Threads
 
@@ -35,12 +36,17 @@ class Removing(Books):
         super().__init__(worker_id, layout, index, disk)
         self.pins = Pins()
         self.threads = Threads()
+        self.partials = Partials(layout)
         self._protected: Counter[Key] = Counter()  # referenced by zips that are being taken over
+
+    def protected(self, store: StoreId) -> set[str]:
+        """Names that a zip which is being taken over needs."""
+        return {name for (of, name), count in self._protected.items() if of == store and count > 0}
 
     async def collect(self, store: StoreId, busy: Iterable[str]) -> tuple[str, ...]:
         """Deletes what no version at or above the floor, no pin and nothing in `busy` needs; returns the names."""
-        protected = {name for (of, name), count in self._protected.items() if of == store and count > 0}
-        names = collectable(self.catalogue.store(store), self.floor(store), self.pins.of(store), protected.union(busy))
+        kept = self.protected(store).union(busy)
+        names = collectable(self.catalogue.store(store), self.floor(store), self.pins.of(store), kept)
         await self.remove(store, names)
         return names
 
@@ -91,6 +97,7 @@ class Removing(Books):
             hit("store.drop_job.bury.after")
             if grave is not None:
                 self.discard_folder(grave)
+        self.threads.submit(Lane.BULK, self.partials.clear)  # their names do not say of which job they are
         return len(keys)
 
     def _bury(self, path: Path) -> Path | None:

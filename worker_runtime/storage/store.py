@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rhino.errors import AlreadyThereError, InvalidRequestError, PreconditionError, RhinoError
+from rhino.errors import AlreadyThereError, InvalidRequestError, NoSpaceError, PreconditionError, RhinoError
 from rhino.failpoints import hit
 from rhino.ids import Durability, FileEntry, FileKind, Lane, StoreId, Version, parse_name
 from worker_runtime.storage import files, recovery
@@ -57,6 +57,7 @@ class Store(Removing):
         same_boot = index.meta("boot_id") == boot
         store = cls(worker_id, layout, index, syncer, reserve_bytes)
         store.incarnation = incarnation
+        store.partials.recover(same_boot=same_boot)
         for record in recovery.recover(layout, index, boot):
             store._enter(record)
         if same_boot and any(store.synced(of) for of, _ in store._records):
@@ -166,8 +167,8 @@ class Store(Removing):
         return made[0]
 
     def _start(self, entry: FileEntry, pieces: Sequence[Piece]) -> Incoming:
-        self.disk.check(entry.size_bytes)
-        incoming = Incoming(self.layout.temporary())
+        self._make_room(entry.size_bytes)
+        incoming = Incoming(self.partials.temporary(entry))
         self.disk.announce(incoming, entry.size_bytes - sum(map(len, pieces)))
         try:
             incoming.write(pieces)
@@ -176,6 +177,50 @@ class Store(Removing):
             incoming.abort()
             raise
         return incoming
+
+    def _make_room(self, size_bytes: int) -> None:
+        """Unfinished files go before a new one is refused; raises NoSpaceError."""
+        try:
+            self.disk.check(size_bytes)
+        except NoSpaceError:
+            if not self.partials.clear():
+                raise
+            self.disk.check(size_bytes)
+
+    def take_partial(self, entry: FileEntry) -> Incoming | None:
+        """What a broken transfer has left of the file, if anything. For any thread; blocks.
+
+        Raises NoSpaceError, IntegrityError.
+        """
+        incoming = self._here(f"{entry.store}/{entry.name}", lambda: self.partials.take(entry))
+        if incoming is not None:
+            self.disk.announce(incoming, entry.size_bytes - incoming.size_bytes)
+        return incoming
+
+    def keep_partial(self, entry: FileEntry, incoming: Incoming) -> None:
+        """The transfer has broken: the next one goes on where this one ends. For any thread; blocks.
+
+        Raises NoSpaceError, IntegrityError.
+        """
+        self.disk.announce(incoming, 0)
+        self._here(f"{entry.store}/{entry.name}", lambda: self.partials.keep(entry, incoming))
+
+    async def resume_incoming(self, entry: FileEntry) -> Incoming | None:
+        """As `take_partial`, in a thread."""
+        if not self.partials.has(entry):
+            return None
+        taken: list[Incoming | None] = []
+        try:
+            await self.threads.run(entry.lane, lambda: taken.append(self.take_partial(entry)))
+        except asyncio.CancelledError:
+            for left in filter(None, taken):
+                self.keep_partial(entry, left)
+            raise
+        return taken[0]
+
+    async def suspend_incoming(self, entry: FileEntry, incoming: Incoming) -> None:
+        """As `keep_partial`, in a thread."""
+        await self.threads.run(entry.lane, lambda: self.keep_partial(entry, incoming))
 
     def _place(self, entry: FileEntry, incoming: Incoming) -> files.Seal:
         seal = incoming.finish(entry.size_bytes, entry.crc32c)
