@@ -89,6 +89,14 @@ def seal_of(status: os.stat_result) -> Seal:
     return Seal(status.st_size, status.st_mtime_ns)
 
 
+def size_of(path: Path) -> int:
+    """0 when there is none: whoever opens it will say so."""
+    try:
+        return os.lstat(path).st_size
+    except OSError:
+        return 0
+
+
 def open_inbox_file(path: Path, device: int) -> int:
     """Opens a client's file: never through a link, only a regular file on the store's own file system."""
     try:

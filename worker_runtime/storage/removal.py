@@ -70,7 +70,7 @@ class Removing(Books):
             hit("store.remove.bury.after")
             if grave is not None:
                 graves.append(grave)
-        await self._run_guarded(Lane.BULK, str(store), lambda: files.unlink_all(graves))
+        await self.threads.run(Lane.BULK, lambda: self._here(str(store), lambda: files.unlink_all(graves)))
 
     def drop_job(self, job: str, fence: Epoch, groups: Iterable[GroupId]) -> int:
         """Persists the fence and forgets these groups at once, then deletes in the background; the number of files.
@@ -125,10 +125,10 @@ class Removing(Books):
 
     async def _guarded(self, entry: FileEntry, work: Callable[[], T]) -> T:
         """Blocking work on a file; errors of the disk become NoSpaceError or IntegrityError."""
-        return await self._run_guarded(entry.lane, f"{entry.store}/{entry.name}", work)
+        return await self._run_guarded(entry.lane, f"{entry.store}/{entry.name}", work, entry.size_bytes)
 
-    async def _run_guarded(self, lane: Lane, doing: str, work: Callable[[], T]) -> T:
-        return await self.threads.run(lane, lambda: self._here(doing, work))
+    async def _run_guarded(self, lane: Lane, doing: str, work: Callable[[], T], size_bytes: int) -> T:
+        return await self.threads.run_small(lane, lambda: self._here(doing, work), size_bytes)
 
     def _here(self, doing: str, work: Callable[[], T]) -> T:
         """In this thread."""

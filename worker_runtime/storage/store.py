@@ -91,7 +91,7 @@ class Store(Removing):
                     files.move_in(inbox_file, path, checked.identity)
                 return checked
 
-            checked = await self._run_guarded(lane, doing, take)
+            checked = await self._run_guarded(lane, doing, take, files.size_of(inbox_file))
             if known is not None:
                 return await self._same_again(known, checked.checked, inbox_file)
             seal, crc = checked.checked.seal, checked.checked.crc32c
