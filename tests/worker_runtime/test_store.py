@@ -77,6 +77,26 @@ async def test_take_over_consumes_the_inbox_and_hides_versions(disk: Disk) -> No
     assert (await disk.store.take_over(STORE, SST, disk.inbox(b"sst"))).visible
 
 
+async def test_the_newest_versions_follow_every_change(disk: Disk) -> None:
+    def newest() -> tuple[list[Version], list[Version]]:
+        held, written = disk.store.newest_held(GROUP), disk.store.newest_written(GROUP)
+        return [v.version for v in held], [v.version for v in written]
+
+    assert newest() == ([], [])
+    for number in (1, 2):
+        await disk.store.take_over(
+            STORE, changelog_name(version(number)), disk.inbox(b"x"), tuple(version(n) for n in range(1, number))
+        )
+        before = [version(1)] if number == 2 else []
+        assert newest() == ([version(number)], before)
+        disk.store.make_visible(STORE, changelog_name(version(number)))
+        assert newest() == ([version(number)], [version(number)])
+    await disk.store.remove(STORE, [changelog_name(version(2))])
+    assert newest() == ([version(1)], [version(1)])
+    disk.store.drop_job(STORE.job, Epoch(9, 9), [GROUP])
+    assert newest() == ([], [])
+
+
 async def test_inbox_takes_plain_files_only(disk: Disk, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("secret")

@@ -10,7 +10,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rhino.errors import RhinoError
@@ -25,6 +25,12 @@ log = logging.getLogger(__name__)
 Key = tuple[StoreId, str]
 
 
+@dataclass(frozen=True, slots=True)
+class _Newest:
+    held: Version | None
+    written: Version | None
+
+
 class Books:
     """Answers at once and writes the index at once: records are small."""
 
@@ -37,6 +43,7 @@ class Books:
         self._records: dict[Key, StoredFile] = {}
         self._group_bytes: Counter[GroupId] = Counter()
         self._floors: dict[StoreId, Version] = index.floors()
+        self._newest: dict[StoreId, _Newest] = {}  # of stores that have not changed since
 
     # ------------------------------------------------------------ files
 
@@ -67,6 +74,7 @@ class Books:
         record = self._records.get((store, name))
         if record is not None and not record.visible:
             record = self._records[store, name] = replace(record, visible=True)
+            self._newest.pop(store, None)
             hit("store.make_visible.index.before")
             try:
                 self._write_index(f"{store}/{name}", lambda: self._index.put_file(record))
@@ -78,27 +86,38 @@ class Books:
         self._records[record.entry.store, record.entry.name] = record
         self._group_bytes[record.entry.store.group] += record.entry.size_bytes
         self.catalogue.add(record.entry, record.arrived_ns / 1e9)
+        self._newest.pop(record.entry.store, None)
 
     def _strike(self, store: StoreId, name: str) -> StoredFile:
         record = self._records.pop((store, name))
         self._group_bytes[store.group] -= record.entry.size_bytes
         self.catalogue.discard(store, name)
+        self._newest.pop(store, None)
         return record
 
     # ------------------------------------------------------------ versions
 
     def newest_held(self, group: GroupId) -> list[StoreVersion]:
-        stores = self.catalogue.stores(group)
-        return [StoreVersion(s, held) for s, c in stores.items() if (held := c.newest_held()) is not None]
+        newest = ((store, self._newest_of(store).held) for store in self.catalogue.stores(group))
+        return [StoreVersion(store, held) for store, held in newest if held is not None]
 
     def newest_written(self, group: GroupId) -> list[StoreVersion]:
         """Per store the highest version that an executor of this worker wrote and that was committed."""
-        newest: dict[StoreId, Version] = {}
-        for store, catalogue in self.catalogue.stores(group).items():
-            for file in catalogue.files():
-                if file.version and file.entry.written_by == self._worker_id and self._visible(file.entry):
-                    newest[store] = max(newest.get(store, file.version), file.version)
-        return [StoreVersion(store, version) for store, version in newest.items()]
+        newest = ((store, self._newest_of(store).written) for store in self.catalogue.stores(group))
+        return [StoreVersion(store, written) for store, written in newest if written is not None]
+
+    def _newest_of(self, store: StoreId) -> _Newest:
+        """Asked for with every heartbeat, and few stores have changed."""
+        found = self._newest.get(store)
+        if found is None:
+            catalogue = self.catalogue.store(store)
+            written = (
+                file.version
+                for file in catalogue.files()
+                if file.version and file.entry.written_by == self._worker_id and self._visible(file.entry)
+            )
+            found = self._newest[store] = _Newest(catalogue.newest_held(), max(written, default=None))
+        return found
 
     def written_here(self, version: StoreVersion) -> bool:
         catalogue = self.catalogue.store(version.store)
