@@ -48,18 +48,25 @@ def main() -> None:
             rows = _summary(results)
             report["throughput"] = {"rounds": [asdict(result) for result in results], "median": rows}
             Console().print(_table(rows))
+            _write(arguments.json, report)
         if "commits" in arguments.parts:
             console.print("commits")
             measured = commits.measure(source, folder / "commits", arguments.commits)
             report["commits"] = asdict(measured)
             Console().print_json(data=asdict(measured))
+            _write(arguments.json, report)
         if "soak" in arguments.parts:
             console.print("soak")
             soaked = soak.measure(source, folder / "soak", arguments.soak_gb)
             report["soak"] = asdict(soaked)
             Console().print_json(data=asdict(soaked))
-    if arguments.json:
-        arguments.json.write_text(json.dumps(report, indent=2) + "\n")
+            _write(arguments.json, report)
+
+
+def _write(path: Path | None, report: dict[str, object]) -> None:
+    """After each part: what was measured stays when a later one fails."""
+    if path is not None:
+        path.write_text(json.dumps(report, indent=2) + "\n")
 
 
 def _arguments() -> argparse.Namespace:

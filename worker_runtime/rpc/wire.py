@@ -7,6 +7,7 @@ moves it between a file and a socket through one small buffer that stays in the 
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
 import struct
 from collections import deque
@@ -40,13 +41,25 @@ def tune(sock: socket.socket) -> None:
 
 
 def send_all(sock: socket.socket, head: bytes, data: memoryview) -> None:
-    """Both, one behind the other; blocks. Raises OSError."""
-    sent = sock.sendmsg((head, data))
-    if sent < len(head):
-        sock.sendall(head[sent:])
-        sent = len(head)
-    if sent < len(head) + len(data):
-        sock.sendall(data[sent - len(head) :])
+    """Both, one behind the other; for a thread. Raises OSError."""
+    pieces = [memoryview(head), data]
+    while pieces:
+        try:
+            sent = sock.sendmsg(pieces)
+        except BlockingIOError:
+            _wait(sock, select.POLLOUT)
+            continue
+        while pieces and sent >= len(pieces[0]):
+            sent -= len(pieces.pop(0))
+        if sent:
+            pieces[0] = pieces[0][sent:]
+
+
+def _wait(sock: socket.socket, event: int) -> None:
+    """uvloop makes a socket that it watches non-blocking."""
+    poll = select.poll()
+    poll.register(sock, event)
+    poll.poll()
 
 
 def _lengths(head: bytes | bytearray | memoryview) -> tuple[int, int]:
@@ -57,7 +70,7 @@ def _lengths(head: bytes | bytearray | memoryview) -> tuple[int, int]:
 
 
 class FrameReader:
-    """Reads PushFrames from a blocking socket, in a thread. `before_waiting` is called when nothing more is there."""
+    """Reads PushFrames from a socket, in a thread. `before_waiting` is called when nothing more is there."""
 
     def __init__(self, sock: socket.socket, before_waiting: Callable[[], None]) -> None:
         self._sock = sock
@@ -87,7 +100,11 @@ class FrameReader:
             into[:ahead] = self._ahead[:ahead]
             del self._ahead[:ahead]
         while ahead < len(into):
-            count = self._sock.recv_into(into[ahead:], 0, socket.MSG_WAITALL)
+            try:
+                count = self._sock.recv_into(into[ahead:], 0, socket.MSG_WAITALL)
+            except BlockingIOError:
+                _wait(self._sock, select.POLLIN)
+                continue
             if count == 0:
                 raise EOFError
             ahead += count
@@ -99,14 +116,15 @@ class FrameReader:
                 piece = self._sock.recv(wanted, socket.MSG_DONTWAIT)
             except BlockingIOError:
                 self._before_waiting()
-                piece = self._sock.recv(wanted)
+                _wait(self._sock, select.POLLIN)
+                continue
             if not piece:
                 raise EOFError
             self._ahead += piece
 
 
 class Wire:
-    """The loop's side of a connection: sends without waiting, receives replies. The socket itself blocks: for threads.
+    """The loop's side of a connection: sends without waiting, receives replies. Threads may use `sock` for the rest.
 
     `lost` is set to the reason once it cannot be used any more.
     """
