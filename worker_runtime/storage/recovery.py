@@ -64,7 +64,7 @@ def _remove_orphans(layout: Layout, kept: Iterable[StoredFile]) -> int:
                 removed += 1
         if folder != str(layout.store) and not os.listdir(folder):  # of a forgotten job, if anything
             os.rmdir(folder)
-    for rubbish in (layout.tmp, layout.inbox):
+    for rubbish in (layout.tmp, layout.spare, layout.inbox):
         shutil.rmtree(rubbish, ignore_errors=True)
     layout.create()
     return removed

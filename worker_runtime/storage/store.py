@@ -23,7 +23,9 @@ from worker_runtime.storage.files import Incoming, Layout, Piece
 from worker_runtime.storage.index import Index, StoredFile
 from worker_runtime.storage.locks import KeyedLocks
 from worker_runtime.storage.removal import Removing
+from worker_runtime.storage.spares import Spares
 from worker_runtime.storage.syncer import Syncer, require_no_failure_before
+from worker_runtime.storage.threads import SMALL_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,9 @@ class Store(Removing):
         self.syncer = syncer
         self.promises = Promises(index, syncer)
         self._locks = KeyedLocks()
+        self._spares = Spares(
+            lambda: layout.spare / layout.temporary().name, lambda work: self.threads.submit(Lane.COMMIT, work)
+        )
         self._device = os.stat(layout.store).st_dev
 
     @classmethod
@@ -65,6 +70,7 @@ class Store(Removing):
         return store
 
     def close(self) -> None:
+        self._spares.close()
         self.threads.close()
         self.syncer.close()
         self._index.close()
@@ -168,7 +174,8 @@ class Store(Removing):
 
     def _start(self, entry: FileEntry, pieces: Sequence[Piece]) -> Incoming:
         self._make_room(entry.size_bytes)
-        incoming = Incoming(self.partials.temporary(entry))
+        spare = self._spares.take() if entry.size_bytes <= SMALL_BYTES else None
+        incoming = Incoming(self.partials.temporary(entry)) if spare is None else Incoming(*spare)
         self.disk.announce(incoming, entry.size_bytes - sum(map(len, pieces)))
         try:
             incoming.write(pieces)
