@@ -129,21 +129,25 @@ class PushFrame(_message.Message):
 
     BEGIN_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
+    RETURNED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def begin(self) -> Global___PushBegin: ...
     @_builtins.property
     def data(self) -> Global___PushData: ...
+    @_builtins.property
+    def returned(self) -> Global___PushReturn: ...
     def __init__(
         self,
         *,
         begin: Global___PushBegin | None = ...,
         data: Global___PushData | None = ...,
+        returned: Global___PushReturn | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin", "data", b"data", "frame", b"frame"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin", "data", b"data", "frame", b"frame", "returned", b"returned"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin", "data", b"data", "frame", b"frame"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin", "data", b"data", "frame", b"frame", "returned", b"returned"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["begin", "data"]  # noqa: Y015
+    _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["begin", "data", "returned"]  # noqa: Y015
     _WhichOneofArgType_frame: _TypeAlias = _typing.Literal["frame", b"frame"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_frame) -> _WhichOneofReturnType_frame | None: ...
 
@@ -190,6 +194,27 @@ class PushBegin(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PushBegin: _TypeAlias = PushBegin  # noqa: Y015
+
+@_typing.final
+class PushReturn(_message.Message):
+    """An idle sender gives credit back."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BYTES_FIELD_NUMBER: _builtins.int
+    bytes: _builtins.int
+    def __init__(
+        self,
+        *,
+        bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PushReturn: _TypeAlias = PushReturn  # noqa: Y015
 
 @_typing.final
 class PushData(_message.Message):

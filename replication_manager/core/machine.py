@@ -14,6 +14,7 @@ from replication_manager.core.chains import Chains
 from replication_manager.core.lagging import LagCap, Laggards
 from replication_manager.core.logged import LoggedVersions
 from replication_manager.core.membership import Membership, Report, WorkerRecord, WorkerState
+from replication_manager.core.replacing import Replacements
 from replication_manager.core.returned import Returned
 from rhino.errors import (
     AlreadyThereError,
@@ -22,7 +23,17 @@ from rhino.errors import (
     UnavailableError,
     UnknownError,
 )
-from rhino.ids import DiskState, Epoch, GroupId, Member, ReplicaGroup, StoreId, StoreVersion, Version, Worker
+from rhino.ids import (
+    DiskState,
+    Epoch,
+    GroupId,
+    Member,
+    ReplicaGroup,
+    StoreId,
+    StoreVersion,
+    Version,
+    Worker,
+)
 
 
 class ReplicationMachine:
@@ -51,6 +62,7 @@ class ReplicationMachine:
         self.laggards = Laggards(lag_cap or LagCap(), now)
         self._now = now
         self._chains = Chains(generation, self.membership, groups, lambda: self.laggards.resting(self._now))
+        self._replacements = Replacements(self.laggards, self._chains, self.membership)
 
     @property
     def generation(self) -> int:
@@ -145,7 +157,8 @@ class ReplicationMachine:
             if group is None or report.epoch <= group.epoch:
                 continue
             others = [m.worker for m in group.members if m.worker.worker_id != worker.worker_id]
-            chain = (worker, *others)[: group.settings.replication_factor + 1]
+            outside = not report.whole and group.member(worker.worker_id) is None  # it has heard of the group, no more
+            chain = tuple(others) if outside else (worker, *others)[: group.settings.replication_factor + 1]
             effects += self._chains.renew(group, rules.held_by(chain, {worker.worker_id} if report.whole else ()))
         return effects
 
@@ -165,7 +178,7 @@ class ReplicationMachine:
                 continue  # it is deleting it
             record.reports[report.group] = report
             effects += self._hear(record.worker, report)
-        return [*effects, *self._join_sources(), *self._part_from_laggards(now)]
+        return [*effects, *self._join_sources(), *self._replacements.due(now)]
 
     def _hear(self, worker: Worker, report: Report) -> list[ev.Effect]:
         """A report may make a member whole, or show who wrote a logged batch."""
@@ -195,29 +208,6 @@ class ReplicationMachine:
         if group is None or not leaving:
             return []
         return self._chains.renew(group, tuple(m for m in group.members if m.worker.worker_id not in leaving))
-
-    def _part_from_laggards(self, now: float) -> list[ev.Effect]:
-        """Drops members that lag; as long as that would leave fewer than min_copies whole ones, a further member is
-        placed first. Those that have rested may be placed again."""
-        effects = self._chains.mend_all() if self.laggards.rested(now) else []
-        proved = set(self.laggards.judge(self.membership.records.values(), self.groups, now))
-        for group_id, worker_id in sorted(proved | set(self.laggards.leaving.items())):
-            group = self.groups.get(group_id)
-            if group is None or group.member(worker_id) is None or group.owner.worker_id == worker_id:
-                self.laggards.leaving.pop(group_id, None)
-                continue
-            others = tuple(m for m in group.members if m.worker.worker_id != worker_id)
-            complete = len(group.members) <= group.settings.replication_factor + 1
-            if sum(m.whole and self.membership.is_present(m.worker) for m in others) >= group.settings.copies:
-                self.laggards.dropped(worker_id, now)
-                self.laggards.leaving.pop(group_id, None)
-                effects += self._chains.mend(group, others)
-            elif complete and (group_id, worker_id) in proved and (added := self._chains.one_more(group)):
-                self.laggards.leaving[group_id] = worker_id
-                effects += added
-            elif complete:
-                self.laggards.leaving.pop(group_id, None)  # nobody to take its place
-        return effects
 
     def _expire(self, now: float) -> list[ev.Effect]:
         if not self.membership.expired(now):

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from rhino.errors import UnavailableError
-from rhino.ids import Epoch, FileEntry, GroupId, Lane, StoreId
+from rhino.ids import Epoch, FileEntry, GroupId, Lane, StoreId, Version
 from rhino.rpc.channel import aio_channel
 from rhino.rpc.convert import epoch_to_pb, file_to_pb, worker_to_pb
 from rhino_pb import peer_pb2, peer_pb2_grpc
-from tests.worker_runtime.cluster import Cluster
+from tests.worker_runtime.cluster import Cluster, changelog_bytes
 from tests.worker_runtime.pushing import data_frame, stream
 from tests.worker_runtime.scenario import worker
 from tests.worker_runtime.test_sidecar import cluster
@@ -61,7 +62,7 @@ BEGIN = packed(
 LARGE = packed(
     peer_pb2.PushFrame(
         begin=peer_pb2.PushBegin(
-            transfer=1, file=file_to_pb(replace(ENTRY, size_bytes=100_000)), epoch=epoch_to_pb(Epoch(1, 1))
+            transfer=1, file=file_to_pb(replace(ENTRY, size_bytes=300_000)), epoch=epoch_to_pb(Epoch(1, 1))
         )
     )
 )
@@ -156,3 +157,22 @@ async def test_a_stream_that_ends_in_a_file_leaves_nothing_and_a_newer_one_ends_
 
 def _credit(replies: list[peer_pb2.PushReply]) -> int:
     return sum(reply.credit.bytes for reply in replies)
+
+
+async def test_an_idle_link_gives_its_credit_back_and_gets_it_again(cluster: Cluster) -> None:
+    window, chunk = 1 << 20, 1 << 16
+    a, b = await cluster.start("a", "b", window_bytes=window, chunk_bytes=chunk, memory_limit_bytes=4 * window)
+    store = StoreId("job", 0, 3, "default")
+    async with a.attach() as client, b.attach() as at_b:
+
+        async def granted(condition: Callable[[int], bool]) -> None:
+            async with asyncio.timeout(20):
+                while not condition((await at_b.describe()).granted_bytes):  # noqa: ASYNC110  nobody tells
+                    await asyncio.sleep(0.05)
+
+        await client.add(store, "SSTs/000001-x.sst", changelog_bytes(1, 5 * window))
+        await client.commit(store, Version(1, "x"), changelog_bytes(1), [])
+        await granted(lambda size: size == 2 * chunk)  # both lanes
+        await client.add(store, "SSTs/000002-x.sst", changelog_bytes(2, 5 * window))
+        await granted(lambda size: size > window)
+        await client.commit(store, Version(2, "x"), changelog_bytes(2), [Version(1, "x")])

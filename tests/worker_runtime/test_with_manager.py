@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from replication_manager.core import lagging
 from rhino.cli.manager_process import run_manager
 from rhino.ids import StoreId, Version
 from rhino.rpc.overview import GroupView, fetch_overview
@@ -92,6 +93,32 @@ async def test_a_lost_secondary_is_replaced_and_a_lost_owner_succeeded(cluster: 
                 await asyncio.sleep(0.05)
             reply = await client.prepare(STORE, version(4))
             assert reply.source == sidecar_pb2.SOURCE_REMOTE
+
+
+async def test_a_member_that_hangs_is_replaced_and_the_commit_that_waits_for_it_goes_on(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its connections stay open, so that it does not count as lost for a minute."""
+    monkeypatch.setattr(lagging, "PROOF_S", 0.3)
+    monkeypatch.setattr(lagging, "PATIENCE_S", 0.5)
+    settings = replace(settings_of(tmp_path), lease_s=60.0, lag_cap_s=1.0)
+    async with asyncio.timeout(60), manager(settings) as address:
+        cluster.address = address
+        a, _, _ = await cluster.start("a", "b", "c")
+        async with a.attach(commit_timeout_s=30) as client:
+            await client.commit(STORE, version(1), changelog_bytes(1), [])
+            first = await asyncio.to_thread(fetch_overview, address)
+            secondary = cluster.sidecars[first.groups[0].members[1].worker_id]
+            other = ({"b", "c"} - {secondary.settings.worker_id}).pop()
+            assert secondary.process is not None
+            secondary.process.send_signal(signal.SIGSTOP)
+            try:
+                await client.commit(STORE, version(2), changelog_bytes(2), lineage(2))
+                await group_of(address, "a", other)
+                assert (await client.commit(STORE, version(3), changelog_bytes(3), lineage(3))).copies == 2
+            finally:
+                secondary.process.send_signal(signal.SIGCONT)
+            assert (await client.commit(STORE, version(4), changelog_bytes(4), lineage(4))).copies == 2
 
 
 async def test_a_manager_that_comes_back_finds_everything(cluster: Cluster, tmp_path: Path) -> None:

@@ -56,6 +56,7 @@ class Loop(Protocol):
 
     def resumed(self, data_bytes: int) -> None: ...
     def whole(self, transfer: Transfer, data: bytearray) -> None: ...
+    def returned(self, credit_bytes: int) -> None: ...
     def written(self, data_bytes: int) -> None: ...
     def finish(self, transfer: Transfer) -> None: ...
     def failed(self, transfer: Transfer, error: RhinoError) -> None: ...
@@ -71,7 +72,7 @@ class InboundThread:
         self._buffer: memoryview | None = None
         self._transfers: dict[int, Transfer] = {}  # by the sender's number, until complete
         self._granted_bytes = 0
-        self._received_bytes = 0
+        self._received_bytes = 0  # or given back
         self._unnoted_bytes = 0
 
     def grant(self, credit_bytes: int) -> None:
@@ -101,6 +102,8 @@ class InboundThread:
                 self._begin(frame.begin)
             case "data":
                 self._data(frame.data, data_bytes)
+            case "returned" if data_bytes == 0:
+                self._give_back(frame.returned.bytes)
             case other:
                 raise RemoteProtocolError(f"unexpected frame {other} with {data_bytes} bytes of data in a push stream")
 
@@ -140,10 +143,7 @@ class InboundThread:
             raise RemoteProtocolError(f"{size} bytes at {message.offset}, expected {transfer.received_bytes}")
         if message.offset + size > transfer.entry.size_bytes:
             raise RemoteProtocolError(f"{size} bytes at {message.offset} of {transfer.entry.size_bytes}")
-        if self._received_bytes + size > self._granted_bytes:
-            credit = self._granted_bytes - self._received_bytes
-            raise RemoteProtocolError(f"{size} bytes sent with a credit of {credit}")
-        self._received_bytes += size
+        self._spend(size)
         if size == transfer.entry.size_bytes <= BUFFER_BYTES and transfer.number is None:
             data = bytearray(size)
             self._reader.data(memoryview(data))
@@ -157,6 +157,18 @@ class InboundThread:
             del self._transfers[message.transfer]
             if not transfer.over:
                 self._loop.finish(transfer)
+
+    def _spend(self, size: int) -> None:
+        credit = self._granted_bytes - self._received_bytes
+        if size > credit:
+            raise RemoteProtocolError(f"{size} bytes sent with a credit of {credit}")
+        self._received_bytes += size
+
+    def _give_back(self, credit_bytes: int) -> None:
+        """An idle sender's credit; what it has sent before is told first."""
+        self._spend(credit_bytes)
+        self._note()
+        self._loop.returned(credit_bytes)
 
     def _copy(self, transfer: Transfer, known: int, size: int) -> None:
         """From the connection to disk, or nowhere: the first `known` bytes are on disk already."""

@@ -29,7 +29,7 @@ from worker_runtime.replication import Replication
 from worker_runtime.rpc.convert import LANE_TO_PB, ack_of, refusal_of
 from worker_runtime.rpc.offers import Key, OfferQueue
 from worker_runtime.rpc.outbound import Damaged, Sending, begin_frame, send_part
-from worker_runtime.rpc.wire import Wire, tune
+from worker_runtime.rpc.wire import Wire, packed, send_all, tune
 from worker_runtime.storage.partials import BYTES_MIN as RESUME_BYTES_MIN
 from worker_runtime.storage.threads import run_in
 
@@ -38,6 +38,7 @@ GROUPS_AT_ONCE = 4  # groups whose files take turns on one link
 PART_BYTES = 2 * 1024 * 1024  # of a data file with one trip to the thread, when no commit is under way
 CONNECT_TIMEOUT_S = 5.0
 BACKOFF_S = (0.05, 1.0)  # first and longest pause between attempts
+IDLE_S = 1.0  # after which a link gives its credit back, but for one chunk
 BROKEN_MAX = 1000  # cut files of which a link remembers to ask where to go on
 
 
@@ -180,6 +181,9 @@ class Link:
                 if offer is None:
                     break
                 await self._begin(offer)
+            if not self._active:
+                await self._rest(wire, pool)
+                continue
             sending = next((one for one in self._active if one.unwanted or one.begin or not one.asked), None)
             if sending is None or (self._window.available_bytes == 0 and not sending.done and not sending.asked):
                 await self._wake.wait()
@@ -187,6 +191,18 @@ class Link:
             if self._lane is Lane.BULK:
                 self._sent_at = await self._replication.precedence.give_way(self._sent_at)
             await self._send(wire, pool, sending)
+
+    async def _rest(self, wire: Wire, pool: ThreadPoolExecutor) -> None:
+        """There is nothing to send: after a while the credit is of more use to others."""
+        if await _wait(self._wake, IDLE_S):
+            return
+        if back := self._window.give_back(self._chunk_bytes):
+            frame = packed(peer_pb2.PushFrame(returned=peer_pb2.PushReturn(bytes=back)))
+            if self._lane is Lane.COMMIT:
+                wire.post(frame)
+            else:  # as all that this lane sends: one thread, so that nothing gets between
+                await run_in(pool, partial(send_all, wire.sock, frame, memoryview(b"")))
+        await self._wake.wait()
 
     async def _begin(self, offer: ev.OfferFile) -> None:
         store, entry = self._replication.store, offer.entry
@@ -297,10 +313,10 @@ async def connect(host: str, port: int, token: bytes) -> socket.socket:
     return sock
 
 
-async def _wait(event: asyncio.Event, timeout_s: float) -> None:
-    """Until the event, at most `timeout_s`."""
+async def _wait(event: asyncio.Event, timeout_s: float) -> bool:
+    """Until the event, at most `timeout_s`; whether it came."""
     try:
         async with asyncio.timeout(timeout_s):
-            await event.wait()
+            return await event.wait()
     except TimeoutError:
-        return
+        return False

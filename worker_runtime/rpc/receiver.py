@@ -7,6 +7,7 @@ disk (Rhino 4.2.2, phase 2).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 from collections.abc import Awaitable, Callable
@@ -25,6 +26,7 @@ from worker_runtime.rpc.inbound import InboundThread, Transfer
 from worker_runtime.rpc.wire import Wire, packed
 from worker_runtime.storage.threads import run_in
 
+END_S = 1.0  # for a stream to put away what it has, when its sender has begun another one: its disk may hang
 log = logging.getLogger(__name__)
 
 
@@ -66,9 +68,11 @@ class Receiver:
 
     async def serve(self, wire: Wire, sender: str, lane: Lane) -> None:
         """One stream, from Welcome to its end."""
-        while (older := self._streams.get((sender, lane))) is not None:
+        if (older := self._streams.get((sender, lane))) is not None:
             older.end()  # its sender has given it up, and goes on where it broke
-            await older.read.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(END_S):
+                    await older.read.wait()
         grant, credit = self.grants.open()
         stream = InboundStream(self, wire, sender, grant)
         self._streams[sender, lane] = self._by_grant[grant] = stream
@@ -162,6 +166,9 @@ class InboundStream:
     def whole(self, transfer: Transfer, data: bytearray) -> None:
         self._loop.call_soon_threadsafe(self._start, self._whole, transfer, data)
 
+    def returned(self, credit_bytes: int) -> None:
+        self._loop.call_soon_threadsafe(self._returned, credit_bytes)
+
     def written(self, data_bytes: int) -> None:
         self._loop.call_soon_threadsafe(self._written, data_bytes)
 
@@ -228,6 +235,11 @@ class InboundStream:
 
     def _resumed(self, data_bytes: int) -> None:
         self._receiver.figures.resumed_bytes += data_bytes
+
+    def _returned(self, credit_bytes: int) -> None:
+        if not self._ended:
+            self._receiver.grants.returned(self._grant, credit_bytes)
+            self._receiver.feed_hungry()
 
     def _written(self, data_bytes: int) -> None:
         if not self._ended:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -71,16 +71,33 @@ class Books:
 
     def make_visible(self, store: StoreId, name: str) -> None:
         """When the index cannot be written, for this life only: after a restart Prepare shows what is committed."""
+        self._set_visible(store, name, visible=True)
+
+    def _set_visible(self, store: StoreId, name: str, *, visible: bool) -> None:
         record = self._records.get((store, name))
-        if record is not None and not record.visible:
-            record = self._records[store, name] = replace(record, visible=True)
+        if record is not None and record.visible is not visible:
+            record = self._records[store, name] = replace(record, visible=visible)
             self._newest.pop(store, None)
             hit("store.make_visible.index.before")
             try:
                 self._write_index(f"{store}/{name}", lambda: self._index.put_file(record))
             except RhinoError as error:
-                log.error("visible for now only", extra={"file": f"{store}/{name}", "error": str(error)})
+                extra = {"file": f"{store}/{name}", "visible": visible, "error": str(error)}
+                log.error("visibility not kept over a restart", extra=extra)
             hit("store.make_visible.index.after")
+
+    def _hide_incomplete(self, store: StoreId, gone: Iterable[str]) -> None:
+        """Snapshots that name a file that is not here any more; the machine shows them again once it is."""
+        missing = set(gone)
+        for entry in list(self.catalogue.store(store).entries()):
+            if not missing.isdisjoint(entry.references):
+                self._set_visible(store, entry.name, visible=False)
+
+    def _hide_what_lost_files(self) -> None:
+        """At a start, which has dropped what was damaged."""
+        for of, catalogue in self.catalogue.stores().items():
+            named = {reference for entry in catalogue.entries() for reference in entry.references}
+            self._hide_incomplete(of, [name for name in named if name not in catalogue])
 
     def _enter(self, record: StoredFile) -> None:
         self._records[record.entry.store, record.entry.name] = record

@@ -70,6 +70,7 @@ class Removing(Books):
             hit("store.remove.bury.after")
             if grave is not None:
                 graves.append(grave)
+        self._hide_incomplete(store, present)
         await self.threads.run(Lane.BULK, lambda: self._here(str(store), lambda: files.unlink_all(graves)))
 
     def drop_job(self, job: str, fence: Epoch, groups: Iterable[GroupId]) -> int:

@@ -65,6 +65,7 @@ class Store(Removing):
         store.partials.recover(same_boot=same_boot)
         for record in recovery.recover(layout, index, boot):
             store._enter(record)
+        store._hide_what_lost_files()
         if same_boot and any(store.synced(of) for of, _ in store._records):
             syncer.sync_everything()  # a former process may have been killed before a sync
         return store
