@@ -45,6 +45,7 @@ def sidecar(
     memory_limit_mb: Annotated[int, typer.Option(help="Bound of replication buffers, MiB.")] = 128,
     commit_timeout_s: Annotated[float, typer.Option(help="How long a commit may wait for copies.")] = 60.0,
     catch_up_mb_per_s: Annotated[int, typer.Option(help="Bandwidth limit of catch-up, MiB/s; 0: none.")] = 0,
+    push_port: Annotated[int, typer.Option(help="Where files of other sidecars come in; 0: a free port.")] = 0,
     reserve_mb: Annotated[int, typer.Option(help="Free disk space that is kept, MiB.")] = 256,
     excess_grace_min: Annotated[
         float, typer.Option(help="A copy that others have taken over stays this long after its last use, minutes.")
@@ -70,6 +71,7 @@ def sidecar(
         memory_limit_bytes=memory_limit_mb * MIB,
         commit_timeout_s=commit_timeout_s,
         catch_up_bytes_per_s=catch_up_mb_per_s * MIB,
+        push_port=push_port,
         reserve_bytes=reserve_mb * MIB,
         excess_grace_s=excess_grace_min * 60.0,
         scrub_period_s=scrub_period_days * DAY_S,
