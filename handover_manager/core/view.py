@@ -19,7 +19,7 @@ class TaskGroup(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WorkerSeen:
-    """`reachable`: its lease runs (live or suspect). `live`: its heartbeats arrive."""
+    """`reachable`: its lease runs (live or suspect). `live`: its heartbeats arrive. `draining`: it is to be emptied."""
 
     worker: Worker
     reachable: bool
@@ -27,6 +27,12 @@ class WorkerSeen:
     free_bytes: int
     disk: DiskState = DiskState.OK
     disk_message: str = ""
+    draining: bool = False
+
+    @property
+    def eligible(self) -> bool:
+        """May take virtual nodes."""
+        return self.live and self.disk is DiskState.OK and not self.draining
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +71,10 @@ class ClusterView:
     def reachable(self, worker_id: str) -> bool:
         seen = self.workers.get(worker_id)
         return worker_id in self.presumed or (seen is not None and seen.reachable)
+
+    def draining(self, worker_id: str) -> bool:
+        seen = self.workers.get(worker_id)
+        return seen is not None and seen.draining
 
     def known(self, groups: Iterable[GroupId]) -> list[GroupSeen]:
         """Those of `groups` that exist."""

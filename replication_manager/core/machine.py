@@ -51,6 +51,7 @@ class ReplicationMachine:
         groups: Iterable[ReplicaGroup] = (),
         floors: Iterable[StoreVersion] = (),
         forgotten: Mapping[str, Epoch] | None = None,
+        draining: Iterable[str] = (),
     ) -> None:
         self.generation = generation
         self.membership = Membership(lease_s, suspect_lease_s)
@@ -59,6 +60,7 @@ class ReplicationMachine:
         self.groups: dict[GroupId, ReplicaGroup] = {group.group: group for group in groups}
         self.floors: dict[StoreId, Version] = {floor.store: floor.version for floor in floors}
         self.forgotten = dict(forgotten or {})  # jobs that have ended for good, with the epoch that fences them off
+        self.draining = set(draining)  # workers that are to be emptied: nothing new is placed there
         self.logged = LoggedVersions()
         self.returned = Returned()
         self._counter = 0
@@ -99,6 +101,8 @@ class ReplicationMachine:
                 return self._forget_job(event)
             case ev.WorkerForgotten():
                 return self._forget_worker(event)
+            case ev.DrainSet():
+                return self._drain(event)
             case ev.Tick():
                 return self._expire(now)
 
@@ -245,6 +249,7 @@ class ReplicationMachine:
             self._sizes = self.sizes()
             doubtful = {r.worker.worker_id for r in self.membership.records.values() if r.state is WorkerState.SUSPECT}
             closed = {r.worker.worker_id for r in self.membership.records.values() if r.disk is not DiskState.OK}
+            closed |= self.draining
             bins = placement.loads(self.membership.present(), self.groups.values(), self._sizes)
             self._bins = [
                 replace(b, doubtful=b.worker.worker_id in doubtful, closed=b.worker.worker_id in closed) for b in bins
@@ -259,11 +264,13 @@ class ReplicationMachine:
     def _mend(self, group: ReplicaGroup, members: rules.Members) -> list[ev.Effect]:
         """Gives the group these members, less the lost ones, plus replacements (Rhino 4.2.3)."""
         members = self._filled(group, rules.settled(members, self.membership.is_present))
+        members = rules.without_draining(group.settings, members, self.draining, self.membership.is_present)
         return self._renew(group, members) if members != group.members else []
 
     def _filled(self, group: ReplicaGroup, members: rules.Members) -> rules.Members:
         """Members with replacements, not whole yet, up to r secondaries; none while nobody can serve them."""
-        lacking = group.settings.replication_factor + 1 - len(members)
+        staying = sum(m.worker.worker_id not in self.draining for m in members)
+        lacking = group.settings.replication_factor + 1 - staying
         if lacking <= 0 or not any(m.whole and self.membership.is_present(m.worker) for m in members):
             return members
         taken = [m.worker for m in members]
@@ -287,8 +294,16 @@ class ReplicationMachine:
         if record is None or not record.present:
             raise UnavailableError(f"worker {event.worker_id!r} is not registered with this manager")
         settings = self._settings.get(event.group.job, event.settings)
-        members = self._first_chain(event.group, record.worker, settings)
+        owner = self._first_owner(event.group, record.worker)
+        members = self._first_chain(event.group, owner, settings)
         return self._renew(ReplicaGroup(event.group, NO_EPOCH, members, 1, settings), members)
+
+    def _first_owner(self, group: GroupId, asking: Worker) -> Worker:
+        """Who asks, unless that worker is being emptied and another one has room: then it writes as a guest."""
+        if asking.worker_id not in self.draining:
+            return asking
+        kin = (self.groups[g].owner for g in self._kindred.get((group.job, group.partition), ()))
+        return next(iter(self._chosen(group, 1, [asking], [owner.worker_id for owner in kin])), asking)
 
     def _first_chain(self, group: GroupId, owner: Worker, settings: JobSettings) -> rules.Members:
         """All whole, for there is nothing to hold yet; unless workers know the group from a journal that was lost."""
@@ -336,7 +351,8 @@ class ReplicationMachine:
         longer = len(group.members) > group.settings.replication_factor + 1  # after a handover that was given up
         if event.make_owner and (longer or event.make_owner != group.owner.worker_id):
             grown = replace(group, members=members)
-            members = rules.owned_by(grown, event.make_owner, self.membership.is_present)
+            members = rules.owned_by(grown, event.make_owner, self.membership.is_present, self.draining)
+            members = rules.without_draining(group.settings, members, self.draining, self.membership.is_present)
         return self._renew(group, members) if members != group.members else []
 
     # ---------------------------------------------------------------- forgetting
@@ -376,6 +392,9 @@ class ReplicationMachine:
             raise PreconditionError(f"worker {event.worker_id!r} is {record.state.value}: stop its sidecar first")
         del self.membership.records[event.worker_id]
         effects: list[ev.Effect] = [ev.DropWorker(event.worker_id)]
+        if event.worker_id in self.draining:
+            self.draining.discard(event.worker_id)
+            effects.append(ev.PersistDraining(event.worker_id, False))
         ended: list[GroupId] = []
         for group in self._fewest_whole_first():
             rest = tuple(m for m in group.members if m.worker.worker_id != event.worker_id)
@@ -384,6 +403,20 @@ class ReplicationMachine:
             elif rest != group.members:
                 effects += self._mend(group, rest)
         return [*effects, self._drop(tuple(sorted(ended))), ev.PublishWorkers()]
+
+    # ---------------------------------------------------------------- draining
+
+    def _drain(self, event: ev.DrainSet) -> list[ev.Effect]:
+        """Groups of the worker get replacements; it stays a member until these are whole."""
+        if event.worker_id not in self.membership.records:
+            raise UnknownError(f"worker {event.worker_id!r} is not known")
+        if event.draining == (event.worker_id in self.draining):
+            return []
+        (self.draining.add if event.draining else self.draining.discard)(event.worker_id)
+        effects: list[ev.Effect] = [ev.PersistDraining(event.worker_id, event.draining)]
+        for group in self._fewest_whole_first():
+            effects += self._mend(group, group.members)
+        return effects
 
     # ---------------------------------------------------------------- logged batches
 
@@ -414,4 +447,4 @@ class ReplicationMachine:
             return []
         if not member.whole or not self.membership.is_present(member.worker):
             return []
-        return self._renew(group, rules.owned_by(group, writer, self.membership.is_present))
+        return self._mend(group, rules.owned_by(group, writer, self.membership.is_present, self.draining))

@@ -16,7 +16,7 @@ from rhino.settings import ManagerSettings
 from rhino_pb import common_pb2
 
 WORKER, GROUP, FLOOR = "replication/worker/", "replication/group/", "replication/floor/"
-FORGOTTEN = "replication/forgotten/"
+FORGOTTEN, DRAINING = "replication/forgotten/", "replication/draining/"
 
 
 def persist(journal: Journal, effects: Iterable[ev.Effect]) -> None:
@@ -38,6 +38,10 @@ def persist(journal: Journal, effects: Iterable[ev.Effect]) -> None:
                 values[FLOOR + str(floor.store)] = MessageToDict(convert.store_version_to_pb(floor))
             case ev.PersistForgotten(job, fence):
                 values[FORGOTTEN + job] = list(fence)
+            case ev.PersistDraining(worker_id, True):
+                values[DRAINING + worker_id] = True
+            case ev.PersistDraining(worker_id):
+                gone.append(DRAINING + worker_id)
             case ev.DropGroups(groups, floors):
                 gone += [*(GROUP + str(group) for group in groups), *(FLOOR + str(store) for store in floors)]
             case ev.DropWorker(worker_id):
@@ -57,5 +61,6 @@ def restore(journal: Journal, settings: ManagerSettings, now: float) -> Replicat
         workers=[convert.worker_of(ParseDict(v, common_pb2.Worker())) for _, v in journal.items(WORKER)],
         groups=[convert.replica_group_of(ParseDict(v, common_pb2.ReplicaGroup())) for _, v in journal.items(GROUP)],
         floors=[convert.store_version_of(ParseDict(v, common_pb2.StoreVersion())) for _, v in journal.items(FLOOR)],
+        draining=[key.removeprefix(DRAINING) for key, _ in journal.items(DRAINING)],
         forgotten={key.removeprefix(FORGOTTEN): Epoch(*value) for key, value in journal.items(FORGOTTEN)},
     )

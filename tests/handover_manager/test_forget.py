@@ -66,6 +66,7 @@ def test_not_during_a_handover_and_its_record_goes_with_the_job(play: Play) -> N
     effects = play(ev.JobForgotten(JOB))
     assert {e.key for e in effects if isinstance(e, ev.Persist) and e.value is None} == {
         f"handover_manager/job/{JOB}",
+        f"handover_manager/figures/{JOB}",
         f"handover_manager/handover/{handover.handover_id}",
     }
     assert play.core.jobs.all() == []
