@@ -96,7 +96,7 @@ def _group(seen: GroupSeen, view: ClusterView) -> str:
         for m in group.members
     ]
     length = f"{len(members)} of {group.settings.replication_factor + 1} members"
-    longer = ": longer than asked for, as under a handover or a drain" if seen.is_longer else ""
+    longer = ": longer than asked for, as under a handover or a drain" if len(members) > group.settings.replication_factor + 1 else ""
     return f"group {group.group}, epoch {group.epoch}, {length}{longer}: {' > '.join(members)}"
 
 

@@ -161,7 +161,7 @@ class Stepping:
         """Takes targets out of chains that they made longer: naming the owner again cuts them to r secondaries."""
         target_of = step.target_of_group
         known = view.known(sorted(step.unwinding - busy - step.in_flight))
-        asked = [g for g in known if g.is_longer and g.has(target_of[g.group.group])]
+        asked = [g for g in known if view.is_longer(g) and g.has(target_of[g.group.group])]
         step.unwinding = {g.group.group for g in asked} | ((step.in_flight & step.unwinding) - busy)
         step.in_flight.update(g.group.group for g in asked)
         return [ChangeGroup(handover_id, g.group.group, make_owner=g.owner) for g in asked]

@@ -46,11 +46,6 @@ class GroupSeen:
     def owner(self) -> str:
         return self.group.owner.worker_id
 
-    @property
-    def is_longer(self) -> bool:
-        """More secondaries than the job asks for, as while a handover prepares."""
-        return len(self.group.members) > self.group.settings.replication_factor + 1
-
     def has(self, worker_id: str) -> bool:
         """Whether the worker is a member."""
         return self.group.member(worker_id) is not None
@@ -79,6 +74,11 @@ class ClusterView:
     def known(self, groups: Iterable[GroupId]) -> list[GroupSeen]:
         """Those of `groups` that exist."""
         return [self.groups[g] for g in groups if g in self.groups]
+
+    def is_longer(self, seen: GroupSeen) -> bool:
+        """More members than the job asks for, draining ones aside, as while a handover prepares."""
+        staying = [m for m in seen.group.members if not self.draining(m.worker.worker_id)]
+        return len(staying) > seen.group.settings.replication_factor + 1
 
     def holders(self, groups: Iterable[GroupId]) -> list[str]:
         """Reachable workers that are whole members of every existing one of `groups`, in chain order."""

@@ -343,12 +343,15 @@ class ReplicationMachine:
                 raise UnknownError(f"worker {event.add_member!r} is not known")
             if not record.present:
                 raise UnavailableError(f"worker {event.add_member!r} is not live")
+            if event.add_member in self.draining:
+                raise PreconditionError(f"worker {event.add_member!r} is being drained: choose another")
             if record.disk is not DiskState.OK:
                 raise PreconditionError(
                     f"worker {event.add_member!r} takes no files: disk {record.disk.value}, {record.disk_message}"
                 )
             members = (*members, Member(record.worker, False))
-        longer = len(group.members) > group.settings.replication_factor + 1  # after a handover that was given up
+        staying = sum(m.worker.worker_id not in self.draining for m in group.members)
+        longer = staying > group.settings.replication_factor + 1  # after a handover that was given up
         if event.make_owner and (longer or event.make_owner != group.owner.worker_id):
             grown = replace(group, members=members)
             members = rules.owned_by(grown, event.make_owner, self.membership.is_present, self.draining)
