@@ -17,7 +17,8 @@ NAMED_MAX = 8  # virtual nodes and groups that a blocker names
 
 @dataclass(frozen=True, slots=True)
 class DrainState:
-    """`blockers`: why it cannot be removed yet, for people. `virtual_nodes`, `groups`: how many of each block."""
+    """`blockers`: why it cannot be removed yet, for people. `virtual_nodes`, `groups`: how many of each block.
+    `staying`: virtual nodes that are meant to run there and that no handover moves away."""
 
     worker: str
     draining: bool
@@ -25,6 +26,7 @@ class DrainState:
     virtual_nodes: int
     groups: int
     handover_id: str
+    staying: int
 
     @property
     def safe_to_remove(self) -> bool:
@@ -70,7 +72,9 @@ def drain_state(
         *(f"handover {h.handover_id} is under way" for h in mine),
     ]
     count = len(set(meant) | set(was) | set(unseen))
-    return DrainState(worker, draining, tuple(blockers), count, len(short), mine[0].handover_id if mine else "")
+    moving = {m.node for h in mine for s in _open(h) for m in s if m.origin == worker}
+    handover_id = mine[0].handover_id if mine else ""
+    return DrainState(worker, draining, tuple(blockers), count, len(short), handover_id, len(set(meant) - moving))
 
 
 def _open(handover: Handover) -> list[tuple[Move, ...]]:

@@ -96,7 +96,8 @@ def _group(seen: GroupSeen, view: ClusterView) -> str:
         for m in group.members
     ]
     length = f"{len(members)} of {group.settings.replication_factor + 1} members"
-    longer = ": longer than asked for, as under a handover or a drain" if len(members) > group.settings.replication_factor + 1 else ""
+    beyond = len(members) > group.settings.replication_factor + 1
+    longer = ": longer than asked for, as under a handover or a drain" if beyond else ""
     return f"group {group.group}, epoch {group.epoch}, {length}{longer}: {' > '.join(members)}"
 
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from handover_manager.core.intents import Intent
 from handover_manager.core.move import Move, make_move
 from handover_manager.core.predict import UNKNOWN, Prediction
-from handover_manager.core.strategy import ALL_AT_ONCE, Strategy, steps_of
+from handover_manager.core.spread import steps_of
+from handover_manager.core.strategy import ALL_AT_ONCE, Strategy
 from handover_manager.core.targets import choose_targets
 from handover_manager.core.view import ClusterView
 from rhino.errors import (

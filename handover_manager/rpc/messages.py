@@ -140,6 +140,7 @@ def drain_to_pb(state: DrainState) -> pb.DrainStatus:
         virtual_nodes=state.virtual_nodes,
         groups=state.groups,
         handover_id=state.handover_id,
+        staying=state.staying,
     )
 
 

@@ -666,6 +666,7 @@ class DrainStatus(_message.Message):
     VIRTUAL_NODES_FIELD_NUMBER: _builtins.int
     GROUPS_FIELD_NUMBER: _builtins.int
     HANDOVER_ID_FIELD_NUMBER: _builtins.int
+    STAYING_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
     draining: _builtins.bool
     safe_to_remove: _builtins.bool
@@ -674,7 +675,9 @@ class DrainStatus(_message.Message):
     groups: _builtins.int
     """that lack copies apart from it"""
     handover_id: _builtins.str
-    """of the handover that moves virtual nodes off it; empty: none is running"""
+    """of a running handover from or to it; empty: none"""
+    staying: _builtins.int
+    """virtual nodes that are meant to run there and that no handover moves away"""
     @_builtins.property
     def blockers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """for people, while it is not"""
@@ -689,10 +692,11 @@ class DrainStatus(_message.Message):
         virtual_nodes: _builtins.int = ...,
         groups: _builtins.int = ...,
         handover_id: _builtins.str = ...,
+        staying: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blockers", b"blockers", "draining", b"draining", "groups", b"groups", "handover_id", b"handover_id", "safe_to_remove", b"safe_to_remove", "virtual_nodes", b"virtual_nodes", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blockers", b"blockers", "draining", b"draining", "groups", b"groups", "handover_id", b"handover_id", "safe_to_remove", b"safe_to_remove", "staying", b"staying", "virtual_nodes", b"virtual_nodes", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

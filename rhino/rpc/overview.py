@@ -35,6 +35,7 @@ class WorkerView:
     scrub: ScrubView = NO_SCRUB  # as the worker said last
     disk: str = "ok"  # ok | full | failing
     disk_message: str = ""
+    draining: bool = False  # is to be emptied: takes nothing new
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,8 @@ class JobView:
     batch_id: int
     configuration_epoch: int
     virtual_nodes: tuple[VirtualNodeView, ...]
+    misses: int = 0  # batches in which a virtual node ran elsewhere than desired, over all of them
+    missed_now: int = 0  # virtual nodes that did so in the newest batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,7 @@ def _worker(message: replication_pb2.WorkerStatus) -> WorkerView:
         scrub=scrub_of(message.scrub),
         disk=convert.disk_of(message.disk).value,
         disk_message=message.disk_message,
+        draining=message.draining,
     )
 
 
@@ -135,7 +139,16 @@ def job_view(message: handover_pb2.JobStatus) -> JobView:
         VirtualNodeView(v.virtual_node, v.desired_worker, v.actual_worker, v.misses, tuple(v.holders))
         for v in message.virtual_nodes
     )
-    return JobView(message.job, message.name, message.connected, message.batch_id, message.configuration_epoch, nodes)
+    return JobView(
+        job=message.job,
+        name=message.name,
+        connected=message.connected,
+        batch_id=message.batch_id,
+        configuration_epoch=message.configuration_epoch,
+        virtual_nodes=nodes,
+        misses=message.misses,
+        missed_now=message.missed_now,
+    )
 
 
 def fetch_overview(manager: str, *, timeout_s: float = 5.0) -> Overview:

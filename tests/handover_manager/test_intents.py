@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, reject
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from handover_manager.core.events import QueryEnded
@@ -167,6 +167,7 @@ INTENTS = st.one_of(
 STRATEGIES = st.builds(Strategy, st.sampled_from(Kind), st.integers(1, 4))
 
 
+@settings(deadline=None)
 @given(clusters(), INTENTS, STRATEGIES)
 def test_every_plan_keeps_what_its_intent_and_strategy_promise(
     cluster: Cluster, intent: Intent, strategy: Strategy
@@ -221,6 +222,7 @@ def check_steps(made: Plan, strategy: Strategy) -> None:
             assert len(made.steps) == max(max(count.values()) for count in ends), "more steps than needed"
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 12), min_size=2, max_size=5))
 def test_rebalance_by_count_is_even_with_the_fewest_moves(loads: list[int]) -> None:
     names = [f"w{n}" for n in range(len(loads))]

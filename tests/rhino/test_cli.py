@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from rhino.cli.handover import parse_virtual_nodes
+from rhino.cli.intents import parse_virtual_nodes
 from rhino.errors import InvalidRequestError
 
 
