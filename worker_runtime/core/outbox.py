@@ -30,13 +30,15 @@ def key_of(entry: FileEntry) -> FileKey:
 class Outgoing:
     """One file on its way down `chain`. `held`: lives of the members that have acknowledged under `epoch`.
 
-    `tried`: ids of the members that it has been offered to directly.
+    `stored`: of these, and of those that have the file but not the whole version. `tried`: ids of the members that it
+    has been offered to directly.
     """
 
     entry: FileEntry
     epoch: Epoch
     chain: tuple[Worker, ...]
     held: set[tuple[str, str]] = field(default_factory=set)
+    stored: set[tuple[str, str]] = field(default_factory=set)
     tried: set[str] = field(default_factory=set)
 
     @property

@@ -34,7 +34,7 @@ from rhino_pb import replication_pb2, replication_pb2_grpc
 from worker_runtime.core import events as ev
 from worker_runtime.figures import Figures, resident_bytes
 from worker_runtime.replication import Replication
-from worker_runtime.rpc.convert import scrub_to_pb
+from worker_runtime.rpc.convert import lag_to_pb, scrub_to_pb
 from worker_runtime.scrubber import Scrubber
 
 log = logging.getLogger(__name__)
@@ -306,6 +306,7 @@ class ManagerClient:
             scrub=scrub_to_pb(self._scrubber.status()),
             disk=disk_to_pb(disk),
             disk_message=disk_message,
+            lags=[lag_to_pb(lag) for lag in self._replication.machine.lags(asyncio.get_running_loop().time())],
         )
 
     # ------------------------------------------------------------ news

@@ -15,6 +15,7 @@ from worker_runtime.figures import Figures
 from worker_runtime.replication import Replication
 from worker_runtime.rpc.catch_up import Puller
 from worker_runtime.rpc.describe import Describer
+from worker_runtime.rpc.excess import ExcessCollector
 from worker_runtime.rpc.frames import add_peer_to_server
 from worker_runtime.rpc.local import SidecarService
 from worker_runtime.rpc.manager import ManagerClient
@@ -47,6 +48,8 @@ class Node:
         self._peers = Peers(self.replication, figures, self.manager.current)
         self._links = Links(self.replication, figures, self.manager.current, settings.chunk_bytes, tasks)
         self._collector = Collector(self.replication)
+        self._excess = ExcessCollector(self.replication, self._peers, settings.excess_grace_s, tasks)
+        self.replication.observe = self._excess.saw
         receiver = Receiver(self.replication, figures, grants)
         puller = Puller(
             self.replication, self._peers, settings.catch_up_transfers, settings.catch_up_bytes_per_s, tasks
@@ -76,7 +79,7 @@ class Node:
         await self._peer_server.start()
         await self._local_server.start()
         os.chmod(self._settings.socket, SOCKET_MODE)
-        for work in (self.replication.run(), self.manager.run(), self._collector.run()):
+        for work in (self.replication.run(), self.manager.run(), self._collector.run(), self._excess.run()):
             self._running.append(self._tasks.create_task(work))
 
     async def ready(self) -> None:
