@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -82,53 +83,76 @@ def even_out(
 ) -> dict[VirtualNode, Choice]:
     """Moves that bring every worker of `room` near the mean load, from the fullest first; few, but not provably fewest
     unless all weights are equal. `receivers`: only these take some (None: all)."""
-    bins = Bins([i for i in items if i.worker in room], room)
-    here = {item.node: item.worker for item in items if item.worker in room}
-    movable = {item.node: item for item in items if item.worker in room}
+    movable = [item for item in items if item.worker in room]
+    bins = Bins(movable, room)
     takers = sorted(worker for worker in room if receivers is None or worker in receivers)
-    slack = SLACK if len({item.weight for item in movable.values()}) > 1 else 0.0
+    slack = SLACK if len({item.weight for item in movable}) > 1 else 0.0
+    on: dict[str, list[Item]] = {worker: [] for worker in room}  # the heaviest first
+    for item in sorted(movable, key=lambda i: (-i.weight, i.node)):
+        on[item.worker].append(item)
+    chosen: dict[VirtualNode, tuple[Item, str]] = {}
     for _ in range(4 * len(movable)):
-        step = _next_move(movable, here, bins, takers, slack)
-        if step is None:
+        found = _next_move(on, bins, takers, slack)
+        if found is None:
             break
-        item, target = step
-        bins.put(item, here[item.node], target)
-        here[item.node] = target
-    final = {node: worker for node, worker in here.items() if worker != movable[node].worker}
-    return {n: Choice(w, _why(movable[n], w, len(movable[n].holders & room.keys()))) for n, w in final.items()}
+        item, origin, target = found
+        bins.put(item, origin, target)
+        on[origin].remove(item)
+        bisect.insort(on[target], item, key=lambda i: (-i.weight, i.node))
+        chosen[item.node] = (item, target)
+    return {
+        node: Choice(target, _why(item, target, len(item.holders & room.keys())))
+        for node, (item, target) in chosen.items()
+        if target != item.worker
+    }
 
 
 def _next_move(
-    movable: Mapping[VirtualNode, Item], here: Mapping[VirtualNode, str], bins: Bins, takers: list[str], slack: float
-) -> tuple[Item, str] | None:
-    """From the fullest worker that can give: first what a receiver has whole room for below the mean, then what still
-    takes off the peak."""
+    on: Mapping[str, list[Item]], bins: Bins, takers: list[str], slack: float
+) -> tuple[Item, str, str] | None:
+    """Item, origin and target: from the fullest worker that can give."""
     count, total = len(bins.load), sum(bins.load.values())
+    below = sorted((w for w in takers if bins.load[w] * count < total), key=lambda w: bins.load[w])
     for origin in sorted(bins.load, key=lambda w: (-bins.load[w], w)):
-        load = bins.load[origin]
-        if load * count <= total * (1 + slack):
+        if bins.load[origin] * count <= total * (1 + slack):
             return None
-        options: list[tuple[tuple[object, ...], Item, str]] = []
-        for node, item in movable.items():
-            if here[node] != origin or not item.weight:
-                continue
-            for target in takers:
-                after = bins.load[target] + item.weight
-                if target == origin or after >= load or bins.load[target] * count >= total:
-                    continue
-                if not bins.fits(item, target):
-                    continue
-                below = after * count <= total
-                keeps_mean = (load - item.weight) * count >= total
-                held = target in item.holders or target == item.worker
-                gain = item.weight * (load - after)
-                best = (held, item.weight) if below else (gain * (2 if held else 1), 0)
-                rank = (not below, not keeps_mean if below else False, *(-b for b in best), bins.load[target], node)
-                options.append(((*rank, target), item, target))
-        if options:
-            _, item, target = min(options, key=lambda option: option[0])
-            return item, target
+        found = _best_of(on[origin], origin, bins, below, count, total)
+        if found is not None:
+            return found[0], origin, found[1]
     return None
+
+
+def _best_of(
+    items: list[Item], origin: str, bins: Bins, below: list[str], count: int, total: int
+) -> tuple[Item, str] | None:
+    """First what a receiver has whole room for below the mean, then what still takes off the peak; to a holder if there
+    is one, the heaviest first. `items` come by weight, so the first of the best class ends the search."""
+    load = bins.load[origin]
+    best: tuple[tuple[float, ...], Item, str] | None = None
+    for item in items:
+        for target in _candidates(item, origin, bins, below):
+            after = bins.load[target] + item.weight
+            if after >= load or not item.weight:
+                continue
+            held = target in item.holders or target == item.worker
+            rank: tuple[float, ...]
+            if after * count <= total:
+                dips = (load - item.weight) * count < total  # the origin would fall below the mean itself
+                rank = (0, dips, not held, -item.weight, bins.load[target])
+            else:
+                rank = (1, 0, 0, -item.weight * (load - after) * (2 if held else 1), bins.load[target])
+            if best is None or rank < best[0]:
+                best = (rank, item, target)
+        if best is not None and best[0][:3] == (0, False, False):
+            break
+    return None if best is None else (best[1], best[2])
+
+
+def _candidates(item: Item, origin: str, bins: Bins, below: list[str]) -> list[str]:
+    """Holders, and the least loaded other one: what else could be said for a fuller one?"""
+    holders = [w for w in below if w in item.holders and w != origin and bins.fits(item, w)]
+    other = next((w for w in below if w not in item.holders and w != origin and bins.fits(item, w)), None)
+    return holders if other is None else [*holders, other]
 
 
 def _why(item: Item, target: str, holders: int) -> str:

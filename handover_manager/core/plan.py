@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from handover_manager.core.intents import Intent
+from handover_manager.core.intents import Drain, Intent
 from handover_manager.core.move import Move, make_move
 from handover_manager.core.predict import UNKNOWN, Prediction
 from handover_manager.core.spread import steps_of
@@ -139,7 +139,10 @@ def _moves_there(request: Request, job: str, situation: Situation) -> list[Move]
 
 
 def _moves_of_intent(intent: Intent, situation: Situation) -> list[Move]:
-    chosen = choose_targets(intent, situation.nodes, situation.desired, situation.arriving, situation.view)
+    nodes = situation.nodes
+    if isinstance(intent, Drain):  # repeated while it is under way, it takes what is left
+        nodes = {node: operators for node, operators in nodes.items() if node not in situation.running}
+    chosen = choose_targets(intent, nodes, situation.desired, situation.arriving, situation.view)
     if not chosen:
         raise AlreadyThereError(f"{intent}: nothing has to move")
     _check_free(tuple(chosen), situation.running)

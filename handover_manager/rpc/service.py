@@ -67,15 +67,14 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
         """The mark first, so that nothing new arrives; then what is there moves off, in one handover of all jobs."""
         wanted = Request("", deadline_s=request.deadline_s, intent=Drain(request.worker),
                          strategy=messages.strategy_of(request.strategy))  # fmt: skip
-        state = await self._runtime.drain_state(request.worker)
+        await self._runtime.drain_state(request.worker)  # a fresh view; refused when nobody knows the worker
         if not request.cancel:
             self._runtime.core.check_drain(request.worker)
-        if not request.cancel and not state.handover_id:
             with contextlib.suppress(AlreadyThereError):
                 await self._runtime.plan(wanted)  # refused before anything is marked
         await self._runtime.set_draining(request.worker, not request.cancel)
-        if not request.cancel and not state.handover_id:
-            with contextlib.suppress(AlreadyThereError):  # nothing runs there
+        if not request.cancel:
+            with contextlib.suppress(AlreadyThereError):  # nothing runs there that is not on its way already
                 self._start(wanted)
         return messages.drain_to_pb(await self._runtime.drain_state(request.worker))
 

@@ -116,8 +116,10 @@ def test_a_drain_concerns_all_running_jobs_and_the_other_intents_one() -> None:
     with pytest.raises(errors.UnknownError, match="'w9': unknown; known are w1, w2, w3"):
         play.plan(Request("", intent=Drain("w9")))
     play.start("w3", "0/0")
+    left = play.plan(Request("", intent=Drain("w1")))
+    assert [(move.node.job, move.node.name) for move in left.moves] == [(JOB, "0/1"), ("job-b", "0/0")]
     with pytest.raises(errors.ConflictError, match=r"0/0 \(handover h1\)"):
-        play.plan(Request("", intent=Drain("w1")))
+        play.plan(Request(JOB, intent=ScaleIn(("w1",))))
     with pytest.raises(errors.ConflictError, match="handover h1 moves to worker w3"):
         play.plan(Request("", intent=Drain("w3")))
 
