@@ -36,6 +36,7 @@ class FakeManager(replication_pb2_grpc.ReplicationManagerServicer):
         self.beats = 0
         self.floors: list[StoreVersion] = []
         self.auto_whole = True
+        self.seen_as: Callable[[Worker], Worker] = lambda worker: worker  # to others, perhaps behind a proxy
         self._watchers: list[asyncio.Queue[replication_pb2.GroupUpdate]] = []
         self._changed = asyncio.Condition()
         self._server: Server | None = None
@@ -103,7 +104,7 @@ class FakeManager(replication_pb2_grpc.ReplicationManagerServicer):
     ListWorkers = DescribeGroups = ChangeGroup = SetDraining = ForgetJob = ForgetWorker = PublishFloors
 
     async def Register(self, request: replication_pb2.RegisterRequest, context: Any) -> replication_pb2.RegisterReply:
-        worker = worker_of(request.worker)
+        worker = self.seen_as(worker_of(request.worker))
         self.workers[worker.worker_id] = worker
         self.absent.pop(worker.worker_id, None)
         for report in request.groups:
