@@ -48,6 +48,17 @@ def run_handover(manager: str, wish: Wish, strategy: Strategy, *, deadline_s: fl
     return exit_codes.FAILED if wait and handover.phase is not Phase.CONFIRMED else exit_codes.OK
 
 
+def run_cancel(manager: str, handover_id: str, *, as_json: bool) -> int:
+    """No further step is marked; returns the exit code. RhinoErrors are left to the caller."""
+    with HandoverClient(manager) as client:
+        handover = client.cancel(handover_id)
+    if as_json:
+        print(json.dumps(plain(handover), indent=2))
+    else:
+        print(f"{handover.handover_id} {handover.phase.value} {handover.reason}".rstrip())
+    return exit_codes.OK
+
+
 def follow(client: HandoverClient, started: Handover, strategy: Strategy, deadline_s: float) -> Handover:
     """Prints progress until the handover has ended; its last status."""
     ahead_s = max(strategy.start_at_ms / 1000 - time.time(), 0.0)

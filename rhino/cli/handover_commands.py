@@ -77,12 +77,17 @@ def handover(
     dry_run: DryRunOption = False,
     wait: WaitOption = False,
     deadline_s: DeadlineOption = 300.0,
+    cancel: Annotated[
+        str, typer.Option("--cancel", metavar="HANDOVER", help="Mark no further step of it; confirmed ones stand.")
+    ] = "",
     as_json: JsonOption = False,
 ) -> None:
     """Move virtual nodes of running queries to other workers, without stopping the queries."""
-    from rhino.cli.handover import run_handover, run_plan
+    from rhino.cli.handover import run_cancel, run_handover, run_plan
     from rhino.cli.intents import Wish, strategy_of
 
+    if cancel:
+        raise typer.Exit(run_cancel(manager, cancel, as_json=as_json))
     wish = Wish(job, virtual_nodes, to, drain, rebalance, scale_out, scale_in, by)
     chosen = strategy_of(strategy, batch_size, gap, start_at, start_in, max_transfers)
     if dry_run:

@@ -112,6 +112,11 @@ def render(overview: Overview, console: Console) -> None:
     for job in overview.jobs:
         console.print()
         console.print(_job(job, overview.groups))
+    for found in overview.handovers:
+        left = f", waiting for {', '.join(found.waiting_for)}" if found.waiting_for else ""
+        console.print(
+            f"\nhandover {found.handover_id} ({found.intent}): step {found.step} of {found.steps} {found.phase}{left}"
+        )
     console.print()
     console.print(_groups(overview.groups))
     for worker in overview.workers:

@@ -85,11 +85,24 @@ class JobView:
 
 
 @dataclass(frozen=True, slots=True)
+class HandoverView:
+    """A running handover. `step`: the present one of `steps`, from 1."""
+
+    handover_id: str
+    intent: str
+    phase: str
+    step: int
+    steps: int
+    waiting_for: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Overview:
     generation: int
     workers: tuple[WorkerView, ...]
     groups: tuple[GroupView, ...]
     jobs: tuple[JobView, ...]
+    handovers: tuple[HandoverView, ...] = ()  # those that have not ended
 
 
 def _worker(message: replication_pb2.WorkerStatus) -> WorkerView:
@@ -151,6 +164,17 @@ def job_view(message: handover_pb2.JobStatus) -> JobView:
     )
 
 
+def _handover(message: handover_pb2.HandoverStatus) -> HandoverView:
+    return HandoverView(
+        handover_id=message.handover_id,
+        intent=message.plan.intent,
+        phase=handover_pb2.HandoverPhase.Name(message.phase).removeprefix("HANDOVER_PHASE_").lower(),
+        step=sum(bool(step.finished_ms) for step in message.steps) + 1,
+        steps=len(message.steps),
+        waiting_for=tuple(message.waiting_for),
+    )
+
+
 def fetch_overview(manager: str, *, timeout_s: float = 5.0) -> Overview:
     """Asks the manager at "host:port". Raises UnavailableError when it cannot be reached in `timeout_s`."""
     with sync_channel(manager) as channel:
@@ -166,9 +190,12 @@ def _ask(manager: str, channel: grpc.Channel, timeout_s: float) -> Overview:
         doing, lambda: replication.DescribeGroups(replication_pb2.DescribeGroupsRequest(), timeout=timeout_s)
     )
     jobs = call_sync(doing, lambda: handover.ListJobs(handover_pb2.ListJobsRequest(), timeout=timeout_s))
+    request = handover_pb2.ListHandoversRequest()
+    handovers = call_sync(doing, lambda: handover.ListHandovers(request, timeout=timeout_s))
     return Overview(
         generation=workers.generation,
         workers=tuple(_worker(w) for w in workers.workers),
         groups=tuple(_group(g) for g in groups.groups),
         jobs=tuple(job_view(j) for j in jobs.jobs),
+        handovers=tuple(_handover(h) for h in handovers.handovers if not h.finished_ms),
     )

@@ -145,6 +145,9 @@ async def test_the_command_line(scene: Scene) -> None:
     move = ("--job", "clicks", "--virtual-nodes", "0/0", "--to", "w1", "--start-in", "99")
     moved = await rhino(scene, "handover", *move)
     assert "planned" in moved.stdout
+    assert "(move to w1): step 1 of 1 planned, waiting for 0/0" in (await rhino(scene, "status")).stdout
+    gone = await rhino(scene, "handover", "--cancel", moved.stdout.split()[0])
+    assert "cancelled cancelled by request" in gone.stdout
 
 
 @pytest.mark.parametrize(
