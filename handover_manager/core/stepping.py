@@ -114,9 +114,15 @@ class Stepping:
         return effects
 
     def batch_settled(
-        self, step: Step, job: str, batch_id: int, batch: LoggedBatch, actual: Mapping[VirtualNode, str],
-        view: ClusterView, now: float,
-    ) -> bool:  # fmt: skip
+        self,
+        step: Step,
+        job: str,
+        batch_id: int,
+        batch: LoggedBatch,
+        actual: Mapping[VirtualNode, str],
+        view: ClusterView,
+        now: float,
+    ) -> bool:
         """A batch logged after the marker and written by the targets confirms (Rhino 4.1, step 4). True: any change."""
         if step.phase is not Phase.MARKED or batch.configuration_epoch < step.configuration_epochs.get(job, 1 << 62):
             return False

@@ -65,8 +65,12 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
 
     async def DrainWorker(self, request: pb.DrainRequest, context: Context) -> pb.DrainStatus:
         """The mark first, so that nothing new arrives; then what is there moves off, in one handover of all jobs."""
-        wanted = Request("", deadline_s=request.deadline_s, intent=Drain(request.worker),
-                         strategy=messages.strategy_of(request.strategy))  # fmt: skip
+        wanted = Request(
+            "",
+            deadline_s=request.deadline_s,
+            intent=Drain(request.worker),
+            strategy=messages.strategy_of(request.strategy),
+        )
         await self._runtime.drain_state(request.worker)  # a fresh view; refused when nobody knows the worker
         if not request.cancel:
             self._runtime.core.check_drain(request.worker)
