@@ -65,10 +65,10 @@ def drain_state(
     blockers = [
         *([] if draining else [f"worker {worker} is not marked as draining: copies may still be placed there"]),
         *([] if settled else ["the manager has just started: drivers and workers may not have reported yet"]),
-        *_named("are meant to run there", [_name(n) for n in sorted(meant)]),
-        *_named("ran there in the newest batch", [_name(n) for n in sorted(was)]),
-        *_named("have not run since the manager's start", [_name(n) for n in sorted(unseen)]),
-        *_named("lack whole copies apart from it", [str(s.group.group) for s in short], "groups"),
+        *_named("virtual nodes that are meant to run there", [_name(n) for n in sorted(meant)]),
+        *_named("virtual nodes that ran there in the newest batch", [_name(n) for n in sorted(was)]),
+        *_named("virtual nodes that have not run since the manager's start", [_name(n) for n in sorted(unseen)]),
+        *_named("groups that lack whole copies apart from it", [str(s.group.group) for s in short]),
         *(f"handover {h.handover_id} is under way" for h in mine),
     ]
     count = len(set(meant) | set(was) | set(unseen))
@@ -96,8 +96,8 @@ def _name(node: VirtualNode) -> str:
     return f"{node.job[:8]}:{node.name}"
 
 
-def _named(what: str, names: list[str], kind: str = "virtual nodes") -> list[str]:
+def _named(what: str, names: list[str]) -> list[str]:
     if not names:
         return []
-    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
-    return [f"{len(names)} {kind} {what}: {', '.join(names[:NAMED_MAX])}{more}"]
+    more = ", ..." if len(names) > NAMED_MAX else ""
+    return [f"{what}: {len(names)} ({', '.join(names[:NAMED_MAX])}{more})"]

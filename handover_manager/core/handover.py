@@ -47,7 +47,7 @@ class Handover:
             return failed.reason if failed else ""
         stand = sum(step.phase is Phase.CONFIRMED for step in self.steps)
         number = self.steps.index(failed) + 1
-        return f"step {number} of {len(self.steps)}: {failed.reason}; {stand} confirmed steps stand"
+        return f"step {number} of {len(self.steps)}: {failed.reason}; confirmed and standing: {stand}"
 
     @property
     def configuration_epoch(self) -> int:

@@ -41,23 +41,23 @@ def test_safe_only_when_marked_run_elsewhere_and_copied_elsewhere(play: Play) ->
     assert "not marked as draining" in blockers(play)
     play.cluster.worker("w1", draining=True)
     found = blockers(play)
-    assert "1 virtual nodes are meant to run there: job-a:0/0" in found
-    assert "1 groups lack whole copies apart from it: job-a/0/0" in found
+    assert "virtual nodes that are meant to run there: 1 (job-a:0/0)" in found
+    assert "groups that lack whole copies apart from it: 1 (job-a/0/0)" in found
     assert play.core.drain_state("w1", now=play.now).staying == 1
 
     play(ev.HandoverRequested("h1", Request("", intent=Drain("w1"))))
     assert play.core.drain_state("w1", now=play.now).handover_id == "h1"
     assert play.core.drain_state("w1", now=play.now).staying == 0
-    assert "1 virtual nodes ran there in the newest batch" in blockers(play)
+    assert "virtual nodes that ran there in the newest batch: 1" in blockers(play)
     assert "handover h1 is under way" in blockers(play)
     play.batch(2, {G0: "w2", G1: "w2"})
-    assert blockers(play) == "1 groups lack whole copies apart from it: job-a/0/0"
+    assert blockers(play) == "groups that lack whole copies apart from it: 1 (job-a/0/0)"
     play.cluster.chain(G0, "w2 w3? w1")
-    assert blockers(play) == "1 groups lack whole copies apart from it: job-a/0/0"
+    assert blockers(play) == "groups that lack whole copies apart from it: 1 (job-a/0/0)"
     play.cluster.chain(G0, "w2 w3")
     assert blockers(play) == ""
     play.batch(3, {G0: "w1", G1: "w2"})  # a miss
-    assert "1 virtual nodes ran there" in blockers(play)
+    assert "virtual nodes that ran there" in blockers(play)
     play.batch(4, {G0: "w2", G1: "w2"})
     assert blockers(play) == ""
 
@@ -76,7 +76,7 @@ def test_copies_on_workers_that_go_as_well_do_not_count(play: Play) -> None:
 def test_a_stopped_query_needs_its_copies_only(play: Play) -> None:
     play.cluster.worker("w1", draining=True)
     play(ev.QueryEnded(JOB, "run-1"))
-    assert blockers(play) == "1 groups lack whole copies apart from it: job-a/0/0"
+    assert blockers(play) == "groups that lack whole copies apart from it: 1 (job-a/0/0)"
     play.cluster.chain(G0, "w1 w2 w3")  # still its owner, but nothing is lost with it
     assert blockers(play) == ""
 
@@ -89,7 +89,7 @@ def test_after_a_start_of_the_manager_drivers_are_waited_for(play: Play) -> None
     assert "the manager has just started" in blockers(after)
     after.begin(session=5)
     after.now += SETTLE_S
-    assert "2 virtual nodes have not run since the manager's start" in blockers(after)
+    assert "virtual nodes that have not run since the manager's start: 2" in blockers(after)
     after.batch(3, {G0: "w2", G1: "w2"})
     assert blockers(after) == ""
 

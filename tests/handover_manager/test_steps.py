@@ -151,7 +151,7 @@ def test_a_gap_in_batches_ends_at_the_deadline_when_the_query_stands_still() -> 
     play(ev.Tick())
     assert phases(handover) == ["confirmed", "rolled_back"]
     assert "the gap before its marker is not over" in handover.reason
-    assert "1 confirmed steps stand" in handover.reason
+    assert "confirmed and standing: 1" in handover.reason
 
 
 def test_a_start_ahead() -> None:
@@ -197,7 +197,7 @@ def test_cancel_between_markers_keeps_what_is_confirmed_and_lets_the_marked_step
     assert not handover.ended
     spark.batch()
     assert phases(handover) == ["confirmed", "confirmed", "cancelled"]
-    assert (play.handover().phase, "2 confirmed steps stand" in handover.reason) == (Phase.CANCELLED, True)
+    assert (play.handover().phase, "confirmed and standing: 2" in handover.reason) == (Phase.CANCELLED, True)
     spark.see()
     spark.see()
     assert [play.desired(f"0/{p}") for p in range(3)] == ["w2", "w2", "w1"]
