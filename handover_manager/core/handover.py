@@ -22,6 +22,7 @@ class Handover:
     ready_at: float = 0.0  # not before then comes the next marker: the gap in seconds
     ready_after: dict[str, int] = field(default_factory=dict)  # nor before so many batches: by job, Job.reported
     finished_ms: int = 0
+    noted_ms: int = -1  # `finished_ms` as journalled; -1: not yet
 
     @property
     def current(self) -> Step | None:

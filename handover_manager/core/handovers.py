@@ -10,7 +10,7 @@ from handover_manager.core.handover import Handover, make_steps
 from handover_manager.core.job import LoggedBatch
 from handover_manager.core.jobs import Jobs
 from handover_manager.core.plan import Plan
-from handover_manager.core.records import handover_key, handover_to_json
+from handover_manager.core.records import handover_key, handover_to_json, step_key, step_to_json
 from handover_manager.core.step import Phase, Step, Trigger
 from handover_manager.core.stepping import Stepping
 from handover_manager.core.strategy import MAX_TRANSFERS
@@ -89,10 +89,7 @@ class Handovers:
 
     def forget(self, job: str) -> list[Effect]:
         """What is remembered of the job's ended handovers goes."""
-        gone = [handover.handover_id for handover in self.all() if job in handover.plan.jobs]
-        for handover_id in gone:
-            del self._all[handover_id]
-        return [Persist(handover_key(handover_id), None) for handover_id in gone]
+        return self._gone([h.handover_id for h in self.all() if job in h.plan.jobs])
 
     def restart(self, view: ClusterView, now: float) -> list[Effect]:
         """After a restart: steps before their marker are rolled back, after it still to be confirmed; others stand."""
@@ -269,17 +266,33 @@ class Handovers:
         return effects
 
     def _note(self, handover: Handover) -> list[Effect]:
-        return [
-            Persist(handover_key(handover.handover_id), handover_to_json(handover)),
-            Announce(handover.handover_id),
-        ]
+        """Journals what has changed: the intent at the start and the end, and steps."""
+        effects: list[Effect] = []
+        if handover.noted_ms != handover.finished_ms:
+            handover.noted_ms = handover.finished_ms
+            effects.append(Persist(handover_key(handover.handover_id), handover_to_json(handover)))
+        for number, step in enumerate(handover.steps, 1):
+            if step.noted is None and step.phase is Phase.PLANNED:
+                continue
+            record = step_to_json(step)
+            if record != step.noted:
+                step.noted = record
+                effects.append(Persist(step_key(handover.handover_id, number), record))
+        return [*effects, Announce(handover.handover_id)]
+
+    def _gone(self, handover_ids: Iterable[str]) -> list[Effect]:
+        """Out of memory and journal."""
+        effects: list[Effect] = []
+        for handover_id in handover_ids:
+            handover = self._all.pop(handover_id)
+            effects.append(Persist(handover_key(handover_id), None))
+            numbers = [n for n, step in enumerate(handover.steps, 1) if step.noted is not None]
+            effects += [Persist(step_key(handover_id, number), None) for number in numbers]
+        return effects
 
     def _prune(self) -> list[Effect]:
         ended = [h for h in self._all.values() if h.ended and not h.settling and not h.unwinding]
-        old = [h.handover_id for h in ended[: max(len(ended) - ENDED_MAX, 0)]]
-        for handover_id in old:
-            del self._all[handover_id]
-        return [Persist(handover_key(handover_id), None) for handover_id in old]
+        return self._gone([h.handover_id for h in ended[: max(len(ended) - ENDED_MAX, 0)]])
 
     def check_invariants(self) -> None:
         nodes = [move.node for _, step in self._open() for move in step.moves]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from handover_manager.core.handover import Handover, make_steps
@@ -17,6 +18,7 @@ from rhino.ids import GroupId, VirtualNode
 
 JOB_PREFIX = "handover_manager/job/"
 HANDOVER_PREFIX = "handover_manager/handover/"
+STEP_PREFIX = "handover_manager/step/"
 
 
 def job_key(job: str) -> str:
@@ -25,6 +27,11 @@ def job_key(job: str) -> str:
 
 def handover_key(handover_id: str) -> str:
     return f"{HANDOVER_PREFIX}{handover_id}"
+
+
+def step_key(handover_id: str, number: int) -> str:
+    """`number` from 1."""
+    return f"{STEP_PREFIX}{handover_id}/{number}"
 
 
 def job_to_json(job: Job) -> dict[str, object]:
@@ -100,12 +107,12 @@ def _plan_of_json(value: dict[str, Any]) -> Plan:
     )
 
 
-def _step_to_json(step: Step) -> dict[str, object]:
+def step_to_json(step: Step) -> dict[str, object]:
     """Marker and outcome; what is observed again after a restart is left out."""
     return {
         "phase": step.phase.value,
         "reason": step.reason,
-        "configuration_epochs": step.configuration_epochs,
+        "configuration_epochs": dict(step.configuration_epochs),
         "marked_ms": step.marked_ms,
         "finished_ms": step.finished_ms,
         "confirmed_batch_id": step.confirmed_batch_id,
@@ -126,22 +133,25 @@ def _restore_step(step: Step, value: dict[str, Any]) -> None:
     step.redirected = {VirtualNode(*name) for name in value["redirected"]}
     step.settling = {GroupId(*name) for name in value["settling"]}
     step.waiting_for = set() if step.phase.ended else step.nodes - step.redirected
+    step.noted = value
 
 
 def handover_to_json(handover: Handover) -> dict[str, object]:
-    """Intent, and marker and outcome of each step."""
+    """Intent and end. Each step has its own record, so that one of many steps costs no more to write."""
     return {
         "handover_id": handover.handover_id,
         "plan": _plan_to_json(handover.plan),
         "deadline_s": handover.deadline_s,
         "started_ms": handover.started_ms,
         "finished_ms": handover.finished_ms,
-        "steps": [_step_to_json(step) for step in handover.steps],
     }
 
 
-def handover_of_json(value: dict[str, Any]) -> Handover:
-    """Monotonic times of the former process mean nothing here: `Handovers.restart` sets those that matter."""
+def handover_of_json(value: dict[str, Any], records: Mapping[str, Any]) -> Handover:
+    """`records`: those of steps, by `step_key`; a step without one has not begun.
+
+    Monotonic times of the former process mean nothing here: `Handovers.restart` sets those that matter.
+    """
     plan = _plan_of_json(value["plan"])
     handover = Handover(
         handover_id=value["handover_id"],
@@ -151,6 +161,11 @@ def handover_of_json(value: dict[str, Any]) -> Handover:
         steps=make_steps(value["handover_id"], plan),
         finished_ms=value["finished_ms"],
     )
-    for step, record in zip(handover.steps, value["steps"], strict=True):
-        _restore_step(step, record)
+    for number, step in enumerate(handover.steps, 1):
+        record = records.get(step_key(handover.handover_id, number))
+        if record is not None:
+            _restore_step(step, record)
+        else:
+            step.waiting_for = step.nodes
+    handover.noted_ms = handover.finished_ms
     return handover

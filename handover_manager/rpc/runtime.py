@@ -16,7 +16,7 @@ from handover_manager.core.figures import PREFIX as FIGURES_PREFIX
 from handover_manager.core.figures import figures_of_json
 from handover_manager.core.manager import HandoverCore
 from handover_manager.core.plan import Plan, Request
-from handover_manager.core.records import HANDOVER_PREFIX, JOB_PREFIX, handover_of_json, job_of_json
+from handover_manager.core.records import HANDOVER_PREFIX, JOB_PREFIX, STEP_PREFIX, handover_of_json, job_of_json
 from handover_manager.core.step import Phase
 from handover_manager.rpc.cluster import ReplicationClient
 from handover_manager.rpc.messages import handover_to_pb
@@ -39,7 +39,8 @@ async def _fail(error: Exception) -> None:
 
 def restore(journal: Journal, now: float) -> HandoverCore:
     """The core as journalled. A handover past its marker gets its whole deadline again."""
-    handovers = [handover_of_json(value) for _, value in journal.items(HANDOVER_PREFIX)]
+    steps = dict(journal.items(STEP_PREFIX))
+    handovers = [handover_of_json(value, steps) for _, value in journal.items(HANDOVER_PREFIX)]
     jobs = [job_of_json(value) for _, value in journal.items(JOB_PREFIX)]
     figures = {key.removeprefix(FIGURES_PREFIX): value for key, value in journal.items(FIGURES_PREFIX)}
     for job in jobs:

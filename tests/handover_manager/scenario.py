@@ -91,7 +91,7 @@ class Play:
         for job in jobs:
             if FIGURES_PREFIX + job.job in self.journal:
                 job.figures = figures_of_json(self.journal[FIGURES_PREFIX + job.job])
-        handovers = [handover_of_json(v) for k, v in records if k.startswith(HANDOVER_PREFIX)]
+        handovers = [handover_of_json(v, self.journal) for k, v in records if k.startswith(HANDOVER_PREFIX)]
         self.core = HandoverCore(started=now, wall_offset_s=WALL_OFFSET_S, jobs=jobs, handovers=handovers)
         self.effects: list[ev.Effect] = []
         self._take(self.core.resume(now=now))

@@ -68,6 +68,7 @@ def test_not_during_a_handover_and_its_record_goes_with_the_job(play: Play) -> N
         f"handover_manager/job/{JOB}",
         f"handover_manager/figures/{JOB}",
         f"handover_manager/handover/{handover.handover_id}",
+        f"handover_manager/step/{handover.handover_id}/1",
     }
     assert play.core.jobs.all() == []
     assert play.core.handovers.all() == []

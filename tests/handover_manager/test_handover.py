@@ -300,4 +300,5 @@ def test_ended_handovers_are_forgotten_beyond_a_bound(play: Play, monkeypatch: p
         play.see()
     assert [h.handover_id for h in play.core.handovers.all()] == ["h2", "h3", "h4"]
     assert sum("/handover/" in key for key in play.journal) == 3
+    assert sum("/step/" in key for key in play.journal) == 3
     play(ev.GroupChanged("h0", G0, None))

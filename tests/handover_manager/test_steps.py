@@ -391,3 +391,15 @@ def test_a_batch_that_confirms_before_a_restarted_manager_has_seen_the_cluster_s
     after.cluster.chain(GROUPS[0], "w2 w1")
     after.see()
     assert not after.core.jobs[JOB].pinned
+
+
+def test_each_change_of_a_step_journals_that_step_only() -> None:
+    play = opened(*["w1 w2"] * 4)
+    spark = Spark(play)
+    drain(play, "w1", FLUID)
+    keys = [effect.key for effect in play.of(ev.Persist) if "/job/" not in effect.key]
+    assert keys[0] == "handover_manager/handover/h1"
+    assert set(keys[1:]) == {f"handover_manager/step/h1/{n}" for n in (1, 2)}
+    spark.batch()
+    play.see()
+    assert {k for k in play.journal if "/step/" in k} == {f"handover_manager/step/h1/{n}" for n in (1, 2, 3)}
