@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from handover_manager.core.events import Announce, Effect, GroupChanged, Persist
+from handover_manager.core.events import Announce, ChangeGroup, Effect, GroupChanged, Persist
 from handover_manager.core.figures import figures_key, figures_to_json
 from handover_manager.core.handover import Handover, make_steps
 from handover_manager.core.job import LoggedBatch
@@ -90,6 +90,13 @@ class Handovers:
     def forget(self, job: str) -> list[Effect]:
         """What is remembered of the job's ended handovers goes."""
         return self._gone([h.handover_id for h in self.all() if job in h.plan.jobs])
+
+    def shorten(self, worker: str, view: ClusterView) -> list[Effect]:
+        """The worker is not being drained any more: its chains lose the replacements that they got for it. Naming the
+        owner again cuts them."""
+        busy = {group for _, step in self._open() for group in step.target_of_group}
+        longer = [seen for group, seen in sorted(view.groups.items()) if seen.has(worker) and view.is_longer(seen)]
+        return [ChangeGroup("", s.group.group, make_owner=s.owner) for s in longer if s.group.group not in busy]
 
     def restart(self, view: ClusterView, now: float) -> list[Effect]:
         """After a restart: steps before their marker are rolled back, after it still to be confirmed; others stand."""

@@ -129,6 +129,8 @@ class HandoverCore:
                 return self.handovers.cancel(handover_id, self.view, now)
             case ev.GroupChanged():
                 return self.handovers.group_changed(event, self.view, now)
+            case ev.DrainEnded(worker):
+                return self.handovers.shorten(worker, self.view)
             case ev.JobForgotten(job):
                 return [*self.handovers.forget(job), *self.jobs.forget(job)]
             case ev.Tick():

@@ -107,6 +107,8 @@ class Runtime:
         """Journalled by the replication manager when it returns, and in the view."""
         await self._cluster.set_draining(worker, draining)
         await self.look()
+        if not draining:
+            self.apply(ev.DrainEnded(worker))
 
     async def drain_state(self, worker: str) -> DrainState:
         """On a fresh view; changes nothing. Raises UnknownError."""

@@ -94,6 +94,20 @@ def test_after_a_start_of_the_manager_drivers_are_waited_for(play: Play) -> None
     assert blockers(after) == ""
 
 
+def test_a_drain_that_is_ended_early_leaves_no_chain_longer_than_asked_for(play: Play) -> None:
+    play.cluster.worker("w1", draining=True)
+    play.cluster.chain(G0, "w1 w2 w3?")
+    play.cluster.chain(G1, "w2 w3")
+    play.see()
+    assert not play.core.view.is_longer(play.core.view.groups[G0])
+    play.cluster.worker("w1")
+    play.see()
+    assert play(ev.DrainEnded("w1")) == [ev.ChangeGroup("", G0, make_owner="w1")]
+    play(ev.GroupChanged("", G0, None))
+    play.start("w3", "0/0")
+    assert not play(ev.DrainEnded("w1")), "a handover needs it"
+
+
 def test_a_worker_that_cannot_be_spared_is_named() -> None:
     cluster = Cluster("w1", "w2")
     cluster.chain(G0, "w1 w2")

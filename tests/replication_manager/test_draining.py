@@ -68,6 +68,17 @@ def test_new_groups_go_elsewhere_also_when_the_worker_names_them() -> None:
         manager.do(ev.Change(GroupId("job", 0, 0), None, "a", ""))
 
 
+def test_ended_early_the_chain_is_cut_when_the_owner_is_named_again() -> None:
+    manager = Manager("abc")
+    manager.resolve("a")
+    first = manager.members()[1]
+    mark(manager, "a")
+    mark(manager, "a", draining=False)
+    assert len(manager.group().members) == 3
+    manager.do(ev.Change(GROUP, None, "", "a"))
+    assert manager.members() == f"a{first}"
+
+
 def test_the_only_worker_is_still_used() -> None:
     manager = Manager("a")
     mark(manager, "a")
