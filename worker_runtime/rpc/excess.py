@@ -51,7 +51,7 @@ class ExcessCollector:
         return self._store.floor(store)
 
     def pinned(self, store: StoreId) -> Iterable[Version]:
-        return self._store.pinned(store)
+        return self._store.pins.of(store)
 
     def busy(self, store: StoreId) -> Iterable[str]:
         return self._replication.machine.busy_names(store, self.floor(store)) | self._store.protected(store)
