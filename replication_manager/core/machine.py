@@ -5,7 +5,7 @@ It decides membership only; no decision of it ever deletes a copy, and sidecars 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from replication_manager.core import events as ev
@@ -50,6 +50,7 @@ class ReplicationMachine:
         groups: Iterable[ReplicaGroup] = (),
         floors: Iterable[StoreVersion] = (),
         forgotten: Mapping[str, Epoch] | None = None,
+        draining: Iterable[str] = (),
         lag_cap: LagCap | None = None,
     ) -> None:
         self.membership = Membership(lease_s, suspect_lease_s)
@@ -63,6 +64,7 @@ class ReplicationMachine:
         self._now = now
         self._chains = Chains(generation, self.membership, groups, lambda: self.laggards.resting(self._now))
         self._replacements = Replacements(self.laggards, self._chains, self.membership)
+        self._chains.draining.update(draining)
 
     @property
     def generation(self) -> int:
@@ -71,6 +73,11 @@ class ReplicationMachine:
     @property
     def groups(self) -> Mapping[GroupId, ReplicaGroup]:
         return self._chains.groups
+
+    @property
+    def draining(self) -> Collection[str]:
+        """Workers that are to be emptied."""
+        return self._chains.draining
 
     def sizes(self) -> Mapping[object, int]:
         """Bytes of each group: the most that any present worker stores of it."""
@@ -107,6 +114,8 @@ class ReplicationMachine:
                 return self._forget_job(event)
             case ev.WorkerForgotten():
                 return self._forget_worker(event)
+            case ev.DrainSet():
+                return self._drain(event)
             case ev.Tick():
                 return self._expire(now)
 
@@ -242,15 +251,18 @@ class ReplicationMachine:
                 raise UnknownError(f"worker {event.add_member!r} is not known")
             if not record.present:
                 raise UnavailableError(f"worker {event.add_member!r} is not live")
+            if event.add_member in self.draining:
+                raise PreconditionError(f"worker {event.add_member!r} is being drained: choose another")
             if record.disk is not DiskState.OK:
                 raise PreconditionError(
                     f"worker {event.add_member!r} takes no files: disk {record.disk.value}, {record.disk_message}"
                 )
             members = (*members, Member(record.worker, False))
-        longer = len(group.members) > group.settings.replication_factor + 1  # after a handover that was given up
+        staying = sum(m.worker.worker_id not in self.draining for m in group.members)
+        longer = staying > group.settings.replication_factor + 1  # after a handover that was given up
         if event.make_owner and (longer or event.make_owner != group.owner.worker_id):
             grown = replace(group, members=members)
-            members = rules.owned_by(grown, event.make_owner, self.membership.is_present)
+            members = self._chains.owned_by(grown, event.make_owner)
         return self._chains.renew(group, members) if members != group.members else []
 
     # ---------------------------------------------------------------- forgetting
@@ -289,6 +301,8 @@ class ReplicationMachine:
             raise PreconditionError(f"worker {event.worker_id!r} is {record.state.value}: stop its sidecar first")
         del self.membership.records[event.worker_id]
         effects: list[ev.Effect] = [ev.DropWorker(event.worker_id)]
+        if event.worker_id in self.draining:
+            effects += self._chains.set_draining(event.worker_id, False)
         ended: list[GroupId] = []
         for group in self._chains.fewest_whole_first():
             rest = tuple(m for m in group.members if m.worker.worker_id != event.worker_id)
@@ -297,6 +311,16 @@ class ReplicationMachine:
             elif rest != group.members:
                 effects += self._chains.mend(group, rest)
         return [*effects, self._drop(tuple(sorted(ended))), ev.PublishWorkers()]
+
+    # ---------------------------------------------------------------- draining
+
+    def _drain(self, event: ev.DrainSet) -> list[ev.Effect]:
+        """Groups of the worker get replacements; it stays a member until these are whole."""
+        if event.worker_id not in self.membership.records:
+            raise UnknownError(f"worker {event.worker_id!r} is not known")
+        if event.draining == (event.worker_id in self.draining):
+            return []
+        return [*self._chains.set_draining(event.worker_id, event.draining), *self._chains.mend_all()]
 
     # ---------------------------------------------------------------- logged batches
 
@@ -327,4 +351,4 @@ class ReplicationMachine:
             return []
         if not member.whole or not self.membership.is_present(member.worker):
             return []
-        return self._chains.renew(group, rules.owned_by(group, writer, self.membership.is_present))
+        return self._chains.renew(group, self._chains.owned_by(group, writer))

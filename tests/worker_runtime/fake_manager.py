@@ -111,7 +111,7 @@ class FakeManager(replication_pb2_grpc.ReplicationManagerServicer):
     async def PublishFloors(self, request: Any, context: Any) -> Any:
         raise AssertionError("not for sidecars")
 
-    ListWorkers = DescribeGroups = ChangeGroup = ForgetJob = ForgetWorker = PublishFloors
+    ListWorkers = DescribeGroups = ChangeGroup = SetDraining = ForgetJob = ForgetWorker = PublishFloors
 
     async def Register(self, request: replication_pb2.RegisterRequest, context: Any) -> replication_pb2.RegisterReply:
         worker = self.seen_as(worker_of(request.worker))

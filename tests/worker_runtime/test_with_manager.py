@@ -17,6 +17,7 @@ from rhino.ids import StoreId, Version
 from rhino.rpc.overview import GroupView, fetch_overview
 from rhino.settings import ManagerSettings
 from rhino_pb import sidecar_pb2
+from spark_connector import HandoverClient
 from tests.worker_runtime.cluster import Cluster, changelog_bytes
 
 STORE = StoreId("job", 0, 3, "default")
@@ -133,3 +134,34 @@ async def test_a_manager_that_comes_back_finds_everything(cluster: Cluster, tmp_
             async with manager(settings_of(tmp_path, address, bootstrap=False)):
                 assert (await group_of(address, "a", "b")).durability == "synced"
                 assert (await client.commit(STORE, version(3), changelog_bytes(3), lineage(3))).copies == 2
+
+
+async def test_a_drained_worker_writes_as_a_guest_and_is_not_missed(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("handover_manager.core.manager.SETTLE_S", 0.2)
+    late = STORE._replace(partition=4)
+    async with asyncio.timeout(60), manager(settings_of(tmp_path)) as address:
+        cluster.address = address
+        a, _, _ = await cluster.start("a", "b", "c")
+        async with a.attach() as client:
+            await client.commit(STORE, version(1), changelog_bytes(1), [])
+            with HandoverClient(address) as handovers:
+                seen = await asyncio.to_thread(handovers.drain, "a")
+                assert seen.draining
+                reply = await client.commit(late, version(1), changelog_bytes(1), [])
+                assert reply.copies == 2
+                assert (await asyncio.to_thread(handovers.wait_until_safe, "a", timeout_s=20)).groups == 0
+        overview = await asyncio.to_thread(fetch_overview, address)
+        members = {g.group.partition: [m.worker_id for m in g.members] for g in overview.groups}
+        assert members[3][0] == "a", "no query runs that a handover could move"
+        assert set(members[3][1:]) == {"b", "c"} == set(members[4])
+        await a.end(signal.SIGKILL)
+        for name in ("b", "c"):
+            async with cluster.sidecars[name].attach() as client:
+                for store in (STORE, late):
+                    found = await client.prepare(store, version(1))
+                    assert (found.state, found.source) == (
+                        sidecar_pb2.PREPARE_STATE_READY,
+                        sidecar_pb2.SOURCE_REPLICA,
+                    )
