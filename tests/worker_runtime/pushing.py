@@ -14,9 +14,8 @@ from worker_runtime.rpc.pusher import connect
 from worker_runtime.rpc.wire import Wire, packed
 
 
-def data_frame(offset: int, data: bytes) -> bytes:
-    """Of transfer 1."""
-    return packed(peer_pb2.PushFrame(data=peer_pb2.PushData(transfer=1, offset=offset)), len(data)) + data
+def data_frame(offset: int, data: bytes, transfer: int = 1) -> bytes:
+    return packed(peer_pb2.PushFrame(data=peer_pb2.PushData(transfer=transfer, offset=offset)), len(data)) + data
 
 
 @contextlib.asynccontextmanager

@@ -19,6 +19,7 @@ from tests.worker_runtime.pushing import data_frame, stream
 from tests.worker_runtime.scenario import worker
 from tests.worker_runtime.test_sidecar import cluster
 from worker_runtime.core import events as ev
+from worker_runtime.rpc.inbound import TRANSFERS_MAX
 from worker_runtime.rpc.offers import OfferQueue
 from worker_runtime.rpc.pusher import connect
 from worker_runtime.rpc.wire import Wire, packed
@@ -54,9 +55,6 @@ def test_groups_that_are_served_are_left_out_and_newer_offers_replace_older_ones
 
 
 ENTRY = FileEntry(StoreId("job", 0, 0, "default"), "1_id1.changelog", 10, 0)
-BEGIN = packed(
-    peer_pb2.PushFrame(begin=peer_pb2.PushBegin(transfer=1, file=file_to_pb(ENTRY), epoch=epoch_to_pb(Epoch(1, 1))))
-)
 
 
 LARGE = packed(
@@ -68,8 +66,22 @@ LARGE = packed(
 )
 
 
-def data(offset: int, size: int) -> bytes:
-    return data_frame(offset, b"x" * size)
+EPOCH = Epoch(1, 1)
+
+
+def begin(transfer: int, epoch: Epoch = EPOCH) -> bytes:
+    return packed(
+        peer_pb2.PushFrame(
+            begin=peer_pb2.PushBegin(transfer=transfer, file=file_to_pb(ENTRY), epoch=epoch_to_pb(epoch))
+        )
+    )
+
+
+BEGIN = begin(1)
+
+
+def data(offset: int, size: int, transfer: int = 1) -> bytes:
+    return data_frame(offset, b"x" * size, transfer)
 
 
 async def test_a_sender_that_breaks_the_protocol_ends_its_stream_only(cluster: Cluster) -> None:
@@ -81,6 +93,7 @@ async def test_a_sender_that_breaks_the_protocol_ends_its_stream_only(cluster: C
         (BEGIN + data(0, 11), "11 bytes at 0"),  # more than announced
         (LARGE + data(0, 4097), "credit of 4096"),
         (BEGIN[:8] + b"\xff" * (len(BEGIN) - 8), "not a frame"),
+        (b"".join(begin(number) for number in range(TRANSFERS_MAX + 1)), "transfers at the same time"),
         (struct.pack("<II", 2**31, 0), "2147483648 bytes"),
         (packed(peer_pb2.PushFrame()), "unexpected frame None"),
     ):
@@ -133,6 +146,24 @@ async def test_wrong_bytes_are_refused_and_their_credit_returns(cluster: Cluster
         (refusal,) = [reply.refusal for reply in got if reply.WhichOneof("reply") == "refusal"]
         assert refusal.reason == peer_pb2.REFUSAL_REASON_CHECKSUM
     assert not list(a.settings.data_dir.joinpath("tmp").iterdir())
+
+
+async def test_transfers_that_were_given_up_do_not_add_up(cluster: Cluster) -> None:
+    """Each is refused, as its epoch is old, and so never sent to its end."""
+    (a,) = await cluster.start("a", window_bytes=4 << 20, chunk_bytes=4096, memory_limit_bytes=8 << 20)
+    assert a.worker is not None
+    file = file_to_pb(replace(ENTRY, size_bytes=300_000))
+    numbers = range(2, 3 * TRANSFERS_MAX)
+    async with stream(a.worker.peer_address) as (wire, replies), asyncio.timeout(20):
+        wire.post(begin(1, epoch=Epoch(2, 1)) + data(0, 10))
+        for number in numbers:
+            stale = peer_pb2.PushBegin(transfer=number, file=file, epoch=epoch_to_pb(Epoch(1, 1)))
+            wire.post(packed(peer_pb2.PushFrame(begin=stale)), data(0, 100, number))
+        refused = 0
+        while refused < len(numbers) + 1:  # and the first one, of wrong bytes
+            reply = await replies.get()
+            assert not reply.HasField("broken"), reply
+            refused += reply.HasField("refusal")
 
 
 async def test_a_stream_that_ends_in_a_file_leaves_nothing_and_a_newer_one_ends_the_older(cluster: Cluster) -> None:

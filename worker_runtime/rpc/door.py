@@ -14,6 +14,7 @@ from worker_runtime.rpc.wire import Wire, tune
 
 log = logging.getLogger(__name__)
 TOKEN_BYTES = 16
+PAUSE_S = 0.1  # after a connection that could not be accepted
 TOKEN_S = 5.0  # from its issue until it has been shown
 
 
@@ -53,7 +54,12 @@ class Door:
         loop = asyncio.get_running_loop()
         try:
             while True:
-                sock, _ = await loop.sock_accept(self._listener)
+                try:
+                    sock, _ = await loop.sock_accept(self._listener)
+                except OSError as error:  # too many open files, a connection that is gone already
+                    log.warning("cannot accept a push stream", extra={"error": str(error)})
+                    await asyncio.sleep(PAUSE_S)
+                    continue
                 task = asyncio.create_task(self._serve(sock), name="push stream")
                 self._streams.add(task)
                 task.add_done_callback(self._ended)

@@ -22,6 +22,7 @@ from worker_runtime.storage.store import Store
 
 log = logging.getLogger(__name__)
 BUFFER_BYTES = 512 * 1024  # larger ones fall out of the processor's caches
+TRANSFERS_MAX = 64  # begun and not complete; a link has a few, and they are not within its credit
 NOTE_BYTES = 1024 * 1024  # written before the loop is told, unless the stream pauses
 
 
@@ -113,11 +114,23 @@ class InboundThread:
         if transfer.complete:  # an empty file: no data will come
             self._loop.whole(transfer, bytearray())
             return
+        self._bound_transfers()
         self._transfers[message.transfer] = transfer
         if message.ask_offset or self._store.partials.has(transfer.entry):
             self._decide(transfer)
             if not transfer.over:
                 self._resume(message, transfer)
+
+    def _bound_transfers(self) -> None:
+        """A sender that hears that a file is not wanted stops in the middle of it; what was on its way has come by
+        the time that it has begun many others. Raises RemoteProtocolError for too many that are wanted."""
+        if len(self._transfers) < TRANSFERS_MAX:
+            return
+        over = [number for number, transfer in self._transfers.items() if transfer.over]
+        for number in over[: -TRANSFERS_MAX // 2]:
+            del self._transfers[number]
+        if len(self._transfers) >= TRANSFERS_MAX:
+            raise RemoteProtocolError(f"more than {TRANSFERS_MAX} transfers at the same time")
 
     def _decide(self, transfer: Transfer) -> None:
         transfer.over = not self._loop.decide(transfer)
