@@ -61,6 +61,8 @@ class _Handler(BaseHTTPRequestHandler):
             if not callable(operation):
                 raise _Refused(400, "UnsupportedOperationException", f"op={self.query.get('op')}")
             operation()
+        except ConnectionError:
+            self.close_connection = True  # the client was killed, or reads no further
         except FileNotFoundError:
             self._refuse(_Refused(404, "FileNotFoundException", f"File does not exist: {self.name}"))
         except _Refused as refusal:
