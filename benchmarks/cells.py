@@ -50,9 +50,7 @@ def parser(
     made = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
     choice = f"some of {','.join(subjects)} (default: {','.join(default)})"
     made.add_argument("--sizes", type=_sizes, default=[0.25, 1.0, 4.0], help="GB of state (default: 0.25,1,4)")
-    made.add_argument(
-        "--subjects", type=names, default=default, help=f"some of {','.join(subjects)} (default: {','.join(default)})"
-    )
+    made.add_argument("--subjects", type=names, default=default, help=choice)
     made.add_argument("--rounds", type=int, default=3, help="interleaved; medians are shown (default: 3)")
     made.add_argument("--dir", type=Path, help=f"where to work; needs {DISK_FACTOR} times the largest size")
     made.add_argument("--keep", action="store_true", help="keep data and logs in --dir")
