@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -136,7 +137,8 @@ def show(table: Table) -> None:
 
 
 def main(run: Callable[[], None]) -> int:
-    """Exit code 0; 1 with the reason when a measurement failed."""
+    """Exit code 0; 1 with the reason when a measurement failed. Ctrl-C and SIGTERM stop and clean up as well."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         run()
     except RhinoError as error:
