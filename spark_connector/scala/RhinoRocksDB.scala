@@ -40,7 +40,8 @@ private[state] object RhinoVersions extends Logging {
   /** Brings the version to this node. */
   def fetch(store: RhinoStore, version: Long, id: String): Unit = during(store, version, id)(())
 
-  private def prepare(store: RhinoStore, version: Long, id: String): Unit = {
+  /** Makes the version loadable here and pins it until `release`. */
+  def prepare(store: RhinoStore, version: Long, id: String): Unit = {
     val started = System.nanoTime()
     def elapsedS: Double = (System.nanoTime() - started) / 1e9
     val timeoutS = RhinoSidecar.settings.prepareTimeoutS
@@ -63,7 +64,7 @@ private[state] object RhinoVersions extends Logging {
   }
 
   /** Pins end with the session in any case: not being able to end them early must not fail, or hide why, a load. */
-  private def release(store: RhinoStore, version: Long, id: String): Unit =
+  def release(store: RhinoStore, version: Long, id: String): Unit =
     try {
       RhinoSidecar.get.call("Release", "ReleaseRequest", 10, s"release $store at version ${version}_$id") { session =>
         Seq("session_id" -> session.id, "versions" -> Seq(store.version(version, id)))

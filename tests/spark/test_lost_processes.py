@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from deploy.local import LocalCluster
 from tests.spark.queries import QUERIES
-from tests.spark.run import Run
+from tests.spark.run import Run, assert_equals_batch
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -35,6 +35,6 @@ def test_output_is_exact_with_a_restarted_sidecar_and_a_killed_driver(cluster: L
         running = run.start()
         run.advance(running, 2)
         running.stop()
-        run.assert_exact()
+        assert_equals_batch(run)
     finally:
         spark.stop()
