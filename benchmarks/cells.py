@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,8 +38,10 @@ Row = dict[str, Any]
 Result = TypeVar("Result")
 
 
-def parser(module: str, description: str | None, subjects: Sequence[str]) -> argparse.ArgumentParser:
-    """Options of such a benchmark."""
+def parser(
+    module: str, description: str | None, subjects: Sequence[str], default: Sequence[str]
+) -> argparse.ArgumentParser:
+    """Options of such a benchmark. `default`: the subjects that run when none are named."""
 
     def names(text: str) -> Sequence[str]:
         if unknown := [name for name in text.split(",") if name not in subjects]:
@@ -46,8 +49,9 @@ def parser(module: str, description: str | None, subjects: Sequence[str]) -> arg
         return text.split(",")
 
     made = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
+    choice = f"some of {','.join(subjects)} (default: {','.join(default)})"
     made.add_argument("--sizes", type=_sizes, default=[0.25, 1.0, 4.0], help="GB of state (default: 0.25,1,4)")
-    made.add_argument("--subjects", type=names, default=subjects, help=f"default: {','.join(subjects)}")
+    made.add_argument("--subjects", type=names, default=default, help=choice)
     made.add_argument("--rounds", type=int, default=3, help="interleaved; medians are shown (default: 3)")
     made.add_argument("--dir", type=Path, help=f"where to work; needs {DISK_FACTOR} times the largest size")
     made.add_argument("--keep", action="store_true", help="keep data and logs in --dir")
@@ -133,7 +137,8 @@ def show(table: Table) -> None:
 
 
 def main(run: Callable[[], None]) -> int:
-    """Exit code 0; 1 with the reason when a measurement failed."""
+    """Exit code 0; 1 with the reason when a measurement failed. Ctrl-C and SIGTERM stop and clean up as well."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         run()
     except RhinoError as error:

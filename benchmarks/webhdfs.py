@@ -41,7 +41,8 @@ class _Handler(BaseHTTPRequestHandler):
         """Quiet: there are thousands of requests."""
 
     def do_GET(self) -> None:
-        self._handle({"OPEN": self._open, "GETFILESTATUS": self._status, "LISTSTATUS": self._list})
+        operations = {"OPEN": self._open, "GETFILESTATUS": self._status, "LISTSTATUS": self._list}
+        self._handle({**operations, "GETHOMEDIRECTORY": self._home})
 
     def do_PUT(self) -> None:
         operations = {"CREATE": self._create, "MKDIRS": self._mkdirs, "RENAME": self._rename}
@@ -60,6 +61,8 @@ class _Handler(BaseHTTPRequestHandler):
             if not callable(operation):
                 raise _Refused(400, "UnsupportedOperationException", f"op={self.query.get('op')}")
             operation()
+        except ConnectionError:
+            self.close_connection = True  # the client was killed, or reads no further
         except FileNotFoundError:
             self._refuse(_Refused(404, "FileNotFoundException", f"File does not exist: {self.name}"))
         except _Refused as refusal:
@@ -82,7 +85,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, body: object, status: int = 200) -> None:
         content = json.dumps(body).encode()
         self.send_response(status)
-        self.send_header("Content-Type", "application/json")
+        # Without Content-Type: PySpark's Hadoop lacks the class that would parse it, and takes what has none for JSON.
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
@@ -109,6 +112,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _status(self) -> None:
         self._answer({"FileStatus": self._facts(self.local, "")})
+
+    def _home(self) -> None:
+        self._answer({"Path": "/"})
 
     def _list(self) -> None:
         if self.local.is_dir():

@@ -40,9 +40,8 @@ def recovery_conf() -> dict[str, str]:
     return {
         "spark.shuffle.io.maxRetries": "1",
         "spark.shuffle.io.retryWait": "100ms",
-        # A task rather waits for a slot beside its state, while others load theirs, than fetch gigabytes elsewhere. It
-        # never waits for an executor that is gone: the location of a store is one that lives.
-        "spark.locality.wait": "3s",
+        # Long enough for a task to wait for its state, short enough not to stall a batch after a loss.
+        "spark.locality.wait": "500ms",
         "spark.stage.maxConsecutiveAttempts": "10",
         "spark.task.maxFailures": "8",
         "spark.executor.heartbeatInterval": "2s",
@@ -112,6 +111,9 @@ def rhino_conf(
         "spark.rhino.prepareTimeout": str(prepare_timeout_s),
         **state_conf(),
         **recovery_conf(),
+        # A task rather waits for a slot beside its state, while others load theirs, than fetch gigabytes elsewhere. It
+        # does not wait for an executor that is gone, as it might without Rhino: locations are of such as live.
+        "spark.locality.wait": "3s",
     }
     if min_copies is not None:
         conf["spark.rhino.minCopies"] = str(min_copies)

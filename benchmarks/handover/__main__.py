@@ -36,7 +36,7 @@ def _describe(result: Moved) -> str:
 
 
 def _run() -> None:
-    arguments = parser("benchmarks.handover", __doc__, tuple(_SETTINGS)).parse_args()
+    arguments = parser("benchmarks.handover", __doc__, tuple(_SETTINGS), tuple(_SETTINGS)).parse_args()
     show(table(summarise(Cells(arguments, _measure, summarise, _describe).run())))
 
 

@@ -30,7 +30,7 @@ def _describe(result: Recovery) -> str:
 
 
 def _run() -> None:
-    options = parser("benchmarks.recovery", __doc__, SUBJECTS)
+    options = parser("benchmarks.recovery", __doc__, SUBJECTS, SUBJECTS[:2])
     options.add_argument("--picture", type=Path, help="write a PNG there")
     arguments = options.parse_args()
     rows = summarise(Cells(arguments, _measure, summarise, _describe).run())
