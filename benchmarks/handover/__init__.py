@@ -1,3 +1,3 @@
 """Moving state while a query runs, beside what a planned move costs without Rhino."""
 
-QUICK = (("--sizes", "0.25", "--rounds", "1"),)
+QUICK = ("--sizes 0.1 --rounds 1",)

@@ -12,7 +12,7 @@ from benchmarks.report.shapes import Table, Timeline
 BLUE, GREEN, RED, GREY = "#31688e", "#35b779", "#d1495b", "#888888"
 _COLOURS = {"handover": GREEN, "kill": RED, "restart": GREY}
 _SIZES = ("state_bytes", "state_gb", "state_mb", "size_gb", "gb", "state_rows")
-_SECONDS = ("recovery_s", "next_batch_s", "total_s", "seconds", "duration_s")
+_TIMES = {"next_batch": "next batch done after (ms)", "total": "whole move (ms)", "recovery_s": "recovery (s)"}
 _SUBJECTS = ("subject", "provider", "system", "strategy")
 
 
@@ -32,7 +32,7 @@ def timeline(line: Timeline) -> str:
 
 
 def of_table(table: Table) -> str | None:
-    """Bars of throughput, or lines of seconds against state size, where a table has such columns."""
+    """Bars of throughput, or lines of times against state size, where a table has such columns."""
     if not table.rows:
         return None
     columns = set(table.columns)
@@ -42,8 +42,8 @@ def of_table(table: Table) -> str | None:
     if "mb_per_s" in columns:
         return _bars(table, subject)
     size = next((name for name in _SIZES if name in columns), None)
-    seconds = next((name for name in _SECONDS if name in columns), None)
-    return _lines(table, subject, size, seconds) if size and seconds else None
+    time = next((name for name in _TIMES if name in columns), None)
+    return _lines(table, subject, size, time) if size and time else None
 
 
 def _bars(table: Table, subject: str) -> str:
@@ -56,20 +56,18 @@ def _bars(table: Table, subject: str) -> str:
     return _svg(figure)
 
 
-def _lines(table: Table, subject: str, size: str, seconds: str) -> str:
+def _lines(table: Table, subject: str, size: str, time: str) -> str:
     """Medians, with every single measurement as a dot."""
     figure, axes = _figure(7, 3.5)
     for name, rows in _grouped(table.rows, subject).items():
-        points = [
-            (row[size], row[seconds]) for row in rows if row.get(size) is not None and row.get(seconds) is not None
-        ]
+        points = [(row[size], row[time]) for row in rows if row.get(size) is not None and row.get(time) is not None]
         if not points:
             continue
         sizes = sorted({x for x, _ in points})
         medians = [statistics.median(y for x, y in points if x == at) for at in sizes]
         (line,) = axes.plot(sizes, medians, linewidth=1, label=name)
         axes.plot(*zip(*points, strict=True), "o", markersize=4, color=line.get_color())
-    axes.set(xlabel=size.replace("_", " "), ylabel=seconds.replace("_", " "), title=table.title, ylim=(0, None))
+    axes.set(xlabel=size.replace("_", " "), ylabel=_TIMES[time], title=table.title, ylim=(0, None))
     axes.legend()
     axes.grid(alpha=0.3)
     return _svg(figure)

@@ -87,8 +87,10 @@ def run(
             running.reach(round(job.goal * turn / (len(kinds) + 1)))
             running.timeline.faults.append(faults.carry_out(kind, running))
         running.finish()
-    finally:
+    except Exception:
         running.stop()
+        raise
+    running.stop()
     verdict = compare(job, running.output, running.watch.committed())
     return Trial(job.name, place.provider, place.cluster is not None, job.events, verdict, running.timeline)
 
