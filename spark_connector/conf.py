@@ -31,7 +31,7 @@ def state_conf() -> dict[str, str]:
         # Stores stay open between batches: without it there is no locality.
         f"{STREAMING}.stateStore.unloadOnCommit": "false",
         # Snapshots leave for the replicas soon, so that replays stay short.
-        f"{STREAMING}.stateStore.maintenanceInterval": "10s",
+        f"{STREAMING}.stateStore.maintenanceInterval": "3s",
     }
 
 
@@ -40,8 +40,9 @@ def recovery_conf() -> dict[str, str]:
     return {
         "spark.shuffle.io.maxRetries": "1",
         "spark.shuffle.io.retryWait": "100ms",
-        # Long enough for a task to wait for its state, short enough not to stall a batch after a loss.
-        "spark.locality.wait": "500ms",
+        # A task rather waits for a slot beside its state, while others load theirs, than fetch gigabytes elsewhere. It
+        # never waits for an executor that is gone: the location of a store is one that lives.
+        "spark.locality.wait": "3s",
         "spark.stage.maxConsecutiveAttempts": "10",
         "spark.task.maxFailures": "8",
         "spark.executor.heartbeatInterval": "2s",

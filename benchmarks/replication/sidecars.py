@@ -35,6 +35,7 @@ class Chain:
     socket: Path
     sidecars: Sequence[Process]
     manager: Process
+    manager_address: str
 
     @property
     def pids(self) -> list[int]:
@@ -73,7 +74,7 @@ def chain(folder: Path, members: int) -> Iterator[Chain]:
                 sidecars.append(sidecar)
             for sidecar in sidecars:
                 wait_sidecar(sidecar)
-            yield Chain(Path(sockets, "0.sock"), sidecars, manager)
+            yield Chain(Path(sockets, "0.sock"), sidecars, manager, address)
         finally:
             for process in reversed(processes):
                 process.terminate(timeout_s=10)
@@ -92,13 +93,21 @@ class Client:
         Path(self._info.inbox, name).write_bytes(content)
         await self._commit(store, f"{version}.changelog", name, lineage)
 
-    async def snapshot(self, store: StoreId, files: Sequence[Path]) -> None:
-        """Data files and then the zip that names them, until enough members hold all of it."""
+    async def snapshot(self, store: StoreId, files: Sequence[Path], number: int = 1) -> Version:
+        """Data files and then the zip of this version that names them, until enough members hold all of it."""
         limit = asyncio.Semaphore(ADDS_AT_ONCE)
         names = await asyncio.gather(*(self._add(store, number, path, limit) for number, path in enumerate(files)))
         zip_name = uuid.uuid4().hex
         Path(self._info.inbox, zip_name).write_bytes(_zip_naming(names))
-        await self._commit(store, f"{Version(1, uuid.uuid4().hex)}.zip", zip_name, ())
+        version = Version(number, uuid.uuid4().hex)
+        await self._commit(store, f"{version}.zip", zip_name, ())
+        return version
+
+    async def stored_bytes(self) -> int:
+        """What the sidecar has on disk."""
+        reply = await self._stub.Describe(sidecar_pb2.DescribeRequest(), timeout=CALL_TIMEOUT_S)
+        stored: int = reply.stored_bytes
+        return stored
 
     async def _add(self, store: StoreId, number: int, path: Path, limit: asyncio.Semaphore) -> str:
         name, dfs_name = uuid.uuid4().hex, f"{number:06d}-{uuid.uuid4()}.sst"

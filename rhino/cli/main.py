@@ -9,14 +9,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from rhino.cli import daemon, exit_codes
+from rhino.cli import daemon, exit_codes, handover_commands
 from rhino.cli import status as status_view
+from rhino.cli.options import DEFAULT_MANAGER, JsonOption, ManagerOption
 from rhino.errors import RhinoError
 from rhino.log import configure_logging
 from rhino.rpc.overview import fetch_overview
 from rhino.settings import MIB, ManagerSettings, SidecarSettings
 
-DEFAULT_MANAGER = "127.0.0.1:7461"
 DAY_S = 24 * 3600.0
 app = typer.Typer(
     help="State replication and live handover for Spark Structured Streaming.",
@@ -26,10 +26,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-ManagerOption = Annotated[
-    str, typer.Option("--manager", envvar="RHINO_MANAGER", metavar="HOST:PORT", help="Address of the manager.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 LogLevelOption = Annotated[str, typer.Option(help="debug, info, warning or error.")]
 ParentOption = Annotated[bool, typer.Option("--exit-with-parent", help="Stop when the parent process ends.")]
 
@@ -45,6 +41,7 @@ def sidecar(
     memory_limit_mb: Annotated[int, typer.Option(help="Bound of replication buffers, MiB.")] = 128,
     commit_timeout_s: Annotated[float, typer.Option(help="How long a commit may wait for copies.")] = 60.0,
     catch_up_mb_per_s: Annotated[int, typer.Option(help="Bandwidth limit of catch-up, MiB/s; 0: none.")] = 0,
+    push_port: Annotated[int, typer.Option(help="Where files of other sidecars come in; 0: a free port.")] = 0,
     reserve_mb: Annotated[int, typer.Option(help="Free disk space that is kept, MiB.")] = 256,
     excess_grace_min: Annotated[
         float, typer.Option(help="A copy that others have taken over stays this long after its last use, minutes.")
@@ -70,6 +67,7 @@ def sidecar(
         memory_limit_bytes=memory_limit_mb * MIB,
         commit_timeout_s=commit_timeout_s,
         catch_up_bytes_per_s=catch_up_mb_per_s * MIB,
+        push_port=push_port,
         reserve_bytes=reserve_mb * MIB,
         excess_grace_s=excess_grace_min * 60.0,
         scrub_period_s=scrub_period_days * DAY_S,
@@ -135,24 +133,6 @@ def status(
         print(status_view.to_json(overview))
     else:
         status_view.render(overview, Console())
-
-
-@app.command()
-def handover(
-    job: Annotated[str, typer.Option(help="Query id or its unique query name.")],
-    virtual_nodes: Annotated[str, typer.Option(help="For example 0/1,0/4 or 0/0-5: task group / partitions.")],
-    to: Annotated[str, typer.Option(metavar="WORKER", help="Worker id of the target.")],
-    manager: ManagerOption = DEFAULT_MANAGER,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and plan only.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for the end; exit 1 unless confirmed.")] = False,
-    deadline_s: Annotated[float, typer.Option(help="Rolled back when not confirmed by then.")] = 300.0,
-    as_json: JsonOption = False,
-) -> None:
-    """Move virtual nodes of a running query to another worker, without stopping the query."""
-    from rhino.cli.handover import HandoverArguments, run_handover
-
-    arguments = HandoverArguments(job, virtual_nodes, to, dry_run, wait, deadline_s, as_json)
-    raise typer.Exit(run_handover(manager, arguments))
 
 
 @app.command()
@@ -241,6 +221,9 @@ def demo(context: typer.Context) -> None:
     from deploy.demo.run import main as run_demo
 
     raise typer.Exit(run_demo(context.args))
+
+
+handover_commands.register(app)
 
 
 def main() -> None:

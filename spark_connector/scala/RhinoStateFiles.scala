@@ -56,6 +56,7 @@ private[state] class RhinoStateFiles(conf: Configuration, statistics: => FileSys
         "inbox_name" -> inInbox(session, file).getFileName.toString, "lineage" -> lineage)
     }
     temporary.remove((store, from))
+    RhinoWarmUp.committed(store, name)
     if (name.endsWith(".changelog")) RhinoMetrics.committed(store, (System.nanoTime() - started) / 1000000)
   }
 
@@ -133,10 +134,16 @@ private[state] class RhinoStateFiles(conf: Configuration, statistics: => FileSys
     new FileNotFoundException(s"$store/$name is not held by this worker")
 
   def open(store: RhinoStore, name: String, bufferSize: Int): FSDataInputStream = {
-    // A load has prepared what it opens; Spark's state reader opens single changelogs too.
-    if (stat(store, name).isEmpty) RhinoVersions.ofFile(name).foreach { case (v, id) => RhinoVersions.fetch(store, v, id) }
+    val file = localFile(store, name)
+    // A load opens every changelog twice: asking the sidecar about what Prepare has found took most of a replay.
+    if (!RhinoVersions.isLoading(store) || !Files.exists(file)) requireVisible(store, name)
+    local.open(new Path(file.toUri), bufferSize)
+  }
+
+  /** Spark's state reader opens single changelogs, which may be elsewhere. */
+  private def requireVisible(store: RhinoStore, name: String): Unit = if (stat(store, name).isEmpty) {
+    RhinoVersions.ofFile(name).foreach { case (v, id) => RhinoVersions.fetch(store, v, id) }
     if (stat(store, name).isEmpty) throw absent(store, name)
-    local.open(new Path(localFile(store, name).toUri), bufferSize)
   }
 
   /** A hard link `to` of the file, for RocksDB to open. */

@@ -12,6 +12,7 @@ import org.apache.spark.io.CompressionCodec
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.types.StructType
+import org.apache.spark.util.Utils
 
 /**
  * Spark's RocksDB provider with its state files, and only them, on rhino://: the query checkpoint stays where it is.
@@ -41,6 +42,10 @@ class RhinoStateStoreProvider extends RocksDBStateStoreProvider {
     store = RhinoStore(job, id.operatorId, id.partitionId, id.storeName)
     RhinoStateStoreProvider.codecs.put(store, conf.compressionCodec)
     showPartition(id.storeCheckpointLocation(), hadoopConf)
+    RhinoWarmUp.offer(store) {
+      new RhinoRocksDB(store, conf, Utils.createTempDir(localRootDir.getParent, "warm-up"), hadoopConf,
+        s"$loggingId (warming up)", useColumnFamilies, enableStateStoreCheckpointIds, partitionId, None, None)
+    }
     new RhinoRocksDB(store, conf, localRootDir, hadoopConf, loggingId, useColumnFamilies,
       enableStateStoreCheckpointIds, partitionId, eventForwarder, uniqueId)
   }
