@@ -4,7 +4,7 @@ import org.apache.hadoop.fs.Path
 
 import org.apache.spark.sql.SparkSessionExtensions
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
-import org.apache.spark.sql.execution.{SparkPlan, SparkStrategy}
+import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.internal.SQLConf
 
 /** How the state of a query comes to Rhino, if it does. `refusal`: why the query must not run so. */
@@ -37,18 +37,21 @@ private[state] object RhinoWay {
 
 /** Says what to do when transformWithState meets Rhino's provider: Spark's own message knows only its own classes. */
 class RhinoExtensions extends (SparkSessionExtensions => Unit) {
-  override def apply(extensions: SparkSessionExtensions): Unit =
-    extensions.injectPlannerStrategy(_ => RhinoPlanCheck)
+  override def apply(extensions: SparkSessionExtensions): Unit = extensions.injectOptimizerRule(_ => RhinoPlanCheck)
 }
 
-private object RhinoPlanCheck extends SparkStrategy {
-  override def apply(plan: LogicalPlan): Seq[SparkPlan] = {
-    val operator = plan.getClass.getSimpleName
-    require(!operator.startsWith("TransformWithState") || !plan.isStreaming ||
-      SQLConf.get.stateStoreProviderClass != RhinoWay.Provider,
+/** Changes nothing. Spark refuses the provider as late as it runs a plan; its strategies come before any injected one. */
+private object RhinoPlanCheck extends Rule[LogicalPlan] {
+  override def apply(plan: LogicalPlan): LogicalPlan = {
+    if (conf.stateStoreProviderClass == RhinoWay.Provider) plan.foreach(check)
+    plan
+  }
+
+  private def check(node: LogicalPlan): Unit = {
+    val operator = node.getClass.getSimpleName
+    require(!operator.startsWith("TransformWithState") || !node.isStreaming,
       s"$operator insists on Spark's own state store provider: set ${SQLConf.STATE_STORE_PROVIDER_CLASS.key}=" +
         s"${RhinoWay.Stock} and write the checkpointLocation as rhino://<scheme>[@<authority>]/<path>, such as " +
         "rhino://file/checkpoints/q (in Python: rhino_checkpoint(...)); Rhino then serves this query too")
-    Nil
   }
 }
