@@ -137,7 +137,10 @@ def show(table: Table) -> None:
 
 
 def main(run: Callable[[], None]) -> int:
-    """Exit code 0; 1 with the reason when a measurement failed; 130 when interrupted. Ctrl-C and SIGTERM stop and clean up as well."""
+    """Exit code 0; 1 with the reason when a measurement failed; 130 when interrupted.
+
+    Ctrl-C and SIGTERM stop and clean up as well.
+    """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         run()
