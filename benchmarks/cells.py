@@ -137,13 +137,18 @@ def show(table: Table) -> None:
 
 
 def main(run: Callable[[], None]) -> int:
-    """Exit code 0; 1 with the reason when a measurement failed. Ctrl-C and SIGTERM stop and clean up as well."""
+    """Exit code 0; 1 with the reason when a measurement failed; 130 when interrupted.
+
+    Ctrl-C and SIGTERM stop and clean up as well.
+    """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         run()
     except RhinoError as error:
         Console(stderr=True).print(f"[bold red]FAILED[/] {error}", highlight=False, soft_wrap=True)
         return 1
+    except KeyboardInterrupt:
+        return 130
     return 0
 
 
