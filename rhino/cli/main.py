@@ -11,6 +11,7 @@ from rich.console import Console
 
 from rhino.cli import daemon, exit_codes
 from rhino.cli import status as status_view
+from rhino.cli.rewind_help import HELP as REWIND_HELP
 from rhino.errors import RhinoError
 from rhino.log import configure_logging
 from rhino.rpc.overview import fetch_overview
@@ -180,6 +181,20 @@ def forget(
     from rhino.cli.forget import run_forget
 
     raise typer.Exit(run_forget(manager, job, worker, dry_run=dry_run, as_json=as_json))
+
+
+@app.command(help=REWIND_HELP)
+def rewind(
+    checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="The query's checkpointLocation.")],
+    manager: ManagerOption = DEFAULT_MANAGER,
+    file_sink: Annotated[str, typer.Option(metavar="FOLDER", help="Output of Spark's file sink.")] = "",
+    no_file_sink: Annotated[bool, typer.Option("--no-file-sink", help="The query writes elsewhere.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, change nothing.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    from rhino.cli.rewind import RewindArguments, run_rewind
+
+    raise typer.Exit(run_rewind(manager, RewindArguments(checkpoint, file_sink, no_file_sink, dry_run, as_json)))
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})

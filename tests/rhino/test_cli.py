@@ -26,7 +26,18 @@ def test_malformed_virtual_nodes_are_named(text: str) -> None:
 def test_help_names_every_command_and_the_exit_codes() -> None:
     result = rhino("--help")
     assert result.returncode == 0
-    for word in ("sidecar", "manager", "status", "handover", "scrub", "verify", "forget", "demo", "Exit codes"):
+    for word in (
+        "sidecar",
+        "manager",
+        "status",
+        "handover",
+        "scrub",
+        "verify",
+        "forget",
+        "rewind",
+        "demo",
+        "Exit codes",
+    ):
         assert word in result.stdout
 
 

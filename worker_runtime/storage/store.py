@@ -165,6 +165,9 @@ class Store:
     def floor(self, store: StoreId) -> Version | None:
         return self._floors.get(store)
 
+    def floors_of(self, group: GroupId) -> list[StoreVersion]:
+        return [StoreVersion(store, floor) for store, floor in self._floors.items() if store.group == group]
+
     def stored_bytes(self, group: GroupId | None = None) -> int:
         return self._group_bytes.total() if group is None else self._group_bytes[group]
 
