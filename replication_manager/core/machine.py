@@ -11,6 +11,7 @@ from dataclasses import replace
 from replication_manager.core import events as ev
 from replication_manager.core import groups as rules
 from replication_manager.core import placement
+from replication_manager.core.bootstrap import Bootstrap
 from replication_manager.core.logged import LoggedVersions
 from replication_manager.core.membership import Membership, Report, WorkerRecord, WorkerState
 from replication_manager.core.returned import Returned
@@ -51,7 +52,9 @@ class ReplicationMachine:
         groups: Iterable[ReplicaGroup] = (),
         floors: Iterable[StoreVersion] = (),
         forgotten: Mapping[str, Epoch] | None = None,
+        fresh: bool = False,
     ) -> None:
+        """`fresh`: this is the first life of an empty journal."""
         self.generation = generation
         self.membership = Membership(lease_s, suspect_lease_s)
         for worker in workers:
@@ -61,6 +64,7 @@ class ReplicationMachine:
         self.forgotten = dict(forgotten or {})  # jobs that have ended for good, with the epoch that fences them off
         self.logged = LoggedVersions()
         self.returned = Returned()
+        self._bootstrap = Bootstrap(fresh=fresh)
         self._counter = 0
         self._settings = {group.group.job: group.settings for group in self.groups.values()}
         self._kindred: dict[tuple[str, int], list[GroupId]] = {}  # groups of one partition of a job
@@ -130,6 +134,7 @@ class ReplicationMachine:
         if seen > Epoch(self.generation, self._counter):
             self.generation, self._counter = seen.generation + 1, 0
             effects.append(ev.PersistGeneration(self.generation))
+        effects += [ev.PersistWorker(w) for w in self._bootstrap.unheard(event.known, self.membership, now)]
         reports = tuple(report for report in event.reports if report.group.job not in self.forgotten)
         record = self.membership.register(worker, event.process_id, reports, now)
         record.disk, record.disk_message = event.disk, event.disk_message
@@ -286,6 +291,11 @@ class ReplicationMachine:
         record = self.membership.records.get(event.worker_id)
         if record is None or not record.present:
             raise UnavailableError(f"worker {event.worker_id!r} is not registered with this manager")
+        if awaited := self._bootstrap.awaited(self.membership.records.values()):
+            raise UnavailableError(
+                f"group {event.group}: this manager began with an empty journal, and workers that may hold the group "
+                f"have not registered yet: {', '.join(awaited)}"
+            )
         settings = self._settings.get(event.group.job, event.settings)
         members = self._first_chain(event.group, record.worker, settings)
         return self._renew(ReplicaGroup(event.group, NO_EPOCH, members, 1, settings), members)
@@ -375,6 +385,7 @@ class ReplicationMachine:
         if record.present:
             raise PreconditionError(f"worker {event.worker_id!r} is {record.state.value}: stop its sidecar first")
         del self.membership.records[event.worker_id]
+        self._bootstrap.give_up(event.worker_id)
         effects: list[ev.Effect] = [ev.DropWorker(event.worker_id)]
         ended: list[GroupId] = []
         for group in self._fewest_whole_first():

@@ -57,5 +57,6 @@ def restore(journal: Journal, settings: ManagerSettings, now: float) -> Replicat
         workers=[convert.worker_of(ParseDict(v, common_pb2.Worker())) for _, v in journal.items(WORKER)],
         groups=[convert.replica_group_of(ParseDict(v, common_pb2.ReplicaGroup())) for _, v in journal.items(GROUP)],
         floors=[convert.store_version_of(ParseDict(v, common_pb2.StoreVersion())) for _, v in journal.items(FLOOR)],
+        fresh=journal.fresh,
         forgotten={key.removeprefix(FORGOTTEN): Epoch(*value) for key, value in journal.items(FORGOTTEN)},
     )
