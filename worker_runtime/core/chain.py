@@ -15,7 +15,20 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rhino.errors import AlreadyThereError, LocalProtocolError, PreconditionError
-from rhino.ids import NO_EPOCH, Epoch, FileEntry, FileKind, GroupId, ReplicaGroup, StoreId, Version, Worker, parse_name
+from rhino.ids import (
+    NO_EPOCH,
+    Epoch,
+    FileEntry,
+    FileKind,
+    GroupId,
+    Member,
+    ReplicaGroup,
+    StoreId,
+    Version,
+    Worker,
+    parse_name,
+)
+from worker_runtime.core import blocks
 from worker_runtime.core import events as ev
 from worker_runtime.core.closure import Catalogue
 from worker_runtime.core.commits import Commit, Commits
@@ -143,6 +156,9 @@ class ChainMachine:
         effects += state.adopt(new, self._me, now)
         self._groups_moved = True
         effects.append(ev.ReportGroup(gid))
+        if blocks.is_spread(new):  # until now a block that came counted only with its whole closure
+            for store in tuple(self._catalogue.stores(gid)):
+                effects += self._recheck(store)
         for key in self._outbox.keys(gid):
             effects += self._offer_again(key, new)
         for key in [key for key in self._groupless if key.store.group == gid]:
@@ -164,8 +180,8 @@ class ChainMachine:
         self._epochs[group] = epoch
         return [ev.PersistEpoch(group, epoch)]
 
-    def _others(self, group: ReplicaGroup) -> tuple[Worker, ...]:
-        return tuple(m.worker for m in group.members if m.worker.worker_id != self._me.worker_id)
+    def _others(self, entry: FileEntry, group: ReplicaGroup) -> tuple[Worker, ...]:
+        return tuple(w for w in blocks.keepers(entry, group) if w.worker_id != self._me.worker_id)
 
     # ------------------------------------------------------------ sending
 
@@ -176,7 +192,7 @@ class ChainMachine:
         if group is None:
             self._groupless[key_of(entry)] = entry
             return [ev.AskForGroup(entry.store.group)]
-        return self._outbox.offer(entry, group.epoch, self._others(group))
+        return self._outbox.offer(entry, group.epoch, self._others(entry, group))
 
     def _offer_again(self, key: FileKey, group: ReplicaGroup) -> list[ev.Effect]:
         """Under a new epoch: a file with a waiting commit needs everybody's ack anew, others only the missing ones.
@@ -185,7 +201,7 @@ class ChainMachine:
         """
         out = self._outbox.get(key)
         assert out is not None
-        chain = self._others(group)
+        chain = self._others(out.entry, group)
         if key not in self._commits:
             sources = self._upstreams.of(key)
             chain = tuple(w for w in chain if life(w) not in out.held and w.worker_id not in sources)
@@ -208,6 +224,9 @@ class ChainMachine:
             out.held.add(life(event.member))
             effects += self._try_complete(key)
             self._settle(key)
+            if blocks.is_spread(self.group(key.store.group)):
+                for waiting in self._commits.of_store(key.store):  # a snapshot's zip waits for its blocks
+                    effects += self._try_complete(waiting)
         return effects
 
     def _refused(self, event: ev.RefusalReceived, now: float) -> list[ev.Effect]:
@@ -369,17 +388,30 @@ class ChainMachine:
         if self._holds(self._commits.entry(key)):
             held.add(life(self._me))
         holders = [m for m in group.members if life(m.worker) in held]
-        if sum(m.whole for m in holders) < group.required_copies:
+        copies = self._copies(self._commits.entry(key), group, holders)
+        if copies is None:
             return []
         entry, done = self._commits.entry(key), self._commits.pop(key)
         self._settle(key)
-        effects = [ev.CompleteCommit(commit.request, len(holders), group.epoch) for commit in done]
+        effects = [ev.CompleteCommit(commit.request, copies, group.epoch) for commit in done]
         # Others may hold a snapshot of which a file has been lost here: it is shown once that is back.
         whole = self._catalogue.store(key.store).whole_snapshots_with(key.name)
         shown = entry.kind is not FileKind.SNAPSHOT or key.name in whole
         return [ev.MakeVisible(key.store, key.name), *effects] if shown else [*effects]
 
+    def _copies(self, entry: FileEntry, group: ReplicaGroup, holders: list[Member]) -> int | None:
+        """Copies of the version, given the members that have acknowledged it; None while these are too few."""
+        if blocks.is_spread(group):
+            store = entry.store
+            return blocks.copies(
+                entry, group, self._me, len(holders), lambda name: self._outbox.get(FileKey(store, name))
+            )
+        return len(holders) if sum(m.whole for m in holders) >= group.required_copies else None
+
     def _holds(self, entry: FileEntry) -> bool:
+        """The whole closure; of a spread block, which nobody but its writer has with its closure, the block."""
+        if blocks.is_spread(self.group(entry.store.group)):
+            return entry.name in self._catalogue.store(entry.store)
         version = entry.version
         return version is None or self._catalogue.store(entry.store).holds(version)
 

@@ -147,6 +147,14 @@ class Store:
         """What `put_memo` kept under this key, also over restarts."""
         return self._index.meta(key)
 
+    def spread(self, job: str) -> None:
+        """The job's files are blocks: what is here never tells what others need of them, so nothing is collected."""
+        if not self.is_spread(job):
+            self.put_memo(f"spread/{job}", "1")
+
+    def is_spread(self, job: str) -> bool:
+        return self.memo(f"spread/{job}") is not None
+
     def put_memo(self, key: str, value: str) -> None:
         """Raises NoSpaceError, IntegrityError."""
         self._write_index(key, lambda: self._index.put_meta(key, value))
@@ -182,8 +190,8 @@ class Store:
         """What others may want of a group: everything that the floors here do not let go."""
         found: list[FileEntry] = []
         for store, catalogue in self.catalogue.stores(group).items():
-            kept = kept_names(catalogue, self.floor(store))
-            found += [entry for entry in catalogue.entries() if entry.name in kept]
+            kept = None if self.is_spread(group.job) else kept_names(catalogue, self.floor(store))
+            found += [entry for entry in catalogue.entries() if kept is None or entry.name in kept]
         return found
 
     def newest_held(self, group: GroupId) -> list[StoreVersion]:
@@ -442,6 +450,8 @@ class Store:
 
     async def collect(self, store: StoreId, busy: Iterable[str]) -> tuple[str, ...]:
         """Deletes what no version at or above the floor, no pin and nothing in `busy` needs; returns the names."""
+        if self.is_spread(store.job):
+            return ()
         protected = {name for (of, name), count in self._protected.items() if of == store and count > 0}
         names = collectable(self.catalogue.store(store), self.floor(store), self.pinned(store), protected.union(busy))
         await self.remove(store, names)
