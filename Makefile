@@ -1,16 +1,20 @@
 # make demo: the whole main job.  make test: everything that CI runs.  make setup alone prepares .venv and the jar.
+# make chaos: random faults on a real cluster for 30 minutes (CHAOS_ARGS="--minutes 5 --seed 1"), output compared.
+# make bench: every benchmark, quickly, and a page of their results.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.rhino-setup
 DEMO_ARGS ?=
+CHAOS_ARGS ?=
+BENCH_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint clean
+.PHONY: help setup demo chaos bench test lint clean
 
 help:
 	@grep -hE '^# make' Makefile | tr '#' '\n' | sed '/^$$/d'
-	@echo "targets: setup demo test lint clean"
+	@echo "targets: setup demo chaos bench test lint clean"
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: $(PYTHON) is older than 3.11; run make PYTHON=python3.11"; exit 1; }
@@ -26,6 +30,9 @@ setup: $(STAMP)
 demo: setup
 	@$(BIN)/rhino demo $(DEMO_ARGS)
 
+chaos: setup
+	$(BIN)/python -m tests.chaos $(CHAOS_ARGS)
+
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -35,6 +42,10 @@ lint: $(STAMP)
 
 test: setup lint
 	$(BIN)/python -m pytest
+
+bench: setup
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	@$(BIN)/python -m benchmarks.report $(BENCH_ARGS)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info spark_connector/jars .mypy_cache .ruff_cache .pytest_cache .hypothesis

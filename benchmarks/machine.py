@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-_LIBRARIES = ("grpcio", "protobuf", "uvloop", "rocksdict", "crc32c")
+_LIBRARIES = ("grpcio", "protobuf", "uvloop", "rocksdict", "crc32c", "pyspark", "duckdb")
 
 
 def machine() -> dict[str, Any]:

@@ -41,11 +41,14 @@ class SidecarSettings:
     catch_up_transfers: int = 4  # files pulled at the same time during catch-up
     catch_up_bytes_per_s: int = 0  # bandwidth limit of catch-up; 0: none
     reserve_bytes: int = 256 * MIB  # free space below which new files are refused
+    excess_grace_s: float = 600.0  # copies of groups that the worker has left stay so long after their last use
     scrub_period_s: float = 7 * 24 * 3600.0  # every stored file is read and checked this often; 0: never by itself
     scrub_bytes_per_s: int = 16 * MIB  # pace of the scrubs that begin by themselves; 0: none begins
     reflection: bool = True  # gRPC server reflection
+    metrics_port: int = 0  # of Prometheus metrics, on the host of `listen`; 0: none
 
     def __post_init__(self) -> None:
+        require(0 <= self.metrics_port <= 65535, "metrics_port", self.metrics_port, "a port, or 0 for none")
         require(bool(self.worker_id) and "/" not in self.worker_id, "worker_id", self.worker_id, "a name without '/'")
         require(bool(self.host), "host", self.host, "the host name of this node in Spark")
         check_address("listen", self.listen)
@@ -63,6 +66,7 @@ class SidecarSettings:
         require(self.catch_up_transfers >= 1, "catch_up_transfers", self.catch_up_transfers, "1 or more")
         require(self.catch_up_bytes_per_s >= 0, "catch_up_bytes_per_s", self.catch_up_bytes_per_s, "0 or more")
         require(self.reserve_bytes >= 0, "reserve_bytes", self.reserve_bytes, "0 or more")
+        require(self.excess_grace_s >= 0, "excess_grace_s", self.excess_grace_s, "0 or more")
         require(self.scrub_period_s >= 0, "scrub_period_s", self.scrub_period_s, "0 or more")
         require(self.scrub_bytes_per_s >= 0, "scrub_bytes_per_s", self.scrub_bytes_per_s, "0 or more")
 
@@ -76,13 +80,19 @@ class ManagerSettings:
     heartbeat_interval_s: float = 0.5  # asked of the sidecars
     lease_s: float = 5.0  # a worker silent for this long is lost
     suspect_lease_s: float = 1.0  # as lease_s, once its heartbeat stream has broken
+    lag_cap_s: float = 20.0  # a member that a changelog or zip is owed for longer is dropped from the group; 0: none is
+    lag_cap_bytes: int = 32 * 1024 * MIB  # the same for all bytes that are owed to it; 0: none is
     bootstrap: bool = False  # an empty journal is meant
     reflection: bool = True  # gRPC server reflection
+    metrics_port: int = 0  # of Prometheus metrics, on the host of `listen`; 0: none
 
     def __post_init__(self) -> None:
+        require(0 <= self.metrics_port <= 65535, "metrics_port", self.metrics_port, "a port, or 0 for none")
         check_address("listen", self.listen)
         require(self.heartbeat_interval_s > 0, "heartbeat_interval_s", self.heartbeat_interval_s, "above 0")
         require(self.lease_s > 2 * self.heartbeat_interval_s, "lease_s", self.lease_s, "above two heartbeat intervals")
         require(
             0 < self.suspect_lease_s <= self.lease_s, "suspect_lease_s", self.suspect_lease_s, "above 0, to lease_s"
         )
+        require(self.lag_cap_s >= 0, "lag_cap_s", self.lag_cap_s, "0 or more")
+        require(self.lag_cap_bytes >= 0, "lag_cap_bytes", self.lag_cap_bytes, "0 or more")

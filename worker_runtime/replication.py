@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -70,6 +70,7 @@ class Replication:
         self._driver: Driver[ev.Event, ev.Effect] = Driver(self.machine, self._execute, ev.Tick)
         self._commits: dict[int, asyncio.Future[Copies]] = {}
         self._requests = itertools.count(1)
+        self.observe: Callable[[ev.Event], None] = lambda event: None  # told of every event as it is posted
         self._links: Links
         self._upstreams: Upstreams
         self._catch_up: CatchUp
@@ -94,8 +95,11 @@ class Replication:
             if blocks.is_spread(event.group):
                 self.store.spread(event.group.group.job)
         self._driver.post(event)
+        self.observe(event)
         if isinstance(event, ev.FileStored | ev.CommitRequested):
             self._groups.changed(event.entry.store.group)
+        elif isinstance(event, ev.FilesRemoved):
+            self._groups.changed(event.store.group)
 
     def group(self, group: GroupId) -> ReplicaGroup | None:
         return self.machine.group(group)

@@ -2,63 +2,27 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
 
 from deploy.demo.query import COLUMNS, WINDOW_S
-from rhino.errors import IntegrityError
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """Rows of the query's output against DuckDB's answer, as multisets."""
-
-    rows: int  # of the output
-    missing: int  # in DuckDB's answer only: lost
-    extra: int  # in the output only: duplicated or wrong
-
-    @property
-    def equal(self) -> bool:
-        return self.missing == 0 and self.extra == 0
-
-
-def committed_files(output: Path) -> list[Path]:
-    """Files of a Structured Streaming file sink that its log names; others are left-overs of failed tasks.
-
-    Log files are "<batch>" and "<batch>.compact" (everything up to that batch), a line "v1" before JSON lines.
-    """
-    logs = [p for p in (output / "_spark_metadata").iterdir() if p.name.removesuffix(".compact").isdigit()]
-    newest_compact = max((_batch(p) for p in logs if p.suffix == ".compact"), default=-1)
-    paths: set[Path] = set()
-    for log in (p for p in logs if _batch(p) >= newest_compact):
-        version, *entries = log.read_text().splitlines()
-        if version != "v1":
-            raise IntegrityError(f"{log}: sink log of version {version!r}, expected 'v1'")
-        for entry in entries:
-            status = json.loads(entry)
-            if status["action"] == "add":
-                paths.add(output / Path(status["path"]).name)
-    return sorted(paths)
-
-
-def _batch(log: Path) -> int:
-    return int(log.name.removesuffix(".compact"))
+from deploy.nexmark import output as outputs
+from deploy.nexmark.output import Verdict
 
 
 def compare(persons: Path, auctions: Path, output: Path) -> Verdict:
     """Compares the output of `nbq8` with DuckDB's answer over the parquet folders of raw events."""
     with duckdb.connect() as db:
-        _views(db, persons, auctions)
-        files = [str(p) for p in committed_files(output) if p.stat().st_size]
-        db.execute(f"create temp table got as select {', '.join(COLUMNS)} from read_parquet($files)", {"files": files})
-        db.execute(f"create temp table expected as {_EXPECTED}")
-        rows = _count(db, "got")
-        missing = _count(db, "(select * from expected except all select * from got)")
-        extra = _count(db, "(select * from got except all select * from expected)")
-    return Verdict(rows, missing, extra)
+        answer(db, persons, auctions)
+        outputs.load(db, "got", output, COLUMNS)
+        return outputs.compare(db, "got", "expected")
+
+
+def answer(db: duckdb.DuckDBPyConnection, persons: Path, auctions: Path) -> None:
+    """Makes table `expected`: what `nbq8` has to give for the parquet folders of raw events."""
+    _views(db, persons, auctions)
+    db.execute(f"create temp table expected as {_EXPECTED}")
 
 
 _EXPECTED = """
@@ -75,9 +39,3 @@ def _views(db: duckdb.DuckDBPyConnection, persons: Path, auctions: Path) -> None
             f"create view {name} as select *, epoch_ms(ts) // {width} * {width} as window_ms "
             f"from read_parquet('{folder}/*.parquet')"
         )
-
-
-def _count(db: duckdb.DuckDBPyConnection, relation: str) -> int:
-    row = db.execute(f"select count(*) from {relation}").fetchone()
-    assert row is not None
-    return int(row[0])

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from deploy.demo import nexmark
+from deploy.nexmark import events, source
+from deploy.nexmark.settings import Generator
 
+GENERATOR = Generator(padded=True)
 WINDOW_S = 300
 # Far more than the event time of the demo, so that all state stays, as in the paper's window of 12 hours.
 LATENESS_S = 3600
@@ -33,15 +35,20 @@ class Workload:
 
 def streams(spark: SparkSession, load: Workload) -> tuple[DataFrame, DataFrame]:
     """Persons and auctions as streams that advance in step."""
-    persons = nexmark.persons(nexmark.stream(spark, load.persons, load.batches))
-    auctions = nexmark.auctions(nexmark.stream(spark, load.auctions, load.batches))
-    return persons, auctions
+    persons = source.stream(spark, source.equal_sizes(load.persons, load.batches))
+    auctions = source.stream(spark, source.equal_sizes(load.auctions, load.batches))
+    return made(persons, auctions)
 
 
 def batches(spark: SparkSession, load: Workload) -> tuple[DataFrame, DataFrame]:
     """The same events as batch DataFrames."""
-    persons = nexmark.persons(nexmark.batch(spark, load.persons))
-    auctions = nexmark.auctions(nexmark.batch(spark, load.auctions))
+    return made(source.batch(spark, load.persons), source.batch(spark, load.auctions))
+
+
+def made(persons: DataFrame, auctions: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """Row k of each becomes the k-th person or auction of the generator: no bids, and no ids left out."""
+    persons = events.persons(persons.selectExpr("n * 50 as n"), GENERATOR)
+    auctions = events.auctions(auctions.selectExpr("n div 3 * 50 + 1 + n % 3 as n"), GENERATOR)
     return persons, auctions
 
 

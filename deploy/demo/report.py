@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
-from deploy.demo.oracle import Verdict
 from deploy.demo.watch import Batch
 from deploy.local.rpc.describe import CommitFacts, PrepareFacts, SidecarFacts
+from deploy.nexmark.output import Verdict
 from spark_connector import Handover
 
 WARM_UP_BATCHES = 6  # class loading, compilation, first placement: excluded from the steady median

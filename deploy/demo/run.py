@@ -24,6 +24,7 @@ from deploy.demo.report import Kill, Observations, make_report, problems, recove
 from deploy.demo.watch import DemoError, QueryWatch, driver_hosts
 from deploy.local import LocalCluster
 from deploy.local.rpc.describe import PrepareFacts, SidecarFacts, describe
+from deploy.nexmark.output import Verdict
 from rhino.errors import RhinoError
 from rhino.rpc.overview import JobView, fetch_overview
 from spark_connector import Handover, HandoverClient, Phase
@@ -191,7 +192,7 @@ class Demo:
             if w.worker_id != except_worker
         )
 
-    def _compare(self, spark: SparkSession) -> oracle.Verdict:
+    def _compare(self, spark: SparkSession) -> Verdict:
         self.say("comparing the output with DuckDB over the same events")
         persons, auctions = query.batches(spark, self.load)
         persons.write.parquet(str(self.work / "persons"))

@@ -33,6 +33,7 @@ class LocalWorker:
     sidecar: Process | None = None  # None without Rhino
     peer_address: str = ""
     killed: bool = False
+    sidecar_killed: bool = False
 
     def executor_pids(self) -> list[int]:
         return self.spark.children(spark_daemons.EXECUTOR_CLASS)
@@ -65,6 +66,8 @@ class LocalCluster:
         self._processes: list[Process] = []
         self._reaper: Reaper | None = None
         self._sockets: Path | None = None
+        self._manager: Process | None = None
+        self._manager_killed = False
 
     # ---- life
 
@@ -91,9 +94,7 @@ class LocalCluster:
         master = self._own(spark_daemons.start_master("127.0.0.1", log_dir=self.log_dir, reaper=self._reaper))
         sidecars: list[Process | None] = [None] * self._count
         if self._rhino:
-            data_dir = self.folder / "manager"
-            manager = self._own(rhino_daemons.start_manager(data_dir, log_dir=self.log_dir, reaper=self._reaper))
-            self.manager = rhino_daemons.wait_manager(manager)
+            self._start_manager(listen="127.0.0.1:0", bootstrap=True)
             sidecars = [self._start_sidecar(i) for i in range(self._count)]
         self._master = spark_daemons.wait_master(master)
         for i in range(self._count):
@@ -125,6 +126,9 @@ class LocalCluster:
     def check(self) -> None:
         """Raises ClusterError naming a process that has ended without being asked to."""
         killed = {id(p) for w in self.workers if w.killed for p in (w.spark, w.sidecar)}
+        killed |= {id(w.sidecar) for w in self.workers if w.sidecar_killed}
+        if self._manager_killed:
+            killed.add(id(self._manager))
         for process in self._processes:
             if not process.running and id(process) not in killed:
                 raise ClusterError(f"{process.name} has ended by itself{process.tail()}")
@@ -136,6 +140,10 @@ class LocalCluster:
         if self._master is None:
             raise ClusterError("the cluster is not running")
         return self._master.url
+
+    @property
+    def manager_pid(self) -> int:
+        return self._manager_process().pid
 
     @property
     def socket(self) -> str:
@@ -175,21 +183,75 @@ class LocalCluster:
             kill_pid(pid)
         return pids
 
-    def restart_sidecar(self, index: int) -> None:
-        """kill -9 of a sidecar, then a new one on its data; waits until it serves."""
-        worker = self.workers[index]
-        if worker.sidecar is None:
-            raise ClusterError(f"{worker.worker_id} has no sidecar")
-        worker.sidecar.kill()
-        self._processes.remove(worker.sidecar)
+    def kill_sidecar(self, index: int) -> None:
+        """kill -9 of a sidecar alone; executors go on. See `restart_sidecar`."""
+        self._sidecar(index).kill()
+        self.workers[index].sidecar_killed = True
+
+    def restart_sidecar(self, index: int, *, wait: bool = True) -> None:
+        """kill -9 of a sidecar if it runs, then a new one on its data.
+
+        With `wait` until it serves, which takes a manager; else `peer_address` remains the former one.
+        """
+        worker, sidecar = self.workers[index], self._sidecar(index)
+        sidecar.kill()
+        self._processes.remove(sidecar)
         worker.sidecar = self._start_sidecar(index)
-        worker.peer_address = rhino_daemons.wait_sidecar(worker.sidecar)
+        worker.sidecar_killed = False
+        if wait:
+            worker.peer_address = rhino_daemons.wait_sidecar(worker.sidecar)
+
+    def restart_worker(self, index: int, *, wait: bool = True) -> None:
+        """Brings a killed worker back on its data: sidecar and Spark worker, which starts executors by itself."""
+        worker, master = self.workers[index], self._master
+        if not worker.killed or master is None:
+            raise ClusterError(f"{worker.worker_id} has not been killed")
+        if worker.sidecar is not None:
+            self.restart_sidecar(index, wait=wait)
+        self._processes.remove(worker.spark)
+        worker.spark = self._start_worker(index)
+        worker.killed = False
+        if wait:
+            self._wait_registered(worker, master)
+
+    def kill_manager(self) -> None:
+        """kill -9 of the manager. See `restart_manager`."""
+        self._manager_process().kill()
+        self._manager_killed = True
+
+    def restart_manager(self) -> None:
+        """kill -9 of the manager if it runs, then a new one on its journal and address; waits until it serves."""
+        manager = self._manager_process()
+        manager.kill()
+        self._processes.remove(manager)
+        self._start_manager(listen=self.manager, bootstrap=False)
+        self._manager_killed = False
 
     # ---- parts
 
     def _own(self, process: Process) -> Process:
         self._processes.append(process)
         return process
+
+    def _start_manager(self, *, listen: str, bootstrap: bool) -> None:
+        assert self._reaper is not None
+        self._manager = self._own(
+            rhino_daemons.start_manager(
+                self.folder / "manager", log_dir=self.log_dir, reaper=self._reaper, listen=listen, bootstrap=bootstrap
+            )
+        )
+        self.manager = rhino_daemons.wait_manager(self._manager)
+
+    def _manager_process(self) -> Process:
+        if self._manager is None:
+            raise ClusterError("this cluster has no manager")
+        return self._manager
+
+    def _sidecar(self, index: int) -> Process:
+        sidecar = self.workers[index].sidecar
+        if sidecar is None:
+            raise ClusterError(f"{self.workers[index].worker_id} has no sidecar")
+        return sidecar
 
     def _folder(self, index: int) -> Path:
         return self.folder / worker_id(index)
@@ -232,11 +294,12 @@ class LocalCluster:
             if worker.sidecar is not None:
                 worker.peer_address = rhino_daemons.wait_sidecar(worker.sidecar)
         for worker in self.workers:
-            worker.spark.wait_for(
-                "registration with the master",
-                partial(master.sees, worker.host),
-                timeout_s=spark_daemons.START_TIMEOUT_S,
-            )
+            self._wait_registered(worker, master)
+
+    def _wait_registered(self, worker: LocalWorker, master: spark_daemons.Master) -> None:
+        worker.spark.wait_for(
+            "registration with the master", partial(master.sees, worker.host), timeout_s=spark_daemons.START_TIMEOUT_S
+        )
 
 
 def worker_id(index: int) -> str:

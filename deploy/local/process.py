@@ -56,6 +56,11 @@ class Process:
     def running(self) -> bool:
         return self._popen.poll() is None
 
+    @property
+    def returncode(self) -> int | None:
+        """None while it runs; minus the signal that ended it."""
+        return self._popen.poll()
+
     def text(self) -> str:
         """What this process has written so far, standard output first."""
         return _read(self.out_path, self._out_start) + _read(self.log_path, self._log_start)

@@ -34,9 +34,13 @@ def _serving(address: str) -> bool | None:
     return serving(address) or None
 
 
-def start_manager(data_dir: Path, *, log_dir: Path, reaper: Reaper) -> Process:
-    """Starts a manager with an empty journal, without waiting; see `wait_manager`."""
-    arguments = ["manager", "--data-dir", str(data_dir), "--listen", "127.0.0.1:0", "--bootstrap"]
+def start_manager(
+    data_dir: Path, *, log_dir: Path, reaper: Reaper, listen: str = "127.0.0.1:0", bootstrap: bool = True
+) -> Process:
+    """Starts a manager on its journal, without waiting; see `wait_manager`. `bootstrap`: the journal is empty."""
+    arguments = ["manager", "--data-dir", str(data_dir), "--listen", listen]
+    if bootstrap:
+        arguments.append("--bootstrap")
     return _start("rhino-manager", arguments, log_dir=log_dir, reaper=reaper)
 
 

@@ -7,11 +7,11 @@ import contextlib
 import logging
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 from handover_manager.core import events as ev
-from handover_manager.core.handover import Phase
+from handover_manager.core.handover import Handover, Phase
 from handover_manager.core.manager import HandoverCore
 from handover_manager.core.records import HANDOVER_PREFIX, JOB_PREFIX, handover_of_json, job_of_json
 from handover_manager.rpc.cluster import ReplicationClient
@@ -61,7 +61,12 @@ class Runtime:
         self._watchers: dict[str, list[asyncio.Queue[pb.HandoverStatus]]] = defaultdict(list)
         self._wake = asyncio.Event()
         self._looking = asyncio.Lock()
+        self._notice: Callable[[Handover], None] = lambda handover: None
         self._checks = asyncio.Semaphore(CHECKS_MAX)
+
+    def notice_announced(self, notice: Callable[[Handover], None]) -> None:
+        """`notice` is called whenever a handover has changed."""
+        self._notice = notice
 
     @property
     def generation(self) -> int:
@@ -198,6 +203,7 @@ class Runtime:
 
     def _announce(self, handover_id: str) -> None:
         handover = self.core.handovers.find(handover_id)
+        self._notice(handover)
         status = handover_to_pb(handover)
         if handover.phase.ended or not self._watchers.get(handover_id):
             fields = {"handover": handover_id, "phase": handover.phase.value, "reason": handover.reason}

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeAlias
 
 import grpc.aio
 
 from handover_manager.core import events as ev
+from handover_manager.core.handover import Handover
+from handover_manager.core.manager import HandoverCore
 from handover_manager.rpc import messages
 from handover_manager.rpc.runtime import Runtime
 from handover_manager.rpc.session import DriverLine
@@ -45,6 +47,15 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
     async def run(self) -> None:
         """Follows the cluster and drives handovers until cancelled."""
         await self._runtime.run()
+
+    @property
+    def core(self) -> HandoverCore:
+        """To be read on the loop's thread only."""
+        return self._runtime.core
+
+    def notice_announced(self, notice: Callable[[Handover], None]) -> None:
+        """`notice` is called whenever a handover has changed."""
+        self._runtime.notice_announced(notice)
 
     async def PlanHandover(self, request: pb.HandoverRequest, context: Context) -> pb.HandoverPlan:
         await self._runtime.look()

@@ -25,15 +25,15 @@ _sym_db = _symbol_database.Default()
 from rhino_pb import common_pb2 as rhino__pb_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1arhino_pb/replication.proto\x12\x08rhino.v1\x1a\x15rhino_pb/common.proto\"9\n\x13\x46orgetWorkerRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\"Z\n\x11\x46orgetWorkerReply\x12\x0e\n\x06groups\x18\x01 \x01(\r\x12&\n\x0bonly_member\x18\x02 \x03(\x0b\x32\x11.rhino.v1.GroupId\x12\r\n\x05\x62ytes\x18\x03 \x01(\x04\"\x88\x02\n\x0fRegisterRequest\x12 \n\x06worker\x18\x01 \x01(\x0b\x32\x10.rhino.v1.Worker\x12\x16\n\x0e\x63\x61pacity_bytes\x18\x02 \x01(\x04\x12&\n\rhighest_epoch\x18\x03 \x01(\x0b\x32\x0f.rhino.v1.Epoch\x12%\n\x06groups\x18\x04 \x03(\x0b\x32\x15.rhino.v1.GroupReport\x12\x12\n\nprocess_id\x18\x05 \x01(\t\x12!\n\x04\x64isk\x18\x06 \x01(\x0e\x32\x13.rhino.v1.DiskState\x12\x14\n\x0c\x64isk_message\x18\x07 \x01(\t\x12\x1f\n\x05known\x18\x08 \x03(\x0b\x32\x10.rhino.v1.Worker\"R\n\rRegisterReply\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\x1c\n\x14heartbeat_interval_s\x18\x02 \x01(\x01\x12\x0f\n\x07lease_s\x18\x03 \x01(\x01\"\xe7\x01\n\x0bGroupReport\x12 \n\x05group\x18\x01 \x01(\x0b\x32\x11.rhino.v1.GroupId\x12\x1e\n\x05\x65poch\x18\x02 \x01(\x0b\x32\x0f.rhino.v1.Epoch\x12\r\n\x05whole\x18\x03 \x01(\x08\x12\x14\n\x0cstored_bytes\x18\x04 \x01(\x04\x12+\n\x0bnewest_held\x18\x05 \x03(\x0b\x32\x16.rhino.v1.StoreVersion\x12.\n\x0enewest_written\x18\x06 \x03(\x0b\x32\x16.rhino.v1.StoreVersion\x12\x14\n\x0cstored_files\x18\x07 \x01(\x04\"\xb2\x02\n\x10HeartbeatRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x14\n\x0cstored_bytes\x18\x03 \x01(\x04\x12\x12\n\nfree_bytes\x18\x04 \x01(\x04\x12&\n\x07\x63hanged\x18\x05 \x03(\x0b\x32\x15.rhino.v1.GroupReport\x12\x1a\n\x12resident_bytes_max\x18\x06 \x01(\x04\x12\x18\n\x10replicated_bytes\x18\x07 \x01(\x04\x12\x0f\n\x07leaving\x18\x08 \x01(\x08\x12$\n\x05scrub\x18\t \x01(\x0b\x32\x15.rhino.v1.ScrubStatus\x12!\n\x04\x64isk\x18\n \x01(\x0e\x32\x13.rhino.v1.DiskState\x12\x14\n\x0c\x64isk_message\x18\x0b \x01(\t\"!\n\x0eHeartbeatReply\x12\x0f\n\x07lease_s\x18\x01 \x01(\x01\"<\n\x12WatchGroupsRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\"\x8d\x02\n\x0bGroupUpdate\x12\x10\n\x08snapshot\x18\x01 \x01(\x08\x12&\n\x06groups\x18\x02 \x03(\x0b\x32\x16.rhino.v1.ReplicaGroup\x12\x1f\n\x04left\x18\x03 \x03(\x0b\x32\x11.rhino.v1.GroupId\x12!\n\x07workers\x18\x04 \x03(\x0b\x32\x10.rhino.v1.Worker\x12\x1f\n\x06\x66loors\x18\x05 \x03(\x0b\x32\x0f.rhino.v1.Floor\x12 \n\x06\x61\x62sent\x18\x06 \x03(\x0b\x32\x10.rhino.v1.Worker\x12)\n\tforgotten\x18\x07 \x03(\x0b\x32\x16.rhino.v1.ForgottenJob\x12\x12\n\nsettling_s\x18\x08 \x01(\x01\"s\n\x13ResolveGroupRequest\x12 \n\x05group\x18\x01 \x01(\x0b\x32\x11.rhino.v1.GroupId\x12\x11\n\tworker_id\x18\x02 \x01(\t\x12\'\n\x08settings\x18\x03 \x01(\x0b\x32\x15.rhino.v1.JobSettings\":\n\x11ResolveGroupReply\x12%\n\x05group\x18\x01 \x01(\x0b\x32\x16.rhino.v1.ReplicaGroup\"~\n\x14PublishFloorsRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x1f\n\x06\x66loors\x18\x02 \x03(\x0b\x32\x0f.rhino.v1.Floor\x12\x10\n\x08\x62\x61tch_id\x18\x03 \x01(\x03\x12&\n\x06logged\x18\x04 \x03(\x0b\x32\x16.rhino.v1.StoreVersion\"\x14\n\x12PublishFloorsReply\"\x14\n\x12ListWorkersRequest\"\xe0\x02\n\x0cWorkerStatus\x12 \n\x06worker\x18\x01 \x01(\x0b\x32\x10.rhino.v1.Worker\x12$\n\x05state\x18\x02 \x01(\x0e\x32\x15.rhino.v1.WorkerState\x12\x14\n\x0cstored_bytes\x18\x03 \x01(\x04\x12\x12\n\nfree_bytes\x18\x04 \x01(\x04\x12\x14\n\x0cowned_groups\x18\x05 \x01(\r\x12\x15\n\rmember_groups\x18\x06 \x01(\r\x12\x1c\n\x14last_heartbeat_ago_s\x18\x07 \x01(\x01\x12\x1a\n\x12resident_bytes_max\x18\x08 \x01(\x04\x12\x18\n\x10replicated_bytes\x18\t \x01(\x04\x12$\n\x05scrub\x18\n \x01(\x0b\x32\x15.rhino.v1.ScrubStatus\x12!\n\x04\x64isk\x18\x0b \x01(\x0e\x32\x13.rhino.v1.DiskState\x12\x14\n\x0c\x64isk_message\x18\x0c \x01(\t\"O\n\x10ListWorkersReply\x12\'\n\x07workers\x18\x01 \x03(\x0b\x32\x16.rhino.v1.WorkerStatus\x12\x12\n\ngeneration\x18\x02 \x01(\x04\"$\n\x15\x44\x65scribeGroupsRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\"\xa8\x01\n\x0cMemberStatus\x12 \n\x06worker\x18\x01 \x01(\x0b\x32\x10.rhino.v1.Worker\x12\r\n\x05whole\x18\x02 \x01(\x08\x12$\n\x05state\x18\x03 \x01(\x0e\x32\x15.rhino.v1.WorkerState\x12+\n\x0bnewest_held\x18\x04 \x03(\x0b\x32\x16.rhino.v1.StoreVersion\x12\x14\n\x0cstored_bytes\x18\x05 \x01(\x04\"\xc3\x01\n\x0bGroupStatus\x12%\n\x05group\x18\x01 \x01(\x0b\x32\x16.rhino.v1.ReplicaGroup\x12\'\n\x07members\x18\x02 \x03(\x0b\x32\x16.rhino.v1.MemberStatus\x12\x14\n\x0clag_versions\x18\x03 \x01(\x03\x12&\n\x06logged\x18\x04 \x03(\x0b\x32\x16.rhino.v1.StoreVersion\x12&\n\x06others\x18\x05 \x03(\x0b\x32\x16.rhino.v1.MemberStatus\"<\n\x13\x44\x65scribeGroupsReply\x12%\n\x06groups\x18\x01 \x03(\x0b\x32\x15.rhino.v1.GroupStatus\"\x87\x01\n\x12\x43hangeGroupRequest\x12 \n\x05group\x18\x01 \x01(\x0b\x32\x11.rhino.v1.GroupId\x12\'\n\x0e\x65xpected_epoch\x18\x02 \x01(\x0b\x32\x0f.rhino.v1.Epoch\x12\x12\n\nadd_member\x18\x03 \x01(\t\x12\x12\n\nmake_owner\x18\x04 \x01(\t\"9\n\x10\x43hangeGroupReply\x12%\n\x05group\x18\x01 \x01(\x0b\x32\x16.rhino.v1.ReplicaGroup*s\n\x0bWorkerState\x12\x1c\n\x18WORKER_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11WORKER_STATE_LIVE\x10\x01\x12\x18\n\x14WORKER_STATE_SUSPECT\x10\x02\x12\x15\n\x11WORKER_STATE_LOST\x10\x03\x32\xef\x05\n\x12ReplicationManager\x12>\n\x08Register\x12\x19.rhino.v1.RegisterRequest\x1a\x17.rhino.v1.RegisterReply\x12\x45\n\tHeartbeat\x12\x1a.rhino.v1.HeartbeatRequest\x1a\x18.rhino.v1.HeartbeatReply(\x01\x30\x01\x12\x44\n\x0bWatchGroups\x12\x1c.rhino.v1.WatchGroupsRequest\x1a\x15.rhino.v1.GroupUpdate0\x01\x12J\n\x0cResolveGroup\x12\x1d.rhino.v1.ResolveGroupRequest\x1a\x1b.rhino.v1.ResolveGroupReply\x12M\n\rPublishFloors\x12\x1e.rhino.v1.PublishFloorsRequest\x1a\x1c.rhino.v1.PublishFloorsReply\x12G\n\x0bListWorkers\x12\x1c.rhino.v1.ListWorkersRequest\x1a\x1a.rhino.v1.ListWorkersReply\x12P\n\x0e\x44\x65scribeGroups\x12\x1f.rhino.v1.DescribeGroupsRequest\x1a\x1d.rhino.v1.DescribeGroupsReply\x12G\n\x0b\x43hangeGroup\x12\x1c.rhino.v1.ChangeGroupRequest\x1a\x1a.rhino.v1.ChangeGroupReply\x12\x41\n\tForgetJob\x12\x1a.rhino.v1.ForgetJobRequest\x1a\x18.rhino.v1.ForgetJobReply\x12J\n\x0c\x46orgetWorker\x12\x1d.rhino.v1.ForgetWorkerRequest\x1a\x1b.rhino.v1.ForgetWorkerReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1arhino_pb/replication.proto\x12\x08rhino.v1\x1a\x15rhino_pb/common.proto\"9\n\x13\x46orgetWorkerRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\"Z\n\x11\x46orgetWorkerReply\x12\x0e\n\x06groups\x18\x01 \x01(\r\x12&\n\x0bonly_member\x18\x02 \x03(\x0b\x32\x11.rhino.v1.GroupId\x12\r\n\x05\x62ytes\x18\x03 \x01(\x04\"\x88\x02\n\x0fRegisterRequest\x12 \n\x06worker\x18\x01 \x01(\x0b\x32\x10.rhino.v1.Worker\x12\x16\n\x0e\x63\x61pacity_bytes\x18\x02 \x01(\x04\x12&\n\rhighest_epoch\x18\x03 \x01(\x0b\x32\x0f.rhino.v1.Epoch\x12%\n\x06groups\x18\x04 \x03(\x0b\x32\x15.rhino.v1.GroupReport\x12\x12\n\nprocess_id\x18\x05 \x01(\t\x12!\n\x04\x64isk\x18\x06 \x01(\x0e\x32\x13.rhino.v1.DiskState\x12\x14\n\x0c\x64isk_message\x18\x07 \x01(\t\x12\x1f\n\x05known\x18\x08 \x03(\x0b\x32\x10.rhino.v1.Worker\"R\n\rRegisterReply\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\x1c\n\x14heartbeat_interval_s\x18\x02 \x01(\x01\x12\x0f\n\x07lease_s\x18\x03 \x01(\x01\"\xe7\x01\n\x0bGroupReport\x12 \n\x05group\x18\x01 \x01(\x0b\x32\x11.rhino.v1.GroupId\x12\x1e\n\x05\x65poch\x18\x02 \x01(\x0b\x32\x0f.rhino.v1.Epoch\x12\r\n\x05whole\x18\x03 \x01(\x08\x12\x14\n\x0cstored_bytes\x18\x04 \x01(\x04\x12+\n\x0bnewest_held\x18\x05 \x03(\x0b\x32\x16.rhino.v1.StoreVersion\x12.\n\x0enewest_written\x18\x06 \x03(\x0b\x32\x16.rhino.v1.StoreVersion\x12\x14\n\x0cstored_files\x18\x07 \x01(\x04\"\xcf\x02\n\x10HeartbeatRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x14\n\x0cstored_bytes\x18\x03 \x01(\x04\x12\x12\n\nfree_bytes\x18\x04 \x01(\x04\x12&\n\x07\x63hanged\x18\x05 \x03(\x0b\x32\x15.rhino.v1.GroupReport\x12\x1a\n\x12resident_bytes_max\x18\x06 \x01(\x04\x12\x18\n\x10replicated_bytes\x18\x07 \x01(\x04\x12\x0f\n\x07leaving\x18\x08 \x01(\x08\x12$\n\x05scrub\x18\t \x01(\x0b\x32\x15.rhino.v1.ScrubStatus\x12!\n\x04\x64isk\x18\n \x01(\x0e\x32\x13.rhino.v1.DiskState\x12\x14\n\x0c\x64isk_message\x18\x0b \x01(\t\x12\x1b\n\x04lags\x18\x0c \x03(\x0b\x32\r.rhino.v1.Lag\"`\n\x03Lag\x12 \n\x05group\x18\x01 \x01(\x0b\x32\x11.rhino.v1.GroupId\x12\x11\n\tworker_id\x18\x02 \x01(\t\x12\x12\n\nowed_bytes\x18\x03 \x01(\x04\x12\x10\n\x08oldest_s\x18\x04 \x01(\x01\"!\n\x0eHeartbeatReply\x12\x0f\n\x07lease_s\x18\x01 \x01(\x01\"<\n\x12WatchGroupsRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\"\x8d\x02\n\x0bGroupUpdate\x12\x10\n\x08snapshot\x18\x01 \x01(\x08\x12&\n\x06groups\x18\x02 \x03(\x0b\x32\x16.rhino.v1.ReplicaGroup\x12\x1f\n\x04left\x18\x03 \x03(\x0b\x32\x11.rhino.v1.GroupId\x12!\n\x07workers\x18\x04 \x03(\x0b\x32\x10.rhino.v1.Worker\x12\x1f\n\x06\x66loors\x18\x05 \x03(\x0b\x32\x0f.rhino.v1.Floor\x12 \n\x06\x61\x62sent\x18\x06 \x03(\x0b\x32\x10.rhino.v1.Worker\x12)\n\tforgotten\x18\x07 \x03(\x0b\x32\x16.rhino.v1.ForgottenJob\x12\x12\n\nsettling_s\x18\x08 \x01(\x01\"s\n\x13ResolveGroupRequest\x12 \n\x05group\x18\x01 \x01(\x0b\x32\x11.rhino.v1.GroupId\x12\x11\n\tworker_id\x18\x02 \x01(\t\x12\'\n\x08settings\x18\x03 \x01(\x0b\x32\x15.rhino.v1.JobSettings\":\n\x11ResolveGroupReply\x12%\n\x05group\x18\x01 \x01(\x0b\x32\x16.rhino.v1.ReplicaGroup\"~\n\x14PublishFloorsRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x1f\n\x06\x66loors\x18\x02 \x03(\x0b\x32\x0f.rhino.v1.Floor\x12\x10\n\x08\x62\x61tch_id\x18\x03 \x01(\x03\x12&\n\x06logged\x18\x04 \x03(\x0b\x32\x16.rhino.v1.StoreVersion\"\x14\n\x12PublishFloorsReply\"\x14\n\x12ListWorkersRequest\"\xe0\x02\n\x0cWorkerStatus\x12 \n\x06worker\x18\x01 \x01(\x0b\x32\x10.rhino.v1.Worker\x12$\n\x05state\x18\x02 \x01(\x0e\x32\x15.rhino.v1.WorkerState\x12\x14\n\x0cstored_bytes\x18\x03 \x01(\x04\x12\x12\n\nfree_bytes\x18\x04 \x01(\x04\x12\x14\n\x0cowned_groups\x18\x05 \x01(\r\x12\x15\n\rmember_groups\x18\x06 \x01(\r\x12\x1c\n\x14last_heartbeat_ago_s\x18\x07 \x01(\x01\x12\x1a\n\x12resident_bytes_max\x18\x08 \x01(\x04\x12\x18\n\x10replicated_bytes\x18\t \x01(\x04\x12$\n\x05scrub\x18\n \x01(\x0b\x32\x15.rhino.v1.ScrubStatus\x12!\n\x04\x64isk\x18\x0b \x01(\x0e\x32\x13.rhino.v1.DiskState\x12\x14\n\x0c\x64isk_message\x18\x0c \x01(\t\"O\n\x10ListWorkersReply\x12\'\n\x07workers\x18\x01 \x03(\x0b\x32\x16.rhino.v1.WorkerStatus\x12\x12\n\ngeneration\x18\x02 \x01(\x04\"$\n\x15\x44\x65scribeGroupsRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\"\xa8\x01\n\x0cMemberStatus\x12 \n\x06worker\x18\x01 \x01(\x0b\x32\x10.rhino.v1.Worker\x12\r\n\x05whole\x18\x02 \x01(\x08\x12$\n\x05state\x18\x03 \x01(\x0e\x32\x15.rhino.v1.WorkerState\x12+\n\x0bnewest_held\x18\x04 \x03(\x0b\x32\x16.rhino.v1.StoreVersion\x12\x14\n\x0cstored_bytes\x18\x05 \x01(\x04\"\xc3\x01\n\x0bGroupStatus\x12%\n\x05group\x18\x01 \x01(\x0b\x32\x16.rhino.v1.ReplicaGroup\x12\'\n\x07members\x18\x02 \x03(\x0b\x32\x16.rhino.v1.MemberStatus\x12\x14\n\x0clag_versions\x18\x03 \x01(\x03\x12&\n\x06logged\x18\x04 \x03(\x0b\x32\x16.rhino.v1.StoreVersion\x12&\n\x06others\x18\x05 \x03(\x0b\x32\x16.rhino.v1.MemberStatus\"<\n\x13\x44\x65scribeGroupsReply\x12%\n\x06groups\x18\x01 \x03(\x0b\x32\x15.rhino.v1.GroupStatus\"\x87\x01\n\x12\x43hangeGroupRequest\x12 \n\x05group\x18\x01 \x01(\x0b\x32\x11.rhino.v1.GroupId\x12\'\n\x0e\x65xpected_epoch\x18\x02 \x01(\x0b\x32\x0f.rhino.v1.Epoch\x12\x12\n\nadd_member\x18\x03 \x01(\t\x12\x12\n\nmake_owner\x18\x04 \x01(\t\"9\n\x10\x43hangeGroupReply\x12%\n\x05group\x18\x01 \x01(\x0b\x32\x16.rhino.v1.ReplicaGroup*s\n\x0bWorkerState\x12\x1c\n\x18WORKER_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11WORKER_STATE_LIVE\x10\x01\x12\x18\n\x14WORKER_STATE_SUSPECT\x10\x02\x12\x15\n\x11WORKER_STATE_LOST\x10\x03\x32\xef\x05\n\x12ReplicationManager\x12>\n\x08Register\x12\x19.rhino.v1.RegisterRequest\x1a\x17.rhino.v1.RegisterReply\x12\x45\n\tHeartbeat\x12\x1a.rhino.v1.HeartbeatRequest\x1a\x18.rhino.v1.HeartbeatReply(\x01\x30\x01\x12\x44\n\x0bWatchGroups\x12\x1c.rhino.v1.WatchGroupsRequest\x1a\x15.rhino.v1.GroupUpdate0\x01\x12J\n\x0cResolveGroup\x12\x1d.rhino.v1.ResolveGroupRequest\x1a\x1b.rhino.v1.ResolveGroupReply\x12M\n\rPublishFloors\x12\x1e.rhino.v1.PublishFloorsRequest\x1a\x1c.rhino.v1.PublishFloorsReply\x12G\n\x0bListWorkers\x12\x1c.rhino.v1.ListWorkersRequest\x1a\x1a.rhino.v1.ListWorkersReply\x12P\n\x0e\x44\x65scribeGroups\x12\x1f.rhino.v1.DescribeGroupsRequest\x1a\x1d.rhino.v1.DescribeGroupsReply\x12G\n\x0b\x43hangeGroup\x12\x1c.rhino.v1.ChangeGroupRequest\x1a\x1a.rhino.v1.ChangeGroupReply\x12\x41\n\tForgetJob\x12\x1a.rhino.v1.ForgetJobRequest\x1a\x18.rhino.v1.ForgetJobReply\x12J\n\x0c\x46orgetWorker\x12\x1d.rhino.v1.ForgetWorkerRequest\x1a\x1b.rhino.v1.ForgetWorkerReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'rhino_pb.replication_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_WORKERSTATE']._serialized_start=2928
-  _globals['_WORKERSTATE']._serialized_end=3043
+  _globals['_WORKERSTATE']._serialized_start=3055
+  _globals['_WORKERSTATE']._serialized_end=3170
   _globals['_FORGETWORKERREQUEST']._serialized_start=63
   _globals['_FORGETWORKERREQUEST']._serialized_end=120
   _globals['_FORGETWORKERREPLY']._serialized_start=122
@@ -45,39 +45,41 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GROUPREPORT']._serialized_start=566
   _globals['_GROUPREPORT']._serialized_end=797
   _globals['_HEARTBEATREQUEST']._serialized_start=800
-  _globals['_HEARTBEATREQUEST']._serialized_end=1106
-  _globals['_HEARTBEATREPLY']._serialized_start=1108
-  _globals['_HEARTBEATREPLY']._serialized_end=1141
-  _globals['_WATCHGROUPSREQUEST']._serialized_start=1143
-  _globals['_WATCHGROUPSREQUEST']._serialized_end=1203
-  _globals['_GROUPUPDATE']._serialized_start=1206
-  _globals['_GROUPUPDATE']._serialized_end=1475
-  _globals['_RESOLVEGROUPREQUEST']._serialized_start=1477
-  _globals['_RESOLVEGROUPREQUEST']._serialized_end=1592
-  _globals['_RESOLVEGROUPREPLY']._serialized_start=1594
-  _globals['_RESOLVEGROUPREPLY']._serialized_end=1652
-  _globals['_PUBLISHFLOORSREQUEST']._serialized_start=1654
-  _globals['_PUBLISHFLOORSREQUEST']._serialized_end=1780
-  _globals['_PUBLISHFLOORSREPLY']._serialized_start=1782
-  _globals['_PUBLISHFLOORSREPLY']._serialized_end=1802
-  _globals['_LISTWORKERSREQUEST']._serialized_start=1804
-  _globals['_LISTWORKERSREQUEST']._serialized_end=1824
-  _globals['_WORKERSTATUS']._serialized_start=1827
-  _globals['_WORKERSTATUS']._serialized_end=2179
-  _globals['_LISTWORKERSREPLY']._serialized_start=2181
-  _globals['_LISTWORKERSREPLY']._serialized_end=2260
-  _globals['_DESCRIBEGROUPSREQUEST']._serialized_start=2262
-  _globals['_DESCRIBEGROUPSREQUEST']._serialized_end=2298
-  _globals['_MEMBERSTATUS']._serialized_start=2301
-  _globals['_MEMBERSTATUS']._serialized_end=2469
-  _globals['_GROUPSTATUS']._serialized_start=2472
-  _globals['_GROUPSTATUS']._serialized_end=2667
-  _globals['_DESCRIBEGROUPSREPLY']._serialized_start=2669
-  _globals['_DESCRIBEGROUPSREPLY']._serialized_end=2729
-  _globals['_CHANGEGROUPREQUEST']._serialized_start=2732
-  _globals['_CHANGEGROUPREQUEST']._serialized_end=2867
-  _globals['_CHANGEGROUPREPLY']._serialized_start=2869
-  _globals['_CHANGEGROUPREPLY']._serialized_end=2926
-  _globals['_REPLICATIONMANAGER']._serialized_start=3046
-  _globals['_REPLICATIONMANAGER']._serialized_end=3797
+  _globals['_HEARTBEATREQUEST']._serialized_end=1135
+  _globals['_LAG']._serialized_start=1137
+  _globals['_LAG']._serialized_end=1233
+  _globals['_HEARTBEATREPLY']._serialized_start=1235
+  _globals['_HEARTBEATREPLY']._serialized_end=1268
+  _globals['_WATCHGROUPSREQUEST']._serialized_start=1270
+  _globals['_WATCHGROUPSREQUEST']._serialized_end=1330
+  _globals['_GROUPUPDATE']._serialized_start=1333
+  _globals['_GROUPUPDATE']._serialized_end=1602
+  _globals['_RESOLVEGROUPREQUEST']._serialized_start=1604
+  _globals['_RESOLVEGROUPREQUEST']._serialized_end=1719
+  _globals['_RESOLVEGROUPREPLY']._serialized_start=1721
+  _globals['_RESOLVEGROUPREPLY']._serialized_end=1779
+  _globals['_PUBLISHFLOORSREQUEST']._serialized_start=1781
+  _globals['_PUBLISHFLOORSREQUEST']._serialized_end=1907
+  _globals['_PUBLISHFLOORSREPLY']._serialized_start=1909
+  _globals['_PUBLISHFLOORSREPLY']._serialized_end=1929
+  _globals['_LISTWORKERSREQUEST']._serialized_start=1931
+  _globals['_LISTWORKERSREQUEST']._serialized_end=1951
+  _globals['_WORKERSTATUS']._serialized_start=1954
+  _globals['_WORKERSTATUS']._serialized_end=2306
+  _globals['_LISTWORKERSREPLY']._serialized_start=2308
+  _globals['_LISTWORKERSREPLY']._serialized_end=2387
+  _globals['_DESCRIBEGROUPSREQUEST']._serialized_start=2389
+  _globals['_DESCRIBEGROUPSREQUEST']._serialized_end=2425
+  _globals['_MEMBERSTATUS']._serialized_start=2428
+  _globals['_MEMBERSTATUS']._serialized_end=2596
+  _globals['_GROUPSTATUS']._serialized_start=2599
+  _globals['_GROUPSTATUS']._serialized_end=2794
+  _globals['_DESCRIBEGROUPSREPLY']._serialized_start=2796
+  _globals['_DESCRIBEGROUPSREPLY']._serialized_end=2856
+  _globals['_CHANGEGROUPREQUEST']._serialized_start=2859
+  _globals['_CHANGEGROUPREQUEST']._serialized_end=2994
+  _globals['_CHANGEGROUPREPLY']._serialized_start=2996
+  _globals['_CHANGEGROUPREPLY']._serialized_end=3053
+  _globals['_REPLICATIONMANAGER']._serialized_start=3173
+  _globals['_REPLICATIONMANAGER']._serialized_end=3924
 # @@protoc_insertion_point(module_scope)

@@ -235,6 +235,7 @@ class HeartbeatRequest(_message.Message):
     SCRUB_FIELD_NUMBER: _builtins.int
     DISK_FIELD_NUMBER: _builtins.int
     DISK_MESSAGE_FIELD_NUMBER: _builtins.int
+    LAGS_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     incarnation: _builtins.str
     stored_bytes: _builtins.int
@@ -252,6 +253,10 @@ class HeartbeatRequest(_message.Message):
     def changed(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupReport]: ...
     @_builtins.property
     def scrub(self) -> _common_pb2.ScrubStatus: ...
+    @_builtins.property
+    def lags(self) -> _containers.RepeatedCompositeFieldContainer[Global___Lag]:
+        """all that matter now"""
+
     def __init__(
         self,
         *,
@@ -266,14 +271,48 @@ class HeartbeatRequest(_message.Message):
         scrub: _common_pb2.ScrubStatus | None = ...,
         disk: _common_pb2.DiskState.ValueType = ...,
         disk_message: _builtins.str = ...,
+        lags: _abc.Iterable[Global___Lag] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["scrub", b"scrub"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "disk", b"disk", "disk_message", b"disk_message", "free_bytes", b"free_bytes", "incarnation", b"incarnation", "leaving", b"leaving", "replicated_bytes", b"replicated_bytes", "resident_bytes_max", b"resident_bytes_max", "scrub", b"scrub", "stored_bytes", b"stored_bytes", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "disk", b"disk", "disk_message", b"disk_message", "free_bytes", b"free_bytes", "incarnation", b"incarnation", "lags", b"lags", "leaving", b"leaving", "replicated_bytes", b"replicated_bytes", "resident_bytes_max", b"resident_bytes_max", "scrub", b"scrub", "stored_bytes", b"stored_bytes", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___HeartbeatRequest: _TypeAlias = HeartbeatRequest  # noqa: Y015
+
+@_typing.final
+class Lag(_message.Message):
+    """What the sender of a heartbeat still owes to the next worker in the chain of a group."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    OWED_BYTES_FIELD_NUMBER: _builtins.int
+    OLDEST_S_FIELD_NUMBER: _builtins.int
+    worker_id: _builtins.str
+    """who is behind"""
+    owed_bytes: _builtins.int
+    oldest_s: _builtins.float
+    """age of the oldest changelog or zip that it has not stored, seconds"""
+    @_builtins.property
+    def group(self) -> _common_pb2.GroupId: ...
+    def __init__(
+        self,
+        *,
+        group: _common_pb2.GroupId | None = ...,
+        worker_id: _builtins.str = ...,
+        owed_bytes: _builtins.int = ...,
+        oldest_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["group", b"group"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "oldest_s", b"oldest_s", "owed_bytes", b"owed_bytes", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Lag: _TypeAlias = Lag  # noqa: Y015
 
 @_typing.final
 class HeartbeatReply(_message.Message):

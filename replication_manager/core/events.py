@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from replication_manager.core.membership import Report
+from replication_manager.core.membership import Lag, Report
 from rhino.ids import DiskState, Epoch, GroupId, JobSettings, ReplicaGroup, StoreId, StoreVersion, Worker
 
 
@@ -32,6 +32,7 @@ class Beat:
     changed: tuple[Report, ...]
     disk: DiskState = DiskState.OK
     disk_message: str = ""
+    lags: tuple[Lag, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,14 @@ It decides membership only; no decision of it ever deletes a copy, and sidecars 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from replication_manager.core import events as ev
 from replication_manager.core import groups as rules
-from replication_manager.core import placement
 from replication_manager.core.bootstrap import Bootstrap
+from replication_manager.core.chains import Chains
+from replication_manager.core.lagging import LagCap, Laggards
 from replication_manager.core.logged import LoggedVersions
 from replication_manager.core.membership import Membership, Report, WorkerRecord, WorkerState
 from replication_manager.core.returned import Returned
@@ -19,23 +20,10 @@ from rhino.errors import (
     AlreadyThereError,
     ConflictError,
     PreconditionError,
-    TooFewWorkersError,
     UnavailableError,
     UnknownError,
 )
-from rhino.ids import (
-    NO_EPOCH,
-    DiskState,
-    Epoch,
-    GroupId,
-    JobSettings,
-    Member,
-    ReplicaGroup,
-    StoreId,
-    StoreVersion,
-    Version,
-    Worker,
-)
+from rhino.ids import DiskState, Epoch, GroupId, Member, ReplicaGroup, StoreId, StoreVersion, Version, Worker
 
 
 class ReplicationMachine:
@@ -52,31 +40,39 @@ class ReplicationMachine:
         groups: Iterable[ReplicaGroup] = (),
         floors: Iterable[StoreVersion] = (),
         forgotten: Mapping[str, Epoch] | None = None,
+        lag_cap: LagCap | None = None,
         fresh: bool = False,
     ) -> None:
         """`fresh`: this is the first life of an empty journal."""
-        self.generation = generation
         self.membership = Membership(lease_s, suspect_lease_s)
         for worker in workers:
             self.membership.restore(worker, now)
-        self.groups: dict[GroupId, ReplicaGroup] = {group.group: group for group in groups}
         self.floors: dict[StoreId, Version] = {floor.store: floor.version for floor in floors}
         self.forgotten = dict(forgotten or {})  # jobs that have ended for good, with the epoch that fences them off
         self.logged = LoggedVersions()
         self.returned = Returned()
         self._bootstrap = Bootstrap(fresh=fresh)
-        self._counter = 0
-        self._settings = {group.group.job: group.settings for group in self.groups.values()}
-        self._kindred: dict[tuple[str, int], list[GroupId]] = {}  # groups of one partition of a job
-        for group_id in self.groups:
-            self._kindred.setdefault((group_id.job, group_id.partition), []).append(group_id)
-        self._bins: list[placement.Bin] | None = None  # for the event at hand, as are the sizes
-        self._sizes: Mapping[object, int] = {}
+        self.laggards = Laggards(lag_cap or LagCap(), now)
+        self._now = now
+        self._chains = Chains(generation, self.membership, groups, lambda: self.laggards.resting(self._now))
+
+    @property
+    def generation(self) -> int:
+        return self._chains.generation
+
+    @property
+    def groups(self) -> Mapping[GroupId, ReplicaGroup]:
+        return self._chains.groups
+
+    def sizes(self) -> Mapping[object, int]:
+        """Bytes of each group: the most that any present worker stores of it."""
+        return self._chains.sizes()
 
     # ---------------------------------------------------------------- contract
 
     def handle(self, event: ev.Event, *, now: float) -> list[ev.Effect]:
-        self._bins = None
+        self._chains.next_event()
+        self._now = now
         match event:
             case ev.Registered():
                 return self._registered(event, now)
@@ -107,7 +103,8 @@ class ReplicationMachine:
                 return self._expire(now)
 
     def next_deadline(self) -> float | None:
-        return self.membership.next_deadline()
+        times = (self.membership.next_deadline(), self.laggards.next_deadline())
+        return min((at for at in times if at is not None), default=None)
 
     def check_invariants(self) -> None:
         for group in self.groups.values():
@@ -115,7 +112,7 @@ class ReplicationMachine:
             assert ids, f"{group.group} has no members"
             assert len(set(ids)) == len(ids), f"{group.group} has a member twice"
             assert group.required_copies == rules.required_copies(group.settings, group.members)
-            assert group.epoch <= Epoch(self.generation, self._counter)
+            assert group.epoch <= self._chains.newest_epoch
 
     # ---------------------------------------------------------------- workers
 
@@ -131,16 +128,14 @@ class ReplicationMachine:
             )
         effects: list[ev.Effect] = [ev.PersistWorker(worker)]
         seen = max((event.highest_epoch, *(report.epoch for report in event.reports)))
-        if seen > Epoch(self.generation, self._counter):
-            self.generation, self._counter = seen.generation + 1, 0
-            effects.append(ev.PersistGeneration(self.generation))
         effects += [ev.PersistWorker(w) for w in self._bootstrap.unheard(event.known, self.membership, now)]
+        effects += self._chains.exceed(seen)
         reports = tuple(report for report in event.reports if report.group.job not in self.forgotten)
         record = self.membership.register(worker, event.process_id, reports, now)
         record.disk, record.disk_message = event.disk, event.disk_message
         effects += self._overtaken(worker, event.reports)
-        for group in self._fewest_whole_first():
-            effects += self._mend(group, rules.known_as(group.members, worker))
+        for group in self._chains.fewest_whole_first():
+            effects += self._chains.mend(group, rules.known_as(group.members, worker))
         for report in event.reports:
             effects += self._hear(worker, report)
         self.returned.note(worker, event.reports, now)
@@ -156,7 +151,7 @@ class ReplicationMachine:
                 continue
             others = [m.worker for m in group.members if m.worker.worker_id != worker.worker_id]
             chain = (worker, *others)[: group.settings.replication_factor + 1]
-            effects += self._renew(group, rules.held_by(chain, {worker.worker_id} if report.whole else ()))
+            effects += self._chains.renew(group, rules.held_by(chain, {worker.worker_id} if report.whole else ()))
         return effects
 
     def _beat(self, event: ev.Beat, now: float) -> list[ev.Effect]:
@@ -168,15 +163,14 @@ class ReplicationMachine:
         record.resident_bytes_max, record.replicated_bytes = event.resident_bytes_max, event.replicated_bytes
         recovered = record.disk is not DiskState.OK and event.disk is DiskState.OK
         record.disk, record.disk_message = event.disk, event.disk_message
-        effects: list[ev.Effect] = []
-        for group in self._fewest_whole_first() if recovered else ():
-            effects += self._mend(group, group.members)  # what nobody had room for
+        record.lags = event.lags
+        effects = self._chains.mend_all() if recovered else []  # what nobody had room for
         for report in event.changed:
             if report.group.job in self.forgotten:
                 continue  # it is deleting it
             record.reports[report.group] = report
             effects += self._hear(record.worker, report)
-        return effects + self._join_sources()
+        return [*effects, *self._join_sources(), *self._part_from_laggards(now)]
 
     def _hear(self, worker: Worker, report: Report) -> list[ev.Effect]:
         """A report may make a member whole, or show who wrote a logged batch."""
@@ -185,7 +179,7 @@ class ReplicationMachine:
         member = group.member(worker.worker_id) if group else None
         if group and member and report.whole and report.epoch == group.epoch and not member.whole:
             whole = tuple(Member(m.worker, True) if m is member else m for m in group.members)
-            effects += self._mend(group, whole)
+            effects += self._chains.mend(group, whole)
         return effects + self._part_from_sources(report.group) + self._follow(report.group)
 
     def _join_sources(self) -> list[ev.Effect]:
@@ -197,7 +191,7 @@ class ReplicationMachine:
                 continue
             joining = self.returned.sources(group, records, self.floors, self.membership.is_present)
             if joining:
-                effects += self._mend(group, (*group.members, *rules.held_by(joining, ())))
+                effects += self._chains.mend(group, (*group.members, *rules.held_by(joining, ())))
         return effects
 
     def _part_from_sources(self, group_id: GroupId) -> list[ev.Effect]:
@@ -205,81 +199,38 @@ class ReplicationMachine:
         leaving = self.returned.take_superfluous(group, self.membership.records) if group else ()
         if group is None or not leaving:
             return []
-        return self._renew(group, tuple(m for m in group.members if m.worker.worker_id not in leaving))
+        return self._chains.renew(group, tuple(m for m in group.members if m.worker.worker_id not in leaving))
+
+    def _part_from_laggards(self, now: float) -> list[ev.Effect]:
+        """Drops members that lag; as long as that would leave fewer than min_copies whole ones, a further member is
+        placed first. Those that have rested may be placed again."""
+        effects = self._chains.mend_all() if self.laggards.rested(now) else []
+        proved = set(self.laggards.judge(self.membership.records.values(), self.groups, now))
+        for group_id, worker_id in sorted(proved | set(self.laggards.leaving.items())):
+            group = self.groups.get(group_id)
+            if group is None or group.member(worker_id) is None or group.owner.worker_id == worker_id:
+                self.laggards.leaving.pop(group_id, None)
+                continue
+            others = tuple(m for m in group.members if m.worker.worker_id != worker_id)
+            complete = len(group.members) <= group.settings.replication_factor + 1
+            if sum(m.whole and self.membership.is_present(m.worker) for m in others) >= group.settings.copies:
+                self.laggards.dropped(worker_id, now)
+                self.laggards.leaving.pop(group_id, None)
+                effects += self._chains.mend(group, others)
+            elif complete and (group_id, worker_id) in proved and (added := self._chains.one_more(group)):
+                self.laggards.leaving[group_id] = worker_id
+                effects += added
+            elif complete:
+                self.laggards.leaving.pop(group_id, None)  # nobody to take its place
+        return effects
 
     def _expire(self, now: float) -> list[ev.Effect]:
         if not self.membership.expired(now):
-            return []
-        effects: list[ev.Effect] = []
-        for group in self._fewest_whole_first():
-            effects += self._mend(group, group.members)
+            return self._chains.mend_all() if self.laggards.rested(now) else []
+        effects = self._chains.mend_all()
         return [*effects, ev.PublishWorkers()]
 
     # ---------------------------------------------------------------- groups
-
-    def _next_epoch(self) -> Epoch:
-        self._counter += 1
-        return Epoch(self.generation, self._counter)
-
-    def _renew(self, group: ReplicaGroup, members: rules.Members) -> list[ev.Effect]:
-        new = rules.renewed(group, self._next_epoch(), members)
-        if new.group not in self.groups:
-            self._kindred.setdefault((new.group.job, new.group.partition), []).append(new.group)
-            self._settings.setdefault(new.group.job, new.settings)
-        self.groups[new.group] = new
-        return [ev.PersistGroup(new), ev.PublishGroup(new)]
-
-    def sizes(self) -> Mapping[object, int]:
-        """Bytes of each group: the most that any present worker stores of it."""
-        found: dict[object, int] = {}
-        for record in self.membership.records.values():
-            for report in record.reports.values() if record.present else ():
-                found[report.group] = max(found.get(report.group, 0), report.stored_bytes)
-        return found
-
-    def _chosen(
-        self,
-        group: GroupId,
-        count: int,
-        taken: list[Worker],
-        preferred: Sequence[str],
-        holders: Collection[str] = (),
-    ) -> list[Worker]:
-        """`holders`: have the files already, so that a full disk keeps nobody out."""
-        if self._bins is None:
-            self._sizes = self.sizes()
-            doubtful = {r.worker.worker_id for r in self.membership.records.values() if r.state is WorkerState.SUSPECT}
-            closed = {r.worker.worker_id for r in self.membership.records.values() if r.disk is not DiskState.OK}
-            bins = placement.loads(self.membership.present(), self.groups.values(), self._sizes)
-            self._bins = [
-                replace(b, doubtful=b.worker.worker_id in doubtful, closed=b.worker.worker_id in closed) for b in bins
-            ]
-        chosen = placement.choose(self._bins, count, taken, preferred, holders)
-        self._bins = placement.filled(self._bins, chosen, self._sizes.get(group, 0))
-        return chosen
-
-    def _fewest_whole_first(self) -> list[ReplicaGroup]:
-        return sorted(self.groups.values(), key=lambda g: sum(m.whole for m in g.members))
-
-    def _mend(self, group: ReplicaGroup, members: rules.Members) -> list[ev.Effect]:
-        """Gives the group these members, less the lost ones, plus replacements (Rhino 4.2.3)."""
-        members = self._filled(group, rules.settled(members, self.membership.is_present))
-        return self._renew(group, members) if members != group.members else []
-
-    def _filled(self, group: ReplicaGroup, members: rules.Members) -> rules.Members:
-        """Members with replacements, not whole yet, up to r secondaries; none while nobody can serve them."""
-        lacking = group.settings.replication_factor + 1 - len(members)
-        if lacking <= 0 or not any(m.whole and self.membership.is_present(m.worker) for m in members):
-            return members
-        taken = [m.worker for m in members]
-        added = self._chosen(group.group, lacking, taken, self._chain_of_kin(group.group, taken[0]))
-        return (*members, *(Member(worker, False) for worker in added))
-
-    def _chain_of_kin(self, group: GroupId, owner: Worker) -> list[str]:
-        """Secondaries of another operator of the same partition and owner: Spark may run both in one task."""
-        kindred = (self.groups[g] for g in self._kindred.get((group.job, group.partition), ()) if g != group)
-        chains = ([m.worker.worker_id for m in k.members[1:]] for k in kindred if k.owner == owner)
-        return max(chains, key=len, default=[])
 
     def _resolve(self, event: ev.Resolve) -> list[ev.Effect]:
         if event.group in self.groups:
@@ -296,34 +247,7 @@ class ReplicationMachine:
                 f"group {event.group}: this manager began with an empty journal, and workers that may hold the group "
                 f"have not registered yet: {', '.join(awaited)}"
             )
-        settings = self._settings.get(event.group.job, event.settings)
-        members = self._first_chain(event.group, record.worker, settings)
-        return self._renew(ReplicaGroup(event.group, NO_EPOCH, members, 1, settings), members)
-
-    def _first_chain(self, group: GroupId, owner: Worker, settings: JobSettings) -> rules.Members:
-        """All whole, for there is nothing to hold yet; unless workers know the group from a journal that was lost."""
-        reports = {
-            r.worker.worker_id: r.reports[group]
-            for r in self.membership.records.values()
-            if r.present and group in r.reports
-        }
-        known = {wid: report for wid, report in reports.items() if report.epoch > NO_EPOCH}
-        newest = max((report.epoch for report in known.values()), default=NO_EPOCH)
-        whole = [wid for wid, report in known.items() if report.whole and report.epoch == newest]
-        preferred = list(dict.fromkeys((*whole, *known))) if known else self._chain_of_kin(group, owner)
-        chosen = self._chosen(group, settings.replication_factor, [owner], preferred, known)
-        if len(chosen) < settings.replication_factor:
-            present = [record for record in self.membership.records.values() if record.present]
-            closed = [f"{r.worker.worker_id} ({r.disk.value} disk)" for r in present if r.disk is not DiskState.OK]
-            raise TooFewWorkersError(
-                f"replication factor {settings.replication_factor} needs {settings.replication_factor + 1} workers, "
-                f"{len(present)} are live{', not taking files: ' if closed else ''}{', '.join(closed)}: start more "
-                "sidecars, free disk space or lower spark.rhino.replicationFactor"
-            )
-        chain = (owner, *chosen)
-        if not known:
-            return rules.held_by(chain, [worker.worker_id for worker in chain])
-        return rules.settled(rules.held_by(chain, whole), self.membership.is_present)
+        return self._chains.start(event.group, record.worker, event.settings)
 
     def _change(self, event: ev.Change) -> list[ev.Effect]:
         group = self.groups.get(event.group)
@@ -347,7 +271,7 @@ class ReplicationMachine:
         if event.make_owner and (longer or event.make_owner != group.owner.worker_id):
             grown = replace(group, members=members)
             members = rules.owned_by(grown, event.make_owner, self.membership.is_present)
-        return self._renew(group, members) if members != group.members else []
+        return self._chains.renew(group, members) if members != group.members else []
 
     # ---------------------------------------------------------------- forgetting
 
@@ -360,16 +284,15 @@ class ReplicationMachine:
             return [ev.PublishForgotten(job, self.forgotten[job])]
         if not groups and not reported:
             raise UnknownError(f"job {job!r}: no worker stores anything of it")
-        self.forgotten[job] = fence = self._next_epoch()
-        self._settings.pop(job, None)
+        self.forgotten[job] = fence = self._chains.next_epoch()
+        self._chains.forget_settings(job)
         for record in records:
             record.reports = {group: report for group, report in record.reports.items() if group.job != job}
         return [ev.PersistForgotten(job, fence), self._drop(groups), ev.PublishForgotten(job, fence)]
 
     def _drop(self, groups: tuple[GroupId, ...]) -> ev.DropGroups:
         for group in groups:
-            del self.groups[group]
-            self._kindred[group.job, group.partition].remove(group)
+            self._chains.drop(group)
             self.logged.forget(group)
         gone = set(groups)
         floors = tuple(store for store in self.floors if store.group in gone)
@@ -388,12 +311,12 @@ class ReplicationMachine:
         self._bootstrap.give_up(event.worker_id)
         effects: list[ev.Effect] = [ev.DropWorker(event.worker_id)]
         ended: list[GroupId] = []
-        for group in self._fewest_whole_first():
+        for group in self._chains.fewest_whole_first():
             rest = tuple(m for m in group.members if m.worker.worker_id != event.worker_id)
             if not rest:
                 ended.append(group.group)
             elif rest != group.members:
-                effects += self._mend(group, rest)
+                effects += self._chains.mend(group, rest)
         return [*effects, self._drop(tuple(sorted(ended))), ev.PublishWorkers()]
 
     # ---------------------------------------------------------------- logged batches
@@ -425,4 +348,4 @@ class ReplicationMachine:
             return []
         if not member.whole or not self.membership.is_present(member.worker):
             return []
-        return self._renew(group, rules.owned_by(group, writer, self.membership.is_present))
+        return self._chains.renew(group, rules.owned_by(group, writer, self.membership.is_present))

@@ -27,6 +27,16 @@ class Report:
     stored_files: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """What a worker still owes to `to`, the next in the chain of the group (proto: Lag)."""
+
+    group: GroupId
+    to: str
+    owed_bytes: int
+    oldest_s: float
+
+
 @dataclass(slots=True)
 class WorkerRecord:
     """What the manager knows of a worker. Times are monotonic seconds."""
@@ -42,6 +52,7 @@ class WorkerRecord:
     replicated_bytes: int = 0
     highest_epoch: Epoch = NO_EPOCH
     reports: dict[GroupId, Report] = field(default_factory=dict)
+    lags: tuple[Lag, ...] = ()  # of those it sends to
     disk: DiskState = DiskState.OK  # others than OK become no members of further groups
     disk_message: str = ""
 

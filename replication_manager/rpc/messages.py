@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from replication_manager.core import events as ev
 from replication_manager.core.machine import ReplicationMachine
-from replication_manager.core.membership import Report, WorkerRecord, WorkerState
+from replication_manager.core.membership import Lag, Report, WorkerRecord, WorkerState
 from rhino import ids
 from rhino.rpc import convert
 from rhino_pb import common_pb2
@@ -42,6 +42,7 @@ def beat_of(message: pb.HeartbeatRequest) -> ev.Beat:
         changed=tuple(report_of(r) for r in message.changed),
         disk=convert.disk_of(message.disk),
         disk_message=message.disk_message,
+        lags=tuple(Lag(convert.group_of(m.group), m.worker_id, m.owed_bytes, m.oldest_s) for m in message.lags),
     )
 
 

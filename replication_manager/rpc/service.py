@@ -142,7 +142,10 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
                     process_id = self._process_of(request.worker_id)
                     worker_id = request.worker_id
                     self._streams[worker_id, process_id] += 1
-                self._handle(messages.beat_of(request))
+                beat = messages.beat_of(request)
+                self._handle(beat)
+                for watcher in self._watchers:
+                    watcher.reported(worker_id, (report.group for report in beat.changed))
                 if request.HasField("scrub"):
                     self._scrubs[worker_id] = request.scrub
                 if request.leaving:

@@ -8,6 +8,7 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict, ParseDict
 
 from replication_manager.core import events as ev
+from replication_manager.core.lagging import LagCap
 from replication_manager.core.machine import ReplicationMachine
 from rhino.ids import Epoch
 from rhino.journal import Journal
@@ -58,5 +59,6 @@ def restore(journal: Journal, settings: ManagerSettings, now: float) -> Replicat
         groups=[convert.replica_group_of(ParseDict(v, common_pb2.ReplicaGroup())) for _, v in journal.items(GROUP)],
         floors=[convert.store_version_of(ParseDict(v, common_pb2.StoreVersion())) for _, v in journal.items(FLOOR)],
         fresh=journal.fresh,
+        lag_cap=LagCap(settings.lag_cap_s, settings.lag_cap_bytes),
         forgotten={key.removeprefix(FORGOTTEN): Epoch(*value) for key, value in journal.items(FORGOTTEN)},
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from replication_manager.core.machine import ReplicationMachine
 from replication_manager.rpc.messages import floors_to_pb
@@ -14,7 +14,10 @@ from rhino_pb import replication_pb2 as pb
 
 
 class Watcher:
-    """News for one worker. `interested`: groups that it has resolved without being a member."""
+    """News for one worker. `interested`: groups that it has resolved without being a member.
+
+    Also of groups of which it stores files, so that it can ask their members whether it may delete them.
+    """
 
     def __init__(self, core: ReplicationMachine, worker_id: str, interested: set[GroupId]) -> None:
         self._core = core
@@ -27,7 +30,19 @@ class Watcher:
         self._news = asyncio.Event()
 
     def concerns(self, group: ReplicaGroup) -> bool:
-        return group.group in self._interested or group.member(self._worker_id) is not None
+        return group.group in self._interested or group.member(self._worker_id) is not None or self._stores(group.group)
+
+    def _stores(self, group: GroupId) -> bool:
+        record = self._core.membership.records.get(self._worker_id)
+        report = record.reports.get(group) if record is not None else None
+        return report is not None and report.stored_files > 0
+
+    def reported(self, worker_id: str, groups: Iterable[GroupId]) -> None:
+        """A worker has said what it stores of these groups."""
+        untold = {group for group in groups if group not in self._told and self._stores(group)}
+        if worker_id == self._worker_id and untold:
+            self._groups.update(untold)
+            self._news.set()
 
     def group_changed(self, group: ReplicaGroup) -> None:
         if self.concerns(group) or group.group in self._told:

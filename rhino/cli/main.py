@@ -31,6 +31,7 @@ ManagerOption = Annotated[
     str, typer.Option("--manager", envvar="RHINO_MANAGER", metavar="HOST:PORT", help="Address of the manager.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+MetricsOption = Annotated[int, typer.Option(metavar="PORT", help="Serve /metrics for Prometheus there; 0: not.")]
 LogLevelOption = Annotated[str, typer.Option(help="debug, info, warning or error.")]
 ParentOption = Annotated[bool, typer.Option("--exit-with-parent", help="Stop when the parent process ends.")]
 
@@ -47,8 +48,12 @@ def sidecar(
     commit_timeout_s: Annotated[float, typer.Option(help="How long a commit may wait for copies.")] = 60.0,
     catch_up_mb_per_s: Annotated[int, typer.Option(help="Bandwidth limit of catch-up, MiB/s; 0: none.")] = 0,
     reserve_mb: Annotated[int, typer.Option(help="Free disk space that is kept, MiB.")] = 256,
+    excess_grace_min: Annotated[
+        float, typer.Option(help="A copy that others have taken over stays this long after its last use, minutes.")
+    ] = 10.0,
     scrub_period_days: Annotated[float, typer.Option(help="Every file is checked this often; 0: never.")] = 7.0,
     scrub_mb_per_s: Annotated[int, typer.Option(help="Pace of these checks, MiB/s; 0: none.")] = 16,
+    metrics_port: MetricsOption = 0,
     log_level: LogLevelOption = "info",
     exit_with_parent: ParentOption = False,
 ) -> None:
@@ -69,8 +74,10 @@ def sidecar(
         commit_timeout_s=commit_timeout_s,
         catch_up_bytes_per_s=catch_up_mb_per_s * MIB,
         reserve_bytes=reserve_mb * MIB,
+        excess_grace_s=excess_grace_min * 60.0,
         scrub_period_s=scrub_period_days * DAY_S,
         scrub_bytes_per_s=scrub_mb_per_s * MIB,
+        metrics_port=metrics_port,
     )
 
     def ready(worker: Worker) -> None:
@@ -93,6 +100,11 @@ def manager(
     bootstrap: Annotated[bool, typer.Option("--bootstrap", help="Start with an empty journal.")] = False,
     lease_s: Annotated[float, typer.Option(help="A worker silent for this long is lost.")] = 5.0,
     suspect_lease_s: Annotated[float, typer.Option(help="The same once its connection has broken.")] = 1.0,
+    lag_cap_s: Annotated[
+        float, typer.Option(help="A member so far behind with a commit is replaced in its group; 0: never.")
+    ] = 20.0,
+    lag_cap_mb: Annotated[int, typer.Option(help="The same for all that is owed to it, MiB; 0: never.")] = 32768,
+    metrics_port: MetricsOption = 0,
     log_level: LogLevelOption = "info",
     exit_with_parent: ParentOption = False,
 ) -> None:
@@ -101,7 +113,14 @@ def manager(
 
     configure_logging(log_level)
     settings = ManagerSettings(
-        data_dir=data_dir, listen=listen, bootstrap=bootstrap, lease_s=lease_s, suspect_lease_s=suspect_lease_s
+        data_dir=data_dir,
+        listen=listen,
+        bootstrap=bootstrap,
+        lease_s=lease_s,
+        suspect_lease_s=suspect_lease_s,
+        lag_cap_s=lag_cap_s,
+        lag_cap_bytes=lag_cap_mb * MIB,
+        metrics_port=metrics_port,
     )
 
     def ready(address: str) -> None:

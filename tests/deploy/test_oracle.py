@@ -9,6 +9,7 @@ import duckdb
 import pytest
 
 from deploy.demo import oracle
+from deploy.nexmark.output import Verdict, committed_files
 from rhino.errors import IntegrityError
 
 BASE = "timestamptz '2015-07-15 00:00:00+00'"
@@ -50,30 +51,30 @@ def log(output: Path, batch: str, *names: str) -> None:
 
 
 def test_equal(folders: tuple[Path, Path, Path]) -> None:
-    assert oracle.compare(*folders) == oracle.Verdict(rows=20, missing=0, extra=0)
+    assert oracle.compare(*folders) == Verdict(rows=20, missing=0, extra=0)
 
 
 def test_a_missing_row(folders: tuple[Path, Path, Path]) -> None:
     write(folders[2], "b.parquet", OUTPUT.format(first=11, last=20))
-    assert oracle.compare(*folders) == oracle.Verdict(rows=19, missing=1, extra=0)
+    assert oracle.compare(*folders) == Verdict(rows=19, missing=1, extra=0)
 
 
 def test_a_doubled_row(folders: tuple[Path, Path, Path]) -> None:
     write(folders[2], "c.parquet", OUTPUT.format(first=3, last=4))
     log(folders[2], "2", "c.parquet")
     verdict = oracle.compare(*folders)
-    assert verdict == oracle.Verdict(rows=21, missing=0, extra=1)
+    assert verdict == Verdict(rows=21, missing=0, extra=1)
     assert not verdict.equal
 
 
 def test_altered_state_bytes(folders: tuple[Path, Path, Path]) -> None:
     write(folders[2], "b.parquet", OUTPUT.format(first=10, last=20).replace("'x'", "if(p = 12, 'z', 'x')"))
-    assert oracle.compare(*folders) == oracle.Verdict(rows=20, missing=1, extra=1)
+    assert oracle.compare(*folders) == Verdict(rows=20, missing=1, extra=1)
 
 
 def test_a_row_of_another_window(folders: tuple[Path, Path, Path]) -> None:
     write(folders[2], "b.parquet", OUTPUT.format(first=10, last=20).replace("p // 10", "p // 11"))
-    assert oracle.compare(*folders) == oracle.Verdict(rows=20, missing=1, extra=1)
+    assert oracle.compare(*folders) == Verdict(rows=20, missing=1, extra=1)
 
 
 def test_files_that_no_log_names_do_not_count(folders: tuple[Path, Path, Path]) -> None:
@@ -85,12 +86,12 @@ def test_a_compacted_log_replaces_what_came_before(folders: tuple[Path, Path, Pa
     output = folders[2]
     log(output, "9.compact", "a.parquet", "b.parquet")
     log(output, "10")
-    assert [p.name for p in oracle.committed_files(output)] == ["a.parquet", "b.parquet"]
+    assert [p.name for p in committed_files(output)] == ["a.parquet", "b.parquet"]
     log(output, "19.compact", "b.parquet")
-    assert [p.name for p in oracle.committed_files(output)] == ["b.parquet"]
+    assert [p.name for p in committed_files(output)] == ["b.parquet"]
 
 
 def test_an_unknown_log_version_is_refused(folders: tuple[Path, Path, Path]) -> None:
     (folders[2] / "_spark_metadata" / "2").write_text("v9\n{}")
     with pytest.raises(IntegrityError, match="v9"):
-        oracle.committed_files(folders[2])
+        committed_files(folders[2])

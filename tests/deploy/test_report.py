@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from deploy.demo.oracle import Verdict
 from deploy.demo.picture import draw
 from deploy.demo.plan import HandoverChoice, handover_choice, kill_facts
 from deploy.demo.report import Kill, Observations, make_report, percentile, problems, recovery_prepares, steady
 from deploy.demo.watch import Batch, DemoError
 from deploy.local.rpc.describe import CommitFacts, PrepareFacts, SidecarFacts
+from deploy.nexmark.output import Verdict
 from rhino.ids import Epoch, GroupId, StoreId, StoreVersion, Version
 from rhino.rpc.overview import GroupView, JobView, MemberView, Overview, VirtualNodeView
 from spark_connector import Handover, Move, MoveKind, Phase, Plan

@@ -18,7 +18,7 @@ from tests.simulation import manager as manager_module
 from tests.simulation.catch_up import CatchUp
 from tests.simulation.sidecar import Sidecar
 from tests.simulation.streams import Stream
-from worker_runtime.core import closure
+from worker_runtime.core import closure, excess
 from worker_runtime.core import events as ev
 from worker_runtime.core.chain import ChainMachine
 from worker_runtime.core.credit import GrantPool
@@ -252,6 +252,16 @@ def epochs_reissued_after_losing_the_journal(patch_: Patch) -> None:
     patch_.setattr(ReplicationMachine, "handle", not_looking)
 
 
+def excess_deleted_on_the_managers_word(patch_: Patch) -> None:
+    """A removed worker deletes its copy because the manager says that enough members are whole."""
+
+    def everything(here: closure.StoreCatalogue, members: Any, copies: int, **kept: Any) -> tuple[str, ...]:
+        stay = {name for pin in kept["pins"] for name in here.reach(pin)} | set(kept["busy"])
+        return closure.delete_order(f for f in here.files() if f.entry.name not in stay)
+
+    patch_.setattr(excess, "removable", everything)
+
+
 BUGS = [
     ack_of_another_epoch_counts,
     stale_epoch_is_accepted,
@@ -273,4 +283,5 @@ BUGS = [
     credit_returns_on_forwarding,
     delete_overtakes_the_bulk_lane,
     epochs_reissued_after_losing_the_journal,
+    excess_deleted_on_the_managers_word,
 ]

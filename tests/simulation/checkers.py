@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping
 
 from replication_manager.core.membership import Report
 from rhino.ids import Epoch, FileEntry, GroupId, ReplicaGroup, StoreId, StoreVersion, Version
-from tests.simulation.disk import Disk, Key, openings, opens
+from tests.simulation.disk import Disk, Files, Key, openings, opens
 from worker_runtime.core import events as ev
+from worker_runtime.core.excess import RemoveExcess
 
 RECENT_BATCHES = 12  # reports of who wrote come later than the batches, and some are cut off for a while
 Life = tuple[str, str]  # worker id and incarnation
@@ -41,6 +42,8 @@ class Checkers:
         self._writers: defaultdict[GroupId, list[str]] = defaultdict(list)
         self._lost: set[Life] = set()
         self._unsound: set[tuple[Life, StoreId]] = set()
+        self._given_up: set[tuple[Life, Key]] = set()  # deleted where it was in excess
+        self.losses = 0  # of disks and files
         self._buffered: Counter[str] = Counter()
         self._granted: Counter[str] = Counter()
         self.copies: dict[StoreVersion, set[Life]] = {}
@@ -48,8 +51,9 @@ class Checkers:
 
     # ------------------------------------------------------------ names, snapshots, memory, epochs
 
-    def stored(self, entry: FileEntry) -> None:
+    def stored(self, entry: FileEntry, life: Life) -> None:
         """2. Names: (store, name) has one checksum for ever."""
+        self._given_up.discard((life, (entry.store, entry.name)))
         known = self._checksums.setdefault((entry.store, entry.name), entry.crc32c)
         require(known == entry.crc32c, f"{entry.store}/{entry.name} has two checksums")
 
@@ -145,7 +149,8 @@ class Checkers:
         require(sum(m.whole for m in counted) >= asked, f"{text}, but {asked} whole ones are asked for")
         lives = {(m.worker.worker_id, m.worker.incarnation) for m in counted}
         unsound = {life for life, store in self._unsound if store == version.store}
-        sound = (lives | {writer}) - self._lost - unsound
+        given_up = {life for life in lives if (life, (entry.store, entry.name)) in self._given_up}
+        sound = (lives | {writer}) - self._lost - unsound - given_up
         self.copies.setdefault(version, set()).update(sound)
         return bool(sound)
 
@@ -166,12 +171,14 @@ class Checkers:
 
     def lost(self, life: Life) -> None:
         self._lost.add(life)
+        self.losses += 1
         for lives in self.copies.values():
             lives.discard(life)
 
     def damaged(self, life: Life, store: StoreId) -> None:
         """A file of the store is no longer what it was: what this disk holds of it is not taken for granted."""
         self._unsound.add((life, store))
+        self.losses += 1
         for version, lives in self.copies.items():
             if version.store == store:
                 lives.discard(life)
@@ -197,6 +204,28 @@ class Checkers:
                 taken = sorted(names_needed & gone)
                 require(not taken, f"{store}: {taken} deleted, though {version} opens from them (floor {floor})")
 
+    def excess_deleted(
+        self, life: Life, disks: Mapping[str, Disk], gone: RemoveExcess, pins: Iterable[Version], *, losses_before: int
+    ) -> None:
+        """7. A copy goes as excess only while min_copies others are there, of which losses since then may take some;
+        what is pinned stays. Before deletion."""
+        store, disk = gone.store, disks[life[0]]
+        before = disk.files[store]
+        after = {name: entry for name, entry in before.items() if name not in gone.names}
+        text = f"{life[0]} deletes {sorted(gone.names)} of {store} in excess"
+        for pin in pins:
+            require(opens(after, pin) or not opens(before, pin), f"{text}, though {pin} is pinned")
+        for version in [v for v in self.wanted() if v.store == store and opens(before, v.version)]:
+            if opens(after, version.version):
+                continue
+            others = [
+                name for name, other in disks.items() if name != life[0] and opens(other.files[store], version.version)
+            ]
+            enough = len(others) >= self._min_copies or self.losses > losses_before
+            require(enough, f"{text}: {version} is left to {others}")
+            self.copies[version].discard(life)
+        self._given_up |= {(life, (store, name)) for name in gone.names}
+
     def snapshots_whole(self, disk: Disk, store: StoreId) -> None:
         """3. Also after a deletion."""
         for visible_store, name in disk.visible:
@@ -216,6 +245,21 @@ class Checkers:
                 needed |= {f"{base}.changelog", f"{base}.zip"}
         excess = sorted(n for n, e in files.items() if e.version is not None and n not in needed)
         require(not excess, f"{worker} still has {excess} of {store} with floor {floor}")
+
+    def no_copies_outside(self, group: ReplicaGroup, disks: Mapping[str, Disk]) -> None:
+        """6. Who is no member has got rid of what the members have, unless it wrote the newest version itself."""
+        members = [disks[m.worker.worker_id] for m in group.members]
+        for worker, disk in disks.items():
+            for store in [s for s in disk.files if s.group == group.group and group.member(worker) is None]:
+                written = {e: e.version.version for d in (disk, *members) for e in d.files[store].values() if e.version}
+                newest = [entry for entry, number in written.items() if number == max(written.values())]
+                if any(entry.written_by == worker for entry in newest):
+                    continue
+                floor = self.floors.get(store, 0)
+                left = disk.files[store].keys() - _held_back(
+                    disk.files[store], [m.files[store] for m in members], floor
+                )
+                require(not left, f"{worker} still has {sorted(left)} of {store}, whose members are {group.members}")
 
     # ------------------------------------------------------------ liveness
 
@@ -253,3 +297,19 @@ class Checkers:
         for worker, disk in members.items():
             lacking = sorted(above - disk.files[store].keys())
             require(not lacking, f"{text}: {worker} lacks {lacking} of {store}")
+
+
+def _held_back(files: Files, members: Iterable[Files], floor: int) -> set[str]:
+    """Names with which a version may open that some member cannot open from the same files."""
+    kept: set[str] = set()
+    for entry in files.values():
+        if entry.version is None or entry.version.version < floor:
+            continue
+        names = {entry.name, *entry.references}
+        for base in (entry.version, *entry.lineage):
+            zip_ = files.get(f"{base}.zip")
+            names |= {f"{base}.changelog", f"{base}.zip", *(zip_.references if zip_ else ())}
+        names &= files.keys()
+        if any(names - member.keys() for member in members):
+            kept |= names
+    return kept

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from unittest.mock import patch
 
+from replication_manager.core import lagging
 from rhino.ids import JobSettings, StoreId
 from tests.simulation.checkers import Checkers, require
 from tests.simulation.disk import Disk
@@ -15,7 +17,7 @@ from tests.simulation.sidecar import Sidecar
 from tests.simulation.streams import limit_bytes
 from tests.simulation.workload import Workload
 from tests.simulation.world import Faults, World
-from worker_runtime.core import closure, membership
+from worker_runtime.core import closure, excess, lag, membership
 
 FAULTY_S = 10.0
 CHECK_S = 1.0  # between looks at all disks
@@ -63,19 +65,38 @@ class Cluster:
     def run(self) -> None:
         """Faults and work, then peace and work, then peace; raises Violation.
 
-        In simulated seconds; the cores' own periods are scaled down like everything else.
+        In simulated seconds.
         """
-        scaled = [(membership, "REPAIR_S", 2.0), (membership, "SWEEP_S", 2.5), (closure, "ZIP_AFTER_FILES_S", 1.0)]
+        with self.scaled_periods():
+            self._run()
+
+    @contextlib.contextmanager
+    def scaled_periods(self) -> Iterator[None]:
+        """The cores' own periods are scaled down like everything else."""
+        scaled = [
+            (membership, "REPAIR_S", 2.0),
+            (membership, "SWEEP_S", 2.5),
+            (closure, "ZIP_AFTER_FILES_S", 1.0),
+            (lagging, "PROOF_S", 0.3),
+            (lagging, "REST_S", 2.0),
+            (lagging, "REST_S_MAX", 3.0),
+            (lag, "REPORT_S", 0.1),
+            (excess, "AGAIN_S", 0.5),
+            (excess, "RETRY_S", 0.3),
+        ]
         with contextlib.ExitStack() as patches:
             for module, name, value in scaled:
                 patches.enter_context(patch.object(module, name, value))
-            self._run()
+            yield
 
-    def _run(self) -> None:
+    def start(self) -> None:
         self.manager.start()
         for sidecar in self.sidecars.values():
             sidecar.start()
         self.workload.start()
+
+    def _run(self) -> None:
+        self.start()
         self.faults.start(until=FAULTY_S)
         self._watch_copies()
         self.world.run_until(FAULTY_S)
@@ -97,6 +118,7 @@ class Cluster:
         self.network.heal_all()
         for sidecar in self.sidecars.values():
             sidecar.disk.full = False
+            sidecar.disk.slow_s = 0.0
             if not sidecar.up:
                 sidecar.start()
             sidecar.check_bytes()
@@ -114,3 +136,5 @@ class Cluster:
                 self.checkers.nothing_in_excess(name, sidecar.disk, store.id)
                 owed = sidecar.machine.busy_names(store.id, sidecar.disk.floors.get(store.id))
                 require(not owed, f"{name} has never got rid of {sorted(owed)} of {store.id}")
+        for group in self.manager.core.groups.values():
+            self.checkers.no_copies_outside(group, disks)

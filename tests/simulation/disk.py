@@ -46,12 +46,14 @@ def opens(files: Files, version: Version) -> bool:
 class Disk:
     """Files by store, the visible ones, the highest epochs, floors. `rotten`: flipped bits nobody has noticed yet.
 
+    `slow_s`: seconds that each write takes longer than it should.
     `written_s` and `before`: when a file came and what an epoch was before, for what is not synced.
     """
 
     uuid: int = 1
     boot: int = 1
     full: bool = False
+    slow_s: float = 0.0
     files: dict[StoreId, dict[str, FileEntry]] = field(default_factory=lambda: defaultdict(dict))
     visible: set[Key] = field(default_factory=set)
     rotten: set[Key] = field(default_factory=set)

@@ -28,6 +28,7 @@ class FaultInjector:
             self._lose_disk: 3,
             self._lose_power: 3,
             self._fill_disk: 2,
+            self._slow_disk: 3,
             self._break_stream: 4,
             self._cut: 2,
             self._cut_one_way: 2,
@@ -83,6 +84,13 @@ class FaultInjector:
             disk.full = True
             self._world.say(f"{victim.name}: disk is full")
             self._world.after(self._outage_s(), lambda: setattr(disk, "full", False))
+
+    def _slow_disk(self) -> None:
+        if victim := self._victim():
+            disk = victim.disk
+            disk.slow_s = self._world.random.uniform(0.1, 2.0)
+            self._world.say(f"{victim.name}: disk is slow")
+            self._world.after(2 * self._outage_s(), lambda: setattr(disk, "slow_s", 0.0))
 
     def _crash_manager(self) -> None:
         manager = self._cluster.manager

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from replication_manager.core import events as ev
+from replication_manager.core.lagging import LagCap
 from replication_manager.core.machine import ReplicationMachine
-from replication_manager.core.membership import Report
+from replication_manager.core.membership import Lag, Report
 from rhino.errors import RhinoError
 from rhino.ids import GroupId, JobSettings, ReplicaGroup, StoreVersion, Worker
 from worker_runtime.core import events as worker_ev
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 MANAGER = "manager"
 LEASE_S = 2.0
 SUSPECT_LEASE_S = 0.6
+LAG_CAP_S = 1.0
 
 
 class Manager:
@@ -31,7 +33,7 @@ class Manager:
         self._workers: dict[str, Worker] = {}
         self._groups: dict[GroupId, ReplicaGroup] = {}
         self._floors: dict[object, StoreVersion] = {}
-        self.forgotten: dict[GroupId, set[str]] = {}  # sources that a former life had let join
+        self.forgotten: dict[GroupId, set[str]] = {}  # members beyond the chain's length
         self.up = False
 
     def start(self) -> None:
@@ -45,6 +47,7 @@ class Manager:
             workers=self._workers.values(),
             groups=self._groups.values(),
             floors=self._floors.values(),
+            lag_cap=LagCap(LAG_CAP_S, 0),
         )
         self._world.say(f"manager starts, generation {self.generation}")
         life = self.generation
@@ -55,6 +58,8 @@ class Manager:
         self.up = False
         for group in self.core.groups:
             self.forgotten.setdefault(group, set()).update(self.core.returned.joined(group))
+        for group, worker_id in self.core.laggards.leaving.items():
+            self.forgotten.setdefault(group, set()).add(worker_id)
 
     def _tick(self, life: int) -> None:
         if self.up and self.generation == life:
@@ -176,7 +181,11 @@ class Manager:
         if not self._hears(sidecar):
             return True
         reports = self._reports(sidecar)
-        return self._handle(ev.Beat(sidecar.name, sidecar.worker.incarnation, 0, 0, 0, 0, reports)) or not self.up
+        lags = tuple(
+            Lag(lag.group, lag.to, lag.owed_bytes, lag.oldest_s) for lag in sidecar.machine.lags(self._world.now)
+        )
+        beat = ev.Beat(sidecar.name, sidecar.worker.incarnation, 0, 0, 0, 0, reports, lags=lags)
+        return self._handle(beat) or not self.up
 
     def stream_broken(self, sidecar: Sidecar, process: int) -> None:
         self._handle(ev.StreamBroken(sidecar.name, f"{sidecar.name}#{process}"))

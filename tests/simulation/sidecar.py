@@ -12,6 +12,7 @@ from tests.simulation.brief import brief
 from tests.simulation.catch_up import CatchUp
 from tests.simulation.checkers import Life
 from tests.simulation.disk import Disk, Key
+from tests.simulation.excess import Excess
 from tests.simulation.streams import WINDOW_BYTES, Stream
 from worker_runtime.core import chain as chain_core
 from worker_runtime.core import closure
@@ -67,6 +68,7 @@ class Sidecar:
                 self.catalogue.add(entry, self.disk.written_s[entry.store, entry.name])
         self.grants = GrantPool(self.cluster.limit_bytes, WINDOW_BYTES)
         self.machine = chain_core.ChainMachine(self.worker, self.catalogue, self.disk.epochs)
+        self.excess = Excess(self)
         self._catch_ups: dict[GroupId, CatchUp] = {}
         self._deciding: Stream | None = None
         self._armed: float | None = None
@@ -139,6 +141,7 @@ class Sidecar:
     def _handle_one(self, event: ev.Event, process: int) -> None:
         if self.world.verbose and not isinstance(event, ev.Tick):
             self.world.say(f"  {self.name} <- {brief(event)}")
+        self.excess.saw(event)
         for effect in self.machine.handle(event, now=self.world.now):
             if self.world.verbose:
                 self.world.say(f"  {self.name} -> {brief(effect)}")
@@ -257,7 +260,7 @@ class Sidecar:
 
     def store(self, entry: FileEntry) -> None:
         """The bytes are on disk, in the index and in the catalogue: all of it before any event that tells of them."""
-        self.cluster.checkers.stored(entry)
+        self.cluster.checkers.stored(entry, self.life)
         self.disk.put(entry, self.world.now)
         self.catalogue.add(entry, self.world.now)
 

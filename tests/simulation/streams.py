@@ -115,7 +115,8 @@ class Stream:
         """Bytes came in; they are on disk, in order, a moment later."""
         self._receiver.grants.received(self._grant, size)
         self._buffer(size)
-        self._disk_free_at = max(self._disk_free_at, self._world.now + self._world.delay())
+        write_s = self._world.delay() + self._receiver.disk.slow_s
+        self._disk_free_at = max(self._disk_free_at + self._receiver.disk.slow_s, self._world.now + write_s)
         self._world.at(self._disk_free_at, lambda: self._written(transfer, size, last=last))
 
     def _buffer(self, change_bytes: int) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -83,8 +84,12 @@ async def test_a_lost_secondary_is_replaced_and_a_lost_owner_succeeded(cluster: 
             reply = await client.prepare(STORE, version(3))
             assert (reply.state, reply.source) == (sidecar_pb2.PREPARE_STATE_READY, sidecar_pb2.SOURCE_REPLICA)
             assert (await client.commit(STORE, version(4), changelog_bytes(4), lineage(4))).copies == 2
+        a.settings = replace(a.settings, excess_grace_s=0.2)
         await a.start()
         async with a.attach() as client:
+            # It is no member any more: it asks those who are, and deletes.
+            while (await client.describe()).stored_bytes:  # noqa: ASYNC110  nobody tells
+                await asyncio.sleep(0.05)
             reply = await client.prepare(STORE, version(4))
             assert reply.source == sidecar_pb2.SOURCE_REMOTE
 

@@ -49,9 +49,9 @@ def copies(
 ) -> int | None:
     """Copies that every block of the version has, for a commit of `entry` that `holders` members have; None: too few.
 
-    `me` is the writer; `owed`: what it still owes of a file of the store. Blocks of earlier commits had their copies when these
-    returned, and have them again under a new epoch as soon as every member is whole; until then one may have a
-    single copy.
+    `me` is the writer; `owed`: what it still owes of a file of the store. Blocks of earlier commits had their copies
+    when these returned, and have them again under a new epoch as soon as every member is whole; until then one may
+    have a single copy.
     """
     all_whole = all(member.whole for member in group.members)
     blocked = group.settings.below_min_copies is BelowMinCopies.BLOCK and not all_whole

@@ -32,6 +32,7 @@ from worker_runtime.core import blocks
 from worker_runtime.core import events as ev
 from worker_runtime.core.closure import Catalogue
 from worker_runtime.core.commits import Commit, Commits
+from worker_runtime.core.lag import Lag, LagMeter
 from worker_runtime.core.membership import GroupState, life
 from worker_runtime.core.outbox import FileKey, Outbox, key_of
 from worker_runtime.core.upstreams import Upstreams, refusal
@@ -60,6 +61,7 @@ class ChainMachine:
         self._groups_moved = False  # the cached deadline below is out of date
         self._group_deadline: float | None = None
         self._outbox = Outbox()
+        self._lags = LagMeter()
         self._transfers: dict[int, ev.BeginReceived] = {}
         self._upstreams = Upstreams()
         self._unheld: dict[StoreId, set[str]] = {}  # received versions whose closure is not here yet
@@ -131,6 +133,14 @@ class ChainMachine:
         """This worker has caught up after adopting the epoch that it has adopted last."""
         state = self._groups.get(group)
         return state is not None and state.whole_epoch == state.group.epoch
+
+    def lags(self, now: float) -> tuple[Lag, ...]:
+        """How far the next workers in the chains are behind. For each heartbeat: times run from one call to another."""
+        return self._lags.measure(self._outbox.values(), now)
+
+    def owed_bytes(self) -> int:
+        """Bytes of files that other members have not stored yet, counted once for each of them."""
+        return self._outbox.owed_bytes()
 
     def busy_names(self, store: StoreId, floor: Version | None) -> set[str]:
         """Names under way (commits and outbox): not to be collected.
@@ -220,6 +230,8 @@ class ChainMachine:
             return []  # it has come round: each tells of its own copy itself
         effects = self._upstreams.tell(key, event.member, holds=event.holds, epoch=event.epoch)
         out = self._outbox.get(key)
+        if out is not None and out.epoch == event.epoch:
+            out.stored.add(life(event.member))
         if out is not None and out.epoch == event.epoch and event.holds:
             out.held.add(life(event.member))
             effects += self._try_complete(key)

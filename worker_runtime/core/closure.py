@@ -250,8 +250,12 @@ def collectable(
 ) -> tuple[str, ...]:
     """Names that may be deleted, in this order: zips before the files they name."""
     kept = kept_names(catalogue, floor, pins, busy)
-    gone = [file for file in catalogue.files() if file.entry.name not in kept]
-    return tuple(file.entry.name for file in sorted(gone, key=lambda f: (_DELETE_ORDER[f.kind], f.entry.name)))
+    return delete_order(file for file in catalogue.files() if file.entry.name not in kept)
+
+
+def delete_order(files: Iterable[CataloguedFile]) -> tuple[str, ...]:
+    """Their names, zips before the files they name."""
+    return tuple(file.entry.name for file in sorted(files, key=lambda f: (_DELETE_ORDER[f.kind], f.entry.name)))
 
 
 _PULL_ORDER = {FileKind.SST: 0, FileKind.LOG: 0, FileKind.SNAPSHOT: 1, FileKind.CHANGELOG: 2}

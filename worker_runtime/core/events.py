@@ -35,7 +35,7 @@ class GroupAdopted:
 
 @dataclass(frozen=True, slots=True)
 class GroupLeft:
-    """The group no longer concerns this worker. Its files stay until a floor passes them."""
+    """The group no longer concerns this worker. Its files stay for the time being (core/excess.py)."""
 
     group: GroupId
 

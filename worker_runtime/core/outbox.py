@@ -30,13 +30,15 @@ def key_of(entry: FileEntry) -> FileKey:
 class Outgoing:
     """One file on its way down `chain`. `held`: lives of the members that have acknowledged under `epoch`.
 
-    `tried`: ids of the members that it has been offered to directly.
+    `stored`: of these, and of those that have the file but not the whole version. `tried`: ids of the members that it
+    has been offered to directly.
     """
 
     entry: FileEntry
     epoch: Epoch
     chain: tuple[Worker, ...]
     held: set[tuple[str, str]] = field(default_factory=set)
+    stored: set[tuple[str, str]] = field(default_factory=set)
     tried: set[str] = field(default_factory=set)
 
     @property
@@ -66,6 +68,10 @@ class Outbox:
 
     def values(self) -> Iterator[Outgoing]:
         return iter(self._files.values())
+
+    def owed_bytes(self) -> int:
+        """Bytes of files that members have not stored yet, once for each such member."""
+        return sum(out.entry.size_bytes * sum(life(w) not in out.stored for w in out.chain) for out in self.values())
 
     def offer(self, entry: FileEntry, epoch: Epoch, chain: tuple[Worker, ...]) -> list[ev.Effect]:
         """Owes `entry` to every member of `chain`, and offers it to the first. Replaces what was owed of this file."""

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from rhino.errors import RemoteProtocolError
 from rhino.ids import Lane, Source
-from rhino.rpc.convert import epoch_of, epoch_to_pb, store_of, store_to_pb, store_version_to_pb, worker_of, worker_to_pb
-from rhino_pb import common_pb2, peer_pb2, sidecar_pb2
+from rhino.rpc.convert import (
+    epoch_of,
+    epoch_to_pb,
+    group_to_pb,
+    store_of,
+    store_to_pb,
+    store_version_to_pb,
+    worker_of,
+    worker_to_pb,
+)
+from rhino_pb import common_pb2, peer_pb2, replication_pb2, sidecar_pb2
 from worker_runtime.core import events as ev
+from worker_runtime.core.lag import Lag
 from worker_runtime.figures import CommitRecord, PrepareRecord, PrepareState
 from worker_runtime.scrub_round import ScrubRound
 
@@ -36,6 +46,12 @@ KIND_TO_PB = {
     "sst": common_pb2.FILE_KIND_SST,
     "log": common_pb2.FILE_KIND_LOG,
 }
+
+
+def lag_to_pb(lag: Lag) -> replication_pb2.Lag:
+    return replication_pb2.Lag(
+        group=group_to_pb(lag.group), worker_id=lag.to, owed_bytes=lag.owed_bytes, oldest_s=lag.oldest_s
+    )
 
 
 def lane_of(value: peer_pb2.Lane.ValueType) -> Lane:

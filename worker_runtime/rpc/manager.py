@@ -35,7 +35,7 @@ from worker_runtime.core import events as ev
 from worker_runtime.figures import Figures, resident_bytes
 from worker_runtime.known_workers import KnownWorkers
 from worker_runtime.replication import Replication
-from worker_runtime.rpc.convert import scrub_to_pb
+from worker_runtime.rpc.convert import lag_to_pb, scrub_to_pb
 from worker_runtime.scrubber import Scrubber
 
 log = logging.getLogger(__name__)
@@ -315,6 +315,7 @@ class ManagerClient:
             scrub=scrub_to_pb(self._scrubber.status()),
             disk=disk_to_pb(disk),
             disk_message=disk_message,
+            lags=[lag_to_pb(lag) for lag in self._replication.machine.lags(asyncio.get_running_loop().time())],
         )
 
     # ------------------------------------------------------------ news

@@ -15,6 +15,7 @@ from worker_runtime.figures import Figures
 from worker_runtime.replication import Replication
 from worker_runtime.rpc.catch_up import Puller
 from worker_runtime.rpc.describe import Describer
+from worker_runtime.rpc.excess import ExcessCollector
 from worker_runtime.rpc.frames import add_peer_to_server
 from worker_runtime.rpc.local import SidecarService
 from worker_runtime.rpc.manager import ManagerClient
@@ -42,11 +43,14 @@ class Node:
         self.me = self._bind(store)
         self.replication = Replication(self.me, store)
         figures, grants = Figures(), GrantPool(settings.memory_limit_bytes, settings.window_bytes)
-        self._scrubber = Scrubber(self.replication, settings.scrub_period_s, settings.scrub_bytes_per_s)
-        self.manager = ManagerClient(self.replication, figures, self._scrubber, settings.manager, tasks)
+        self.figures = figures
+        self.scrubber = Scrubber(self.replication, settings.scrub_period_s, settings.scrub_bytes_per_s)
+        self.manager = ManagerClient(self.replication, figures, self.scrubber, settings.manager, tasks)
         self._peers = Peers(self.replication, figures, self.manager.current)
         self._links = Links(self.replication, figures, self.manager.current, settings.chunk_bytes, tasks)
         self._collector = Collector(self.replication)
+        self._excess = ExcessCollector(self.replication, self._peers, settings.excess_grace_s, tasks)
+        self.replication.observe = self._excess.saw
         receiver = Receiver(self.replication, figures, grants)
         puller = Puller(
             self.replication, self._peers, settings.catch_up_transfers, settings.catch_up_bytes_per_s, tasks
@@ -54,10 +58,10 @@ class Node:
         self.replication.bind(self._links, receiver, puller, self.manager)
         self.manager.on_floors = self._collector.floors
         self.manager.on_workers = self._links.readdress
-        describer = Describer(self.replication, figures, grants, self._scrubber)
+        describer = Describer(self.replication, figures, grants, self.scrubber)
         preparer = Preparer(self.replication, self._peers, self.manager, figures, settings.prepare_timeout_s)
         self._local = SidecarService(settings, self.replication, self.manager, preparer, describer, figures)
-        peer = PeerService(self.replication, receiver, describer, self._scrubber, figures, settings.chunk_bytes)
+        peer = PeerService(self.replication, receiver, describer, self.scrubber, figures, settings.chunk_bytes)
         self._peer_server.add(add_peer_to_server, peer, "rhino.v1.Peer")
         self._local_server.add(sidecar_pb2_grpc.add_SidecarServicer_to_server, self._local, "rhino.v1.Sidecar")
 
@@ -76,12 +80,12 @@ class Node:
         await self._peer_server.start()
         await self._local_server.start()
         os.chmod(self._settings.socket, SOCKET_MODE)
-        for work in (self.replication.run(), self.manager.run(), self._collector.run()):
+        for work in (self.replication.run(), self.manager.run(), self._collector.run(), self._excess.run()):
             self._running.append(self._tasks.create_task(work))
 
     async def ready(self) -> None:
         """Once the groups are known: the scrub wants to know what is missed here."""
-        self._running.append(self._tasks.create_task(self._scrubber.run()))
+        self._running.append(self._tasks.create_task(self.scrubber.run()))
         await self._peer_server.ready()
         await self._local_server.ready()
 

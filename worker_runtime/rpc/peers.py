@@ -12,7 +12,7 @@ import grpc.aio
 from rhino.errors import RemoteProtocolError, RhinoError, UnavailableError
 from rhino.ids import Epoch, FileEntry, GroupId, StoreVersion, Worker
 from rhino.rpc.channel import aio_channel, call
-from rhino.rpc.convert import epoch_of, file_of, group_to_pb, store_to_pb, store_version_to_pb
+from rhino.rpc.convert import epoch_of, file_of, group_to_pb, store_to_pb, store_version_to_pb, worker_of
 from rhino.rpc.status import error_of
 from rhino_pb import peer_pb2, peer_pb2_grpc
 from worker_runtime.core import events as ev
@@ -29,7 +29,7 @@ FETCH_TIMEOUT_S = 24 * 3600.0  # a deadline for every call; progress is watched 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """What a worker stores of a group, and the highest epoch of it that it has seen."""
+    """What a worker stores of a group, and the highest epoch of it that it has seen. `worker` as it says itself."""
 
     worker: Worker
     files: tuple[FileEntry, ...]
@@ -68,7 +68,7 @@ class Peers:
         )
         if reply.worker.worker_id != worker.worker_id:
             raise UnavailableError(f"{worker.peer_address} is {reply.worker.worker_id}, not {worker.worker_id}")
-        return Inventory(worker, tuple(file_of(file) for file in reply.files), epoch_of(reply.epoch))
+        return Inventory(worker_of(reply.worker), tuple(file_of(file) for file in reply.files), epoch_of(reply.epoch))
 
     async def held(self, worker: Worker, versions: list[StoreVersion]) -> list[bool]:
         """Which of the versions the worker holds whole. Raises UnavailableError and other RhinoErrors."""

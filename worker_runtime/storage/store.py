@@ -448,12 +448,16 @@ class Store:
         hit("store.floor.after")
         return True
 
+    def protected(self, store: StoreId) -> set[str]:
+        """Names that a zip which is being taken over needs."""
+        return {name for (of, name), count in self._protected.items() if of == store and count > 0}
+
     async def collect(self, store: StoreId, busy: Iterable[str]) -> tuple[str, ...]:
         """Deletes what no version at or above the floor, no pin and nothing in `busy` needs; returns the names."""
         if self.is_spread(store.job):
             return ()
-        protected = {name for (of, name), count in self._protected.items() if of == store and count > 0}
-        names = collectable(self.catalogue.store(store), self.floor(store), self.pinned(store), protected.union(busy))
+        kept = self.protected(store).union(busy)
+        names = collectable(self.catalogue.store(store), self.floor(store), self.pinned(store), kept)
         await self.remove(store, names)
         return names
 

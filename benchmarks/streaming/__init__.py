@@ -1,0 +1,1 @@
+"""Runs a streaming job through faults and compares its output with DuckDB's answer."""

@@ -1,0 +1,67 @@
+"""The output of a streaming query against rows from elsewhere: nothing lost, doubled or invented."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+
+from rhino.errors import IntegrityError
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Rows of a query's output against an independent answer, as multisets."""
+
+    rows: int  # of the output
+    missing: int  # in the answer only: lost
+    extra: int  # in the output only: duplicated or wrong
+
+    @property
+    def equal(self) -> bool:
+        return self.missing == 0 and self.extra == 0
+
+
+def committed_files(output: Path) -> list[Path]:
+    """Files of a Structured Streaming file sink that its log names; others are left-overs of failed tasks.
+
+    Log files are "<batch>" and "<batch>.compact" (everything up to that batch), a line "v1" before JSON lines.
+    """
+    logs = [p for p in (output / "_spark_metadata").iterdir() if p.name.removesuffix(".compact").isdigit()]
+    newest_compact = max((_batch(p) for p in logs if p.suffix == ".compact"), default=-1)
+    paths: set[Path] = set()
+    for log in (p for p in logs if _batch(p) >= newest_compact):
+        version, *entries = log.read_text().splitlines()
+        if version != "v1":
+            raise IntegrityError(f"{log}: sink log of version {version!r}, expected 'v1'")
+        for entry in entries:
+            status = json.loads(entry)
+            if status["action"] == "add":
+                paths.add(output / Path(status["path"]).name)
+    return sorted(paths)
+
+
+def _batch(log: Path) -> int:
+    return int(log.name.removesuffix(".compact"))
+
+
+def load(db: duckdb.DuckDBPyConnection, table: str, output: Path, columns: Sequence[str]) -> None:
+    """Makes `table` of `columns` of a file sink's committed rows."""
+    files = [str(p) for p in committed_files(output) if p.stat().st_size]
+    db.execute(f"create table {table} as select {', '.join(columns)} from read_parquet($files)", {"files": files})
+
+
+def compare(db: duckdb.DuckDBPyConnection, got: str, expected: str) -> Verdict:
+    """Compares two tables by EXCEPT ALL in both directions."""
+    missing = count(db, f"(select * from {expected} except all select * from {got})")
+    extra = count(db, f"(select * from {got} except all select * from {expected})")
+    return Verdict(count(db, got), missing, extra)
+
+
+def count(db: duckdb.DuckDBPyConnection, relation: str) -> int:
+    row = db.execute(f"select count(*) from {relation}").fetchone()
+    assert row is not None
+    return int(row[0])

@@ -1,0 +1,117 @@
+"""A simulated worker's excess copies: the real ExcessMachine, asking the other workers one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from rhino.ids import Epoch, GroupId, StoreId, Version, Worker
+from tests.simulation.brief import brief
+from worker_runtime.core import closure, excess
+from worker_runtime.core import events as ev
+
+if TYPE_CHECKING:
+    from tests.simulation.sidecar import Sidecar
+
+GRACE_S = 1.0
+
+
+class Excess:
+    """Of one process of a sidecar; `Holdings` of its machine."""
+
+    def __init__(self, sidecar: Sidecar) -> None:
+        self._me = sidecar
+        self._cluster, self._world = sidecar.cluster, sidecar.world
+        self._machine = excess.ExcessMachine(sidecar.worker, sidecar.catalogue, self, GRACE_S)
+        self._armed: float | None = None
+        self._losses = 0  # in the cluster, when the members were asked
+
+    def epoch(self, group: GroupId) -> Epoch:
+        return self._me.machine.epoch(group)
+
+    def floor(self, store: StoreId) -> Version | None:
+        return self._me.disk.floors.get(store)
+
+    def pinned(self, store: StoreId) -> Iterable[Version]:
+        return {pin.version for pin in self._me.pins.values() if pin.store == store}
+
+    def busy(self, store: StoreId) -> Iterable[str]:
+        return self._me.machine.busy_names(store, self.floor(store))
+
+    def saw(self, event: ev.Event) -> None:
+        """What the chain machine is told and this one wants to know as well."""
+        match event:
+            case ev.GroupAdopted() | ev.GroupLeft() | ev.JobForgotten():
+                self._handle(event)
+            case ev.FileStored(entry=entry) | ev.CommitRequested(entry=entry):
+                self._handle(excess.GroupUsed(entry.store.group))
+
+    def _handle(self, event: excess.Event) -> None:
+        for effect in self._machine.handle(event, now=self._world.now):
+            if self._world.verbose:
+                self._world.say(f"  {self._me.name} -> {brief(effect)}")
+            match effect:
+                case excess.AskMembers():
+                    _Asking(self, self._me, effect)
+                case excess.RemoveExcess():
+                    self._remove(effect)
+        self._machine.check_invariants()
+        due = self._machine.next_deadline()
+        if due is not None and (self._armed is None or due < self._armed):
+            self._armed = due
+            self._me.at(due, lambda: self._tick(due))
+
+    def _tick(self, due: float) -> None:
+        if self._armed == due:
+            self._armed = None
+            self._handle(ev.Tick())
+
+    def answered(self, answers: excess.MembersAnswered, losses: int) -> None:
+        self._losses = losses
+        self._handle(answers)
+
+    def _remove(self, effect: excess.RemoveExcess) -> None:
+        store = effect.store
+        if self.epoch(store.group) == effect.epoch:
+            self._world.say(f"{self._me.name} deletes {len(effect.names)} files of {store} in excess")
+            self._cluster.checkers.excess_deleted(
+                self._me.life, self._cluster.disks(), effect, self.pinned(store), losses_before=self._losses
+            )
+            self._me.remove(store, effect.names, damaged=False)
+        self._me.later(0.0, lambda: self._handle(excess.ExcessRemoved(store.group, effect.epoch)))
+
+
+class _Asking:
+    """One round of questions."""
+
+    def __init__(self, excess_: Excess, sidecar: Sidecar, order: excess.AskMembers) -> None:
+        self._excess, self._me, self._order = excess_, sidecar, order
+        self._losses = sidecar.cluster.checkers.losses
+        self._waiting = list(order.members)
+        self._answers: list[excess.Answer] = []
+        self._next()
+
+    def _next(self) -> None:
+        self._me.later(self._me.world.delay(), self._step)
+
+    def _step(self) -> None:
+        if self._waiting:
+            self._ask(self._waiting.pop())
+            self._next()
+            return
+        group, epoch = self._order.group, self._order.epoch
+        self._excess.answered(excess.MembersAnswered(group, epoch, tuple(self._answers)), self._losses)
+
+    def _ask(self, member: Worker) -> None:
+        other = self._me.cluster.network.reach(self._me.name, member.worker_id)
+        if other is None:
+            return
+        files = [
+            entry
+            for store, catalogue in other.catalogue.stores(self._order.group).items()
+            for kept in [closure.kept_names(catalogue, other.disk.floors.get(store))]
+            for entry in catalogue.entries()
+            if entry.name in kept
+        ]
+        epoch = other.machine.epoch(self._order.group)
+        self._answers.append(excess.Answer(other.worker, epoch, tuple(files)))

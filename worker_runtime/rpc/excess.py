@@ -1,0 +1,91 @@
+"""Deletes copies of groups that this worker has left, once their members have confirmed them (core/excess.py)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+from rhino.driver import Driver
+from rhino.errors import RhinoError
+from rhino.ids import Epoch, GroupId, StoreId, Version, Worker
+from worker_runtime.core import events as ev
+from worker_runtime.core import excess
+from worker_runtime.replication import Replication
+from worker_runtime.rpc.peers import Peers
+
+log = logging.getLogger(__name__)
+GROUPS_AT_ONCE = 4  # whose members are being asked
+
+
+class ExcessCollector:
+    """Runs the machine; `Holdings` of it."""
+
+    def __init__(self, replication: Replication, peers: Peers, grace_s: float, tasks: asyncio.TaskGroup) -> None:
+        self._replication = replication
+        self._store = replication.store
+        self._peers = peers
+        self._tasks = tasks
+        self._asking = asyncio.Semaphore(GROUPS_AT_ONCE)
+        machine = excess.ExcessMachine(replication.me, self._store.catalogue, self, grace_s)
+        self._driver: Driver[excess.Event, excess.Effect] = Driver(machine, self._execute, ev.Tick)
+
+    async def run(self) -> None:
+        await self._driver.run()
+
+    def saw(self, event: ev.Event) -> None:
+        """What the chain machine is told and this one wants to know as well."""
+        match event:
+            case ev.GroupAdopted() | ev.GroupLeft() | ev.JobForgotten():
+                self._driver.post(event)
+            case ev.FileStored(entry=entry) | ev.CommitRequested(entry=entry):
+                self._driver.post(excess.GroupUsed(entry.store.group))
+
+    # ------------------------------------------------------------ holdings
+
+    def epoch(self, group: GroupId) -> Epoch:
+        return self._replication.machine.epoch(group)
+
+    def floor(self, store: StoreId) -> Version | None:
+        return self._store.floor(store)
+
+    def pinned(self, store: StoreId) -> Iterable[Version]:
+        return self._store.pinned(store)
+
+    def busy(self, store: StoreId) -> Iterable[str]:
+        return self._replication.machine.busy_names(store, self.floor(store)) | self._store.protected(store)
+
+    # ------------------------------------------------------------ effects
+
+    async def _execute(self, effect: excess.Effect) -> None:
+        match effect:
+            case excess.AskMembers(group):
+                self._tasks.create_task(self._ask_all(effect), name=f"excess copies of {group}")
+            case excess.RemoveExcess():
+                await self._remove(effect)
+
+    async def _ask_all(self, order: excess.AskMembers) -> None:
+        async with self._asking:
+            answers = await asyncio.gather(*(self._ask(member, order.group) for member in order.members))
+        given = tuple(answer for answer in answers if answer is not None)
+        self._driver.post(excess.MembersAnswered(order.group, order.epoch, given))
+
+    async def _ask(self, member: Worker, group: GroupId) -> excess.Answer | None:
+        try:
+            inventory = await self._peers.inventory(member, group)
+        except RhinoError as error:
+            log.info("no answer about a copy in excess", extra={"peer": member.worker_id, "error": str(error)})
+            return None
+        return excess.Answer(inventory.worker, inventory.epoch, inventory.files)
+
+    async def _remove(self, effect: excess.RemoveExcess) -> None:
+        """Nothing else has run since the machine decided: the index goes first, before anything is awaited."""
+        store = effect.store
+        try:
+            await self._store.remove(store, effect.names)
+            self._replication.post(ev.FilesRemoved(store, effect.names, damaged=False))
+            extra = {"store": str(store), "epoch": str(effect.epoch), "files": len(effect.names)}
+            log.info("copies in excess deleted: the group has its copies elsewhere", extra=extra)
+        except RhinoError as error:  # asked again later
+            log.warning("cannot delete a copy in excess", extra={"store": str(store), "error": str(error)})
+        self._driver.post(excess.ExcessRemoved(store.group, effect.epoch))
