@@ -41,7 +41,7 @@ lint: $(STAMP)
 	PYTHONPATH=.:proto $(BIN)/lint-imports --no-cache
 
 test: setup lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 bench: setup
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterable
 
 from rhino.errors import RhinoError
-from rhino.ids import StoreId, StoreVersion
+from rhino.ids import Lane, StoreId, StoreVersion
 from worker_runtime.core import events as ev
 from worker_runtime.replication import Replication
 
@@ -40,6 +40,7 @@ class Collector:
                 await asyncio.sleep(DELAY_S)
             except TimeoutError:
                 self._due.update(store for store in self._store.catalogue.stores() if self._store.floor(store))
+                await self._store.run(Lane.BULK, self._store.partials.trim)
             self._wake.clear()
             due, self._due = self._due, set()
             for store in sorted(due):

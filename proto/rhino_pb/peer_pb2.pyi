@@ -75,24 +75,28 @@ class PushFrame(_message.Message):
     HELLO_FIELD_NUMBER: _builtins.int
     BEGIN_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
+    RETURNED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___PushHello: ...
     @_builtins.property
     def begin(self) -> Global___PushBegin: ...
     @_builtins.property
     def data(self) -> Global___PushData: ...
+    @_builtins.property
+    def returned(self) -> Global___PushReturn: ...
     def __init__(
         self,
         *,
         hello: Global___PushHello | None = ...,
         begin: Global___PushBegin | None = ...,
         data: Global___PushData | None = ...,
+        returned: Global___PushReturn | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin", "data", b"data", "frame", b"frame", "hello", b"hello"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin", "data", b"data", "frame", b"frame", "hello", b"hello", "returned", b"returned"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin", "data", b"data", "frame", b"frame", "hello", b"hello"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin", "data", b"data", "frame", b"frame", "hello", b"hello", "returned", b"returned"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["hello", "begin", "data"]  # noqa: Y015
+    _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["hello", "begin", "data", "returned"]  # noqa: Y015
     _WhichOneofArgType_frame: _TypeAlias = _typing.Literal["frame", b"frame"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_frame) -> _WhichOneofReturnType_frame | None: ...
 
@@ -131,8 +135,11 @@ class PushBegin(_message.Message):
     FILE_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     CHAIN_FIELD_NUMBER: _builtins.int
+    ASK_OFFSET_FIELD_NUMBER: _builtins.int
     transfer: _builtins.int
     """number of the transfer, unique within the stream"""
+    ask_offset: _builtins.bool
+    """an earlier attempt broke: no data comes before the receiver has said where to go on"""
     @_builtins.property
     def file(self) -> _common_pb2.FileEntry: ...
     @_builtins.property
@@ -150,14 +157,36 @@ class PushBegin(_message.Message):
         file: _common_pb2.FileEntry | None = ...,
         epoch: _common_pb2.Epoch | None = ...,
         chain: _abc.Iterable[_common_pb2.Worker] | None = ...,
+        ask_offset: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "file", b"file"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chain", b"chain", "epoch", b"epoch", "file", b"file", "transfer", b"transfer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask_offset", b"ask_offset", "chain", b"chain", "epoch", b"epoch", "file", b"file", "transfer", b"transfer"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PushBegin: _TypeAlias = PushBegin  # noqa: Y015
+
+@_typing.final
+class PushReturn(_message.Message):
+    """An idle sender gives credit back."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BYTES_FIELD_NUMBER: _builtins.int
+    bytes: _builtins.int
+    def __init__(
+        self,
+        *,
+        bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PushReturn: _TypeAlias = PushReturn  # noqa: Y015
 
 @_typing.final
 class PushData(_message.Message):
@@ -194,6 +223,7 @@ class PushReply(_message.Message):
     CREDIT_FIELD_NUMBER: _builtins.int
     ACK_FIELD_NUMBER: _builtins.int
     REFUSAL_FIELD_NUMBER: _builtins.int
+    RESUME_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___PushWelcome: ...
     @_builtins.property
@@ -202,6 +232,8 @@ class PushReply(_message.Message):
     def ack(self) -> Global___PushAck: ...
     @_builtins.property
     def refusal(self) -> Global___PushRefusal: ...
+    @_builtins.property
+    def resume(self) -> Global___PushResume: ...
     def __init__(
         self,
         *,
@@ -209,16 +241,42 @@ class PushReply(_message.Message):
         credit: Global___PushCredit | None = ...,
         ack: Global___PushAck | None = ...,
         refusal: Global___PushRefusal | None = ...,
+        resume: Global___PushResume | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "credit", b"credit", "refusal", b"refusal", "reply", b"reply", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "credit", b"credit", "refusal", b"refusal", "reply", b"reply", "resume", b"resume", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "credit", b"credit", "refusal", b"refusal", "reply", b"reply", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "credit", b"credit", "refusal", b"refusal", "reply", b"reply", "resume", b"resume", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_reply: _TypeAlias = _typing.Literal["welcome", "credit", "ack", "refusal"]  # noqa: Y015
+    _WhichOneofReturnType_reply: _TypeAlias = _typing.Literal["welcome", "credit", "ack", "refusal", "resume"]  # noqa: Y015
     _WhichOneofArgType_reply: _TypeAlias = _typing.Literal["reply", b"reply"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_reply) -> _WhichOneofReturnType_reply | None: ...
 
 Global___PushReply: _TypeAlias = PushReply  # noqa: Y015
+
+@_typing.final
+class PushResume(_message.Message):
+    """The first bytes of the file are here from an attempt that broke: go on at `offset`. To `ask_offset`, also 0."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRANSFER_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    transfer: _builtins.int
+    offset: _builtins.int
+    """bytes; data before it is thrown away"""
+    def __init__(
+        self,
+        *,
+        transfer: _builtins.int = ...,
+        offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["offset", b"offset", "transfer", b"transfer"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PushResume: _TypeAlias = PushResume  # noqa: Y015
 
 @_typing.final
 class PushWelcome(_message.Message):

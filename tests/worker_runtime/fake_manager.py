@@ -38,6 +38,7 @@ class FakeManager(replication_pb2_grpc.ReplicationManagerServicer):
         self.auto_whole = True
         self.settling_s = 0.0
         self.named: dict[str, set[str]] = {}  # worker ids that each worker named when it registered last
+        self.seen_as: Callable[[Worker], Worker] = lambda worker: worker  # to others, perhaps behind a proxy
         self._watchers: list[asyncio.Queue[replication_pb2.GroupUpdate]] = []
         self._changed = asyncio.Condition()
         self._server: Server | None = None
@@ -106,7 +107,7 @@ class FakeManager(replication_pb2_grpc.ReplicationManagerServicer):
     ListWorkers = DescribeGroups = ChangeGroup = ForgetJob = ForgetWorker = PublishFloors
 
     async def Register(self, request: replication_pb2.RegisterRequest, context: Any) -> replication_pb2.RegisterReply:
-        worker = worker_of(request.worker)
+        worker = self.seen_as(worker_of(request.worker))
         self.workers[worker.worker_id] = worker
         self.named[worker.worker_id] = {known.worker_id for known in request.known}
         self.absent.pop(worker.worker_id, None)

@@ -16,7 +16,7 @@ from tests.worker_runtime.cluster import Cluster
 from tests.worker_runtime.scenario import worker
 from tests.worker_runtime.test_sidecar import cluster
 from worker_runtime.core import events as ev
-from worker_runtime.rpc.pusher import OfferQueue
+from worker_runtime.rpc.offers import OfferQueue
 
 __all__ = ["cluster"]
 Frames = list[peer_pb2.PushFrame]

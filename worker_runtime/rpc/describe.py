@@ -40,4 +40,5 @@ class Describer:
             scrub=scrub_to_pb(self._scrubber.status()),
             disk=disk_to_pb(disk),
             disk_message=disk_message,
+            resumed_bytes=figures.resumed_bytes,
         )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import grpc.aio
 
-from rhino.errors import RemoteProtocolError, RhinoError, UnavailableError
+from rhino.errors import IntegrityError, NoSpaceError, RemoteProtocolError, RhinoError, UnavailableError
 from rhino.ids import Epoch, FileEntry, GroupId, StoreVersion, Worker
 from rhino.rpc.channel import aio_channel, call
 from rhino.rpc.convert import epoch_of, file_of, group_to_pb, store_to_pb, store_version_to_pb, worker_of
@@ -104,16 +104,26 @@ class Peers:
 
     async def _fetch(self, holder: Worker, entry: FileEntry) -> None:
         store = self._replication.store
-        incoming = await store.start_incoming(entry)
+        incoming = await store.resume_incoming(entry)
+        if incoming is None:
+            incoming = await store.start_incoming(entry)
+        self._figures.resumed_bytes += incoming.size_bytes
         try:
             await self._copy(holder, entry, incoming)
+        except (IntegrityError, NoSpaceError):  # what has come may be as bad as what is there; or it is in the way
+            await asyncio.shield(store.abort_incoming(entry, incoming))
+            raise
+        except BaseException:
+            await asyncio.shield(store.suspend_incoming(entry, incoming))
+            raise
+        try:
             await store.finish_incoming(entry, incoming)
         except BaseException:
             await asyncio.shield(store.abort_incoming(entry, incoming))
             raise
 
     async def _copy(self, holder: Worker, entry: FileEntry, incoming: Incoming) -> None:
-        request = peer_pb2.FetchRequest(store=store_to_pb(entry.store), name=entry.name)
+        request = peer_pb2.FetchRequest(store=store_to_pb(entry.store), name=entry.name, offset=incoming.size_bytes)
         doing = f"fetch of {entry.store}/{entry.name} from {holder.worker_id}"
         stream = self._stub(holder).Fetch(request, timeout=FETCH_TIMEOUT_S)
         try:

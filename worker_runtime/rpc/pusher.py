@@ -10,9 +10,8 @@ import asyncio
 import itertools
 import logging
 import os
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 import grpc
@@ -20,7 +19,7 @@ import grpc.aio
 from crc32c import crc32c
 
 from rhino.errors import RemoteProtocolError, RhinoError, UnavailableError
-from rhino.ids import FileEntry, GroupId, Lane, StoreId, Worker
+from rhino.ids import Lane, StoreId, Worker
 from rhino.rpc.channel import aio_channel
 from rhino.rpc.convert import epoch_to_pb, file_to_pb, worker_to_pb
 from rhino.rpc.status import error_of
@@ -31,66 +30,15 @@ from worker_runtime.figures import Figures
 from worker_runtime.replication import Replication
 from worker_runtime.rpc.convert import LANE_TO_PB, ack_of, refusal_of
 from worker_runtime.rpc.frames import data_frame, read_data_frame, replicate
+from worker_runtime.rpc.offers import Key, OfferQueue, Sending
+from worker_runtime.storage.partials import BYTES_MIN as RESUME_BYTES_MIN
 
 log = logging.getLogger(__name__)
 GROUPS_AT_ONCE = 4  # groups whose files take turns on one link
 CONNECT_TIMEOUT_S = 5.0
 BACKOFF_S = (0.05, 1.0)  # first and longest pause between attempts
-Key = tuple[StoreId, str]
+BROKEN_MAX = 1000  # cut files of which a link remembers to ask where to go on
 Call = grpc.aio.StreamStreamCall[peer_pb2.PushFrame | bytes, peer_pb2.PushReply]
-
-
-class OfferQueue:
-    """Offers by group, in order of arrival; groups take turns."""
-
-    def __init__(self) -> None:
-        self._groups: OrderedDict[GroupId, OrderedDict[Key, ev.OfferFile]] = OrderedDict()
-
-    def put(self, offer: ev.OfferFile) -> None:
-        """A newer offer of the same file takes the place of the older one."""
-        self._groups.setdefault(offer.entry.store.group, OrderedDict())[offer.entry.store, offer.entry.name] = offer
-
-    def discard(self, key: Key) -> None:
-        offers = self._groups.get(key[0].group)
-        if offers is not None:
-            offers.pop(key, None)
-            if not offers:
-                del self._groups[key[0].group]
-
-    def pop(self, without: set[GroupId]) -> ev.OfferFile | None:
-        """The oldest offer of the group whose turn it is, leaving out groups that are being served."""
-        for group in self._groups:
-            if group not in without:
-                offers = self._groups[group]
-                _, offer = offers.popitem(last=False)
-                self._groups.move_to_end(group)
-                if not offers:
-                    del self._groups[group]
-                return offer
-        return None
-
-    def clear(self) -> None:
-        self._groups.clear()
-
-
-@dataclass(slots=True)
-class Sending:
-    """A file under way."""
-
-    transfer: int
-    entry: FileEntry
-    fd: int
-    offset: int = 0
-    crc: int = 0
-    unwanted: bool = False
-
-    @property
-    def key(self) -> Key:
-        return self.entry.store, self.entry.name
-
-    @property
-    def done(self) -> bool:
-        return self.unwanted or self.offset == self.entry.size_bytes
 
 
 class Link:
@@ -106,6 +54,7 @@ class Link:
         self._wake = asyncio.Event()
         self._window = SendWindow()
         self._active: deque[Sending] = deque()
+        self._broken: set[Key] = set()  # large files that a broken link has cut
         self._transfers = itertools.count(1)
         self._connected = False
         self._sent_at = 0.0
@@ -152,7 +101,10 @@ class Link:
         was_connected, self._connected = self._connected, False
         self._queue.clear()
         while self._active:
-            os.close(self._active.pop().fd)
+            cut = self._active.pop()
+            os.close(cut.fd)
+            if cut.offset >= RESUME_BYTES_MIN and len(self._broken) < BROKEN_MAX:
+                self._broken.add(cut.key)
         if was_connected:
             self._replication.post(ev.PeerDisconnected(self.peer.worker_id, self._lane))
         return was_connected
@@ -200,6 +152,11 @@ class Link:
                     refusal = refusal_of(peer.worker_id, reply.refusal)
                     self._settled((refusal.store, refusal.name))
                     self._replication.post(refusal)
+                case "resume":
+                    for sending in self._active:
+                        if sending.transfer == reply.resume.transfer:
+                            sending.go_on_at(reply.resume.offset)
+                    self._wake.set()
                 case other:
                     raise RemoteProtocolError(f"unexpected reply {other}")
 
@@ -208,6 +165,7 @@ class Link:
         for sending in self._active:
             if sending.key == key:
                 sending.unwanted = True
+                self._wake.set()
 
     async def _send_all(self, call: Call) -> None:
         while True:
@@ -217,12 +175,13 @@ class Link:
                 if offer is None:
                     break
                 await self._begin(call, offer)
-            if not self._active or (self._window.available_bytes == 0 and not self._active[0].done):
+            sending = next((one for one in self._active if one.unwanted or not one.asked), None)
+            if sending is None or (self._window.available_bytes == 0 and not sending.done):
                 await self._wake.wait()
                 continue
             if self._lane is Lane.BULK:
                 self._sent_at = await self._replication.precedence.give_way(self._sent_at)
-            await self._send_chunk(call, self._active[0])
+            await self._send_chunk(call, sending)
 
     async def _begin(self, call: Call, offer: ev.OfferFile) -> None:
         store, entry = self._replication.store, offer.entry
@@ -235,30 +194,34 @@ class Link:
             log.warning("offered file is not readable", extra={"file": str(path), "error": str(error)})
             await self._replication.drop_damaged(entry.store, [entry.name])  # nothing happens if it was collected
             return
-        sending = Sending(next(self._transfers), entry, fd)
+        sending = Sending(next(self._transfers), entry, fd, asked=(entry.store, entry.name) in self._broken)
+        self._broken.discard(sending.key)
         self._active.append(sending)
         begin = peer_pb2.PushBegin(
             transfer=sending.transfer,
             file=file_to_pb(entry),
             epoch=epoch_to_pb(offer.epoch),
             chain=[worker_to_pb(worker) for worker in offer.chain],
+            ask_offset=sending.asked,
         )
         await call.write(peer_pb2.PushFrame(begin=begin))
 
     async def _send_chunk(self, call: Call, sending: Sending) -> None:
         """The next piece of the file whose turn it is; then it is another one's turn."""
-        self._active.rotate(-1)
+        self._active.remove(sending)
+        self._active.append(sending)
         if sending.unwanted:
             self._end(sending)
             return
         size = self._window.take(min(self._chunk_bytes, sending.entry.size_bytes - sending.offset))
-        frame, data = await self._read(sending, size)
         offset = sending.offset
+        frame, data = await self._read(sending, size)
         sending.crc = crc32c(data, sending.crc)
-        if len(data) != size or (offset + size == sending.entry.size_bytes and sending.crc != sending.entry.crc32c):
+        ends = offset + size == sending.entry.size_bytes and sending.whole
+        if len(data) != size or (ends and sending.crc != sending.entry.crc32c):
             await self._replication.drop_damaged(sending.entry.store, [sending.entry.name])
             raise RemoteProtocolError(f"{sending.entry.name}: damaged on this side while being sent")
-        sending.offset += size
+        sending.offset = max(sending.offset, offset + size)  # it may have gone on further ahead meanwhile
         if size:
             await call.write(frame)
             self._figures.sent_bytes += size

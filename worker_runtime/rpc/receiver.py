@@ -39,6 +39,7 @@ class Transfer:
     accepted: asyncio.Future[bool]
     incoming: Incoming | None = None
     received_bytes: int = 0
+    resumed: bool = False  # data before `received_bytes` may still come, and is thrown away
     pieces: list[Piece] = field(default_factory=list)  # received and not yet on disk
     over: bool = False  # stored, failed or not wanted: what still comes is thrown away
 
@@ -85,6 +86,8 @@ class Receiver:
         if not isinstance(first, peer_pb2.PushFrame) or first.WhichOneof("frame") != "hello":
             raise RemoteProtocolError("a push stream begins with Hello")
         sender, lane = worker_of(first.hello.sender), lane_of(first.hello.lane)
+        if former := self._streams.get((sender.worker_id, lane)):
+            await former.end()  # the sender has given it up, and goes on where it broke
         grant, credit = self.grants.open()
         stream = InboundStream(self, sender.worker_id, grant)
         self._streams[sender.worker_id, lane] = self._by_grant[grant] = stream
@@ -104,6 +107,7 @@ class Receiver:
             self.feed_hungry()
             await asyncio.gather(*work, return_exceptions=True)
             await stream.abort()
+            stream.ended.set()
 
     def forget(self, transfer: Transfer) -> None:
         self._decisions.pop(transfer.number, None)
@@ -119,6 +123,8 @@ class InboundStream:
 
     def __init__(self, receiver: Receiver, upstream: str, grant: int) -> None:
         self.replies: Replies = asyncio.Queue()
+        self.ended = asyncio.Event()
+        self._superseded = asyncio.Event()
         self._receiver = receiver
         self._store: Store = receiver.replication.store
         self._upstream = upstream
@@ -129,12 +135,18 @@ class InboundStream:
     def give_credit(self, credit_bytes: int) -> None:
         self.replies.put_nowait(peer_pb2.PushReply(credit=peer_pb2.PushCredit(bytes=credit_bytes)))
 
+    async def end(self) -> None:
+        """Another stream of the same sender takes its place."""
+        self._superseded.set()
+        await self.ended.wait()
+
     async def answers(self, work: set[asyncio.Task[None]]) -> AsyncIterator[peer_pb2.PushReply]:
-        """Replies until the sender has closed its side or broken the protocol (raised)."""
+        """Replies until the sender has closed its side, begun another stream or broken the protocol (raised)."""
         waiting = asyncio.ensure_future(self.replies.get())
+        superseded = asyncio.ensure_future(self._superseded.wait())
         try:
             while True:
-                await asyncio.wait({waiting, *work}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({waiting, superseded, *work}, return_when=asyncio.FIRST_COMPLETED)
                 if not waiting.done():
                     for task in work:
                         if task.done():
@@ -144,6 +156,7 @@ class InboundStream:
                 waiting = asyncio.ensure_future(self.replies.get())
         finally:
             waiting.cancel()
+            superseded.cancel()
 
     async def read(self, frames: AsyncIterator[peer_pb2.PushFrame | DataFrame]) -> None:
         async for frame in frames:
@@ -159,11 +172,12 @@ class InboundStream:
                     raise RemoteProtocolError(f"unexpected frame {other} in a push stream")
 
     async def abort(self) -> None:
-        """The stream has ended: unfinished files are thrown away."""
+        """The stream has ended: large unfinished files are kept for the next attempt, others thrown away."""
         for transfer in self._transfers.values():
             self._receiver.forget(transfer)
             if transfer.incoming is not None and not transfer.over:
-                await self._store.abort_incoming(transfer.entry, transfer.incoming)
+                with contextlib.suppress(RhinoError):  # noted by the disk; nothing depends on it
+                    await self._store.suspend_incoming(transfer.entry, transfer.incoming)
             if not transfer.over:
                 self._receiver.replication.post(ev.TransferFailed(transfer.number, None))
 
@@ -175,9 +189,12 @@ class InboundStream:
             if not transfer.over:
                 await self._put(transfer, pieces)
             self._drop_when_over(number, transfer)
-            if credit := self._receiver.grants.settled(self._grant, sum(map(len, pieces))):
-                self.give_credit(credit)
-            self._receiver.feed_hungry()
+            self._settle(sum(map(len, pieces)))
+
+    def _settle(self, size_bytes: int) -> None:
+        if credit := self._receiver.grants.settled(self._grant, size_bytes):
+            self.give_credit(credit)
+        self._receiver.feed_hungry()
 
     async def _begin(self, message: peer_pb2.PushBegin) -> None:
         entry = file_of(message.file)
@@ -187,9 +204,24 @@ class InboundStream:
         epoch = epoch_of(message.epoch)
         self._receiver.replication.post(ev.BeginReceived(self._upstream, transfer.number, entry, epoch, chain))
         transfer.over = not await transfer.accepted
+        if not transfer.over:
+            await self._resume(message, transfer)
         if transfer.complete and not transfer.over:  # an empty file: no data will come
             self._enqueue(message.transfer, transfer, b"")
         self._drop_when_over(message.transfer, transfer)
+
+    async def _resume(self, message: peer_pb2.PushBegin, transfer: Transfer) -> None:
+        """Goes on with what a broken attempt has left, and says so."""
+        try:
+            transfer.incoming = await self._store.resume_incoming(transfer.entry)
+        except RhinoError as error:  # the file is begun anew, and may be refused then
+            log.warning("cannot go on with a file", extra={"file": transfer.entry.name, "error": str(error)})
+        if transfer.incoming is not None:
+            transfer.received_bytes, transfer.resumed = transfer.incoming.size_bytes, True
+            self._receiver.figures.resumed_bytes += transfer.received_bytes
+        if message.ask_offset or transfer.resumed:
+            resume = peer_pb2.PushResume(transfer=message.transfer, offset=transfer.received_bytes)
+            self.replies.put_nowait(peer_pb2.PushReply(resume=resume))
 
     def _data(self, number: int, offset: int, data: Piece) -> None:
         grants, size = self._receiver.grants, len(data)
@@ -198,6 +230,12 @@ class InboundStream:
         transfer = self._transfers.get(number)
         if transfer is None:
             raise RemoteProtocolError(f"data of transfer {number}, which has not begun or is complete")
+        if transfer.resumed and offset < transfer.received_bytes:
+            known = min(transfer.received_bytes - offset, size)
+            self._settle(known)
+            offset, data, size = offset + known, data[known:], size - known
+            if not size:
+                return
         if offset != transfer.received_bytes or offset + size > transfer.entry.size_bytes:
             raise RemoteProtocolError(f"data at {offset}, expected {transfer.received_bytes}")
         transfer.received_bytes += size

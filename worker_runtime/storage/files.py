@@ -52,10 +52,11 @@ class Layout:
         self.store = data_dir / "store"
         self.inbox = data_dir / "inbox"
         self.tmp = data_dir / "tmp"
+        self.partial = data_dir / "partial"
         self.index = data_dir / "index"
 
     def create(self) -> None:
-        for folder in (self.store, self.inbox, self.tmp):
+        for folder in (self.store, self.inbox, self.tmp, self.partial):
             folder.mkdir(parents=True, exist_ok=True)
 
     def path(self, store: StoreId, name: str) -> Path:
@@ -179,11 +180,27 @@ class Incoming:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._crc = 0
+        self._size = 0
         hit("store.incoming.create.before")
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         hit("store.incoming.create.after")
-        self._crc = 0
-        self._size = 0
+
+    @classmethod
+    def resumed(cls, path: Path) -> Incoming:
+        """Goes on with what was suspended; reads it for the checksum."""
+        incoming = cls.__new__(cls)
+        incoming.path = path
+        incoming._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+        incoming._crc = checksum(incoming._fd)
+        incoming._size = os.fstat(incoming._fd).st_size
+        return incoming
+
+    def suspend(self, path: Path) -> None:
+        """Closes, and puts what has come so far there."""
+        os.close(self._fd)
+        self._fd = -1
+        self.path.rename(path)
 
     @property
     def size_bytes(self) -> int:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from rhino.errors import AlreadyThereError, InvalidRequestError, PreconditionError, RhinoError
+from rhino.errors import AlreadyThereError, InvalidRequestError, NoSpaceError, PreconditionError, RhinoError
 from rhino.failpoints import hit
 from rhino.ids import Durability, Epoch, FileEntry, FileKind, GroupId, Lane, StoreId, StoreVersion, Version, parse_name
 from worker_runtime.core.closure import Catalogue, collectable, kept_names, raise_floor
@@ -30,6 +30,7 @@ from worker_runtime.storage.durability import Promises
 from worker_runtime.storage.files import Incoming, Layout, Piece
 from worker_runtime.storage.index import Index, StoredFile
 from worker_runtime.storage.locks import KeyedLocks
+from worker_runtime.storage.partials import Partials
 from worker_runtime.storage.syncer import Syncer, require_no_failure_before
 
 log = logging.getLogger(__name__)
@@ -60,6 +61,7 @@ class Store:
         self._group_bytes: Counter[GroupId] = Counter()
         self._floors: dict[StoreId, Version] = index.floors()
         self._pins: dict[str, Counter[StoreVersion]] = {}
+        self.partials = Partials(layout)
         self._locks = KeyedLocks()
         self._protected: Counter[Key] = Counter()  # referenced by zips that are being taken over
         self._device = os.stat(layout.store).st_dev
@@ -81,6 +83,7 @@ class Store:
         same_boot = index.meta("boot_id") == boot
         store = cls(worker_id, layout, index, syncer, reserve_bytes)
         store.incarnation = incarnation
+        store.partials.recover(same_boot=same_boot)
         for record in recovery.recover(layout, index, boot):
             store._enter(record)
         if same_boot and any(store.synced(of) for of, _ in store._records):
@@ -300,8 +303,8 @@ class Store:
         return made[0]
 
     def _start(self, entry: FileEntry, pieces: Sequence[Piece]) -> Incoming:
-        self.disk.check(entry.size_bytes)
-        incoming = Incoming(self.layout.temporary())
+        self._make_room(entry.size_bytes)
+        incoming = Incoming(self.partials.temporary(entry))
         self.disk.announce(incoming, entry.size_bytes - sum(map(len, pieces)))
         try:
             incoming.write(pieces)
@@ -310,6 +313,36 @@ class Store:
             incoming.abort()
             raise
         return incoming
+
+    def _make_room(self, size_bytes: int) -> None:
+        """Unfinished files go before a new one is refused; raises NoSpaceError."""
+        try:
+            self.disk.check(size_bytes)
+        except NoSpaceError:
+            if not self.partials.clear():
+                raise
+            self.disk.check(size_bytes)
+
+    async def resume_incoming(self, entry: FileEntry) -> Incoming | None:
+        """What a broken transfer has left of the file, if anything. Raises NoSpaceError, IntegrityError."""
+        if not self.partials.has(entry):
+            return None
+        taken: list[Incoming | None] = []
+        try:
+            await self._guarded(entry, lambda: taken.append(self.partials.take(entry)))
+        except asyncio.CancelledError:
+            for left in filter(None, taken):
+                self.partials.keep(entry, left)
+            raise
+        incoming = taken[0]
+        if incoming is not None:
+            self.disk.announce(incoming, entry.size_bytes - incoming.size_bytes)
+        return incoming
+
+    async def suspend_incoming(self, entry: FileEntry, incoming: Incoming) -> None:
+        """The transfer has broken: the next one goes on where this one ends. Raises NoSpaceError, IntegrityError."""
+        self.disk.announce(incoming, 0)
+        await self._guarded(entry, lambda: self.partials.keep(entry, incoming))
 
     def _place(self, entry: FileEntry, incoming: Incoming) -> files.Seal:
         seal = incoming.finish(entry.size_bytes, entry.crc32c)
@@ -507,6 +540,7 @@ class Store:
             graves.append(grave)
         for grave in graves:
             self.discard_folder(grave)
+        self._pools[Lane.BULK].submit(self.partials.clear)  # their names do not say of which job they are
         return len(keys)
 
     def _bury(self, folder: Path) -> Path | None:

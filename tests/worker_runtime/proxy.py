@@ -1,0 +1,71 @@
+"""A TCP proxy between sidecars that can cut connections in the middle of a file, and keep new ones out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import replace
+
+from rhino.ids import Worker
+
+READ_BYTES = 64 * 1024
+
+
+class Proxy:
+    """In front of one worker. `cut_after_bytes`: each connection that has carried so many of them either way is cut,
+    and from then on none gets through until `open`."""
+
+    def __init__(self) -> None:
+        self.cut_after_bytes: int | None = None
+        self.cut = asyncio.Event()
+        self._target = ("", 0)
+        self._address = ""
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    async def __aenter__(self) -> Proxy:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        self._cut_all()
+
+    def hide(self, worker: Worker) -> Worker:
+        """The worker as others shall see it."""
+        host, _, port = worker.peer_address.rpartition(":")
+        self._target = (host, int(port))
+        return replace(worker, peer_address=self._address)
+
+    def open(self) -> None:
+        """Connections get through again, uncut."""
+        self.cut_after_bytes = None
+        self.cut.clear()
+
+    def _cut_all(self) -> None:
+        for writer in self._writers:
+            writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self.cut.is_set():
+            writer.transport.abort()
+            return
+        behind_reader, behind_writer = await asyncio.open_connection(*self._target)
+        self._writers |= {writer, behind_writer}
+        pumps = [self._pump(reader, behind_writer), self._pump(behind_reader, writer)]
+        await asyncio.gather(*pumps, return_exceptions=True)
+        self._writers -= {writer, behind_writer}
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        carried = 0
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(READ_BYTES):
+                carried += len(data)
+                if self.cut_after_bytes is not None and carried > self.cut_after_bytes:
+                    self.cut.set()
+                    self._cut_all()
+                writer.write(data)
+                await writer.drain()
+        writer.close()

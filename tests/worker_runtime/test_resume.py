@@ -1,0 +1,244 @@
+"""Broken transfers of large files go on where they broke; real sidecars, their connections cut by a proxy."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crc32c import crc32c
+
+from rhino.ids import Epoch, FileEntry
+from rhino.rpc.channel import aio_channel
+from rhino.rpc.convert import epoch_to_pb, file_to_pb, worker_to_pb
+from rhino_pb import peer_pb2, peer_pb2_grpc, sidecar_pb2
+from tests.worker_runtime.cluster import Client, Cluster, Process, changelog_bytes, zip_bytes
+from tests.worker_runtime.proxy import Proxy
+from tests.worker_runtime.scenario import STORE, version, worker
+from worker_runtime.storage import partials
+from worker_runtime.storage.files import Incoming, Layout
+from worker_runtime.storage.partials import BYTES_MIN, COUNT_MAX, Partials
+
+MIB = 1024 * 1024
+SIZE = 24 * MIB
+WINDOW = MIB
+CUT_AFTER = 10 * MIB
+CONTENT = os.urandom(SIZE)
+SST = "SSTs/000001-x.sst"
+SMALL = {"window_bytes": WINDOW, "chunk_bytes": 64 * 1024, "memory_limit_bytes": 4 * WINDOW}
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    async with Cluster(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+async def proxy(cluster: Cluster) -> AsyncIterator[Proxy]:
+    """In front of the worker that the test names (`hide`)."""
+    async with Proxy() as made:
+        yield made
+
+
+def hide(cluster: Cluster, proxy: Proxy, name: str) -> None:
+    cluster.manager.seen_as = lambda worker: proxy.hide(worker) if worker.worker_id == name else worker
+
+
+async def stored(cluster: Cluster, name: str, files: int) -> None:
+    reports, key = cluster.manager.reports, (name, STORE.group)
+    await cluster.manager.until(lambda: key in reports and reports[key].stored_files == files, timeout_s=30)
+
+
+async def figures(process: Process) -> sidecar_pb2.DescribeReply:
+    async with process.attach() as client:
+        return await client.describe()
+
+
+async def snapshot(client: Client) -> None:
+    await client.add(STORE, SST, CONTENT)
+    await client.commit(STORE, version(1), zip_bytes("000001-x.sst"), [], end="zip")
+
+
+async def check_resumed(receiver: Process, sender: Process) -> None:
+    """Everything is there, and no more than a window was carried twice."""
+    got, sent = await figures(receiver), await figures(sender)
+    assert got.resumed_bytes > CUT_AFTER - 2 * WINDOW
+    assert got.replicated_bytes_in < SIZE + 100_000
+    assert sent.replicated_bytes_out < SIZE + 2 * WINDOW
+    async with receiver.attach() as client:
+        assert client.path(STORE, SST).read_bytes() == CONTENT
+    assert not list(receiver.settings.data_dir.joinpath("partial").iterdir())
+
+
+async def test_a_push_goes_on_where_its_connection_was_cut(cluster: Cluster, proxy: Proxy) -> None:
+    hide(cluster, proxy, "b")
+    a, b = await cluster.start("a", "b", **SMALL)
+    proxy.cut_after_bytes = CUT_AFTER
+    async with a.attach() as client:
+        await client.add(STORE, SST, CONTENT)
+        await proxy.cut.wait()
+        proxy.open()
+        await client.commit(STORE, version(1), zip_bytes("000001-x.sst"), [], end="zip")
+    await check_resumed(b, a)
+
+
+async def test_a_push_goes_on_after_kill_9_of_the_receiver(cluster: Cluster, proxy: Proxy) -> None:
+    hide(cluster, proxy, "b")
+    a, b = await cluster.start("a", "b", **SMALL)
+    proxy.cut_after_bytes = CUT_AFTER
+    async with a.attach(commit_timeout_s=30) as client:
+        await client.add(STORE, SST, CONTENT)
+        await proxy.cut.wait()
+        await b.end()
+        await b.start()
+        proxy.open()
+        await client.commit(STORE, version(1), zip_bytes("000001-x.sst"), [], end="zip")
+    await check_resumed(b, a)
+
+
+async def test_a_damaged_beginning_costs_a_second_attempt_from_the_start(cluster: Cluster, proxy: Proxy) -> None:
+    hide(cluster, proxy, "b")
+    a, b = await cluster.start("a", "b", **SMALL)
+    proxy.cut_after_bytes = CUT_AFTER
+    async with a.attach(commit_timeout_s=30) as client:
+        await client.add(STORE, SST, CONTENT)
+        await proxy.cut.wait()
+        await b.end()
+        (kept,) = [
+            path for path in (b.settings.data_dir / "partial", b.settings.data_dir / "tmp") for path in path.iterdir()
+        ]
+        with kept.open("r+b") as file:
+            file.write(bytes(64))
+        await b.start()
+        proxy.open()
+        await client.commit(STORE, version(1), zip_bytes("000001-x.sst"), [], end="zip")
+    got = await figures(b)
+    assert got.resumed_bytes > 0
+    assert SIZE < got.replicated_bytes_in < 2 * SIZE
+    async with b.attach() as client:
+        assert client.path(STORE, SST).read_bytes() == CONTENT
+
+
+async def test_a_pull_goes_on_where_its_connection_was_cut(cluster: Cluster, proxy: Proxy) -> None:
+    hide(cluster, proxy, "a")
+    (a,) = await cluster.start("a", **SMALL)
+    async with a.attach(replicas=0) as client:
+        await snapshot(client)
+        await client.commit(STORE, version(2), changelog_bytes(2), [version(1)])
+    proxy.cut_after_bytes = CUT_AFTER
+    (b,) = await cluster.start("b", **SMALL)
+    cluster.manager.set_group(STORE.group, "a", "b", whole="a")
+    await proxy.cut.wait()
+    proxy.open()
+    await stored(cluster, "b", 3)
+    await check_resumed(b, a)
+
+
+async def test_a_sender_that_did_not_ask_is_told_and_what_it_has_sent_already_is_thrown_away(cluster: Cluster) -> None:
+    """And the stream before it, which nobody has noticed to be dead, gives up what it had."""
+    (a,) = await cluster.start("a", window_bytes=4 * MIB, chunk_bytes=4096, memory_limit_bytes=8 * MIB)
+    assert a.worker is not None
+    content = CONTENT[: 3 * MIB]
+    file = FileEntry(STORE, SST, len(content), crc32c(content))
+    start = peer_pb2.PushBegin(transfer=1, file=file_to_pb(file), epoch=epoch_to_pb(Epoch(1, 1)))
+    hello = peer_pb2.PushHello(sender=worker_to_pb(worker("x")), lane=peer_pb2.LANE_BULK)
+
+    async def send(call: Any, begin: int, end: int, step: int) -> None:
+        for offset in range(begin, end, step):
+            piece = content[offset : min(offset + step, end)]
+            await call.write(peer_pb2.PushFrame(data=peer_pb2.PushData(transfer=1, offset=offset, data=piece)))
+
+    async with aio_channel(a.worker.peer_address) as channel, asyncio.timeout(20):
+        stub = peer_pb2_grpc.PeerStub(channel)
+        first: Any = stub.Replicate()  # type: ignore[call-arg]  # frames are written one by one
+        await first.write(peer_pb2.PushFrame(hello=hello))
+        await first.write(peer_pb2.PushFrame(begin=start))
+        await send(first, 0, 2 * MIB, 100_000)
+        folder, written = a.settings.data_dir / "tmp", 0
+        while written < 2 * MIB:
+            written = max((path.stat().st_size for path in folder.iterdir()), default=0)
+            await asyncio.sleep(0.01)
+        second: Any = stub.Replicate()  # type: ignore[call-arg]
+        await second.write(peer_pb2.PushFrame(hello=hello))
+        await second.write(peer_pb2.PushFrame(begin=start))
+        await send(second, 0, 3 * MIB, 70_000)
+        replies: list[peer_pb2.PushReply] = []
+        while not replies or replies[-1].WhichOneof("reply") != "ack":
+            replies.append(await second.read())
+        while isinstance(reply := await first.read(), peer_pb2.PushReply):  # until it has ended
+            assert reply.WhichOneof("reply") in ("welcome", "credit")
+    assert [r.resume.offset for r in replies if r.HasField("resume")] == [2 * MIB]
+    got = await figures(a)
+    assert (got.resumed_bytes, got.replicated_bytes_in) == (2 * MIB, 5 * MIB)
+    async with a.attach() as client:
+        assert client.path(STORE, SST).read_bytes() == content
+
+
+# ---------------------------------------------------------------- what is kept
+
+
+def entry(number: int, size: int = 2 * BYTES_MIN) -> FileEntry:
+    return FileEntry(STORE, f"SSTs/{number:06d}-x.sst", size, crc32c(bytes(size)))
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Partials:
+    layout = Layout(tmp_path)
+    layout.create()
+    return Partials(layout)
+
+
+def begin(kept: Partials, number: int, size: int = BYTES_MIN) -> Incoming:
+    incoming = Incoming(kept.temporary(entry(number)))
+    incoming.write([bytes(size)])
+    return incoming
+
+
+def test_what_was_kept_is_taken_once_and_has_the_right_checksum_at_its_end(kept: Partials) -> None:
+    kept.keep(entry(1), begin(kept, 1))
+    taken = kept.take(entry(1))
+    assert taken is not None
+    assert (kept.take(entry(1)), kept.has(entry(1))) == (None, False)
+    assert taken.size_bytes == BYTES_MIN
+    taken.write([bytes(BYTES_MIN)])
+    assert taken.finish(entry(1).size_bytes, entry(1).crc32c).size_bytes == 2 * BYTES_MIN
+
+
+@pytest.mark.parametrize("size", [0, BYTES_MIN - 1, 2 * BYTES_MIN])
+def test_too_little_and_all_of_it_are_not_worth_keeping(kept: Partials, size: int, tmp_path: Path) -> None:
+    kept.keep(entry(1), begin(kept, 1, size))
+    assert not kept.has(entry(1))
+    assert not [path for folder in ("tmp", "partial") for path in (tmp_path / folder).iterdir()]
+
+
+def test_another_file_of_the_same_name_does_not_go_on_with_it(kept: Partials) -> None:
+    kept.keep(entry(1), begin(kept, 1))
+    assert kept.take(FileEntry(STORE, entry(1).name, entry(1).size_bytes, 7)) is None
+
+
+def test_number_and_age_are_bounded(kept: Partials, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(COUNT_MAX + 2):
+        kept.keep(entry(number), begin(kept, number))
+    assert len(kept) == COUNT_MAX == len(list((tmp_path / "partial").iterdir()))
+    assert not kept.has(entry(0))
+    assert kept.has(entry(COUNT_MAX + 1))
+    now = time.time() + partials.AGE_S_MAX + 1
+    monkeypatch.setattr(time, "time", lambda: now)
+    kept.trim()
+    assert len(kept) == 0
+    assert not list((tmp_path / "partial").iterdir())
+
+
+@pytest.mark.parametrize("same_boot", [True, False])
+def test_a_killed_process_leaves_them_but_not_a_reboot(kept: Partials, tmp_path: Path, same_boot: bool) -> None:
+    kept.keep(entry(1), begin(kept, 1))
+    begin(kept, 2)  # under way when the process was killed
+    begin(kept, 3, size=10)
+    again = Partials(Layout(tmp_path))
+    again.recover(same_boot=same_boot)
+    assert [again.has(entry(number)) for number in (1, 2, 3)] == [same_boot, same_boot, False]

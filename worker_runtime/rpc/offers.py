@@ -1,0 +1,72 @@
+"""What a push link has to send: offers in their order, and the files that are under way."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from rhino.ids import FileEntry, GroupId, StoreId
+from worker_runtime.core import events as ev
+
+Key = tuple[StoreId, str]
+
+
+class OfferQueue:
+    """Offers by group, in order of arrival; groups take turns."""
+
+    def __init__(self) -> None:
+        self._groups: OrderedDict[GroupId, OrderedDict[Key, ev.OfferFile]] = OrderedDict()
+
+    def put(self, offer: ev.OfferFile) -> None:
+        """A newer offer of the same file takes the place of the older one."""
+        self._groups.setdefault(offer.entry.store.group, OrderedDict())[offer.entry.store, offer.entry.name] = offer
+
+    def discard(self, key: Key) -> None:
+        offers = self._groups.get(key[0].group)
+        if offers is not None:
+            offers.pop(key, None)
+            if not offers:
+                del self._groups[key[0].group]
+
+    def pop(self, without: set[GroupId]) -> ev.OfferFile | None:
+        """The oldest offer of the group whose turn it is, leaving out groups that are being served."""
+        for group in self._groups:
+            if group not in without:
+                offers = self._groups[group]
+                _, offer = offers.popitem(last=False)
+                self._groups.move_to_end(group)
+                if not offers:
+                    del self._groups[group]
+                return offer
+        return None
+
+    def clear(self) -> None:
+        self._groups.clear()
+
+
+@dataclass(slots=True)
+class Sending:
+    """A file under way."""
+
+    transfer: int
+    entry: FileEntry
+    fd: int
+    offset: int = 0
+    crc: int = 0
+    unwanted: bool = False
+    asked: bool = False  # waits for the receiver to say where to go on
+    whole: bool = True  # from the start, so that the checksum can be compared
+
+    @property
+    def key(self) -> Key:
+        return self.entry.store, self.entry.name
+
+    @property
+    def done(self) -> bool:
+        return self.unwanted or self.offset == self.entry.size_bytes
+
+    def go_on_at(self, offset: int) -> None:
+        """The receiver has the bytes before `offset` from an attempt that broke."""
+        self.asked = False
+        if self.offset < offset <= self.entry.size_bytes:
+            self.offset, self.whole = offset, False

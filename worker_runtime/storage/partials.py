@@ -1,0 +1,107 @@
+"""Large files whose transfer broke: what has come of them is kept for a while, so that the next attempt goes on there.
+
+Their names are made of what they are going to be (store, name, size, checksum), so they need no record of their own,
+and the next attempt may come from another worker. They are rubbish that may be deleted at any moment: the checksum of
+the whole file is compared at its end in any case.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+import threading
+import time
+from pathlib import Path
+
+from rhino.ids import FileEntry
+from worker_runtime.storage.files import Incoming, Layout
+
+log = logging.getLogger(__name__)
+BYTES_MIN = 1024 * 1024  # less is sent again
+COUNT_MAX = 32
+AGE_S_MAX = 3600.0
+_TEMPORARY = re.compile(r"^([0-9a-f]{40})\.[0-9a-f]{32}\Z")
+
+
+def _key(entry: FileEntry) -> str:
+    return hashlib.sha1(f"{entry.store}/{entry.name}/{entry.size_bytes}/{entry.crc32c:08x}".encode()).hexdigest()
+
+
+class Partials:
+    """Blocking, for any thread; `has` and the like never touch the disk."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._lock = threading.Lock()
+        self._kept_at: dict[str, float] = {}  # wall clock, seconds
+
+    def recover(self, *, same_boot: bool) -> None:
+        """At a start, before temporary files are removed: keeps what a former process was receiving.
+
+        Not after a reboot, which may have taken any of their bytes.
+        """
+        for path in self._layout.partial.iterdir():
+            self._kept_at[path.name] = path.stat().st_mtime
+        for path in self._layout.tmp.iterdir():
+            if (match := _TEMPORARY.match(path.name)) and path.stat().st_size >= BYTES_MIN:
+                self._kept_at[match[1]] = path.stat().st_mtime
+                path.rename(self._layout.partial / match[1])
+        if not same_boot:
+            self.clear()
+        self.trim()
+
+    def temporary(self, entry: FileEntry) -> Path:
+        """Where to receive a file."""
+        path = self._layout.temporary()
+        return path.with_name(f"{_key(entry)}.{path.name}") if entry.size_bytes >= BYTES_MIN else path
+
+    def has(self, entry: FileEntry) -> bool:
+        return _key(entry) in self._kept_at
+
+    def __len__(self) -> int:
+        return len(self._kept_at)
+
+    def keep(self, entry: FileEntry, incoming: Incoming) -> None:
+        """Its transfer has broken. Too little, or all of it, is not worth keeping."""
+        if not BYTES_MIN <= incoming.size_bytes < entry.size_bytes:
+            incoming.abort()
+            return
+        with self._lock:
+            incoming.suspend(self._layout.partial / _key(entry))
+            self._kept_at[_key(entry)] = time.time()
+        self.trim()
+
+    def take(self, entry: FileEntry) -> Incoming | None:
+        """What has come of the file, to go on with; nobody else gets it meanwhile."""
+        with self._lock:
+            if self._kept_at.pop(_key(entry), None) is None:
+                return None
+            path = self.temporary(entry)
+            (self._layout.partial / _key(entry)).rename(path)
+        incoming = Incoming.resumed(path)
+        if incoming.size_bytes < entry.size_bytes:
+            return incoming
+        incoming.abort()
+        return None
+
+    def trim(self) -> None:
+        """Deletes the oldest: those beyond COUNT_MAX and those that nobody has gone on with for AGE_S_MAX."""
+        with self._lock:
+            newest_first = sorted(self._kept_at, key=lambda key: self._kept_at[key], reverse=True)
+            oldest = time.time() - AGE_S_MAX
+            self._drop([*newest_first[COUNT_MAX:], *(k for k in newest_first if self._kept_at[k] < oldest)])
+
+    def clear(self) -> bool:
+        """Deletes all; whether there were any."""
+        with self._lock:
+            found = list(self._kept_at)
+            self._drop(found)
+        return bool(found)
+
+    def _drop(self, keys: list[str]) -> None:
+        for key in keys:
+            if self._kept_at.pop(key, None) is not None:
+                (self._layout.partial / key).unlink(missing_ok=True)
+        if keys:
+            log.info("unfinished files deleted", extra={"files": len(keys)})
