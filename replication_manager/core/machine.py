@@ -128,7 +128,8 @@ class ReplicationMachine:
             )
         effects: list[ev.Effect] = [ev.PersistWorker(worker)]
         seen = max((event.highest_epoch, *(report.epoch for report in event.reports)))
-        effects += [ev.PersistWorker(w) for w in self._bootstrap.unheard(event.known, self.membership, now)]
+        named = [known for known in event.known if known.worker_id != worker.worker_id]
+        effects += [ev.PersistWorker(w) for w in self._bootstrap.unheard(named, self.membership, now)]
         effects += self._chains.exceed(seen)
         reports = tuple(report for report in event.reports if report.group.job not in self.forgotten)
         record = self.membership.register(worker, event.process_id, reports, now)

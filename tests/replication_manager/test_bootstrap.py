@@ -88,3 +88,9 @@ def test_new_workers_of_a_new_deployment_wait_for_nobody() -> None:
     manager = Manager("ab", generation=NEW, fresh=True)
     manager.resolve("a")
     assert manager.members() == "ab"
+
+
+def test_a_worker_that_still_names_its_former_life_is_journalled_as_it_lives_now() -> None:
+    manager = Manager(generation=NEW, fresh=True)
+    manager.register("a", life=2, seen=FORMER, known="ab")
+    assert manager.workers["a"] == worker("a", 2)
