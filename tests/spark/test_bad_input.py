@@ -57,6 +57,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory, cluster: LocalCluster) ->
         "malformed": good | {"spark.rhino.replicationFactor": "many"},
         "choice": good | {"spark.rhino.belowMinCopies": "maybe"},
         "durability": good | {"spark.rhino.durability": "forever"},
+        "placement": good | {"spark.rhino.placement": "anywhere"},
         "range": good | {"spark.rhino.minCopies": "3"},
         "format": good | {FORMAT: "1"},
     }
@@ -76,6 +77,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory, cluster: LocalCluster) ->
         ("malformed", ["spark.rhino.replicationFactor = 'many'", "whole number"]),
         ("choice", ["spark.rhino.belowMinCopies = 'maybe'", "'degraded' or 'block'"]),
         ("durability", ["spark.rhino.durability = 'forever'", "'replicated' or 'synced'"]),
+        ("placement", ["spark.rhino.placement = 'anywhere'", "'state' or 'block'"]),
         ("range", ["spark.rhino.minCopies = '3'", "from 1 to replicationFactor + 1 = 2"]),
         ("format", [f"{FORMAT} = 1: Rhino needs 2"]),
         ("other:rhino", ["was made with the state store provider", "RocksDBStateStoreProvider", "new checkpoint"]),

@@ -34,6 +34,7 @@ def test_the_three_settings_and_what_the_provider_requires(jar: Path) -> None:
         ({"min_copies": 3}, "min_copies = 3"),
         ({"below_min_copies": "maybe"}, "below_min_copies = 'maybe'"),
         ({"durability": "forever"}, "durability = 'forever'"),
+        ({"placement": "anywhere"}, "placement = 'anywhere'"),
         ({"commit_timeout_s": 0}, "commit_timeout_s = 0"),
         ({"socket": "relative.sock"}, "socket = 'relative.sock'"),
         ({"jar": Path("/does/not/exist.jar")}, "exist.jar"),
