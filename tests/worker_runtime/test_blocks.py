@@ -93,9 +93,22 @@ def test_a_snapshot_waits_for_the_copies_of_its_blocks() -> None:
     assert only(rig.ack(sst(2), 1, other_keeper(2)), READY) == [READY(1, 2, spread(1, "ab").epoch)]
 
 
+def test_a_changelog_waits_for_the_blocks_of_a_snapshot_that_it_rests_on() -> None:
+    """Whose own commit has not returned yet."""
+    rig = writer()
+    rig.stored(sst(1), written=True)
+    rig.stored(snapshot(3, sst(1).name), written=True)
+    entry = changelog(4, since=3)
+    rig.commit(entry)
+    for block in (snapshot(3, sst(1).name), entry):
+        keeper = next(w for w in keepers(block, spread(1, "abcd")) if w != A)
+        assert not only(rig.ack(block, 1, keeper), READY)
+    assert only(rig.ack(sst(1), 1, other_keeper(1)), READY)
+
+
 def test_while_a_member_is_not_whole_only_one_copy_is_sure() -> None:
     """An older block may be on its way to that member still."""
-    entry = changelog(4)
+    entry = changelog(1)
     rig = writer(whole="abc")
     keeper = next(w for w in keepers(entry, spread(1, "abcd")) if w != A)
     rig.commit(entry)
@@ -111,7 +124,7 @@ def test_while_a_member_is_not_whole_only_one_copy_is_sure() -> None:
 
 def test_a_guest_has_its_blocks_kept_by_members() -> None:
     rig = writer("bcd")
-    entry = changelog(4)
+    entry = changelog(1)
     first, second = keepers(entry, spread(1, "bcd"))
     (offer,) = only(rig.commit(entry), ev.OfferFile)
     assert (offer.to, *offer.chain) == (first, second)

@@ -45,19 +45,26 @@ def lacking(me: Worker, local: StoreCatalogue, remote: Iterable[FileEntry], grou
 
 
 def copies(
-    entry: FileEntry, group: ReplicaGroup, me: Worker, holders: int, owed: Callable[[str], Outgoing | None]
+    entry: FileEntry,
+    group: ReplicaGroup,
+    me: Worker,
+    holders: int,
+    closures: Iterable[frozenset[str]],
+    owed: Callable[[str], Outgoing | None],
 ) -> int | None:
     """Copies that every block of the version has, for a commit of `entry` that `holders` members have; None: too few.
 
-    `me` is the writer; `owed`: what it still owes of a file of the store. Blocks of earlier commits had their copies
-    when these returned, and have them again under a new epoch as soon as every member is whole; until then one may
-    have a single copy.
+    `me` is the writer; `closures`: those of the version that it has, newest snapshot first; `owed`: what it still owes
+    of a file of the store. The closure that reaches back furthest counts: a newer snapshot may not have been committed
+    yet. Blocks that others have written had their copies when their commits returned, and get them again by catch-up
+    when a member is lost.
     """
+    *_, closure = (frozenset[str](), *closures)
+    own = int(group.member(me.worker_id) is not None)
+    pending = [out for name in closure - {entry.name} if (out := owed(name)) is not None and not out.done()]
+    least = min([holders, *(own + len(out.held) for out in pending)])
     all_whole = all(member.whole for member in group.members)
     blocked = group.settings.below_min_copies is BelowMinCopies.BLOCK and not all_whole
-    pending = [out for name in entry.references if (out := owed(name)) is not None and not out.done()]
-    own = int(group.member(me.worker_id) is not None)
-    least = min([holders, *(own + len(out.held) for out in pending)])
-    if blocked or least < group.required_copies:
+    if not closure or blocked or least < group.required_copies:
         return None
     return least if all_whole else 1

@@ -414,9 +414,10 @@ class ChainMachine:
     def _copies(self, entry: FileEntry, group: ReplicaGroup, holders: list[Member]) -> int | None:
         """Copies of the version, given the members that have acknowledged it; None while these are too few."""
         if blocks.is_spread(group):
-            store = entry.store
+            store, version = entry.store, entry.version
+            closures = self._catalogue.store(store).closures(version) if version else ()
             return blocks.copies(
-                entry, group, self._me, len(holders), lambda name: self._outbox.get(FileKey(store, name))
+                entry, group, self._me, len(holders), closures, lambda name: self._outbox.get(FileKey(store, name))
             )
         return len(holders) if sum(m.whole for m in holders) >= group.required_copies else None
 
