@@ -30,7 +30,7 @@ def found() -> tuple[str, ...]:
 
 
 def quick_runs(benchmark: str) -> tuple[Run, ...]:
-    """What the package lists as `QUICK`, one tuple of arguments per run; nothing when it lists none."""
+    """What the package lists as `QUICK`, one line of arguments per run; nothing when it lists none."""
     package = importlib.import_module(f"benchmarks.{benchmark}")
-    listed: tuple[tuple[str, ...], ...] = getattr(package, "QUICK", ())
-    return tuple(Run(benchmark, number, arguments) for number, arguments in enumerate(listed, start=1))
+    listed: tuple[str, ...] = getattr(package, "QUICK", ())
+    return tuple(Run(benchmark, number, tuple(line.split())) for number, line in enumerate(listed, start=1))

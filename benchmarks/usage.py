@@ -46,6 +46,15 @@ class Meter:
 
 def peak_resident_bytes(pid: int) -> int:
     """The highest resident size that the process has had."""
+    return _status_bytes(pid, "VmHWM")
+
+
+def anonymous_bytes(pid: int) -> int:
+    """Memory of the process that no file is behind: what it has allocated."""
+    return _status_bytes(pid, "RssAnon")
+
+
+def _status_bytes(pid: int, field: str) -> int:
     with open(f"/proc/{pid}/status") as file:
         lines = dict(line.split(":", 1) for line in file)
-    return int(lines["VmHWM"].split()[0]) * 1024
+    return int(lines[field].split()[0]) * 1024

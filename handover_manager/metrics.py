@@ -8,8 +8,9 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from handover_manager.core.handover import Handover, Phase
+from handover_manager.core.handover import Handover
 from handover_manager.core.manager import HandoverCore
+from handover_manager.core.step import Phase
 from handover_manager.core.view import ClusterView, groups_of
 from rhino.ids import GroupId
 
@@ -31,7 +32,7 @@ class HandoverMetrics(Collector):
         )
         self._durations = Histogram(
             "rhino_handover_duration_seconds",
-            "Until the marker (prepare), and from it to the end (confirm)",
+            "Until the newest marker (prepare), and from it to the end (confirm)",
             ["phase", "outcome"],
             buckets=BUCKETS_S,
             registry=registry,
@@ -42,7 +43,7 @@ class HandoverMetrics(Collector):
 
     def announced(self, handover: Handover) -> None:
         """A handover has changed; each counts once, when it has ended."""
-        if not handover.phase.ended or handover.handover_id in self._ended:
+        if not handover.finished_ms or handover.handover_id in self._ended:
             return
         self._ended.add(handover.handover_id)
         outcome = handover.phase.value

@@ -34,6 +34,9 @@ _STEPS = (
     "store.remove.index",
     "store.remove.bury",  # rename into tmp
     "store.remove.unlink",
+    "store.drop_job.index",
+    "store.drop_job.bury",  # rename into tmp
+    "store.discard_folder",  # of a forgotten job or an ended session
     "store.sync",  # a round for `synced` jobs
     "journal.generation",  # at open
     "journal.raise_generation",

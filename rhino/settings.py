@@ -33,6 +33,7 @@ class SidecarSettings:
     socket: Path  # Unix socket of the local API
     listen: str  # "host:port" of the peer service; port 0 picks a free one
     manager: str  # "host:port" of the manager
+    push_port: int = 0  # where files of other workers come in, at the host of `listen`; 0: any free one
     memory_limit_bytes: int = 128 * MIB  # bound of all credit granted to senders
     window_bytes: int = 8 * MIB  # credit granted to one sender per lane
     chunk_bytes: int = CHUNK_BYTES  # payload of one frame
@@ -53,6 +54,7 @@ class SidecarSettings:
         require(bool(self.host), "host", self.host, "the host name of this node in Spark")
         check_address("listen", self.listen)
         check_address("manager", self.manager)
+        require(self.push_port in range(65536), "push_port", self.push_port, "0 to 65535")
         require(self.chunk_bytes in range(4096, 16 * MIB + 1), "chunk_bytes", self.chunk_bytes, "4096 to 16 MiB")
         require(self.window_bytes >= self.chunk_bytes, "window_bytes", self.window_bytes, "at least chunk_bytes")
         require(

@@ -11,6 +11,7 @@ from spark_connector.jar import ensure_jar
 PACKAGE = "org.apache.spark.sql.execution.streaming.state"
 STREAMING = "spark.sql.streaming"
 FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+WAYS = {"provider": f"{PACKAGE}.RhinoStateStoreProvider", "checkpoint": f"{PACKAGE}.RocksDBStateStoreProvider"}
 DEFAULT_SOCKET = "/run/rhino/sidecar.sock"
 
 
@@ -30,7 +31,7 @@ def state_conf() -> dict[str, str]:
         # Stores stay open between batches: without it there is no locality.
         f"{STREAMING}.stateStore.unloadOnCommit": "false",
         # Snapshots leave for the replicas soon, so that replays stay short.
-        f"{STREAMING}.stateStore.maintenanceInterval": "10s",
+        f"{STREAMING}.stateStore.maintenanceInterval": "3s",
     }
 
 
@@ -39,8 +40,9 @@ def recovery_conf() -> dict[str, str]:
     return {
         "spark.shuffle.io.maxRetries": "1",
         "spark.shuffle.io.retryWait": "100ms",
-        # Long enough for a task to wait for its state, short enough not to stall a batch after a loss.
-        "spark.locality.wait": "500ms",
+        # A task rather waits for a slot beside its state, while others load theirs, than fetch gigabytes elsewhere. It
+        # never waits for an executor that is gone: the location of a store is one that lives.
+        "spark.locality.wait": "3s",
         "spark.stage.maxConsecutiveAttempts": "10",
         "spark.task.maxFailures": "8",
         "spark.executor.heartbeatInterval": "2s",
@@ -61,6 +63,7 @@ def rhino_conf(
     placement: str = "state",
     commit_timeout_s: float = 60.0,
     prepare_timeout_s: float = 120.0,
+    through: str = "provider",
     jar: Path | None = None,
 ) -> dict[str, str]:
     """Settings for `SparkSession.builder.config(map=...)`.
@@ -70,6 +73,8 @@ def rhino_conf(
     it becomes the executor's host. `replication_factor`: secondary copies, default 1 (0 when embedded).
     `durability`: a worker's copy counts from its page cache ("replicated") or once it is fsynced ("synced").
     `placement`: every copy has the whole state ("state"), or its files are spread ("block", to measure against).
+    `through`: "provider" (any checkpointLocation, all operators but transformWithState) or "checkpoint" (Spark's own
+    provider, all operators; the checkpointLocation is written with `rhino_checkpoint`).
     `jar`: default: the one of this package, built when missing. Raises InvalidSettingError.
     """
     if manager is None:
@@ -88,6 +93,7 @@ def rhino_conf(
     require(below_min_copies in ("degraded", "block"), "below_min_copies", below_min_copies, "'degraded' or 'block'")
     require(durability in ("replicated", "synced"), "durability", durability, "'replicated' or 'synced'")
     require(placement in ("state", "block"), "placement", placement, "'state' or 'block'")
+    require(through in WAYS, "through", through, " or ".join(map(repr, WAYS)))
     require(commit_timeout_s > 0, "commit_timeout_s", commit_timeout_s, "above 0")
     require(prepare_timeout_s > 0, "prepare_timeout_s", prepare_timeout_s, "above 0")
     require(socket.startswith("/"), "socket", socket, "an absolute path")
@@ -98,7 +104,7 @@ def rhino_conf(
     conf = {
         "spark.jars": str(jar or ensure_jar(say=True)),
         "spark.plugins": f"{PACKAGE}.RhinoPlugin",
-        f"{STREAMING}.stateStore.providerClass": f"{PACKAGE}.RhinoStateStoreProvider",
+        f"{STREAMING}.stateStore.providerClass": WAYS[through],
         "spark.hadoop.fs.rhino.impl": f"{PACKAGE}.RhinoFileSystem",
         "spark.rhino.manager": manager,
         "spark.rhino.socket": socket,

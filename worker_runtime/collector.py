@@ -40,7 +40,7 @@ class Collector:
                 await asyncio.sleep(DELAY_S)
             except TimeoutError:
                 self._due.update(store for store in self._store.catalogue.stores() if self._store.floor(store))
-                await self._store.run(Lane.BULK, self._store.partials.trim)
+                await self._store.threads.run(Lane.BULK, self._store.partials.trim)
             self._wake.clear()
             due, self._due = self._due, set()
             for store in sorted(due):

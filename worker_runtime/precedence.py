@@ -25,6 +25,11 @@ class Precedence:
         """A commit has made a step: it has come in, been sent, received or acknowledged."""
         self._commit_at = self._clock()
 
+    @property
+    def under_way(self) -> bool:
+        """Whether data files have to give way now."""
+        return self._clock() < self._commit_at + QUIET_S
+
     def wait_s(self, sent_at: float) -> float:
         """Seconds until a link whose newest chunk was sent at `sent_at` may send the next one; 0 or less: now."""
         return min(self._commit_at + QUIET_S, sent_at + TRICKLE_S) - self._clock()

@@ -156,7 +156,7 @@ class Scrubber:
         before, size, crc = scrub.checked_bytes, 0, 0
         while size <= entry.size_bytes:
             await throttle.spend(min(PIECE_BYTES, entry.size_bytes - size))
-            length, crc = await self._store.run(Lane.BULK, lambda crc=crc: _piece(pieces, crc))  # type: ignore[misc]
+            length, crc = await self._store.threads.run(Lane.BULK, lambda crc=crc: _piece(pieces, crc))  # type: ignore[misc]
             if length == 0 or self._round is not scrub:
                 break
             size += length

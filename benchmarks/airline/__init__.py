@@ -1,3 +1,3 @@
 """Airline delays on real flights (Madsen & Zhou, CIKM 2015, section 7)."""
 
-QUICK = (("--batches", "12", "--fault", "restart"),)
+QUICK = ("--batches 12 --fault restart",)

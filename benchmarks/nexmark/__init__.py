@@ -1,20 +1,7 @@
 """NEXMark in streaming mode, exact through restarts, killed executors and handovers."""
 
 QUICK = (
-    ("all", "--events", "60000", "--batches", "8", "--fault", "restart"),
-    ("nbq8", "nbqx", "--events", "60000", "--batches", "20", "--cluster", "--fault", "handover,kill"),
-    (
-        "nbq8",
-        "--events",
-        "200000",
-        "--batches",
-        "28",
-        "--profile",
-        "varying",
-        "--interval",
-        "1.5",
-        "--cluster",
-        "--fault",
-        "handover",
-    ),
+    "all --events 60000 --batches 8 --fault restart",
+    "nbq8 nbqx --events 60000 --batches 12 --cluster --fault handover,kill",
+    "nbq8 --events 200000 --batches 28 --profile varying --interval 1.5 --cluster --fault handover",
 )

@@ -1,5 +1,7 @@
 """`python -m benchmarks.replication`: bulk throughput and commit latency of real sidecars beside their peers.
 
+`--parts soak` lets many gigabytes pass through a chain, beside commits, and shows the memory that it takes.
+
 Throughput counts from the first file until every member holds everything, processor time counts all processes of a
 subject. Compare ratios within a run; absolute figures depend on the machine.
 """
@@ -18,13 +20,13 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.machine import machine
-from benchmarks.replication import commits, peers, throughput
+from benchmarks.replication import commits, peers, soak, throughput
 from benchmarks.replication.source import make_source
 from benchmarks.replication.throughput import Result
 from rhino.settings import CHUNK_BYTES
 from worker_runtime.allocator import keep_freed_memory
 
-PARTS = ("throughput", "commits")
+PARTS = ("throughput", "commits", "soak")
 
 
 def main() -> None:
@@ -46,13 +48,25 @@ def main() -> None:
             rows = _summary(results)
             report["throughput"] = {"rounds": [asdict(result) for result in results], "median": rows}
             Console().print(_table(rows))
+            _write(arguments.json, report)
         if "commits" in arguments.parts:
             console.print("commits")
             measured = commits.measure(source, folder / "commits", arguments.commits)
             report["commits"] = asdict(measured)
             Console().print_json(data=asdict(measured))
-    if arguments.json:
-        arguments.json.write_text(json.dumps(report, indent=2) + "\n")
+            _write(arguments.json, report)
+        if "soak" in arguments.parts:
+            console.print("soak")
+            soaked = soak.measure(source, folder / "soak", arguments.soak_gb)
+            report["soak"] = asdict(soaked)
+            Console().print_json(data=asdict(soaked))
+            _write(arguments.json, report)
+
+
+def _write(path: Path | None, report: dict[str, object]) -> None:
+    """After each part: what was measured stays when a later one fails."""
+    if path is not None:
+        path.write_text(json.dumps(report, indent=2) + "\n")
 
 
 def _arguments() -> argparse.Namespace:
@@ -61,7 +75,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--files", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3, help="of throughput; medians are shown")
     parser.add_argument("--commits", type=int, default=1000, help="for each latency")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS[:2], help="default: %(default)s")
+    parser.add_argument("--soak-gb", type=float, default=10, help="GB that pass through in the soak, over and over")
     parser.add_argument("--dir", type=Path, help="where to work; needs about four times --bytes")
     parser.add_argument("--json", type=Path, help="write all results there")
     return parser.parse_args()

@@ -36,6 +36,7 @@ class Chain:
     socket: Path
     sidecars: Sequence[Process]
     manager: Process
+    manager_address: str
 
     @property
     def pids(self) -> list[int]:
@@ -78,7 +79,7 @@ def chain(folder: Path, members: int) -> Iterator[Chain]:
                 sidecars.append(sidecar)
             for sidecar in sidecars:
                 wait_sidecar(sidecar)
-            yield Chain(Path(sockets, "0.sock"), sidecars, manager)
+            yield Chain(Path(sockets, "0.sock"), sidecars, manager, address)
         finally:
             for process in reversed(processes):
                 process.terminate(timeout_s=10)
@@ -106,15 +107,21 @@ class Client:
         Path(self._info.inbox, name).write_bytes(content)
         await self._commit(store, f"{version}.changelog", name, lineage)
 
-    async def snapshot(self, store: StoreId, files: Sequence[Path]) -> Version:
-        """Data files and then the zip that names them, until enough members hold all of it."""
+    async def snapshot(self, store: StoreId, files: Sequence[Path], number: int = 1) -> Version:
+        """Data files and then the zip of this version that names them, until enough members hold all of it."""
         limit = asyncio.Semaphore(ADDS_AT_ONCE)
         names = await asyncio.gather(*(self._add(store, number, path, limit) for number, path in enumerate(files)))
         zip_name = uuid.uuid4().hex
         Path(self._info.inbox, zip_name).write_bytes(_zip_naming(names))
-        version = Version(1, uuid.uuid4().hex)
+        version = Version(number, uuid.uuid4().hex)
         await self._commit(store, f"{version}.zip", zip_name, ())
         return version
+
+    async def stored_bytes(self) -> int:
+        """What the sidecar has on disk."""
+        reply = await self._stub.Describe(sidecar_pb2.DescribeRequest(), timeout=CALL_TIMEOUT_S)
+        stored: int = reply.stored_bytes
+        return stored
 
     async def prepare(self, store: StoreId, version: Version) -> Prepared:
         """Raises LostError when it cannot be loaded, and UnavailableError."""

@@ -41,12 +41,19 @@ def handover(running: Running) -> str:
         return "no handover: the query has no state"
     cluster = _cluster(running)
     settled: list[JobView] = []
+    deadline = time.monotonic() + HANDOVER_DEADLINE_S
 
     def all_placed() -> bool:
         view = _view(cluster, running.job.name)
         nodes = view.virtual_nodes if view else ()
         if view and nodes and all(n.desired_worker and n.holders for n in nodes):
             settled.append(view)
+        elif time.monotonic() > deadline:
+            unplaced = [n.virtual_node for n in nodes if not (n.desired_worker and n.holders)]
+            raise DemoError(
+                f"no handover of {running.job.name}: after {HANDOVER_DEADLINE_S:g} s the manager still has no worker "
+                f"for {', '.join(unplaced) or 'any virtual node'}"
+            )
         return bool(settled)
 
     running.watch.wait_for(all_placed)

@@ -38,7 +38,8 @@ class Results:
         self._write()
 
     def failed(self, problem: str) -> None:
-        self.problems.append(problem)
+        """What Spark adds to an error, the query's whole plan, is left out."""
+        self.problems.append(problem.partition("=== Streaming Query ===")[0].strip())
         self._write()
 
     def show(self, console: Console) -> None:

@@ -43,8 +43,6 @@ SESSION_CONF = {
     "spark.sql.streaming.stateStore.maintenanceInterval": "2s",
     # Counting keys reads the whole value before every write: over a third of the processor time of this query.
     "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
-    # On few cores a task rather waits for a slot beside its state than run where it has none.
-    "spark.locality.wait": "3s",
 }
 
 

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from deploy.local import rhino_daemons, session, spark_daemons
 from deploy.local.conf import ClusterShape, rhino_settings, spark_settings, stock_settings
+from deploy.local.network import Loopback, Network
 from deploy.local.process import ClusterError, Process, kill_pid
 from deploy.local.reaper import Reaper
 
@@ -46,20 +47,27 @@ class LocalWorker:
 class LocalCluster:
     """Context manager. `folder` receives data, local dirs and logs (`folder/logs`, one file per process).
 
-    Worker i is `worker-<i>` on 127.0.0.<11+i>: an own host to Spark's scheduler. With `rhino=False` there is no
-    manager and no sidecar, and sessions use Spark's own RocksDB provider (to compare with).
+    Worker i is `worker-<i>` on the network's i-th address: an own host to Spark's scheduler. With `rhino=False` there
+    is no manager and no sidecar, and sessions use Spark's own RocksDB provider (to compare with).
     Errors of a process carry its name and the end of its log. Everything ends with the context, on exceptions and
     Ctrl-C too; should this process be killed, a helper ends the others.
     """
 
     def __init__(
-        self, folder: Path, *, workers: int = 3, rhino: bool = True, shape: ClusterShape | None = None
+        self,
+        folder: Path,
+        *,
+        workers: int = 3,
+        rhino: bool = True,
+        shape: ClusterShape | None = None,
+        network: Network | None = None,
     ) -> None:
         self.folder = Path(folder).resolve()
         self.log_dir = self.folder / "logs"
         self.shape = shape or ClusterShape()
         self.manager = ""  # host:port
         self.workers: list[LocalWorker] = []
+        self.network = network or Loopback()
         self._count = workers
         self._rhino = rhino
         self._master: spark_daemons.Master | None = None
@@ -91,14 +99,16 @@ class LocalCluster:
         self._sockets = Path(tempfile.mkdtemp(prefix="rhino-"))
         self._reaper = Reaper()
         self._reaper.remove(self._sockets)
-        master = self._own(spark_daemons.start_master("127.0.0.1", log_dir=self.log_dir, reaper=self._reaper))
+        center = self.network.center
+        master = self._own(spark_daemons.start_master(center, log_dir=self.log_dir, reaper=self._reaper))
         sidecars: list[Process | None] = [None] * self._count
         if self._rhino:
-            self._start_manager(listen="127.0.0.1:0", bootstrap=True)
+            self._start_manager(listen=f"{center}:0", bootstrap=True)
             sidecars = [self._start_sidecar(i) for i in range(self._count)]
         self._master = spark_daemons.wait_master(master)
         for i in range(self._count):
-            self.workers.append(LocalWorker(worker_id(i), host(i), self._folder(i), self._start_worker(i), sidecars[i]))
+            host, folder = self.network.host(i), self._folder(i)
+            self.workers.append(LocalWorker(worker_id(i), host, folder, self._start_worker(i), sidecars[i]))
         self._wait_ready(self._master)
 
     def stop(self) -> None:
@@ -153,7 +163,9 @@ class LocalCluster:
     def conf(self, app_name: str, extra: Mapping[str, str] | None = None) -> dict[str, str]:
         """Spark settings of a session on this cluster; `extra` wins."""
         state = rhino_settings(self.manager, self.socket) if self._rhino else stock_settings()
-        return spark_settings(self.master_url, app_name, self.shape, len(self.workers)) | state | dict(extra or {})
+        count, driver = len(self.workers), self.network.center
+        settings = spark_settings(self.master_url, app_name, self.shape, count, driver)
+        return settings | state | dict(extra or {})
 
     def session(self, app_name: str, extra: Mapping[str, str] | None = None) -> SparkSession:
         """A PySpark session on this cluster, with `conf(app_name, extra)`; one at a time."""
@@ -182,6 +194,10 @@ class LocalCluster:
         for pid in pids:
             kill_pid(pid)
         return pids
+
+    def kill_driver(self) -> None:
+        """kill -9 of the driver's JVM: what runs in it ends without cleaning up. `session` starts another."""
+        session.kill_driver()
 
     def kill_sidecar(self, index: int) -> None:
         """kill -9 of a sidecar alone; executors go on. See `restart_sidecar`."""
@@ -259,16 +275,18 @@ class LocalCluster:
     def _start_sidecar(self, index: int) -> Process:
         assert self._sockets is not None
         assert self._reaper is not None
-        socket = self._sockets / host(index) / "sidecar.sock"
+        host = self.network.host(index)
+        socket = self._sockets / host / "sidecar.sock"
         socket.parent.mkdir(exist_ok=True)
         return self._own(
             rhino_daemons.start_sidecar(
                 f"sidecar-{index}",
                 worker_id(index),
-                host(index),
+                host,
                 folder=self._folder(index) / "rhino",
                 socket=socket,
                 manager=self.manager,
+                on_host=partial(self.network.command, index),
                 log_dir=self.log_dir,
                 reaper=self._reaper,
             )
@@ -279,11 +297,12 @@ class LocalCluster:
         return self._own(
             spark_daemons.start_worker(
                 f"spark-worker-{index}",
-                host(index),
+                self.network.host(index),
                 self.master_url,
                 cores=self.shape.worker_cores,
                 memory_mb=self.shape.executor_memory_mb,
                 folder=self._folder(index) / "spark",
+                on_host=partial(self.network.command, index),
                 log_dir=self.log_dir,
                 reaper=self._reaper,
             )
@@ -304,7 +323,3 @@ class LocalCluster:
 
 def worker_id(index: int) -> str:
     return f"worker-{index}"
-
-
-def host(index: int) -> str:
-    return f"127.0.0.{11 + index}"

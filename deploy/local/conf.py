@@ -18,8 +18,8 @@ class ClusterShape:
     driver_memory_mb: int = 768  # heap of the driver
 
 
-def spark_settings(master_url: str, app_name: str, shape: ClusterShape, workers: int) -> dict[str, str]:
-    """What every session on the cluster of `workers` workers needs, whoever keeps its state.
+def spark_settings(master_url: str, app_name: str, shape: ClusterShape, workers: int, driver: str) -> dict[str, str]:
+    """What every session on the cluster of `workers` workers needs, whoever keeps its state. `driver`: its address.
 
     The first task waits for all executors: tasks keep their workers, so a late one would stay without any.
     """
@@ -27,8 +27,8 @@ def spark_settings(master_url: str, app_name: str, shape: ClusterShape, workers:
     return {
         "spark.master": master_url,
         "spark.app.name": app_name,
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": driver,
+        "spark.driver.bindAddress": driver,
         "spark.driver.memory": f"{shape.driver_memory_mb}m",
         "spark.driver.extraJavaOptions": java_options,
         "spark.executor.memory": f"{shape.executor_memory_mb}m",

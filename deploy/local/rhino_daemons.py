@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -13,11 +14,12 @@ from deploy.local.reaper import Reaper
 from deploy.local.rpc.health import serving
 
 START_TIMEOUT_S = 60.0
+OnHost = Callable[[Sequence[str]], list[str]]
 
 
-def _start(name: str, arguments: list[str], *, log_dir: Path, reaper: Reaper) -> Process:
+def _start(name: str, arguments: list[str], *, log_dir: Path, reaper: Reaper, on_host: OnHost = list) -> Process:
     command = [sys.executable, "-m", "rhino.cli.main", *arguments, "--exit-with-parent"]
-    return Process(name, command, log_dir=log_dir, env=dict(os.environ), reaper=reaper)
+    return Process(name, on_host(command), log_dir=log_dir, env=dict(os.environ), reaper=reaper)
 
 
 def _announced(process: Process, service: str) -> dict[str, str] | None:
@@ -53,14 +55,23 @@ def wait_manager(process: Process) -> str:
 
 
 def start_sidecar(
-    name: str, worker_id: str, host: str, *, folder: Path, socket: Path, manager: str, log_dir: Path, reaper: Reaper
+    name: str,
+    worker_id: str,
+    host: str,
+    *,
+    folder: Path,
+    socket: Path,
+    manager: str,
+    log_dir: Path,
+    reaper: Reaper,
+    on_host: OnHost = list,
 ) -> Process:
-    """Starts a sidecar without waiting; see `wait_sidecar`."""
+    """Starts a sidecar without waiting; see `wait_sidecar`. `on_host` makes a command run where `host` is."""
     arguments = [
         *("sidecar", "--worker-id", worker_id, "--host", host, "--data-dir", str(folder)),
         *("--socket", str(socket), "--listen", f"{host}:0", "--manager", manager),
     ]
-    return _start(name, arguments, log_dir=log_dir, reaper=reaper)
+    return _start(name, arguments, log_dir=log_dir, reaper=reaper, on_host=on_host)
 
 
 def wait_sidecar(process: Process) -> str:

@@ -53,6 +53,19 @@ def close_driver() -> None:
     SparkContext._jvm = None
 
 
+def kill_driver() -> None:
+    """kill -9 of the driver's JVM; PySpark forgets it and what was connected to it, without a word to the cluster."""
+    gateway = SparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    if gateway is None or process is None:
+        raise ClusterError("no driver JVM was started by this process")
+    process.kill()
+    process.wait()
+    gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
+
+
 @contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
     """PySpark starts the driver's JVM with this process's environment."""

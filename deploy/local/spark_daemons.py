@@ -7,7 +7,7 @@ import os
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,13 +74,25 @@ def wait_master(process: Process) -> Master:
 
 
 def start_worker(
-    name: str, host: str, master_url: str, *, cores: int, memory_mb: int, folder: Path, log_dir: Path, reaper: Reaper
+    name: str,
+    host: str,
+    master_url: str,
+    *,
+    cores: int,
+    memory_mb: int,
+    folder: Path,
+    log_dir: Path,
+    reaper: Reaper,
+    on_host: Callable[[Sequence[str]], list[str]] = list,
 ) -> Process:
-    """Starts a worker that calls itself `host`, without waiting; its executors get the same address."""
+    """Starts a worker that calls itself `host`, without waiting; its executors get the same address.
+
+    `on_host` makes a command run where `host` is.
+    """
     command = [
         *_java("512m", "org.apache.spark.deploy.worker.Worker"),
         *("--host", host, "--port", "0", "--webui-port", "0"),
         *("--cores", str(cores), "--memory", f"{memory_mb}m", "--work-dir", str(folder / "work"), master_url),
     ]
     env = spark_env(host, {"SPARK_LOCAL_DIRS": str(folder / "local")})
-    return Process(name, command, log_dir=log_dir, env=env, reaper=reaper)
+    return Process(name, on_host(command), log_dir=log_dir, env=env, reaper=reaper)

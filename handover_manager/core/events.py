@@ -82,6 +82,13 @@ class GroupChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class DrainEnded:
+    """The worker may take virtual nodes and copies again, before or after it was empty."""
+
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
 class JobForgotten:
     """The job has ended for good."""
 
@@ -103,6 +110,7 @@ Event = (
     | HandoverRequested
     | CancelRequested
     | GroupChanged
+    | DrainEnded
     | JobForgotten
     | Tick
 )
@@ -128,7 +136,7 @@ class PushLocations:
 
 @dataclass(frozen=True, slots=True)
 class ChangeGroup:
-    """Ask the replication manager; exactly one of `add_member` and `make_owner` is set."""
+    """Ask the replication manager; exactly one of `add_member` and `make_owner` is set. `handover_id` "": of none."""
 
     handover_id: str
     group: GroupId

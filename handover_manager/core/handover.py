@@ -1,112 +1,119 @@
-"""One handover as a transition table (Rhino 4.1), with the record that is journalled."""
+"""A handover: steps one after the other, and what they add up to."""
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass, field
 
 from handover_manager.core.plan import Plan
-from rhino.errors import LocalProtocolError
+from handover_manager.core.step import Phase, Step
 from rhino.ids import GroupId, VirtualNode
-
-
-class Phase(enum.Enum):
-    """Where a handover stands."""
-
-    PLANNED = "planned"
-    PREPARING = "preparing"  # the target becomes a member and catches up
-    MARKED = "marked"  # the desired location has changed
-    CONFIRMED = "confirmed"  # the target wrote a logged batch
-    ROLLED_BACK = "rolled_back"
-    CANCELLED = "cancelled"
-    REDIRECTED = "redirected"  # target lost after the marker: another holder took over
-
-    @property
-    def ended(self) -> bool:
-        return self not in (Phase.PLANNED, Phase.PREPARING, Phase.MARKED)
-
-
-class Trigger(enum.Enum):
-    """What moves a handover from phase to phase."""
-
-    BEGIN = "begin"  # the plan is journalled
-    WHOLE = "whole"  # the target is a whole member of every group
-    WRITTEN = "written"  # logged batches written by the target for all stores of all virtual nodes
-    DEADLINE = "deadline"
-    TARGET_LOST = "target_lost"
-    REFUSED = "refused"  # the replication manager refuses for good to change a group
-    CANCEL = "cancel"
-    RESTART = "restart"  # the manager has come up again
-
-
-TRANSITIONS: dict[tuple[Phase, Trigger], Phase] = {
-    (Phase.PLANNED, Trigger.BEGIN): Phase.PREPARING,
-    (Phase.PLANNED, Trigger.RESTART): Phase.ROLLED_BACK,
-    (Phase.PREPARING, Trigger.WHOLE): Phase.MARKED,
-    (Phase.PREPARING, Trigger.DEADLINE): Phase.ROLLED_BACK,
-    (Phase.PREPARING, Trigger.TARGET_LOST): Phase.ROLLED_BACK,
-    (Phase.PREPARING, Trigger.REFUSED): Phase.ROLLED_BACK,
-    (Phase.PREPARING, Trigger.CANCEL): Phase.CANCELLED,
-    (Phase.PREPARING, Trigger.RESTART): Phase.ROLLED_BACK,
-    (Phase.MARKED, Trigger.WRITTEN): Phase.CONFIRMED,
-    (Phase.MARKED, Trigger.DEADLINE): Phase.ROLLED_BACK,  # the owner's location is asserted again
-    (Phase.MARKED, Trigger.TARGET_LOST): Phase.REDIRECTED,
-    (Phase.MARKED, Trigger.RESTART): Phase.MARKED,
-}
 
 
 @dataclass(slots=True)
 class Handover:
-    """A handover's record. Times ending in _ms are wall clock; `deadline` is monotonic seconds, not journalled."""
+    """A handover's record. Times ending in _ms are wall clock; those ending in _at are monotonic, not journalled."""
 
     handover_id: str
     plan: Plan
-    deadline_s: float
-    deadline: float
+    deadline_s: float  # of each step
     started_ms: int
-    phase: Phase = Phase.PLANNED
-    reason: str = ""
-    configuration_epoch: int = 0
-    marked_ms: int = 0
+    steps: list[Step]
+    begin_at: float = 0.0  # the start that was asked for
+    ready_at: float = 0.0  # not before then comes the next marker: the gap in seconds
+    ready_after: dict[str, int] = field(default_factory=dict)  # nor before so many batches: by job, Job.reported
     finished_ms: int = 0
-    confirmed_batch_id: int = -1
-    bytes_moved: int = 0
-    baseline_bytes: dict[GroupId, int] = field(default_factory=dict)  # target's bytes at the start, where not whole
-    waiting_for: set[VirtualNode] = field(default_factory=set)  # not yet prepared or confirmed
-    settling: set[GroupId] = field(default_factory=set)  # confirmed, the target not yet seen as owner
-    unwinding: set[GroupId] = field(default_factory=set)  # given up; the chain may still be longer than asked for
-    last_error: str = ""  # of a group change that is tried again
-    in_flight: set[GroupId] = field(default_factory=set)  # group changes that have not been answered
-    history: list[tuple[Trigger, Phase]] = field(default_factory=list)
+    noted_ms: int = -1  # `finished_ms` as journalled; -1: not yet
 
     @property
-    def target(self) -> str:
-        return self.plan.target
+    def current(self) -> Step | None:
+        """The first step that has not ended."""
+        return next((step for step in self.steps if not step.phase.ended), None)
 
-    def advance(self, trigger: Trigger, reason: str = "") -> None:
-        """Takes the transition of `trigger`; raises LocalProtocolError with the history when there is none."""
-        following = TRANSITIONS.get((self.phase, trigger))
-        if following is None:
-            steps = " > ".join(["planned", *(f"{t.value}: {p.value}" for t, p in self.history)])
-            raise LocalProtocolError(
-                f"handover {self.handover_id}: {trigger.value} is impossible in phase {self.phase.value} ({steps})"
-            )
-        self.phase = following
-        self.history.append((trigger, following))
-        if reason:
-            self.reason = reason
+    @property
+    def ended(self) -> bool:
+        return self.current is None
+
+    @property
+    def phase(self) -> Phase:
+        """Of the current step; at the end CONFIRMED when every step is, else as the first one ended that is not."""
+        if self.current is not None:
+            return self.current.phase
+        return next((s.phase for s in self.steps if s.phase is not Phase.CONFIRMED), Phase.CONFIRMED)
+
+    @property
+    def reason(self) -> str:
+        """For people, why it did not end CONFIRMED."""
+        failed = next((s for s in self.steps if s.phase.ended and s.phase is not Phase.CONFIRMED), None)
+        if failed is None or len(self.steps) == 1:
+            return failed.reason if failed else ""
+        stand = sum(step.phase is Phase.CONFIRMED for step in self.steps)
+        number = self.steps.index(failed) + 1
+        return f"step {number} of {len(self.steps)}: {failed.reason}; confirmed and standing: {stand}"
+
+    @property
+    def configuration_epoch(self) -> int:
+        """Of the newest marker; 0 before the first."""
+        return max((epoch for step in self.steps for epoch in step.configuration_epochs.values()), default=0)
+
+    @property
+    def marked_ms(self) -> int:
+        """Of the newest marker."""
+        return max(step.marked_ms for step in self.steps)
+
+    @property
+    def confirmed_batch_id(self) -> int:
+        """Of the last step, once all are confirmed."""
+        return self.steps[-1].confirmed_batch_id if self.phase is Phase.CONFIRMED else -1
+
+    @property
+    def bytes_moved(self) -> int:
+        return sum(step.bytes_moved for step in self.steps)
+
+    @property
+    def waiting_for(self) -> set[VirtualNode]:
+        return self.current.waiting_for if self.current else set()
+
+    @property
+    def settling(self) -> set[GroupId]:
+        return set().union(*(step.settling for step in self.steps))
+
+    @property
+    def unwinding(self) -> set[GroupId]:
+        return set().union(*(step.unwinding for step in self.steps))
+
+    @property
+    def pause_s(self) -> float | None:
+        """The longest measured pause of its confirmed steps."""
+        return max((step.pause_s for step in self.steps if step.pause_s is not None), default=None)
+
+    @property
+    def total_s(self) -> float | None:
+        """From the start to the end, once it is confirmed."""
+        done = self.phase is Phase.CONFIRMED and self.finished_ms
+        return max(self.finished_ms - self.started_ms, 0) / 1000 if done else None
+
+    @property
+    def error(self) -> float | None:
+        """|predicted - measured| / measured of its time; None when one of them is missing."""
+        predicted, measured = self.plan.prediction.total_s, self.total_s
+        return abs(predicted - measured) / measured if predicted is not None and measured else None
+
+    def step_of(self, group: GroupId) -> Step | None:
+        return next((step for step in self.steps if group in step.target_of_group), None)
 
     def check_invariants(self) -> None:
         """Raises AssertionError when the record contradicts itself."""
-        assert self.phase.ended == bool(self.finished_ms), self
-        assert not self.settling or self.phase is Phase.CONFIRMED, self
-        assert not self.unwinding or (self.phase.ended and self.phase is not Phase.CONFIRMED), self
-        assert self.waiting_for <= {move.node for move in self.plan.moves}, self
-        assert (self.phase in (Phase.MARKED, Phase.CONFIRMED, Phase.REDIRECTED)) <= bool(self.configuration_epoch), self
-        assert (self.phase is Phase.CONFIRMED) == (self.confirmed_batch_id >= 0), self
+        assert self.ended == bool(self.finished_ms), self
+        assert sum(step.phase is Phase.MARKED for step in self.steps) <= 1, self
+        order = [(step.phase is Phase.CONFIRMED, step.phase is Phase.MARKED) for step in self.steps]
+        assert order == sorted(order, reverse=True), self  # confirmed ones, then the marked one, then the others
+        assert tuple(step.moves for step in self.steps) == self.plan.steps, self
+        for step in self.steps:
+            step.check_invariants()
 
 
-def diagram() -> str:
-    """The state machine as Mermaid text, from the table."""
-    arrows = [f"    {a.value} --> {b.value}: {t.value}" for (a, t), b in TRANSITIONS.items()]
-    return "\n".join(["stateDiagram-v2", "    [*] --> planned", *arrows])
+def make_steps(handover_id: str, plan: Plan) -> list[Step]:
+    """The steps of a new handover, or of a restored one, with their names."""
+    count = len(plan.steps)
+    names = [f"handover {handover_id}{f' step {n}' if count > 1 else ''}" for n in range(1, count + 1)]
+    return [Step(name, moves) for name, moves in zip(names, plan.steps, strict=True)]

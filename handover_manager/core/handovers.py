@@ -1,39 +1,35 @@
-"""Drives handovers through their phases (Rhino 4.1): all virtual nodes of a plan at once."""
+"""The table of handovers: which step's turn it is, and what ends them (Rhino 4.1; Megaphone 3.3)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
 from handover_manager.core.events import Announce, ChangeGroup, Effect, GroupChanged, Persist
-from handover_manager.core.handover import Handover, Phase, Trigger
+from handover_manager.core.figures import figures_key, figures_to_json
+from handover_manager.core.handover import Handover, make_steps
 from handover_manager.core.job import LoggedBatch
 from handover_manager.core.jobs import Jobs
 from handover_manager.core.plan import Plan
-from handover_manager.core.records import handover_key, handover_to_json
+from handover_manager.core.records import handover_key, handover_to_json, step_key, step_to_json
+from handover_manager.core.step import Phase, Step, Trigger
+from handover_manager.core.stepping import Stepping
+from handover_manager.core.strategy import MAX_TRANSFERS
 from handover_manager.core.view import ClusterView
-from rhino.errors import (
-    AlreadyThereError,
-    ConflictError,
-    PreconditionError,
-    RhinoError,
-    UnavailableError,
-    UnknownError,
-)
+from rhino.errors import PreconditionError, UnknownError
 from rhino.ids import VirtualNode
 
 ENDED_MAX = 1000  # ended handovers that are remembered
-RETRIED: tuple[type[RhinoError], ...] = (ConflictError, UnavailableError, PreconditionError, AlreadyThereError)
 
 
 class Handovers:
-    """The table of handovers, oldest first. Methods return effects, to be executed in order.
+    """All handovers, oldest first. Methods return effects, to be executed in order.
 
     `wall_offset_s`: wall clock minus monotonic time, for the times that people read.
     """
 
     def __init__(self, jobs: Jobs, wall_offset_s: float, restored: Iterable[Handover] = ()) -> None:
         self._jobs = jobs
-        self._offset_s = wall_offset_s
+        self._stepping = Stepping(jobs, wall_offset_s)
         self._all = {h.handover_id: h for h in sorted(restored, key=lambda h: (h.started_ms, h.handover_id))}
 
     def find(self, handover_id: str) -> Handover:
@@ -45,89 +41,107 @@ class Handovers:
         return list(self._all.values())
 
     def active(self) -> list[Handover]:
-        return [h for h in self._all.values() if not h.phase.ended]
+        return [h for h in self._all.values() if not h.ended]
+
+    def _open(self) -> list[tuple[Handover, Step]]:
+        """Steps that have not ended."""
+        return [(h, step) for h in self.active() for step in h.steps if not step.phase.ended]
 
     def running(self) -> dict[VirtualNode, str]:
-        """Virtual nodes under a handover that has not ended, with its id."""
-        return {move.node: h.handover_id for h in self.active() for move in h.plan.moves}
+        """Virtual nodes under a step that has not ended, with the handover's id."""
+        return {move.node: h.handover_id for h, step in self._open() for move in step.moves}
+
+    def arriving(self) -> dict[str, str]:
+        """Workers to which virtual nodes are on their way, with the handover's id."""
+        return {move.target: h.handover_id for h, step in self._open() for move in step.moves}
 
     def start(self, handover_id: str, plan: Plan, deadline_s: float, view: ClusterView, now: float) -> list[Effect]:
-        """Journals the intent and begins to prepare."""
-        handover = Handover(handover_id, plan, deadline_s, now + deadline_s, self._wall_ms(now))
-        for group in plan.groups:
-            seen = view.groups.get(group)
-            if seen is not None and not seen.is_whole(plan.target):
-                handover.baseline_bytes[group] = seen.stored_bytes.get(plan.target, 0)
-        handover.waiting_for = {move.node for move in plan.moves}
-        handover.advance(Trigger.BEGIN)
+        """Journals the intent and begins, unless the start lies ahead."""
+        started_ms = self._stepping.wall_ms(now)
+        handover = Handover(handover_id, plan, deadline_s, started_ms, make_steps(handover_id, plan))
+        handover.begin_at = now + max(plan.strategy.start_at_ms - started_ms, 0) / 1000
+        handover.steps[0].deadline = handover.begin_at + deadline_s
+        handover.steps[0].waiting_for = handover.steps[0].nodes
         self._all[handover_id] = handover
-        return [*self._prune(), *self._note(handover), *self._prepare(handover, view, now)]
+        return [*self._prune(), *self._note(handover), *self._drive(handover, view, now)]
 
     def cancel(self, handover_id: str, view: ClusterView, now: float) -> list[Effect]:
-        """Raises PreconditionError from the marker on: the target may be writing already."""
+        """No further marker: confirmed steps stand, one past its marker goes on to be confirmed, the rest is cancelled.
+
+        Raises PreconditionError when there is no rest: the targets may be writing already.
+        """
         handover = self.find(handover_id)
-        if handover.phase not in (Phase.PLANNED, Phase.PREPARING):
+        rest = [step for step in handover.steps if step.phase in (Phase.PLANNED, Phase.PREPARING)]
+        if not rest:
             raise PreconditionError(
-                f"handover {handover_id} is {handover.phase.value}: only before its marker can it be cancelled; "
+                f"handover {handover_id} is {handover.phase.value}: only before its last marker can it be cancelled; "
                 "to go back, hand over in the other direction"
             )
-        return self._end(handover, Trigger.CANCEL, "cancelled by request", view, now)
+        for step in rest:
+            self._stepping.end(step, Trigger.CANCEL, "cancelled by request", view, now)
+        return self._closed(handover, now)
 
     def check_none(self, job: str) -> None:
         """Raises PreconditionError while a handover of the job is under way."""
         for handover in self.active():
-            if handover.plan.job == job:
+            if job in handover.plan.jobs:
                 raise PreconditionError(f"job {job}: handover {handover.handover_id} is under way: cancel it or wait")
 
     def forget(self, job: str) -> list[Effect]:
         """What is remembered of the job's ended handovers goes."""
-        gone = [handover.handover_id for handover in self.all() if handover.plan.job == job]
-        for handover_id in gone:
-            del self._all[handover_id]
-        return [Persist(handover_key(handover_id), None) for handover_id in gone]
+        return self._gone([h.handover_id for h in self.all() if job in h.plan.jobs])
+
+    def shorten(self, worker: str, view: ClusterView) -> list[Effect]:
+        """The worker is not being drained any more: its chains lose the replacements that they got for it. Naming the
+        owner again cuts them."""
+        busy = {group for _, step in self._open() for group in step.target_of_group}
+        longer = [seen for group, seen in sorted(view.groups.items()) if seen.has(worker) and view.is_longer(seen)]
+        return [ChangeGroup("", s.group.group, make_owner=s.owner) for s in longer if s.group.group not in busy]
 
     def restart(self, view: ClusterView, now: float) -> list[Effect]:
-        """After a restart: before the marker rolled back, after it still to be confirmed."""
+        """After a restart: steps before their marker are rolled back, after it still to be confirmed; others stand."""
         effects: list[Effect] = []
         for handover in self.all():
-            nodes = {move.node: handover.target for move in handover.plan.moves}
-            if handover.phase in (Phase.PLANNED, Phase.PREPARING):
-                reason = "the manager restarted before the marker"
-                effects += self._end(handover, Trigger.RESTART, reason, view, now)
-            elif handover.phase is Phase.MARKED or handover.settling:
-                if handover.phase is Phase.MARKED:
-                    handover.advance(Trigger.RESTART)
-                job = self._jobs[handover.plan.job]
-                job.configuration_epoch = max(job.configuration_epoch, handover.configuration_epoch)
-                effects += self._jobs.pin(job.job, nodes, view)
+            early = [step for step in handover.steps if step.phase in (Phase.PLANNED, Phase.PREPARING)]
+            for step in early:
+                self._stepping.end(step, Trigger.RESTART, "the manager restarted before the marker", view, now)
+            for step in handover.steps:
+                if step.phase is Phase.MARKED:
+                    step.advance(Trigger.RESTART)
+                    step.deadline = now + handover.deadline_s
+                if step.phase is Phase.MARKED or step.settling:
+                    effects += self._stepping.resume(step, view)
+            if early:
+                effects = [*self._closed(handover, now), *effects]
         return effects
 
     def observe(self, view: ClusterView, now: float) -> list[Effect]:
         """Takes every handover as far as the cluster now allows."""
         effects: list[Effect] = self.expire(view, now)
         for handover in self.all():
-            if handover.phase is Phase.PREPARING:
-                effects += self._prepare(handover, view, now)
-            elif handover.phase is Phase.MARKED:
-                effects += self._watch_target(handover, view, now)
-            elif handover.settling:
-                effects += self._settle(handover, view)
-            elif handover.unwinding:
-                effects += self._unwind(handover, view)
+            if not handover.ended:
+                effects += self._drive(handover, view, now)
+            effects += self._after(handover, view)
         return effects
 
     def expire(self, view: ClusterView, now: float) -> list[Effect]:
-        """Rolls back what has passed its deadline, so that every handover ends within a known time."""
+        """Rolls back the step that has passed its deadline, so that every handover ends within a known time."""
         effects: list[Effect] = []
         for handover in self.active():
-            if now < handover.deadline:
+            step = handover.current
+            if step is None or step.deadline is None or now < step.deadline:
                 continue
-            waiting = ", ".join(node.name for node in sorted(handover.waiting_for))
-            what = "prepared" if handover.phase is Phase.PREPARING else f"written by worker {handover.target}"
+            waiting = ", ".join(node.name for node in sorted(step.waiting_for))
+            what = "prepared" if step.phase is not Phase.MARKED else f"written by worker {', '.join(step.targets)}"
             reason = f"deadline of {handover.deadline_s:g} s: virtual nodes {waiting} not {what}"
-            if handover.last_error:
-                reason += f" (last error: {handover.last_error})"
-            effects += self._end(handover, Trigger.DEADLINE, reason, view, now)
+            if not waiting:
+                reason = f"deadline of {handover.deadline_s:g} s: the gap before its marker is not over"
+            if step.last_error:
+                reason += f" (last error: {step.last_error})"
+            if step.phase is Phase.PLANNED:
+                self._stepping.begin(step, view, now)
+            released = self._stepping.end(step, Trigger.DEADLINE, reason, view, now)
+            effects += [*self._step_ended(handover, step, view, now), *released]
         return effects
 
     def batch_settled(
@@ -139,155 +153,156 @@ class Handovers:
         view: ClusterView,
         now: float,
     ) -> list[Effect]:
-        """A batch logged after the marker and written by the target confirms (Rhino 4.1, step 4)."""
+        """A batch logged after the marker and written by the targets confirms (Rhino 4.1, step 4)."""
         effects: list[Effect] = []
         for handover in self.active():
-            logged_after = batch.configuration_epoch >= handover.configuration_epoch
-            if handover.plan.job != job or handover.phase is not Phase.MARKED or not logged_after:
+            step = handover.current
+            if step is None or not self._stepping.batch_settled(step, job, batch_id, batch, actual, view, now):
                 continue
-            written = {n for n in handover.waiting_for if actual.get(n) == handover.target}
-            if not written:
-                continue
-            handover.waiting_for -= written
-            if handover.waiting_for:
-                effects.append(Announce(handover.handover_id))
+            if step.phase.ended:
+                effects += self._step_ended(handover, step, view, now)
+                effects += self._drive(handover, view, now)
             else:
-                effects += self._confirm(handover, batch_id, view, now)
+                effects.append(Announce(handover.handover_id))
         return effects
 
     def group_changed(self, event: GroupChanged, view: ClusterView, now: float) -> list[Effect]:
-        """The answer to a ChangeGroup; what may succeed later is tried again with the next view."""
+        """The answer to a ChangeGroup."""
         handover = self._all.get(event.handover_id)
-        if handover is None:
+        step = handover.step_of(event.group) if handover is not None else None
+        if handover is None or step is None:
             return []  # ended and forgotten meanwhile
-        handover.in_flight.discard(event.group)
-        if event.error is None:
-            return []
-        handover.last_error = str(event.error)
-        if handover.phase is Phase.PREPARING and not isinstance(event.error, RETRIED):
-            reason = f"group {event.group} cannot be changed: {event.error}"
-            return self._end(handover, Trigger.REFUSED, reason, view, now)
-        return []
+        before = step.phase
+        self._stepping.group_changed(step, event, view, now)
+        return self._step_ended(handover, step, view, now) if step.phase is not before else []
 
     def next_deadline(self) -> float | None:
-        return min((h.deadline for h in self.active()), default=None)
+        """When a Tick or a view has something to do by itself."""
+        due = [s.deadline for h in self.active() if (s := h.current) is not None and s.deadline is not None]
+        return min(due, default=None)
 
-    def _prepare(self, handover: Handover, view: ClusterView, now: float) -> list[Effect]:
-        if not view.reachable(handover.target):
-            reason = f"target {handover.target} was lost before the marker"
-            return self._end(handover, Trigger.TARGET_LOST, reason, view, now)
-        stored = {g: view.groups[g].stored_bytes for g in handover.baseline_bytes if g in view.groups}
-        moved = sum(max(s.get(handover.target, 0) - handover.baseline_bytes[g], 0) for g, s in stored.items())
-        handover.bytes_moved = max(handover.bytes_moved, moved)
-        waiting, joins = self._lacking(handover, view)
-        if not waiting:
-            return self._mark(handover, view, now)
-        news: list[Effect] = [Announce(handover.handover_id)] if waiting != handover.waiting_for else []
-        handover.waiting_for = waiting
-        return news + joins
-
-    def _lacking(self, handover: Handover, view: ClusterView) -> tuple[set[VirtualNode], list[Effect]]:
-        """Virtual nodes that the target does not hold whole, and the joins that are still to be asked for."""
-        waiting: set[VirtualNode] = set()
-        joins: list[Effect] = []
-        for move in handover.plan.moves:
-            known = view.known(move.groups)
-            if not known:
-                waiting.add(move.node)
-            for seen in known:
-                group = seen.group.group
-                if seen.is_whole(handover.target):
-                    continue
-                waiting.add(move.node)
-                if not seen.has(handover.target) and group not in handover.in_flight:
-                    handover.in_flight.add(group)
-                    joins.append(ChangeGroup(handover.handover_id, group, add_member=handover.target))
-        return waiting, joins
-
-    def _mark(self, handover: Handover, view: ClusterView, now: float) -> list[Effect]:
-        handover.advance(Trigger.WHOLE)
-        handover.marked_ms = self._wall_ms(now)
-        handover.waiting_for = {move.node for move in handover.plan.moves}
-        handover.last_error = ""
-        pinned = {move.node: handover.target for move in handover.plan.moves}
-        pushes = self._jobs.pin(handover.plan.job, pinned, view)
-        handover.configuration_epoch = self._jobs[handover.plan.job].configuration_epoch
-        return [*self._note(handover), *pushes]
-
-    def _watch_target(self, handover: Handover, view: ClusterView, now: float) -> list[Effect]:
-        dropped = [seen for seen in view.known(handover.plan.groups) if not seen.has(handover.target)]
-        if view.reachable(handover.target) and not dropped:
-            return []
-        job, moves = self._jobs[handover.plan.job], handover.plan.moves
-        released = self._jobs.unpin(job.job, [move.node for move in moves], handover.target, view)
-        heirs = ", ".join(f"{move.node.name} to {job.desired[move.node]}" for move in moves)
-        reason = f"target {handover.target} was lost after the marker; redirected {heirs}"
-        return [*self._end(handover, Trigger.TARGET_LOST, reason, view, now), *released]
-
-    def _confirm(self, handover: Handover, batch_id: int, view: ClusterView, now: float) -> list[Effect]:
-        handover.advance(Trigger.WRITTEN)
-        handover.confirmed_batch_id = batch_id
-        handover.finished_ms = self._wall_ms(now)
-        handover.settling = {g.group.group for g in view.known(handover.plan.groups)}
-        return [*self._note(handover), *self._settle(handover, view)]
-
-    def _settle(self, handover: Handover, view: ClusterView) -> list[Effect]:
-        """Makes the target the owner, and keeps it desired until it is one."""
-        known = view.known(sorted(handover.settling))
-        lost = not view.reachable(handover.target)
-        gone = handover.settling - {g.group.group for g in known}
-        done = gone | {g.group.group for g in known if lost or g.owner == handover.target or not g.has(handover.target)}
-        asked = [g.group.group for g in known if g.group.group not in done | handover.in_flight]
-        handover.in_flight.update(asked)
-        effects: list[Effect] = [ChangeGroup(handover.handover_id, g, make_owner=handover.target) for g in asked]
-        if not done:
+    def _drive(self, handover: Handover, view: ClusterView, now: float) -> list[Effect]:
+        """Prepares the current step, and the next one while the current one settles; marks when it may."""
+        effects: list[Effect] = []
+        step = handover.current
+        if step is None or now < handover.begin_at:
             return effects
-        handover.settling -= done
-        nodes = [m.node for m in handover.plan.moves if not handover.settling.intersection(m.groups)]
-        effects += self._jobs.unpin(handover.plan.job, nodes, handover.target, view)
-        return [*self._note(handover), *effects]
+        if step.phase is not Phase.MARKED:
+            effects += self._prepare(handover, step, view, now)
+            if step.phase.ended or step.waiting_for or not self._may_mark(handover, now):
+                return effects
+            pushes = self._stepping.mark(step, view, now)
+            effects += [*self._note(handover), *pushes]
+        else:
+            redirected = len(step.redirected)
+            released = self._stepping.watch_targets(step, view, now)
+            if step.phase.ended:
+                return [*effects, *self._step_ended(handover, step, view, now), *released]
+            if len(step.redirected) > redirected:
+                effects += [*self._note(handover), *released]
+        following = handover.steps[handover.steps.index(step) + 1 :]
+        if following and not following[0].phase.ended:
+            effects += self._prepare(handover, following[0], view, now)
+        return effects
 
-    def _unwind(self, handover: Handover, view: ClusterView) -> list[Effect]:
-        """Takes the target out of chains that it made longer: naming the owner again cuts them to r secondaries."""
-        busy = {g for h in self.active() for g in h.plan.groups}
-        known = view.known(sorted(handover.unwinding - busy - handover.in_flight))
-        asked = [g for g in known if g.is_longer and g.has(handover.target)]
-        handover.unwinding = {g.group.group for g in asked} | (handover.in_flight - busy)
-        handover.in_flight.update(g.group.group for g in asked)
-        return [ChangeGroup(handover.handover_id, g.group.group, make_owner=g.owner) for g in asked]
+    def _prepare(self, handover: Handover, step: Step, view: ClusterView, now: float) -> list[Effect]:
+        begun = step.phase is Phase.PLANNED
+        if begun:
+            self._stepping.begin(step, view, now)
+        waiting = set(step.waiting_for)
+        others = sum(self._stepping.copies(s, view) for s in handover.steps if s is not step)
+        room = (handover.plan.strategy.max_transfers or MAX_TRANSFERS) - others
+        joins = self._stepping.prepare(handover.handover_id, step, room, view, now)
+        if step.phase.ended:
+            return self._step_ended(handover, step, view, now)
+        if begun:
+            return [*self._note(handover), *joins]
+        return [Announce(handover.handover_id), *joins] if waiting != step.waiting_for else joins
 
-    def _end(self, handover: Handover, trigger: Trigger, reason: str, view: ClusterView, now: float) -> list[Effect]:
-        """Any end but the confirmed one: the virtual nodes follow the owners of their groups again.
+    def _may_mark(self, handover: Handover, now: float) -> bool:
+        """The gap after the confirmation of the step before is over, in seconds and in batches."""
+        batches = all(self._jobs[job].reported >= due for job, due in handover.ready_after.items())
+        return now >= handover.ready_at and batches
 
-        What was asked of the replication manager is taken back with the next views (`_unwind`).
-        """
-        handover.advance(trigger, reason)
-        handover.finished_ms = self._wall_ms(now)
-        nodes = [move.node for move in handover.plan.moves]
-        handover.unwinding = set(handover.plan.groups)
-        released: list[Effect] = []
-        if handover.configuration_epoch:
-            released = self._jobs.unpin(handover.plan.job, nodes, handover.target, view)
-        return [*self._note(handover), *released]
+    def _step_ended(self, handover: Handover, step: Step, view: ClusterView, now: float) -> list[Effect]:
+        """A confirmed step gives the next one its turn; any other end cancels the rest."""
+        if step.phase is Phase.CONFIRMED:
+            self._take_turn(handover, now)
+        else:
+            reason = f"{step.name} ended {step.phase.value}"
+            for rest in handover.steps:
+                if rest.phase in (Phase.PLANNED, Phase.PREPARING):
+                    self._stepping.end(rest, Trigger.CANCEL, reason, view, now)
+        figures: list[Effect] = []
+        closed = self._closed(handover, now)
+        if step.phase is Phase.CONFIRMED:
+            for job in step.of_job():
+                figures.append(Persist(figures_key(job), figures_to_json(self._jobs[job].figures)))
+        _, owners = self._stepping.settle(handover.handover_id, step, view)
+        return [*closed, *figures, *owners]
+
+    def _take_turn(self, handover: Handover, now: float) -> None:
+        following, strategy = handover.current, handover.plan.strategy
+        if following is None:
+            return
+        handover.ready_at = now + strategy.gap_s
+        handover.ready_after = {
+            job: self._jobs[job].reported + strategy.gap_batches for job in following.of_job() if strategy.gap_batches
+        }
+        following.deadline = handover.ready_at + handover.deadline_s
+
+    def _closed(self, handover: Handover, now: float) -> list[Effect]:
+        """Journals; the end of the whole handover too, when all steps have ended."""
+        if handover.ended and not handover.finished_ms:
+            handover.finished_ms = self._stepping.wall_ms(now)
+            if handover.error is not None:
+                for job in handover.plan.jobs:
+                    self._jobs[job].figures.errors.append(handover.error)
+        return self._note(handover)
+
+    def _after(self, handover: Handover, view: ClusterView) -> list[Effect]:
+        """Settles confirmed steps, unwinds those that were given up."""
+        effects: list[Effect] = []
+        for step in handover.steps:
+            if step.settling:
+                changed, settled = self._stepping.settle(handover.handover_id, step, view)
+                effects += [*(self._note(handover) if changed else ()), *settled]
+            if step.unwinding:
+                busy = {group for _, other in self._open() for group in other.target_of_group}
+                effects += self._stepping.unwind(handover.handover_id, step, busy, view)
+        return effects
 
     def _note(self, handover: Handover) -> list[Effect]:
-        return [
-            Persist(handover_key(handover.handover_id), handover_to_json(handover)),
-            Announce(handover.handover_id),
-        ]
+        """Journals what has changed: the intent at the start and the end, and steps."""
+        effects: list[Effect] = []
+        if handover.noted_ms != handover.finished_ms:
+            handover.noted_ms = handover.finished_ms
+            effects.append(Persist(handover_key(handover.handover_id), handover_to_json(handover)))
+        for number, step in enumerate(handover.steps, 1):
+            if step.noted is None and step.phase is Phase.PLANNED:
+                continue
+            record = step_to_json(step)
+            if record != step.noted:
+                step.noted = record
+                effects.append(Persist(step_key(handover.handover_id, number), record))
+        return [*effects, Announce(handover.handover_id)]
+
+    def _gone(self, handover_ids: Iterable[str]) -> list[Effect]:
+        """Out of memory and journal."""
+        effects: list[Effect] = []
+        for handover_id in handover_ids:
+            handover = self._all.pop(handover_id)
+            effects.append(Persist(handover_key(handover_id), None))
+            numbers = [n for n, step in enumerate(handover.steps, 1) if step.noted is not None]
+            effects += [Persist(step_key(handover_id, number), None) for number in numbers]
+        return effects
 
     def _prune(self) -> list[Effect]:
-        ended = [h for h in self._all.values() if h.phase.ended and not h.settling and not h.unwinding]
-        old = [h.handover_id for h in ended[: max(len(ended) - ENDED_MAX, 0)]]
-        for handover_id in old:
-            del self._all[handover_id]
-        return [Persist(handover_key(handover_id), None) for handover_id in old]
-
-    def _wall_ms(self, now: float) -> int:
-        return round((now + self._offset_s) * 1000)
+        ended = [h for h in self._all.values() if h.ended and not h.settling and not h.unwinding]
+        return self._gone([h.handover_id for h in ended[: max(len(ended) - ENDED_MAX, 0)]])
 
     def check_invariants(self) -> None:
-        nodes = [move.node for h in self.active() for move in h.plan.moves]
+        nodes = [move.node for _, step in self._open() for move in step.moves]
         assert len(nodes) == len(set(nodes)), "a virtual node is under two handovers"
         for handover in self._all.values():
             handover.check_invariants()

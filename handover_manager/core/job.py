@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from handover_manager.core.figures import Figures
 from handover_manager.core.locations import Location, choose_worker, make_locations, virtual_nodes
 from handover_manager.core.view import ClusterView, TaskGroup
 from rhino.ids import StoreVersion, VirtualNode
@@ -44,6 +45,10 @@ class Job:
     settled: dict[VirtualNode, int] = field(default_factory=dict)  # order of the batch that `actual` is of
     desired_before: dict[VirtualNode, str] = field(default_factory=dict)  # when the newest batch was logged
     pushed: tuple[int, tuple[Location, ...]] | None = None  # (configuration epoch, map) that the session has
+    figures: Figures = field(default_factory=Figures)
+    logged_at: float | None = None  # monotonic time of the newest report of a batch
+    slowest: dict[str, float] = field(default_factory=dict)  # interval of batches, under each marker that is watched
+    missed: frozenset[VirtualNode] = frozenset()  # ran elsewhere than desired in the newest settled batch
 
     @property
     def nodes(self) -> dict[VirtualNode, tuple[int, ...]]:
@@ -73,8 +78,9 @@ class Job:
     def locations(self, view: ClusterView) -> tuple[Location, ...]:
         return make_locations(view, self.nodes, self.desired)
 
-    def logged(self, batch_id: int, versions: tuple[StoreVersion, ...]) -> None:
+    def logged(self, batch_id: int, versions: tuple[StoreVersion, ...], now: float) -> None:
         """Notes a logged batch; the oldest ones without an answer are given up beyond PENDING_BATCHES_MAX."""
+        self._time(batch_id, now)
         meant = {n: frozenset({w, self.desired_before.get(n, w)}) for n, w in self.desired.items()}
         self.batch_id = batch_id
         self.desired_before = dict(self.desired)
@@ -82,6 +88,20 @@ class Job:
         self.pending[batch_id] = LoggedBatch(self.reported, self.configuration_epoch, versions, meant)
         while len(self.pending) > PENDING_BATCHES_MAX:
             del self.pending[min(self.pending)]
+
+    def _time(self, batch_id: int, now: float) -> None:
+        """Takes the interval to the batch before; that of a batch under a marker is not what is usual."""
+        if self.logged_at is not None and batch_id == self.batch_id + 1:
+            interval_s = now - self.logged_at
+            if not self.slowest:
+                self.figures.intervals_s.append(interval_s)
+            self.slowest = {name: max(seen_s, interval_s) for name, seen_s in self.slowest.items()}
+        self.logged_at = now
+
+    def pause(self, name: str) -> float | None:
+        """By how much the slowest batch since `slowest[name]` was set is longer than usual; ends that watch."""
+        slowest_s, usual_s = self.slowest.pop(name, 0.0), self.figures.batch_s
+        return None if usual_s is None or not slowest_s else max(slowest_s - usual_s, 0.0)
 
     def settle(self, batch: LoggedBatch, writers: Mapping[StoreVersion, str]) -> dict[VirtualNode, str]:
         """Actual workers of a logged batch: virtual nodes whose stores were all written by one worker.
@@ -94,9 +114,12 @@ class Job:
             if node is not None:
                 found.setdefault(node, set()).add(writers.get(version, ""))
         actual = {node: next(iter(who)) for node, who in found.items() if len(who) == 1 and "" not in who}
+        missed = frozenset(node for node, worker in actual.items() if worker not in batch.meant.get(node, {worker}))
+        for node in missed:
+            self.misses[node] = self.misses.get(node, 0) + 1
+        if batch.order > max(self.settled.values(), default=0):
+            self.missed = missed
         for node, worker in actual.items():
             if batch.order > self.settled.get(node, 0):
                 self.settled[node], self.actual[node] = batch.order, worker
-            if worker not in batch.meant.get(node, {worker}):
-                self.misses[node] = self.misses.get(node, 0) + 1
         return actual

@@ -14,6 +14,7 @@ from handover_manager.core.events import (
     QueryStarted,
     WritersFound,
 )
+from handover_manager.core.figures import figures_key
 from handover_manager.core.job import Job, LoggedBatch
 from handover_manager.core.records import job_key, job_to_json
 from handover_manager.core.view import ClusterView
@@ -86,14 +87,16 @@ class Jobs:
         return job.job
 
     def forget(self, job: str) -> list[Effect]:
-        return [Persist(job_key(job), None)] if self._jobs.pop(job, None) is not None else []
+        if self._jobs.pop(job, None) is None:
+            return []
+        return [Persist(job_key(job), None), Persist(figures_key(job), None)]
 
-    def batch_logged(self, event: BatchLogged) -> list[Effect]:
+    def batch_logged(self, event: BatchLogged, now: float) -> list[Effect]:
         """Asks who wrote the batch. Queries without state, and late reports of older runs, are of no concern."""
         job = self._jobs.get(event.job)
         if job is None or job.run_id != event.run_id or not event.versions:
             return []
-        job.logged(event.batch_id, event.versions)
+        job.logged(event.batch_id, event.versions, now)
         node_of = job.node_of()
         hints = tuple(
             (v, job.desired.get(node_of[v.store.operator, v.store.partition], ""))
@@ -103,12 +106,19 @@ class Jobs:
         return [FindWriters(job.job, event.batch_id, hints)]
 
     def writers_found(self, event: WritersFound) -> tuple[LoggedBatch, dict[VirtualNode, str]] | None:
-        """The batch and the actual workers of its virtual nodes; None when it is no longer waited for."""
+        """The batch and the actual workers of its virtual nodes; None when it is no longer waited for.
+
+        After a miss the driver is to get the map again (`push_again`): the one that it has may be old. The map itself
+        stays, so that no replica moves for it; owners follow a worker that goes on writing by themselves.
+        """
         job = self._jobs.get(event.job)
         batch = job.pending.pop(event.batch_id, None) if job is not None else None
         if job is None or batch is None:
             return None
-        return batch, job.settle(batch, event.writers)
+        actual = job.settle(batch, event.writers)
+        if job.missed & actual.keys():
+            job.pushed = None
+        return batch, actual
 
     def refresh(self, view: ClusterView) -> list[Effect]:
         """Brings every map up to date with the cluster, and drivers up to date with the maps."""
@@ -118,6 +128,11 @@ class Jobs:
                 effects.append(Persist(job_key(job.job), job_to_json(job)))
             effects += self._push(job, view)
         return effects
+
+    def push_again(self, name: str, view: ClusterView) -> list[Effect]:
+        """The map, if the driver is not known to have it."""
+        job = self._jobs[name]
+        return self._push(job, view) if job.pushed is None else []
 
     def pin(self, name: str, nodes: Mapping[VirtualNode, str], view: ClusterView) -> list[Effect]:
         """The handover marker (Rhino 4.1, step 3): a new configuration epoch in which `nodes` have these workers."""

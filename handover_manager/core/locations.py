@@ -60,7 +60,7 @@ def rank_workers(
     ranked: dict[VirtualNode, tuple[str, ...]] = {}
     for node in sorted(others, key=lambda n: (len(others[n]), n)):
         taken = second[desired[node]]
-        order = sorted(others[node], key=lambda w: taken[w])  # stable: equals stay in chain order
+        order = sorted(others[node], key=lambda w: (view.draining(w), taken[w]))  # stable: equals stay in chain order
         taken.update(order[:1])
         ranked[node] = (desired[node], *order)
     return ranked

@@ -1,14 +1,20 @@
-"""Plan of a handover: checks, moves and bytes (Rhino 4.1, step 1); changes nothing."""
+"""Plan of a handover: checks, moves, steps and predictions (Rhino 4.1, step 1); changes nothing."""
 
 from __future__ import annotations
 
-import enum
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from handover_manager.core.view import ClusterView, GroupSeen, groups_of
+from handover_manager.core.intents import Drain, Intent
+from handover_manager.core.move import Move, make_move
+from handover_manager.core.predict import UNKNOWN, Prediction
+from handover_manager.core.spread import steps_of
+from handover_manager.core.strategy import ALL_AT_ONCE, Strategy
+from handover_manager.core.targets import choose_targets
+from handover_manager.core.view import ClusterView
 from rhino.errors import (
     AlreadyThereError,
     ConflictError,
@@ -20,54 +26,57 @@ from rhino.errors import (
 )
 from rhino.ids import DiskState, GroupId, VirtualNode
 
-ALL_AT_ONCE = "all_at_once"  # Megaphone 3.3: every virtual node in one step
 DEFAULT_DEADLINE_S = 300.0
 _NODE = re.compile(r"([0-9]{1,9})/([0-9]{1,9})\Z")
 
 
-class MoveKind(enum.Enum):
-    """DIRECT: the target holds nothing yet. CHECKPOINT_ASSISTED: it holds a replica (Madsen & Zhou, section 4)."""
-
-    DIRECT = "direct"
-    CHECKPOINT_ASSISTED = "checkpoint_assisted"
-
-
 @dataclass(frozen=True, slots=True)
 class Request:
-    """As the user asks. `job` is an id or a unique name; `virtual_nodes` are "<task group>/<partition>"."""
+    """As the user asks: `intent`, or without one `virtual_nodes` ("<task group>/<partition>") to `target`.
+
+    `job` is an id or a unique name; empty: all running jobs, for intents that allow it.
+    """
 
     job: str
-    virtual_nodes: tuple[str, ...]
-    target: str
-    deadline_s: float = 0.0  # 0: DEFAULT_DEADLINE_S
+    virtual_nodes: tuple[str, ...] = ()
+    target: str = ""
+    deadline_s: float = 0.0  # of each step; 0: DEFAULT_DEADLINE_S
+    intent: Intent | None = None
+    strategy: Strategy = ALL_AT_ONCE
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
-    """One virtual node from `origin` to `target` (worker ids)."""
+class Situation:
+    """What a plan starts from: virtual nodes of the jobs concerned with their operators, where they are meant to be,
+    and what runs already: virtual nodes under a handover and workers that one moves to, with its id."""
 
-    node: VirtualNode
-    operators: tuple[int, ...]
-    origin: str
-    target: str
-    kind: MoveKind
-    bytes_to_move: int  # what the target lacks
-    state_bytes: int
-
-    @property
-    def groups(self) -> tuple[GroupId, ...]:
-        return groups_of(self.node, self.operators)
+    nodes: Mapping[VirtualNode, tuple[int, ...]]
+    desired: Mapping[VirtualNode, str]
+    running: Mapping[VirtualNode, str]
+    arriving: Mapping[str, str]
+    view: ClusterView
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    job: str
-    moves: tuple[Move, ...]
-    strategy: str = ALL_AT_ONCE
+    """Moves in steps: a step is marked and confirmed as a whole, each after the one before."""
+
+    steps: tuple[tuple[Move, ...], ...]
+    strategy: Strategy = ALL_AT_ONCE
+    intent: str = ""
+    prediction: Prediction = UNKNOWN
 
     @property
-    def target(self) -> str:
-        return self.moves[0].target
+    def moves(self) -> tuple[Move, ...]:
+        return tuple(move for step in self.steps for move in step)
+
+    @property
+    def jobs(self) -> tuple[str, ...]:
+        return tuple(sorted({move.node.job for move in self.moves}))
+
+    @property
+    def targets(self) -> frozenset[str]:
+        return frozenset(move.target for move in self.moves)
 
     @property
     def bytes_to_move(self) -> int:
@@ -79,7 +88,7 @@ class Plan:
 
 
 def deadline_of(request: Request) -> float:
-    """Seconds for the whole handover; raises InvalidRequestError unless 0 (the default) or positive."""
+    """Seconds for each step; raises InvalidRequestError unless 0 (the default) or positive."""
     if not math.isfinite(request.deadline_s) or request.deadline_s < 0:
         raise InvalidRequestError(f"deadline {request.deadline_s} s: must be positive, or 0 for {DEFAULT_DEADLINE_S} s")
     return request.deadline_s or DEFAULT_DEADLINE_S
@@ -101,33 +110,47 @@ def parse_nodes(job: str, names: tuple[str, ...]) -> tuple[VirtualNode, ...]:
     return tuple(nodes)
 
 
-def make_plan(
-    request: Request,
-    job: str,
-    virtual_nodes: Mapping[VirtualNode, tuple[int, ...]],
-    desired: Mapping[VirtualNode, str],
-    running: Mapping[VirtualNode, str],
-    view: ClusterView,
-) -> Plan:
-    """The moves that `request` needs.
+def make_plan(request: Request, job: str, situation: Situation) -> Plan:
+    """The moves that `request` needs, in the steps of its strategy, without a prediction.
 
-    `virtual_nodes`: the job's virtual nodes with their operators; `desired`: where they are meant to be; `running`:
-    virtual nodes under a running handover with its id. Raises the errors documented at HandoverRequest.
+    `job`: the id of the request's job, "" for all. Raises the errors documented at HandoverRequest.
     """
     deadline_of(request)
+    if request.intent is None:
+        moves, what = _moves_there(request, job, situation), f"move to {request.target}"
+    else:
+        if request.virtual_nodes or request.target:
+            raise InvalidRequestError(f"{request.intent} chooses virtual nodes and targets itself: name neither")
+        moves, what = _moves_of_intent(request.intent, situation), str(request.intent)
+    _check_room(moves, situation.view)
+    return Plan(steps_of(moves, request.strategy), request.strategy, what)
+
+
+def _moves_there(request: Request, job: str, situation: Situation) -> list[Move]:
     nodes = parse_nodes(job, request.virtual_nodes)
-    _check_known(nodes, virtual_nodes, job)
-    _check_target(request.target, view)
-    _check_free(nodes, running)
-    _check_elsewhere(nodes, desired, request.target)
-    plan = Plan(job, tuple(_move(n, virtual_nodes[n], desired, request.target, view) for n in nodes))
-    free_bytes = view.workers[request.target].free_bytes
-    if plan.bytes_to_move > free_bytes:
-        raise NoSpaceError(
-            f"worker {request.target} has {free_bytes} bytes free, the handover needs {plan.bytes_to_move}: "
-            "free space there or choose another target"
-        )
-    return plan
+    view, desired, target = situation.view, situation.desired, request.target
+    _check_known(nodes, situation.nodes, job)
+    check_target(target, view)
+    _check_free(nodes, situation.running)
+    there = [n.name for n in nodes if desired.get(n) == target]
+    if there:
+        raise AlreadyThereError(f"virtual nodes {', '.join(there)} are on worker {target} already")
+    return [make_move(n, situation.nodes[n], desired, target, view, "as asked for") for n in nodes]
+
+
+def _moves_of_intent(intent: Intent, situation: Situation) -> list[Move]:
+    nodes = situation.nodes
+    if isinstance(intent, Drain):  # repeated while it is under way, it takes what is left
+        nodes = {node: operators for node, operators in nodes.items() if node not in situation.running}
+    chosen = choose_targets(intent, nodes, situation.desired, situation.arriving, situation.view)
+    if not chosen:
+        raise AlreadyThereError(f"{intent}: nothing has to move")
+    _check_free(tuple(chosen), situation.running)
+    moves = [
+        make_move(node, situation.nodes[node], situation.desired, choice.worker, situation.view, choice.why)
+        for node, choice in sorted(chosen.items())
+    ]
+    return sorted(moves, key=lambda move: move.bytes_to_move)  # what needs no copy first; the rest is copied meanwhile
 
 
 def _check_known(nodes: tuple[VirtualNode, ...], known: Mapping[VirtualNode, tuple[int, ...]], job: str) -> None:
@@ -137,7 +160,8 @@ def _check_known(nodes: tuple[VirtualNode, ...], known: Mapping[VirtualNode, tup
         raise UnknownError(f"virtual nodes {', '.join(unknown)} of job {job}: unknown; it has {have}")
 
 
-def _check_target(target: str, view: ClusterView) -> None:
+def check_target(target: str, view: ClusterView) -> None:
+    """Raises UnknownError, UnavailableError, NoSpaceError or PreconditionError unless it can take virtual nodes."""
     seen = view.workers.get(target)
     if seen is None:
         raise UnknownError(f"worker {target!r}: unknown; known are {', '.join(sorted(view.workers)) or 'none'}")
@@ -148,6 +172,10 @@ def _check_target(target: str, view: ClusterView) -> None:
         raise kind(
             f"worker {target} takes no files, its disk is {seen.disk.value} ({seen.disk_message}): choose another"
         )
+    if seen.draining:
+        raise PreconditionError(
+            f"worker {target} is being drained: choose another, or end that with `rhino drain {target} --cancel`"
+        )
 
 
 def _check_free(nodes: tuple[VirtualNode, ...], running: Mapping[VirtualNode, str]) -> None:
@@ -156,36 +184,14 @@ def _check_free(nodes: tuple[VirtualNode, ...], running: Mapping[VirtualNode, st
         raise ConflictError(f"virtual nodes under a running handover: {', '.join(busy)}; wait for its end or cancel it")
 
 
-def _check_elsewhere(nodes: tuple[VirtualNode, ...], desired: Mapping[VirtualNode, str], target: str) -> None:
-    there = [n.name for n in nodes if desired.get(n) == target]
-    if there:
-        raise AlreadyThereError(f"virtual nodes {', '.join(there)} are on worker {target} already")
-
-
-def _move(
-    node: VirtualNode,
-    operators: tuple[int, ...],
-    desired: Mapping[VirtualNode, str],
-    target: str,
-    view: ClusterView,
-) -> Move:
-    groups = view.known(groups_of(node, operators))
-    if node not in desired or not groups:
-        raise PreconditionError(f"virtual node {node.name} has no state yet: wait for the first logged batch")
-    stored = sum(g.stored_bytes.get(target, 0) for g in groups)
-    assisted = stored > 0 or all(g.is_whole(target) for g in groups)
-    return Move(
-        node=node,
-        operators=operators,
-        origin=desired[node],
-        target=target,
-        kind=MoveKind.CHECKPOINT_ASSISTED if assisted else MoveKind.DIRECT,
-        bytes_to_move=sum(_lacking_bytes(g, target) for g in groups),
-        state_bytes=sum(g.stored_bytes.get(g.owner, 0) for g in groups),
-    )
-
-
-def _lacking_bytes(group: GroupSeen, target: str) -> int:
-    if group.is_whole(target):
-        return 0
-    return max(group.stored_bytes.get(group.owner, 0) - group.stored_bytes.get(target, 0), 0)
+def _check_room(moves: list[Move], view: ClusterView) -> None:
+    needed = Counter[str]()
+    for move in moves:
+        needed[move.target] += move.bytes_to_move
+    for target, size in sorted(needed.items()):
+        free_bytes = view.workers[target].free_bytes
+        if size > free_bytes:
+            raise NoSpaceError(
+                f"worker {target} has {free_bytes} bytes free, the handover needs {size}: "
+                "free space there or choose another target"
+            )

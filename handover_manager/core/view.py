@@ -19,7 +19,7 @@ class TaskGroup(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WorkerSeen:
-    """`reachable`: its lease runs (live or suspect). `live`: its heartbeats arrive."""
+    """`reachable`: its lease runs (live or suspect). `live`: its heartbeats arrive. `draining`: it is to be emptied."""
 
     worker: Worker
     reachable: bool
@@ -27,6 +27,12 @@ class WorkerSeen:
     free_bytes: int
     disk: DiskState = DiskState.OK
     disk_message: str = ""
+    draining: bool = False
+
+    @property
+    def eligible(self) -> bool:
+        """May take virtual nodes."""
+        return self.live and self.disk is DiskState.OK and not self.draining
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +45,6 @@ class GroupSeen:
     @property
     def owner(self) -> str:
         return self.group.owner.worker_id
-
-    @property
-    def is_longer(self) -> bool:
-        """More secondaries than the job asks for, as while a handover prepares."""
-        return len(self.group.members) > self.group.settings.replication_factor + 1
 
     def has(self, worker_id: str) -> bool:
         """Whether the worker is a member."""
@@ -66,9 +67,18 @@ class ClusterView:
         seen = self.workers.get(worker_id)
         return worker_id in self.presumed or (seen is not None and seen.reachable)
 
+    def draining(self, worker_id: str) -> bool:
+        seen = self.workers.get(worker_id)
+        return seen is not None and seen.draining
+
     def known(self, groups: Iterable[GroupId]) -> list[GroupSeen]:
         """Those of `groups` that exist."""
         return [self.groups[g] for g in groups if g in self.groups]
+
+    def is_longer(self, seen: GroupSeen) -> bool:
+        """More members than the job asks for, draining ones aside, as while a handover prepares."""
+        staying = [m for m in seen.group.members if not self.draining(m.worker.worker_id)]
+        return len(staying) > seen.group.settings.replication_factor + 1
 
     def holders(self, groups: Iterable[GroupId]) -> list[str]:
         """Reachable workers that are whole members of every existing one of `groups`, in chain order."""

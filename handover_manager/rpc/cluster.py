@@ -42,6 +42,11 @@ class ReplicationClient:
         )
         await call(self._doing, lambda: self._stub.ChangeGroup(request, timeout=CALL_TIMEOUT_S))
 
+    async def set_draining(self, worker_id: str, draining: bool) -> None:
+        """Repeating it is harmless. Raises UnknownError."""
+        request = replication_pb2.SetDrainingRequest(worker_id=worker_id, draining=draining)
+        await self._try(lambda: self._stub.SetDraining(request, timeout=CALL_TIMEOUT_S))
+
     async def publish_floors(self, batch: handover_pb2.BatchLogged) -> None:
         """Passes on what the driver read in Spark's commit log."""
         request = replication_pb2.PublishFloorsRequest(

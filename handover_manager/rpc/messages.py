@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from handover_manager.core.drain import DrainState
 from handover_manager.core.events import BatchLogged, PushLocations, QueryStarted
-from handover_manager.core.handover import Handover, Phase
+from handover_manager.core.explain import Explanation
+from handover_manager.core.handover import Handover
+from handover_manager.core.intents import Drain, Intent, Rebalance, ScaleIn, ScaleOut, check_workers, weight_of
 from handover_manager.core.job import Job
-from handover_manager.core.plan import Move, MoveKind, Plan, Request
+from handover_manager.core.move import Move, MoveKind
+from handover_manager.core.plan import Plan, Request
+from handover_manager.core.predict import Prediction, StepPrediction
+from handover_manager.core.step import Phase, Step
+from handover_manager.core.strategy import Strategy, kind_of
 from handover_manager.core.view import ClusterView, GroupSeen, TaskGroup, WorkerSeen, groups_of
 from rhino.rpc import convert
 from rhino_pb import handover_pb2 as pb
@@ -28,7 +35,40 @@ REACHABLE = (replication_pb2.WORKER_STATE_LIVE, replication_pb2.WORKER_STATE_SUS
 
 
 def request_of(message: pb.HandoverRequest) -> Request:
-    return Request(message.job, tuple(message.virtual_nodes), message.target, message.deadline_s)
+    return Request(
+        job=message.job,
+        virtual_nodes=tuple(message.virtual_nodes),
+        target=message.target,
+        deadline_s=message.deadline_s,
+        intent=_intent_of(message),
+        strategy=strategy_of(message.strategy),
+    )
+
+
+def _intent_of(message: pb.HandoverRequest) -> Intent | None:
+    match message.WhichOneof("intent"):
+        case "drain":
+            return Drain(message.drain.worker)
+        case "rebalance":
+            return Rebalance(weight_of(message.rebalance.by))
+        case "scale_out":
+            return ScaleOut(check_workers(tuple(message.scale_out.workers)), weight_of(message.scale_out.by))
+        case "scale_in":
+            return ScaleIn(check_workers(tuple(message.scale_in.workers)))
+        case _:
+            return None
+
+
+def strategy_of(message: pb.Strategy) -> Strategy:
+    """Raises InvalidRequestError for values out of range."""
+    return Strategy(
+        kind=kind_of(message.kind),
+        batch_size=message.batch_size or 1,
+        gap_s=message.gap_s,
+        gap_batches=message.gap_batches,
+        start_at_ms=message.start_at_ms,
+        max_transfers=message.max_transfers,
+    )
 
 
 def _move_to_pb(move: Move) -> pb.Move:
@@ -39,15 +79,78 @@ def _move_to_pb(move: Move) -> pb.Move:
         kind=KINDS[move.kind],
         bytes_to_move=move.bytes_to_move,
         state_bytes=move.state_bytes,
+        job=move.node.job,
+        why=move.why,
     )
+
+
+def _prediction_to_pb(found: Prediction | StepPrediction) -> pb.Prediction:
+    message = pb.Prediction(pause_s=found.pause_s, total_s=found.total_s)
+    if isinstance(found, Prediction):
+        message.basis = found.basis
+    elif found.prepare_s is not None:
+        message.prepare_s = found.prepare_s
+    return message
 
 
 def plan_to_pb(plan: Plan) -> pb.HandoverPlan:
     return pb.HandoverPlan(
-        job=plan.job,
+        job=plan.jobs[0] if len(plan.jobs) == 1 else "",
         moves=[_move_to_pb(move) for move in plan.moves],
         bytes_to_move=plan.bytes_to_move,
-        strategy=plan.strategy,
+        strategy=plan.strategy.kind.value,
+        steps=[
+            pb.PlannedStep(
+                virtual_nodes=[move.node.name for move in moves],
+                bytes_to_move=sum(move.bytes_to_move for move in moves),
+                prediction=_prediction_to_pb(predicted),
+            )
+            for moves, predicted in zip(plan.steps, plan.prediction.steps, strict=True)
+        ],
+        prediction=_prediction_to_pb(plan.prediction),
+        intent=plan.intent,
+    )
+
+
+def _step_to_pb(step: Step) -> pb.StepStatus:
+    return pb.StepStatus(
+        phase=PHASES[step.phase],
+        reason=step.reason,
+        configuration_epochs=step.configuration_epochs,
+        marked_ms=step.marked_ms,
+        finished_ms=step.finished_ms,
+        confirmed_batch_id=step.confirmed_batch_id,
+        bytes_moved=step.bytes_moved,
+        pause_s=step.pause_s,
+    )
+
+
+def _measured_to_pb(handover: Handover) -> pb.Measured | None:
+    if handover.total_s is None:
+        return None
+    return pb.Measured(pause_s=handover.pause_s, total_s=handover.total_s, error=handover.error)
+
+
+def drain_to_pb(state: DrainState) -> pb.DrainStatus:
+    return pb.DrainStatus(
+        worker=state.worker,
+        draining=state.draining,
+        safe_to_remove=state.safe_to_remove,
+        blockers=state.blockers,
+        virtual_nodes=state.virtual_nodes,
+        groups=state.groups,
+        handover_id=state.handover_id,
+        staying=state.staying,
+    )
+
+
+def explanation_to_pb(found: Explanation) -> pb.ExplainReply:
+    return pb.ExplainReply(
+        job=found.node.job,
+        virtual_node=found.node.name,
+        desired_worker=found.desired,
+        actual_worker=found.actual,
+        reasons=found.reasons,
     )
 
 
@@ -64,6 +167,8 @@ def handover_to_pb(handover: Handover) -> pb.HandoverStatus:
         confirmed_batch_id=handover.confirmed_batch_id,
         bytes_moved=handover.bytes_moved,
         waiting_for=[node.name for node in sorted(handover.waiting_for)],
+        steps=[_step_to_pb(step) for step in handover.steps],
+        measured=_measured_to_pb(handover),
     )
 
 
@@ -87,6 +192,8 @@ def job_to_pb(job: Job, view: ClusterView) -> pb.JobStatus:
         configuration_epoch=job.configuration_epoch,
         virtual_nodes=nodes,
         application_id=job.application_id,
+        misses=sum(job.misses.values()),
+        missed_now=len(job.missed),
     )
 
 
@@ -127,6 +234,7 @@ def _worker_of(message: replication_pb2.WorkerStatus) -> WorkerSeen:
         free_bytes=message.free_bytes,
         disk=convert.disk_of(message.disk),
         disk_message=message.disk_message,
+        draining=message.draining,
     )
 
 

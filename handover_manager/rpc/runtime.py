@@ -11,9 +11,14 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 from handover_manager.core import events as ev
-from handover_manager.core.handover import Handover, Phase
+from handover_manager.core.drain import DrainState
+from handover_manager.core.figures import PREFIX as FIGURES_PREFIX
+from handover_manager.core.figures import figures_of_json
+from handover_manager.core.handover import Handover
 from handover_manager.core.manager import HandoverCore
-from handover_manager.core.records import HANDOVER_PREFIX, JOB_PREFIX, handover_of_json, job_of_json
+from handover_manager.core.plan import Plan, Request
+from handover_manager.core.records import HANDOVER_PREFIX, JOB_PREFIX, STEP_PREFIX, handover_of_json, job_of_json
+from handover_manager.core.step import Phase
 from handover_manager.rpc.cluster import ReplicationClient
 from handover_manager.rpc.messages import handover_to_pb
 from handover_manager.rpc.session import DriverLine
@@ -35,10 +40,13 @@ async def _fail(error: Exception) -> None:
 
 def restore(journal: Journal, now: float) -> HandoverCore:
     """The core as journalled. A handover past its marker gets its whole deadline again."""
-    handovers = [
-        handover_of_json(value, deadline=now + value["deadline_s"]) for _, value in journal.items(HANDOVER_PREFIX)
-    ]
+    steps = dict(journal.items(STEP_PREFIX))
+    handovers = [handover_of_json(value, steps) for _, value in journal.items(HANDOVER_PREFIX)]
     jobs = [job_of_json(value) for _, value in journal.items(JOB_PREFIX)]
+    figures = {key.removeprefix(FIGURES_PREFIX): value for key, value in journal.items(FIGURES_PREFIX)}
+    for job in jobs:
+        if job.job in figures:
+            job.figures = figures_of_json(figures[job.job])
     return HandoverCore(started=now, wall_offset_s=time.time() - now, jobs=jobs, handovers=handovers)
 
 
@@ -96,6 +104,23 @@ class Runtime:
             view = await self._cluster.view()
             self.apply(ev.ClusterSeen(view))
 
+    async def plan(self, request: Request) -> Plan:
+        """On a fresh view; changes nothing."""
+        await self.look()
+        return self.core.plan(request, now=self._loop.time())
+
+    async def set_draining(self, worker: str, draining: bool) -> None:
+        """Journalled by the replication manager when it returns, and in the view."""
+        await self._cluster.set_draining(worker, draining)
+        await self.look()
+        if not draining:
+            self.apply(ev.DrainEnded(worker))
+
+    async def drain_state(self, worker: str) -> DrainState:
+        """On a fresh view; changes nothing. Raises UnknownError."""
+        await self.look()
+        return self.core.drain_state(worker, now=self._loop.time())
+
     async def forget_job(self, name: str, *, dry_run: bool) -> common_pb2.ForgetJobReply:
         """Raises PreconditionError while the job may be running, UnknownError when nobody knows it."""
         job = self.core.check_over(name, now=self._loop.time())
@@ -137,7 +162,7 @@ class Runtime:
         self._watchers[handover_id].append(queue)
         try:
             handover = self.core.handovers.find(handover_id)
-            ended, last = handover.phase.ended, handover_to_pb(handover)
+            ended, last = handover.ended, handover_to_pb(handover)
             yield last
             while not ended:
                 status = await queue.get()
@@ -164,7 +189,7 @@ class Runtime:
             await self._pause()
 
     async def _pause(self) -> None:
-        preparing = any(h.phase is Phase.PREPARING for h in self.core.handovers.active())
+        preparing = any(s.phase is Phase.PREPARING for h in self.core.handovers.active() for s in h.steps)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(POLL_PREPARING_S if preparing else POLL_S):
                 await self._wake.wait()
@@ -205,7 +230,7 @@ class Runtime:
         handover = self.core.handovers.find(handover_id)
         self._notice(handover)
         status = handover_to_pb(handover)
-        if handover.phase.ended or not self._watchers.get(handover_id):
+        if handover.ended or not self._watchers.get(handover_id):
             fields = {"handover": handover_id, "phase": handover.phase.value, "reason": handover.reason}
             log.info("handover", extra=fields)
         for queue in self._watchers.get(handover_id, []):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import uuid
 from collections.abc import AsyncIterator, Callable
@@ -12,11 +13,13 @@ import grpc.aio
 
 from handover_manager.core import events as ev
 from handover_manager.core.handover import Handover
+from handover_manager.core.intents import Drain
 from handover_manager.core.manager import HandoverCore
+from handover_manager.core.plan import Request
 from handover_manager.rpc import messages
 from handover_manager.rpc.runtime import Runtime
 from handover_manager.rpc.session import DriverLine
-from rhino.errors import InvalidRequestError, TooFewWorkersError
+from rhino.errors import AlreadyThereError, InvalidRequestError, TooFewWorkersError
 from rhino.journal import Journal
 from rhino.rpc import convert
 from rhino.rpc.server import Server
@@ -58,15 +61,43 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
         self._runtime.notice_announced(notice)
 
     async def PlanHandover(self, request: pb.HandoverRequest, context: Context) -> pb.HandoverPlan:
-        await self._runtime.look()
-        return messages.plan_to_pb(self._runtime.core.plan(messages.request_of(request)))
+        return messages.plan_to_pb(await self._runtime.plan(messages.request_of(request)))
 
     async def StartHandover(self, request: pb.HandoverRequest, context: Context) -> pb.HandoverStatus:
         await self._runtime.look()
+        return messages.handover_to_pb(self._start(messages.request_of(request)))
+
+    def _start(self, request: Request) -> Handover:
         handover_id = uuid.uuid4().hex[:12]
-        self._runtime.apply(ev.HandoverRequested(handover_id, messages.request_of(request)))
+        self._runtime.apply(ev.HandoverRequested(handover_id, request))
         self._runtime.look_soon()
-        return messages.handover_to_pb(self._runtime.core.handovers.find(handover_id))
+        return self._runtime.core.handovers.find(handover_id)
+
+    async def DrainWorker(self, request: pb.DrainRequest, context: Context) -> pb.DrainStatus:
+        """The mark first, so that nothing new arrives; then what is there moves off, in one handover of all jobs."""
+        wanted = Request(
+            "",
+            deadline_s=request.deadline_s,
+            intent=Drain(request.worker),
+            strategy=messages.strategy_of(request.strategy),
+        )
+        await self._runtime.drain_state(request.worker)  # a fresh view; refused when nobody knows the worker
+        if not request.cancel:
+            self._runtime.core.check_drain(request.worker)
+            with contextlib.suppress(AlreadyThereError):
+                await self._runtime.plan(wanted)  # refused before anything is marked
+        await self._runtime.set_draining(request.worker, not request.cancel)
+        if not request.cancel:
+            with contextlib.suppress(AlreadyThereError):  # nothing runs there that is not on its way already
+                self._start(wanted)
+        return messages.drain_to_pb(await self._runtime.drain_state(request.worker))
+
+    async def GetDrain(self, request: pb.GetDrainRequest, context: Context) -> pb.DrainStatus:
+        return messages.drain_to_pb(await self._runtime.drain_state(request.worker))
+
+    async def Explain(self, request: pb.ExplainRequest, context: Context) -> pb.ExplainReply:
+        await self._runtime.look()
+        return messages.explanation_to_pb(self._runtime.core.explain(request.job, request.virtual_node))
 
     async def WatchHandover(
         self, request: pb.WatchHandoverRequest, context: Context
@@ -81,7 +112,7 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
     async def ListHandovers(self, request: pb.ListHandoversRequest, context: Context) -> pb.ListHandoversReply:
         core = self._runtime.core
         job = core.jobs.find(request.job).job if request.job else ""
-        found = [h for h in core.handovers.all() if job in ("", h.plan.job)]
+        found = [h for h in core.handovers.all() if not job or job in h.plan.jobs]
         return pb.ListHandoversReply(handovers=[messages.handover_to_pb(h) for h in found])
 
     async def ListJobs(self, request: pb.ListJobsRequest, context: Context) -> pb.ListJobsReply:

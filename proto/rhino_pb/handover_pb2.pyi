@@ -78,9 +78,10 @@ Global___HandoverPhase: _TypeAlias = HandoverPhase  # noqa: Y015
 
 @_typing.final
 class HandoverRequest(_message.Message):
-    """Errors: NOT_FOUND job, virtual node or worker unknown; UNAVAILABLE target not live; ALREADY_EXISTS virtual node is
-    on the target already; ABORTED overlap with a running handover; RESOURCE_EXHAUSTED too little space on the target;
-    FAILED_PRECONDITION its disk is failing, or the virtual node has no state yet;
+    """Either virtual nodes and their target, or an intent that chooses both.
+    Errors: NOT_FOUND job, virtual node or worker unknown; UNAVAILABLE target not live; ALREADY_EXISTS virtual node is
+    on the target already, or nothing has to move; ABORTED overlap with a running handover; RESOURCE_EXHAUSTED too little
+    space on the target; FAILED_PRECONDITION its disk is failing, it is draining, or the virtual node has no state yet;
     INVALID_ARGUMENT malformed.
     """
 
@@ -90,16 +91,31 @@ class HandoverRequest(_message.Message):
     VIRTUAL_NODES_FIELD_NUMBER: _builtins.int
     TARGET_FIELD_NUMBER: _builtins.int
     DEADLINE_S_FIELD_NUMBER: _builtins.int
+    DRAIN_FIELD_NUMBER: _builtins.int
+    REBALANCE_FIELD_NUMBER: _builtins.int
+    SCALE_OUT_FIELD_NUMBER: _builtins.int
+    SCALE_IN_FIELD_NUMBER: _builtins.int
+    STRATEGY_FIELD_NUMBER: _builtins.int
     job: _builtins.str
-    """query id or its unique name"""
+    """query id or its unique name; empty: all running ones, for a drain only"""
     target: _builtins.str
     """worker_id"""
     deadline_s: _builtins.float
-    """for the whole handover; 0: 300 s"""
+    """for each step, from its turn (start, or end of the gap in seconds); 0: 300 s"""
     @_builtins.property
     def virtual_nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """"<task group>/<partition>", e.g. "0/5" """
 
+    @_builtins.property
+    def drain(self) -> Global___DrainIntent: ...
+    @_builtins.property
+    def rebalance(self) -> Global___RebalanceIntent: ...
+    @_builtins.property
+    def scale_out(self) -> Global___ScaleOutIntent: ...
+    @_builtins.property
+    def scale_in(self) -> Global___ScaleInIntent: ...
+    @_builtins.property
+    def strategy(self) -> Global___Strategy: ...
     def __init__(
         self,
         *,
@@ -107,14 +123,151 @@ class HandoverRequest(_message.Message):
         virtual_nodes: _abc.Iterable[_builtins.str] | None = ...,
         target: _builtins.str = ...,
         deadline_s: _builtins.float = ...,
+        drain: Global___DrainIntent | None = ...,
+        rebalance: Global___RebalanceIntent | None = ...,
+        scale_out: Global___ScaleOutIntent | None = ...,
+        scale_in: Global___ScaleInIntent | None = ...,
+        strategy: Global___Strategy | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["drain", b"drain", "intent", b"intent", "rebalance", b"rebalance", "scale_in", b"scale_in", "scale_out", b"scale_out", "strategy", b"strategy"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadline_s", b"deadline_s", "drain", b"drain", "intent", b"intent", "job", b"job", "rebalance", b"rebalance", "scale_in", b"scale_in", "scale_out", b"scale_out", "strategy", b"strategy", "target", b"target", "virtual_nodes", b"virtual_nodes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_intent: _TypeAlias = _typing.Literal["drain", "rebalance", "scale_out", "scale_in"]  # noqa: Y015
+    _WhichOneofArgType_intent: _TypeAlias = _typing.Literal["intent", b"intent"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_intent) -> _WhichOneofReturnType_intent | None: ...
+
+Global___HandoverRequest: _TypeAlias = HandoverRequest  # noqa: Y015
+
+@_typing.final
+class DrainIntent(_message.Message):
+    """Everything off one worker. Without the mark of DrainWorker: new copies may be placed there meanwhile."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_FIELD_NUMBER: _builtins.int
+    worker: _builtins.str
+    def __init__(
+        self,
+        *,
+        worker: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadline_s", b"deadline_s", "job", b"job", "target", b"target", "virtual_nodes", b"virtual_nodes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___HandoverRequest: _TypeAlias = HandoverRequest  # noqa: Y015
+Global___DrainIntent: _TypeAlias = DrainIntent  # noqa: Y015
+
+@_typing.final
+class RebalanceIntent(_message.Message):
+    """Evenly over all workers, with few moves, holders of replicas preferred as targets."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BY_FIELD_NUMBER: _builtins.int
+    by: _builtins.str
+    """"bytes" (default) or "count" of virtual nodes"""
+    def __init__(
+        self,
+        *,
+        by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RebalanceIntent: _TypeAlias = RebalanceIntent  # noqa: Y015
+
+@_typing.final
+class ScaleOutIntent(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKERS_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    by: _builtins.str
+    @_builtins.property
+    def workers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """only these receive"""
+
+    def __init__(
+        self,
+        *,
+        workers: _abc.Iterable[_builtins.str] | None = ...,
+        by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "workers", b"workers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScaleOutIntent: _TypeAlias = ScaleOutIntent  # noqa: Y015
+
+@_typing.final
+class ScaleInIntent(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def workers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        workers: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["workers", b"workers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScaleInIntent: _TypeAlias = ScaleInIntent  # noqa: Y015
+
+@_typing.final
+class Strategy(_message.Message):
+    """How moves are spread over steps and time (Megaphone 3.3, 4.4). Unset: all at once, now."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    BATCH_SIZE_FIELD_NUMBER: _builtins.int
+    GAP_S_FIELD_NUMBER: _builtins.int
+    GAP_BATCHES_FIELD_NUMBER: _builtins.int
+    START_AT_MS_FIELD_NUMBER: _builtins.int
+    MAX_TRANSFERS_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """"all_at_once" (default), "batched", "fluid" or "matched" """
+    batch_size: _builtins.int
+    """virtual nodes a step, for batched; 0: 1"""
+    gap_s: _builtins.float
+    """least distance of a marker from the confirmation of the step before"""
+    gap_batches: _builtins.int
+    """the same in logged batches"""
+    start_at_ms: _builtins.int
+    """wall clock; 0: now"""
+    max_transfers: _builtins.int
+    """virtual nodes that are copied at the same time; 0: no limit"""
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        batch_size: _builtins.int = ...,
+        gap_s: _builtins.float = ...,
+        gap_batches: _builtins.int = ...,
+        start_at_ms: _builtins.int = ...,
+        max_transfers: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "gap_batches", b"gap_batches", "gap_s", b"gap_s", "kind", b"kind", "max_transfers", b"max_transfers", "start_at_ms", b"start_at_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Strategy: _TypeAlias = Strategy  # noqa: Y015
 
 @_typing.final
 class Move(_message.Message):
@@ -126,6 +279,8 @@ class Move(_message.Message):
     KIND_FIELD_NUMBER: _builtins.int
     BYTES_TO_MOVE_FIELD_NUMBER: _builtins.int
     STATE_BYTES_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
     virtual_node: _builtins.str
     origin: _builtins.str
     """worker_id"""
@@ -135,6 +290,9 @@ class Move(_message.Message):
     bytes_to_move: _builtins.int
     """state bytes the target lacks"""
     state_bytes: _builtins.int
+    job: _builtins.str
+    why: _builtins.str
+    """this target, for people"""
     def __init__(
         self,
         *,
@@ -144,14 +302,90 @@ class Move(_message.Message):
         kind: Global___MoveKind.ValueType = ...,
         bytes_to_move: _builtins.int = ...,
         state_bytes: _builtins.int = ...,
+        job: _builtins.str = ...,
+        why: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_to_move", b"bytes_to_move", "kind", b"kind", "origin", b"origin", "state_bytes", b"state_bytes", "target", b"target", "virtual_node", b"virtual_node"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_to_move", b"bytes_to_move", "job", b"job", "kind", b"kind", "origin", b"origin", "state_bytes", b"state_bytes", "target", b"target", "virtual_node", b"virtual_node", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Move: _TypeAlias = Move  # noqa: Y015
+
+@_typing.final
+class Prediction(_message.Message):
+    """Told from what was measured; a field that nothing tells is not set."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PREPARE_S_FIELD_NUMBER: _builtins.int
+    PAUSE_S_FIELD_NUMBER: _builtins.int
+    TOTAL_S_FIELD_NUMBER: _builtins.int
+    BASIS_FIELD_NUMBER: _builtins.int
+    prepare_s: _builtins.float
+    """until the targets have everything; of a step only"""
+    pause_s: _builtins.float
+    """by how much the slowest batch under a marker is longer than usual"""
+    total_s: _builtins.float
+    """of a step from its turn to its confirmation, of a plan from the request to the end"""
+    basis: _builtins.str
+    """the measurements behind it, for people; of a plan only"""
+    def __init__(
+        self,
+        *,
+        prepare_s: _builtins.float | None = ...,
+        pause_s: _builtins.float | None = ...,
+        total_s: _builtins.float | None = ...,
+        basis: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_pause_s", b"_pause_s", "_prepare_s", b"_prepare_s", "_total_s", b"_total_s", "pause_s", b"pause_s", "prepare_s", b"prepare_s", "total_s", b"total_s"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_pause_s", b"_pause_s", "_prepare_s", b"_prepare_s", "_total_s", b"_total_s", "basis", b"basis", "pause_s", b"pause_s", "prepare_s", b"prepare_s", "total_s", b"total_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__pause_s: _TypeAlias = _typing.Literal["pause_s"]  # noqa: Y015
+    _WhichOneofArgType__pause_s: _TypeAlias = _typing.Literal["_pause_s", b"_pause_s"]  # noqa: Y015
+    _WhichOneofReturnType__prepare_s: _TypeAlias = _typing.Literal["prepare_s"]  # noqa: Y015
+    _WhichOneofArgType__prepare_s: _TypeAlias = _typing.Literal["_prepare_s", b"_prepare_s"]  # noqa: Y015
+    _WhichOneofReturnType__total_s: _TypeAlias = _typing.Literal["total_s"]  # noqa: Y015
+    _WhichOneofArgType__total_s: _TypeAlias = _typing.Literal["_total_s", b"_total_s"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__pause_s) -> _WhichOneofReturnType__pause_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__prepare_s) -> _WhichOneofReturnType__prepare_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__total_s) -> _WhichOneofReturnType__total_s | None: ...
+
+Global___Prediction: _TypeAlias = Prediction  # noqa: Y015
+
+@_typing.final
+class PlannedStep(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VIRTUAL_NODES_FIELD_NUMBER: _builtins.int
+    BYTES_TO_MOVE_FIELD_NUMBER: _builtins.int
+    PREDICTION_FIELD_NUMBER: _builtins.int
+    bytes_to_move: _builtins.int
+    @_builtins.property
+    def virtual_nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """"<task group>/<partition>", in the order of the plan's moves"""
+
+    @_builtins.property
+    def prediction(self) -> Global___Prediction: ...
+    def __init__(
+        self,
+        *,
+        virtual_nodes: _abc.Iterable[_builtins.str] | None = ...,
+        bytes_to_move: _builtins.int = ...,
+        prediction: Global___Prediction | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["prediction", b"prediction"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_to_move", b"bytes_to_move", "prediction", b"prediction", "virtual_nodes", b"virtual_nodes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlannedStep: _TypeAlias = PlannedStep  # noqa: Y015
 
 @_typing.final
 class HandoverPlan(_message.Message):
@@ -161,12 +395,22 @@ class HandoverPlan(_message.Message):
     MOVES_FIELD_NUMBER: _builtins.int
     BYTES_TO_MOVE_FIELD_NUMBER: _builtins.int
     STRATEGY_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    PREDICTION_FIELD_NUMBER: _builtins.int
+    INTENT_FIELD_NUMBER: _builtins.int
     job: _builtins.str
+    """empty when it moves virtual nodes of several jobs"""
     bytes_to_move: _builtins.int
     strategy: _builtins.str
-    """"all_at_once" """
+    """"all_at_once", "batched", "fluid" or "matched" """
+    intent: _builtins.str
+    """for people"""
     @_builtins.property
     def moves(self) -> _containers.RepeatedCompositeFieldContainer[Global___Move]: ...
+    @_builtins.property
+    def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlannedStep]: ...
+    @_builtins.property
+    def prediction(self) -> Global___Prediction: ...
     def __init__(
         self,
         *,
@@ -174,10 +418,13 @@ class HandoverPlan(_message.Message):
         moves: _abc.Iterable[Global___Move] | None = ...,
         bytes_to_move: _builtins.int = ...,
         strategy: _builtins.str = ...,
+        steps: _abc.Iterable[Global___PlannedStep] | None = ...,
+        prediction: Global___Prediction | None = ...,
+        intent: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["prediction", b"prediction"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_to_move", b"bytes_to_move", "job", b"job", "moves", b"moves", "strategy", b"strategy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_to_move", b"bytes_to_move", "intent", b"intent", "job", b"job", "moves", b"moves", "prediction", b"prediction", "steps", b"steps", "strategy", b"strategy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -198,6 +445,8 @@ class HandoverStatus(_message.Message):
     CONFIRMED_BATCH_ID_FIELD_NUMBER: _builtins.int
     BYTES_MOVED_FIELD_NUMBER: _builtins.int
     WAITING_FOR_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    MEASURED_FIELD_NUMBER: _builtins.int
     handover_id: _builtins.str
     phase: Global___HandoverPhase.ValueType
     reason: _builtins.str
@@ -216,7 +465,15 @@ class HandoverStatus(_message.Message):
     def plan(self) -> Global___HandoverPlan: ...
     @_builtins.property
     def waiting_for(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """virtual nodes not yet prepared or confirmed"""
+        """virtual nodes of the present step that are not yet prepared or confirmed"""
+
+    @_builtins.property
+    def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___StepStatus]:
+        """in order; `phase` above is that of the first one that has not ended"""
+
+    @_builtins.property
+    def measured(self) -> Global___Measured:
+        """set when it has ended CONFIRMED"""
 
     def __init__(
         self,
@@ -232,14 +489,274 @@ class HandoverStatus(_message.Message):
         confirmed_batch_id: _builtins.int = ...,
         bytes_moved: _builtins.int = ...,
         waiting_for: _abc.Iterable[_builtins.str] | None = ...,
+        steps: _abc.Iterable[Global___StepStatus] | None = ...,
+        measured: Global___Measured | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["measured", b"measured", "plan", b"plan"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_moved", b"bytes_moved", "configuration_epoch", b"configuration_epoch", "confirmed_batch_id", b"confirmed_batch_id", "finished_ms", b"finished_ms", "handover_id", b"handover_id", "marked_ms", b"marked_ms", "phase", b"phase", "plan", b"plan", "reason", b"reason", "started_ms", b"started_ms", "waiting_for", b"waiting_for"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_moved", b"bytes_moved", "configuration_epoch", b"configuration_epoch", "confirmed_batch_id", b"confirmed_batch_id", "finished_ms", b"finished_ms", "handover_id", b"handover_id", "marked_ms", b"marked_ms", "measured", b"measured", "phase", b"phase", "plan", b"plan", "reason", b"reason", "started_ms", b"started_ms", "steps", b"steps", "waiting_for", b"waiting_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___HandoverStatus: _TypeAlias = HandoverStatus  # noqa: Y015
+
+@_typing.final
+class StepStatus(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class ConfigurationEpochsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    PHASE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    CONFIGURATION_EPOCHS_FIELD_NUMBER: _builtins.int
+    MARKED_MS_FIELD_NUMBER: _builtins.int
+    FINISHED_MS_FIELD_NUMBER: _builtins.int
+    CONFIRMED_BATCH_ID_FIELD_NUMBER: _builtins.int
+    BYTES_MOVED_FIELD_NUMBER: _builtins.int
+    PAUSE_S_FIELD_NUMBER: _builtins.int
+    phase: Global___HandoverPhase.ValueType
+    reason: _builtins.str
+    marked_ms: _builtins.int
+    finished_ms: _builtins.int
+    confirmed_batch_id: _builtins.int
+    bytes_moved: _builtins.int
+    pause_s: _builtins.float
+    """measured"""
+    @_builtins.property
+    def configuration_epochs(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """by job"""
+
+    def __init__(
+        self,
+        *,
+        phase: Global___HandoverPhase.ValueType = ...,
+        reason: _builtins.str = ...,
+        configuration_epochs: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        marked_ms: _builtins.int = ...,
+        finished_ms: _builtins.int = ...,
+        confirmed_batch_id: _builtins.int = ...,
+        bytes_moved: _builtins.int = ...,
+        pause_s: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_pause_s", b"_pause_s", "pause_s", b"pause_s"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_pause_s", b"_pause_s", "bytes_moved", b"bytes_moved", "configuration_epochs", b"configuration_epochs", "confirmed_batch_id", b"confirmed_batch_id", "finished_ms", b"finished_ms", "marked_ms", b"marked_ms", "pause_s", b"pause_s", "phase", b"phase", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__pause_s: _TypeAlias = _typing.Literal["pause_s"]  # noqa: Y015
+    _WhichOneofArgType__pause_s: _TypeAlias = _typing.Literal["_pause_s", b"_pause_s"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__pause_s) -> _WhichOneofReturnType__pause_s | None: ...
+
+Global___StepStatus: _TypeAlias = StepStatus  # noqa: Y015
+
+@_typing.final
+class Measured(_message.Message):
+    """What happened, beside what was predicted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAUSE_S_FIELD_NUMBER: _builtins.int
+    TOTAL_S_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    pause_s: _builtins.float
+    """of the worst step; not set when fewer than two batches were logged before"""
+    total_s: _builtins.float
+    error: _builtins.float
+    """|predicted - measured| / measured, of total_s"""
+    def __init__(
+        self,
+        *,
+        pause_s: _builtins.float | None = ...,
+        total_s: _builtins.float = ...,
+        error: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "_pause_s", b"_pause_s", "error", b"error", "pause_s", b"pause_s"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "_pause_s", b"_pause_s", "error", b"error", "pause_s", b"pause_s", "total_s", b"total_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__error: _TypeAlias = _typing.Literal["error"]  # noqa: Y015
+    _WhichOneofArgType__error: _TypeAlias = _typing.Literal["_error", b"_error"]  # noqa: Y015
+    _WhichOneofReturnType__pause_s: _TypeAlias = _typing.Literal["pause_s"]  # noqa: Y015
+    _WhichOneofArgType__pause_s: _TypeAlias = _typing.Literal["_pause_s", b"_pause_s"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__error) -> _WhichOneofReturnType__error | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__pause_s) -> _WhichOneofReturnType__pause_s | None: ...
+
+Global___Measured: _TypeAlias = Measured  # noqa: Y015
+
+@_typing.final
+class DrainRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_FIELD_NUMBER: _builtins.int
+    CANCEL_FIELD_NUMBER: _builtins.int
+    STRATEGY_FIELD_NUMBER: _builtins.int
+    DEADLINE_S_FIELD_NUMBER: _builtins.int
+    worker: _builtins.str
+    cancel: _builtins.bool
+    """ends the mark; running handovers are left alone"""
+    deadline_s: _builtins.float
+    @_builtins.property
+    def strategy(self) -> Global___Strategy: ...
+    def __init__(
+        self,
+        *,
+        worker: _builtins.str = ...,
+        cancel: _builtins.bool = ...,
+        strategy: Global___Strategy | None = ...,
+        deadline_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["strategy", b"strategy"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "deadline_s", b"deadline_s", "strategy", b"strategy", "worker", b"worker"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DrainRequest: _TypeAlias = DrainRequest  # noqa: Y015
+
+@_typing.final
+class GetDrainRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_FIELD_NUMBER: _builtins.int
+    worker: _builtins.str
+    def __init__(
+        self,
+        *,
+        worker: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["worker", b"worker"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetDrainRequest: _TypeAlias = GetDrainRequest  # noqa: Y015
+
+@_typing.final
+class DrainStatus(_message.Message):
+    """`safe_to_remove`: the worker is marked, every virtual node is meant to run elsewhere and its newest logged batch did,
+    and every group has all its copies on whole live members apart from it.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_FIELD_NUMBER: _builtins.int
+    DRAINING_FIELD_NUMBER: _builtins.int
+    SAFE_TO_REMOVE_FIELD_NUMBER: _builtins.int
+    BLOCKERS_FIELD_NUMBER: _builtins.int
+    VIRTUAL_NODES_FIELD_NUMBER: _builtins.int
+    GROUPS_FIELD_NUMBER: _builtins.int
+    HANDOVER_ID_FIELD_NUMBER: _builtins.int
+    STAYING_FIELD_NUMBER: _builtins.int
+    worker: _builtins.str
+    draining: _builtins.bool
+    safe_to_remove: _builtins.bool
+    virtual_nodes: _builtins.int
+    """of running jobs, that are meant to run there or did last"""
+    groups: _builtins.int
+    """that lack copies apart from it"""
+    handover_id: _builtins.str
+    """of a running handover from or to it; empty: none"""
+    staying: _builtins.int
+    """virtual nodes that are meant to run there and that no handover moves away"""
+    @_builtins.property
+    def blockers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """for people, while it is not"""
+
+    def __init__(
+        self,
+        *,
+        worker: _builtins.str = ...,
+        draining: _builtins.bool = ...,
+        safe_to_remove: _builtins.bool = ...,
+        blockers: _abc.Iterable[_builtins.str] | None = ...,
+        virtual_nodes: _builtins.int = ...,
+        groups: _builtins.int = ...,
+        handover_id: _builtins.str = ...,
+        staying: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blockers", b"blockers", "draining", b"draining", "groups", b"groups", "handover_id", b"handover_id", "safe_to_remove", b"safe_to_remove", "staying", b"staying", "virtual_nodes", b"virtual_nodes", "worker", b"worker"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DrainStatus: _TypeAlias = DrainStatus  # noqa: Y015
+
+@_typing.final
+class ExplainRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    VIRTUAL_NODE_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    virtual_node: _builtins.str
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        virtual_node: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "virtual_node", b"virtual_node"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainRequest: _TypeAlias = ExplainRequest  # noqa: Y015
+
+@_typing.final
+class ExplainReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    VIRTUAL_NODE_FIELD_NUMBER: _builtins.int
+    DESIRED_WORKER_FIELD_NUMBER: _builtins.int
+    ACTUAL_WORKER_FIELD_NUMBER: _builtins.int
+    REASONS_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    virtual_node: _builtins.str
+    desired_worker: _builtins.str
+    actual_worker: _builtins.str
+    @_builtins.property
+    def reasons(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """for people, most important first"""
+
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        virtual_node: _builtins.str = ...,
+        desired_worker: _builtins.str = ...,
+        actual_worker: _builtins.str = ...,
+        reasons: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actual_worker", b"actual_worker", "desired_worker", b"desired_worker", "job", b"job", "reasons", b"reasons", "virtual_node", b"virtual_node"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainReply: _TypeAlias = ExplainReply  # noqa: Y015
 
 @_typing.final
 class WatchHandoverRequest(_message.Message):
@@ -368,6 +885,8 @@ class JobStatus(_message.Message):
     CONFIGURATION_EPOCH_FIELD_NUMBER: _builtins.int
     VIRTUAL_NODES_FIELD_NUMBER: _builtins.int
     APPLICATION_ID_FIELD_NUMBER: _builtins.int
+    MISSES_FIELD_NUMBER: _builtins.int
+    MISSED_NOW_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     run_id: _builtins.str
     name: _builtins.str
@@ -378,6 +897,10 @@ class JobStatus(_message.Message):
     """newest logged batch; -1: none"""
     configuration_epoch: _builtins.int
     application_id: _builtins.str
+    misses: _builtins.int
+    """of all virtual nodes: batches that ran elsewhere than desired"""
+    missed_now: _builtins.int
+    """virtual nodes that did so in the newest batch"""
     @_builtins.property
     def virtual_nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___VirtualNodeStatus]: ...
     def __init__(
@@ -391,10 +914,12 @@ class JobStatus(_message.Message):
         configuration_epoch: _builtins.int = ...,
         virtual_nodes: _abc.Iterable[Global___VirtualNodeStatus] | None = ...,
         application_id: _builtins.str = ...,
+        misses: _builtins.int = ...,
+        missed_now: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["application_id", b"application_id", "batch_id", b"batch_id", "configuration_epoch", b"configuration_epoch", "connected", b"connected", "job", b"job", "name", b"name", "run_id", b"run_id", "virtual_nodes", b"virtual_nodes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["application_id", b"application_id", "batch_id", b"batch_id", "configuration_epoch", b"configuration_epoch", "connected", b"connected", "job", b"job", "missed_now", b"missed_now", "misses", b"misses", "name", b"name", "run_id", b"run_id", "virtual_nodes", b"virtual_nodes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

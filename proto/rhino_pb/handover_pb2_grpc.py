@@ -70,6 +70,21 @@ class HandoverManagerStub:
                 request_serializer=rhino__pb_dot_common__pb2.ForgetJobRequest.SerializeToString,
                 response_deserializer=rhino__pb_dot_common__pb2.ForgetJobReply.FromString,
                 _registered_method=True)
+        self.DrainWorker = channel.unary_unary(
+                '/rhino.v1.HandoverManager/DrainWorker',
+                request_serializer=rhino__pb_dot_handover__pb2.DrainRequest.SerializeToString,
+                response_deserializer=rhino__pb_dot_handover__pb2.DrainStatus.FromString,
+                _registered_method=True)
+        self.GetDrain = channel.unary_unary(
+                '/rhino.v1.HandoverManager/GetDrain',
+                request_serializer=rhino__pb_dot_handover__pb2.GetDrainRequest.SerializeToString,
+                response_deserializer=rhino__pb_dot_handover__pb2.DrainStatus.FromString,
+                _registered_method=True)
+        self.Explain = channel.unary_unary(
+                '/rhino.v1.HandoverManager/Explain',
+                request_serializer=rhino__pb_dot_handover__pb2.ExplainRequest.SerializeToString,
+                response_deserializer=rhino__pb_dot_handover__pb2.ExplainReply.FromString,
+                _registered_method=True)
         self.DriverSession = channel.stream_stream(
                 '/rhino.v1.HandoverManager/DriverSession',
                 request_serializer=rhino__pb_dot_handover__pb2.DriverEvent.SerializeToString,
@@ -102,7 +117,8 @@ class HandoverManagerServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CancelHandover(self, request, context):
-        """Before the marker: rolled back. After it: FAILED_PRECONDITION.
+        """No further marker: confirmed steps stand, one past its marker goes on, the others are cancelled.
+        FAILED_PRECONDITION when no step is left before its marker.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -123,6 +139,27 @@ class HandoverManagerServicer:
     def ForgetJob(self, request, context):
         """The job has ended for good: nothing of it is kept. FAILED_PRECONDITION while a driver runs it, while one that was
         lost may come back (10 s), and during a handover; NOT_FOUND when nobody knows it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DrainWorker(self, request, context):
+        """Marks a worker as draining (or ends that), and moves everything off it. Repeating it is harmless.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetDrain(self, request, context):
+        """Whether the worker can be removed now; changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Explain(self, request, context):
+        """Why a virtual node and its replica groups are where they are.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -172,6 +209,21 @@ def add_HandoverManagerServicer_to_server(servicer, server):
                     servicer.ForgetJob,
                     request_deserializer=rhino__pb_dot_common__pb2.ForgetJobRequest.FromString,
                     response_serializer=rhino__pb_dot_common__pb2.ForgetJobReply.SerializeToString,
+            ),
+            'DrainWorker': grpc.unary_unary_rpc_method_handler(
+                    servicer.DrainWorker,
+                    request_deserializer=rhino__pb_dot_handover__pb2.DrainRequest.FromString,
+                    response_serializer=rhino__pb_dot_handover__pb2.DrainStatus.SerializeToString,
+            ),
+            'GetDrain': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetDrain,
+                    request_deserializer=rhino__pb_dot_handover__pb2.GetDrainRequest.FromString,
+                    response_serializer=rhino__pb_dot_handover__pb2.DrainStatus.SerializeToString,
+            ),
+            'Explain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Explain,
+                    request_deserializer=rhino__pb_dot_handover__pb2.ExplainRequest.FromString,
+                    response_serializer=rhino__pb_dot_handover__pb2.ExplainReply.SerializeToString,
             ),
             'DriverSession': grpc.stream_stream_rpc_method_handler(
                     servicer.DriverSession,
@@ -368,6 +420,87 @@ class HandoverManager:
             '/rhino.v1.HandoverManager/ForgetJob',
             rhino__pb_dot_common__pb2.ForgetJobRequest.SerializeToString,
             rhino__pb_dot_common__pb2.ForgetJobReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DrainWorker(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rhino.v1.HandoverManager/DrainWorker',
+            rhino__pb_dot_handover__pb2.DrainRequest.SerializeToString,
+            rhino__pb_dot_handover__pb2.DrainStatus.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetDrain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rhino.v1.HandoverManager/GetDrain',
+            rhino__pb_dot_handover__pb2.GetDrainRequest.SerializeToString,
+            rhino__pb_dot_handover__pb2.DrainStatus.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Explain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rhino.v1.HandoverManager/Explain',
+            rhino__pb_dot_handover__pb2.ExplainRequest.SerializeToString,
+            rhino__pb_dot_handover__pb2.ExplainReply.FromString,
             options,
             channel_credentials,
             insecure,

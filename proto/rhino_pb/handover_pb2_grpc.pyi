@@ -39,13 +39,21 @@ class HandoverManagerStub:
     WatchHandover: _grpc.UnaryStreamMultiCallable[_handover_pb2.WatchHandoverRequest, _handover_pb2.HandoverStatus]
     """Status now, then at each change, until the handover has ended."""
     CancelHandover: _grpc.UnaryUnaryMultiCallable[_handover_pb2.CancelHandoverRequest, _handover_pb2.HandoverStatus]
-    """Before the marker: rolled back. After it: FAILED_PRECONDITION."""
+    """No further marker: confirmed steps stand, one past its marker goes on, the others are cancelled.
+    FAILED_PRECONDITION when no step is left before its marker.
+    """
     ListHandovers: _grpc.UnaryUnaryMultiCallable[_handover_pb2.ListHandoversRequest, _handover_pb2.ListHandoversReply]
     ListJobs: _grpc.UnaryUnaryMultiCallable[_handover_pb2.ListJobsRequest, _handover_pb2.ListJobsReply]
     ForgetJob: _grpc.UnaryUnaryMultiCallable[_common_pb2.ForgetJobRequest, _common_pb2.ForgetJobReply]
     """The job has ended for good: nothing of it is kept. FAILED_PRECONDITION while a driver runs it, while one that was
     lost may come back (10 s), and during a handover; NOT_FOUND when nobody knows it.
     """
+    DrainWorker: _grpc.UnaryUnaryMultiCallable[_handover_pb2.DrainRequest, _handover_pb2.DrainStatus]
+    """Marks a worker as draining (or ends that), and moves everything off it. Repeating it is harmless."""
+    GetDrain: _grpc.UnaryUnaryMultiCallable[_handover_pb2.GetDrainRequest, _handover_pb2.DrainStatus]
+    """Whether the worker can be removed now; changes nothing."""
+    Explain: _grpc.UnaryUnaryMultiCallable[_handover_pb2.ExplainRequest, _handover_pb2.ExplainReply]
+    """Why a virtual node and its replica groups are where they are."""
     DriverSession: _grpc.StreamStreamMultiCallable[_handover_pb2.DriverEvent, _handover_pb2.DriverCommand]
     """The life line of a Spark driver: reports queries and logged batches, receives desired locations."""
 
@@ -59,13 +67,21 @@ class HandoverManagerAsyncStub(HandoverManagerStub):
     WatchHandover: _aio.UnaryStreamMultiCallable[_handover_pb2.WatchHandoverRequest, _handover_pb2.HandoverStatus]  # type: ignore[assignment]
     """Status now, then at each change, until the handover has ended."""
     CancelHandover: _aio.UnaryUnaryMultiCallable[_handover_pb2.CancelHandoverRequest, _handover_pb2.HandoverStatus]  # type: ignore[assignment]
-    """Before the marker: rolled back. After it: FAILED_PRECONDITION."""
+    """No further marker: confirmed steps stand, one past its marker goes on, the others are cancelled.
+    FAILED_PRECONDITION when no step is left before its marker.
+    """
     ListHandovers: _aio.UnaryUnaryMultiCallable[_handover_pb2.ListHandoversRequest, _handover_pb2.ListHandoversReply]  # type: ignore[assignment]
     ListJobs: _aio.UnaryUnaryMultiCallable[_handover_pb2.ListJobsRequest, _handover_pb2.ListJobsReply]  # type: ignore[assignment]
     ForgetJob: _aio.UnaryUnaryMultiCallable[_common_pb2.ForgetJobRequest, _common_pb2.ForgetJobReply]  # type: ignore[assignment]
     """The job has ended for good: nothing of it is kept. FAILED_PRECONDITION while a driver runs it, while one that was
     lost may come back (10 s), and during a handover; NOT_FOUND when nobody knows it.
     """
+    DrainWorker: _aio.UnaryUnaryMultiCallable[_handover_pb2.DrainRequest, _handover_pb2.DrainStatus]  # type: ignore[assignment]
+    """Marks a worker as draining (or ends that), and moves everything off it. Repeating it is harmless."""
+    GetDrain: _aio.UnaryUnaryMultiCallable[_handover_pb2.GetDrainRequest, _handover_pb2.DrainStatus]  # type: ignore[assignment]
+    """Whether the worker can be removed now; changes nothing."""
+    Explain: _aio.UnaryUnaryMultiCallable[_handover_pb2.ExplainRequest, _handover_pb2.ExplainReply]  # type: ignore[assignment]
+    """Why a virtual node and its replica groups are where they are."""
     DriverSession: _aio.StreamStreamMultiCallable[_handover_pb2.DriverEvent, _handover_pb2.DriverCommand]  # type: ignore[assignment]
     """The life line of a Spark driver: reports queries and logged batches, receives desired locations."""
 
@@ -100,7 +116,9 @@ class HandoverManagerServicer(metaclass=_abc_1.ABCMeta):
         request: _handover_pb2.CancelHandoverRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_handover_pb2.HandoverStatus, _abc.Awaitable[_handover_pb2.HandoverStatus]]:
-        """Before the marker: rolled back. After it: FAILED_PRECONDITION."""
+        """No further marker: confirmed steps stand, one past its marker goes on, the others are cancelled.
+        FAILED_PRECONDITION when no step is left before its marker.
+        """
 
     @_abc_1.abstractmethod
     def ListHandovers(
@@ -125,6 +143,30 @@ class HandoverManagerServicer(metaclass=_abc_1.ABCMeta):
         """The job has ended for good: nothing of it is kept. FAILED_PRECONDITION while a driver runs it, while one that was
         lost may come back (10 s), and during a handover; NOT_FOUND when nobody knows it.
         """
+
+    @_abc_1.abstractmethod
+    def DrainWorker(
+        self,
+        request: _handover_pb2.DrainRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_handover_pb2.DrainStatus, _abc.Awaitable[_handover_pb2.DrainStatus]]:
+        """Marks a worker as draining (or ends that), and moves everything off it. Repeating it is harmless."""
+
+    @_abc_1.abstractmethod
+    def GetDrain(
+        self,
+        request: _handover_pb2.GetDrainRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_handover_pb2.DrainStatus, _abc.Awaitable[_handover_pb2.DrainStatus]]:
+        """Whether the worker can be removed now; changes nothing."""
+
+    @_abc_1.abstractmethod
+    def Explain(
+        self,
+        request: _handover_pb2.ExplainRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_handover_pb2.ExplainReply, _abc.Awaitable[_handover_pb2.ExplainReply]]:
+        """Why a virtual node and its replica groups are where they are."""
 
     @_abc_1.abstractmethod
     def DriverSession(

@@ -69,40 +69,6 @@ REFUSAL_REASON_STORAGE: RefusalReason.ValueType  # 4
 Global___RefusalReason: _TypeAlias = RefusalReason  # noqa: Y015
 
 @_typing.final
-class PushFrame(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    HELLO_FIELD_NUMBER: _builtins.int
-    BEGIN_FIELD_NUMBER: _builtins.int
-    DATA_FIELD_NUMBER: _builtins.int
-    RETURNED_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def hello(self) -> Global___PushHello: ...
-    @_builtins.property
-    def begin(self) -> Global___PushBegin: ...
-    @_builtins.property
-    def data(self) -> Global___PushData: ...
-    @_builtins.property
-    def returned(self) -> Global___PushReturn: ...
-    def __init__(
-        self,
-        *,
-        hello: Global___PushHello | None = ...,
-        begin: Global___PushBegin | None = ...,
-        data: Global___PushData | None = ...,
-        returned: Global___PushReturn | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin", "data", b"data", "frame", b"frame", "hello", b"hello", "returned", b"returned"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin", "data", b"data", "frame", b"frame", "hello", b"hello", "returned", b"returned"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["hello", "begin", "data", "returned"]  # noqa: Y015
-    _WhichOneofArgType_frame: _TypeAlias = _typing.Literal["frame", b"frame"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType_frame) -> _WhichOneofReturnType_frame | None: ...
-
-Global___PushFrame: _TypeAlias = PushFrame  # noqa: Y015
-
-@_typing.final
 class PushHello(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -126,8 +92,70 @@ class PushHello(_message.Message):
 Global___PushHello: _TypeAlias = PushHello  # noqa: Y015
 
 @_typing.final
+class PushTicket(_message.Message):
+    """The connection begins with the token. Then each message goes as two little-endian uint32, the length of the message
+    and that of the data behind it, the message, and the data. Upstream sends PushFrame, downstream PushReply.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RECEIVER_FIELD_NUMBER: _builtins.int
+    PORT_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    port: _builtins.int
+    """at the host of the receiver's peer address"""
+    token: _builtins.bytes
+    """good for one connection, within seconds"""
+    @_builtins.property
+    def receiver(self) -> _common_pb2.Worker: ...
+    def __init__(
+        self,
+        *,
+        receiver: _common_pb2.Worker | None = ...,
+        port: _builtins.int = ...,
+        token: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["receiver", b"receiver"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["port", b"port", "receiver", b"receiver", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PushTicket: _TypeAlias = PushTicket  # noqa: Y015
+
+@_typing.final
+class PushFrame(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BEGIN_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    RETURNED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def begin(self) -> Global___PushBegin: ...
+    @_builtins.property
+    def data(self) -> Global___PushData: ...
+    @_builtins.property
+    def returned(self) -> Global___PushReturn: ...
+    def __init__(
+        self,
+        *,
+        begin: Global___PushBegin | None = ...,
+        data: Global___PushData | None = ...,
+        returned: Global___PushReturn | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin", "data", b"data", "frame", b"frame", "returned", b"returned"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin", "data", b"data", "frame", b"frame", "returned", b"returned"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["begin", "data", "returned"]  # noqa: Y015
+    _WhichOneofArgType_frame: _TypeAlias = _typing.Literal["frame", b"frame"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_frame) -> _WhichOneofReturnType_frame | None: ...
+
+Global___PushFrame: _TypeAlias = PushFrame  # noqa: Y015
+
+@_typing.final
 class PushBegin(_message.Message):
-    """Announces a file; its bytes follow in Data frames of the same transfer, in order."""
+    """Announces a file; its bytes follow behind Data frames of the same transfer, in order."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -190,26 +218,24 @@ Global___PushReturn: _TypeAlias = PushReturn  # noqa: Y015
 
 @_typing.final
 class PushData(_message.Message):
+    """The data behind it are charged against the credit of the stream."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TRANSFER_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
-    DATA_FIELD_NUMBER: _builtins.int
     transfer: _builtins.int
     offset: _builtins.int
     """bytes"""
-    data: _builtins.bytes
-    """charged against the credit of the stream"""
     def __init__(
         self,
         *,
         transfer: _builtins.int = ...,
         offset: _builtins.int = ...,
-        data: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "offset", b"offset", "transfer", b"transfer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["offset", b"offset", "transfer", b"transfer"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -224,6 +250,7 @@ class PushReply(_message.Message):
     ACK_FIELD_NUMBER: _builtins.int
     REFUSAL_FIELD_NUMBER: _builtins.int
     RESUME_FIELD_NUMBER: _builtins.int
+    BROKEN_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___PushWelcome: ...
     @_builtins.property
@@ -234,6 +261,8 @@ class PushReply(_message.Message):
     def refusal(self) -> Global___PushRefusal: ...
     @_builtins.property
     def resume(self) -> Global___PushResume: ...
+    @_builtins.property
+    def broken(self) -> Global___PushBroken: ...
     def __init__(
         self,
         *,
@@ -242,12 +271,13 @@ class PushReply(_message.Message):
         ack: Global___PushAck | None = ...,
         refusal: Global___PushRefusal | None = ...,
         resume: Global___PushResume | None = ...,
+        broken: Global___PushBroken | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "credit", b"credit", "refusal", b"refusal", "reply", b"reply", "resume", b"resume", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "broken", b"broken", "credit", b"credit", "refusal", b"refusal", "reply", b"reply", "resume", b"resume", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "credit", b"credit", "refusal", b"refusal", "reply", b"reply", "resume", b"resume", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "broken", b"broken", "credit", b"credit", "refusal", b"refusal", "reply", b"reply", "resume", b"resume", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_reply: _TypeAlias = _typing.Literal["welcome", "credit", "ack", "refusal", "resume"]  # noqa: Y015
+    _WhichOneofReturnType_reply: _TypeAlias = _typing.Literal["welcome", "credit", "ack", "refusal", "resume", "broken"]  # noqa: Y015
     _WhichOneofArgType_reply: _TypeAlias = _typing.Literal["reply", b"reply"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_reply) -> _WhichOneofReturnType_reply | None: ...
 
@@ -282,25 +312,42 @@ Global___PushResume: _TypeAlias = PushResume  # noqa: Y015
 class PushWelcome(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    RECEIVER_FIELD_NUMBER: _builtins.int
     CREDIT_BYTES_FIELD_NUMBER: _builtins.int
     credit_bytes: _builtins.int
     """initial window"""
-    @_builtins.property
-    def receiver(self) -> _common_pb2.Worker: ...
     def __init__(
         self,
         *,
-        receiver: _common_pb2.Worker | None = ...,
         credit_bytes: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["receiver", b"receiver"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["credit_bytes", b"credit_bytes", "receiver", b"receiver"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["credit_bytes", b"credit_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PushWelcome: _TypeAlias = PushWelcome  # noqa: Y015
+
+@_typing.final
+class PushBroken(_message.Message):
+    """The sender has broken the protocol: the last message of a stream."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    message: _builtins.str
+    def __init__(
+        self,
+        *,
+        message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PushBroken: _TypeAlias = PushBroken  # noqa: Y015
 
 @_typing.final
 class PushCredit(_message.Message):

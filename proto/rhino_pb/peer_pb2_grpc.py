@@ -36,10 +36,10 @@ class PeerStub:
         Args:
             channel: A grpc.Channel.
         """
-        self.Replicate = channel.stream_stream(
-                '/rhino.v1.Peer/Replicate',
-                request_serializer=rhino__pb_dot_peer__pb2.PushFrame.SerializeToString,
-                response_deserializer=rhino__pb_dot_peer__pb2.PushReply.FromString,
+        self.OpenPush = channel.unary_unary(
+                '/rhino.v1.Peer/OpenPush',
+                request_serializer=rhino__pb_dot_peer__pb2.PushHello.SerializeToString,
+                response_deserializer=rhino__pb_dot_peer__pb2.PushTicket.FromString,
                 _registered_method=True)
         self.Inventory = channel.unary_unary(
                 '/rhino.v1.Peer/Inventory',
@@ -71,9 +71,9 @@ class PeerStub:
 class PeerServicer:
     """Missing associated documentation comment in .proto file."""
 
-    def Replicate(self, request_iterator, context):
-        """Opened by the upstream neighbour, once per lane. Upstream sends Hello, Begin, Data; downstream sends Welcome,
-        Credit, Ack, Refusal.
+    def OpenPush(self, request, context):
+        """Opens a push stream, once per upstream neighbour and lane. The stream itself is a TCP connection to the port that
+        the ticket names; see PushTicket.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -117,10 +117,10 @@ class PeerServicer:
 
 def add_PeerServicer_to_server(servicer, server):
     rpc_method_handlers = {
-            'Replicate': grpc.stream_stream_rpc_method_handler(
-                    servicer.Replicate,
-                    request_deserializer=rhino__pb_dot_peer__pb2.PushFrame.FromString,
-                    response_serializer=rhino__pb_dot_peer__pb2.PushReply.SerializeToString,
+            'OpenPush': grpc.unary_unary_rpc_method_handler(
+                    servicer.OpenPush,
+                    request_deserializer=rhino__pb_dot_peer__pb2.PushHello.FromString,
+                    response_serializer=rhino__pb_dot_peer__pb2.PushTicket.SerializeToString,
             ),
             'Inventory': grpc.unary_unary_rpc_method_handler(
                     servicer.Inventory,
@@ -159,7 +159,7 @@ class Peer:
     """Missing associated documentation comment in .proto file."""
 
     @staticmethod
-    def Replicate(request_iterator,
+    def OpenPush(request,
             target,
             options=(),
             channel_credentials=None,
@@ -169,12 +169,12 @@ class Peer:
             wait_for_ready=None,
             timeout=None,
             metadata=None):
-        return grpc.experimental.stream_stream(
-            request_iterator,
+        return grpc.experimental.unary_unary(
+            request,
             target,
-            '/rhino.v1.Peer/Replicate',
-            rhino__pb_dot_peer__pb2.PushFrame.SerializeToString,
-            rhino__pb_dot_peer__pb2.PushReply.FromString,
+            '/rhino.v1.Peer/OpenPush',
+            rhino__pb_dot_peer__pb2.PushHello.SerializeToString,
+            rhino__pb_dot_peer__pb2.PushTicket.FromString,
             options,
             channel_credentials,
             insecure,

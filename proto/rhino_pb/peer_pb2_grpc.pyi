@@ -33,9 +33,9 @@ class PeerStub:
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> PeerAsyncStub: ...
-    Replicate: _grpc.StreamStreamMultiCallable[_peer_pb2.PushFrame, _peer_pb2.PushReply]
-    """Opened by the upstream neighbour, once per lane. Upstream sends Hello, Begin, Data; downstream sends Welcome,
-    Credit, Ack, Refusal.
+    OpenPush: _grpc.UnaryUnaryMultiCallable[_peer_pb2.PushHello, _peer_pb2.PushTicket]
+    """Opens a push stream, once per upstream neighbour and lane. The stream itself is a TCP connection to the port that
+    the ticket names; see PushTicket.
     """
     Inventory: _grpc.UnaryUnaryMultiCallable[_peer_pb2.InventoryRequest, _peer_pb2.InventoryReply]
     """Files of a group that this worker stores (names at or above the floor), for anti-entropy and Prepare."""
@@ -51,9 +51,9 @@ class PeerStub:
 @_typing.type_check_only
 class PeerAsyncStub(PeerStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
-    Replicate: _aio.StreamStreamMultiCallable[_peer_pb2.PushFrame, _peer_pb2.PushReply]  # type: ignore[assignment]
-    """Opened by the upstream neighbour, once per lane. Upstream sends Hello, Begin, Data; downstream sends Welcome,
-    Credit, Ack, Refusal.
+    OpenPush: _aio.UnaryUnaryMultiCallable[_peer_pb2.PushHello, _peer_pb2.PushTicket]  # type: ignore[assignment]
+    """Opens a push stream, once per upstream neighbour and lane. The stream itself is a TCP connection to the port that
+    the ticket names; see PushTicket.
     """
     Inventory: _aio.UnaryUnaryMultiCallable[_peer_pb2.InventoryRequest, _peer_pb2.InventoryReply]  # type: ignore[assignment]
     """Files of a group that this worker stores (names at or above the floor), for anti-entropy and Prepare."""
@@ -68,13 +68,13 @@ class PeerAsyncStub(PeerStub):
 
 class PeerServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
-    def Replicate(
+    def OpenPush(
         self,
-        request_iterator: _MaybeAsyncIterator[_peer_pb2.PushFrame],
+        request: _peer_pb2.PushHello,
         context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_peer_pb2.PushReply], _abc.AsyncIterator[_peer_pb2.PushReply]]:
-        """Opened by the upstream neighbour, once per lane. Upstream sends Hello, Begin, Data; downstream sends Welcome,
-        Credit, Ack, Refusal.
+    ) -> _typing.Union[_peer_pb2.PushTicket, _abc.Awaitable[_peer_pb2.PushTicket]]:
+        """Opens a push stream, once per upstream neighbour and lane. The stream itself is a TCP connection to the port that
+        the ticket names; see PushTicket.
         """
 
     @_abc_1.abstractmethod

@@ -42,6 +42,43 @@ WORKER_STATE_LOST: WorkerState.ValueType  # 3
 Global___WorkerState: _TypeAlias = WorkerState  # noqa: Y015
 
 @_typing.final
+class SetDrainingRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    DRAINING_FIELD_NUMBER: _builtins.int
+    worker_id: _builtins.str
+    draining: _builtins.bool
+    def __init__(
+        self,
+        *,
+        worker_id: _builtins.str = ...,
+        draining: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["draining", b"draining", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetDrainingRequest: _TypeAlias = SetDrainingRequest  # noqa: Y015
+
+@_typing.final
+class SetDrainingReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetDrainingReply: _TypeAlias = SetDrainingReply  # noqa: Y015
+
+@_typing.final
 class ForgetWorkerRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -538,6 +575,7 @@ class WorkerStatus(_message.Message):
     SCRUB_FIELD_NUMBER: _builtins.int
     DISK_FIELD_NUMBER: _builtins.int
     DISK_MESSAGE_FIELD_NUMBER: _builtins.int
+    DRAINING_FIELD_NUMBER: _builtins.int
     state: Global___WorkerState.ValueType
     stored_bytes: _builtins.int
     free_bytes: _builtins.int
@@ -550,6 +588,8 @@ class WorkerStatus(_message.Message):
     disk: _common_pb2.DiskState.ValueType
     """FULL and FAILING workers become no members of further groups"""
     disk_message: _builtins.str
+    draining: _builtins.bool
+    """is to be emptied: becomes no member of further groups"""
     @_builtins.property
     def worker(self) -> _common_pb2.Worker: ...
     @_builtins.property
@@ -571,10 +611,11 @@ class WorkerStatus(_message.Message):
         scrub: _common_pb2.ScrubStatus | None = ...,
         disk: _common_pb2.DiskState.ValueType = ...,
         disk_message: _builtins.str = ...,
+        draining: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["scrub", b"scrub", "worker", b"worker"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["disk", b"disk", "disk_message", b"disk_message", "free_bytes", b"free_bytes", "last_heartbeat_ago_s", b"last_heartbeat_ago_s", "member_groups", b"member_groups", "owned_groups", b"owned_groups", "replicated_bytes", b"replicated_bytes", "resident_bytes_max", b"resident_bytes_max", "scrub", b"scrub", "state", b"state", "stored_bytes", b"stored_bytes", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["disk", b"disk", "disk_message", b"disk_message", "draining", b"draining", "free_bytes", b"free_bytes", "last_heartbeat_ago_s", b"last_heartbeat_ago_s", "member_groups", b"member_groups", "owned_groups", b"owned_groups", "replicated_bytes", b"replicated_bytes", "resident_bytes_max", b"resident_bytes_max", "scrub", b"scrub", "state", b"state", "stored_bytes", b"stored_bytes", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

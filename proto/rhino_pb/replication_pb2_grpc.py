@@ -75,6 +75,11 @@ class ReplicationManagerStub:
                 request_serializer=rhino__pb_dot_replication__pb2.ChangeGroupRequest.SerializeToString,
                 response_deserializer=rhino__pb_dot_replication__pb2.ChangeGroupReply.FromString,
                 _registered_method=True)
+        self.SetDraining = channel.unary_unary(
+                '/rhino.v1.ReplicationManager/SetDraining',
+                request_serializer=rhino__pb_dot_replication__pb2.SetDrainingRequest.SerializeToString,
+                response_deserializer=rhino__pb_dot_replication__pb2.SetDrainingReply.FromString,
+                _registered_method=True)
         self.ForgetJob = channel.unary_unary(
                 '/rhino.v1.ReplicationManager/ForgetJob',
                 request_serializer=rhino__pb_dot_common__pb2.ForgetJobRequest.SerializeToString,
@@ -144,6 +149,14 @@ class ReplicationManagerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetDraining(self, request, context):
+        """For the handover manager. A draining worker gets no further copies; others take its place in the chains, and once
+        these are whole it leaves those that it does not own. Journalled, until it is ended or the worker forgotten.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ForgetJob(self, request, context):
         """For the handover manager, which knows whether the job runs. Repeating it is harmless.
         """
@@ -200,6 +213,11 @@ def add_ReplicationManagerServicer_to_server(servicer, server):
                     servicer.ChangeGroup,
                     request_deserializer=rhino__pb_dot_replication__pb2.ChangeGroupRequest.FromString,
                     response_serializer=rhino__pb_dot_replication__pb2.ChangeGroupReply.SerializeToString,
+            ),
+            'SetDraining': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetDraining,
+                    request_deserializer=rhino__pb_dot_replication__pb2.SetDrainingRequest.FromString,
+                    response_serializer=rhino__pb_dot_replication__pb2.SetDrainingReply.SerializeToString,
             ),
             'ForgetJob': grpc.unary_unary_rpc_method_handler(
                     servicer.ForgetJob,
@@ -428,6 +446,33 @@ class ReplicationManager:
             '/rhino.v1.ReplicationManager/ChangeGroup',
             rhino__pb_dot_replication__pb2.ChangeGroupRequest.SerializeToString,
             rhino__pb_dot_replication__pb2.ChangeGroupReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetDraining(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rhino.v1.ReplicationManager/SetDraining',
+            rhino__pb_dot_replication__pb2.SetDrainingRequest.SerializeToString,
+            rhino__pb_dot_replication__pb2.SetDrainingReply.FromString,
             options,
             channel_credentials,
             insecure,

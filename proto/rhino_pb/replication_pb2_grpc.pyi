@@ -46,6 +46,10 @@ class ReplicationManagerStub:
     DescribeGroups: _grpc.UnaryUnaryMultiCallable[_replication_pb2.DescribeGroupsRequest, _replication_pb2.DescribeGroupsReply]
     ChangeGroup: _grpc.UnaryUnaryMultiCallable[_replication_pb2.ChangeGroupRequest, _replication_pb2.ChangeGroupReply]
     """For the handover manager: make a worker a member, or the owner. Answers with the group's new epoch."""
+    SetDraining: _grpc.UnaryUnaryMultiCallable[_replication_pb2.SetDrainingRequest, _replication_pb2.SetDrainingReply]
+    """For the handover manager. A draining worker gets no further copies; others take its place in the chains, and once
+    these are whole it leaves those that it does not own. Journalled, until it is ended or the worker forgotten.
+    """
     ForgetJob: _grpc.UnaryUnaryMultiCallable[_common_pb2.ForgetJobRequest, _common_pb2.ForgetJobReply]
     """For the handover manager, which knows whether the job runs. Repeating it is harmless."""
     ForgetWorker: _grpc.UnaryUnaryMultiCallable[_replication_pb2.ForgetWorkerRequest, _replication_pb2.ForgetWorkerReply]
@@ -68,6 +72,10 @@ class ReplicationManagerAsyncStub(ReplicationManagerStub):
     DescribeGroups: _aio.UnaryUnaryMultiCallable[_replication_pb2.DescribeGroupsRequest, _replication_pb2.DescribeGroupsReply]  # type: ignore[assignment]
     ChangeGroup: _aio.UnaryUnaryMultiCallable[_replication_pb2.ChangeGroupRequest, _replication_pb2.ChangeGroupReply]  # type: ignore[assignment]
     """For the handover manager: make a worker a member, or the owner. Answers with the group's new epoch."""
+    SetDraining: _aio.UnaryUnaryMultiCallable[_replication_pb2.SetDrainingRequest, _replication_pb2.SetDrainingReply]  # type: ignore[assignment]
+    """For the handover manager. A draining worker gets no further copies; others take its place in the chains, and once
+    these are whole it leaves those that it does not own. Journalled, until it is ended or the worker forgotten.
+    """
     ForgetJob: _aio.UnaryUnaryMultiCallable[_common_pb2.ForgetJobRequest, _common_pb2.ForgetJobReply]  # type: ignore[assignment]
     """For the handover manager, which knows whether the job runs. Repeating it is harmless."""
     ForgetWorker: _aio.UnaryUnaryMultiCallable[_replication_pb2.ForgetWorkerRequest, _replication_pb2.ForgetWorkerReply]  # type: ignore[assignment]
@@ -135,6 +143,16 @@ class ReplicationManagerServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_replication_pb2.ChangeGroupReply, _abc.Awaitable[_replication_pb2.ChangeGroupReply]]:
         """For the handover manager: make a worker a member, or the owner. Answers with the group's new epoch."""
+
+    @_abc_1.abstractmethod
+    def SetDraining(
+        self,
+        request: _replication_pb2.SetDrainingRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_replication_pb2.SetDrainingReply, _abc.Awaitable[_replication_pb2.SetDrainingReply]]:
+        """For the handover manager. A draining worker gets no further copies; others take its place in the chains, and once
+        these are whole it leaves those that it does not own. Journalled, until it is ended or the worker forgotten.
+        """
 
     @_abc_1.abstractmethod
     def ForgetJob(

@@ -27,6 +27,7 @@ class Chains:
         self.groups: dict[GroupId, ReplicaGroup] = {group.group: group for group in groups}
         self._membership = membership
         self._resting = resting
+        self.draining: set[str] = set()  # workers that are to be emptied: nothing new is placed there
         self._counter = 0
         self._settings = {group.group.job: group.settings for group in self.groups.values()}
         self._kindred: dict[tuple[str, int], list[GroupId]] = {}  # groups of one partition of a job
@@ -77,6 +78,7 @@ class Chains:
     def mend(self, group: ReplicaGroup, members: rules.Members) -> list[ev.Effect]:
         """Gives the group these members, less the lost ones, plus replacements (Rhino 4.2.3)."""
         members = self._filled(group, rules.settled(members, self._membership.is_present))
+        members = rules.without_draining(group.settings, members, self.draining, self._membership.is_present)
         return self.renew(group, members) if members != group.members else []
 
     def mend_all(self) -> list[ev.Effect]:
@@ -95,9 +97,21 @@ class Chains:
         added = self._chosen(group.group, 1, taken, self._chain_of_kin(group.group, taken[0]))
         return self.renew(group, (*group.members, *(Member(worker, False) for worker in added))) if added else []
 
+    def owned_by(self, group: ReplicaGroup, worker_id: str) -> rules.Members:
+        """Members with another owner; PreconditionError. Draining ones leave when they can be spared."""
+        present = self._membership.is_present
+        members = rules.owned_by(group, worker_id, present, self.draining)
+        return rules.without_draining(group.settings, members, self.draining, present)
+
+    def set_draining(self, worker_id: str, draining: bool) -> list[ev.Effect]:
+        """Marks a worker, or ends that; `mend_all` acts on it."""
+        (self.draining.add if draining else self.draining.discard)(worker_id)
+        return [ev.PersistDraining(worker_id, draining)]
+
     def start(self, group: GroupId, owner: Worker, asked: JobSettings) -> list[ev.Effect]:
         """A new group; TooFewWorkersError."""
         settings = self._settings.get(group.job, asked)
+        owner = self._first_owner(group, owner)
         members = self._first_chain(group, owner, settings)
         return self.renew(ReplicaGroup(group, NO_EPOCH, members, 1, settings), members)
 
@@ -125,6 +139,7 @@ class Chains:
             records = self._membership.records.values()
             doubtful = {r.worker.worker_id for r in records if r.state is WorkerState.SUSPECT}
             closed = {r.worker.worker_id for r in records if r.disk is not DiskState.OK} | set(self._resting())
+            closed |= self.draining
             bins = placement.loads(self._membership.present(), self.groups.values(), self._sizes)
             self._bins = [
                 replace(b, doubtful=b.worker.worker_id in doubtful, closed=b.worker.worker_id in closed) for b in bins
@@ -135,7 +150,8 @@ class Chains:
 
     def _filled(self, group: ReplicaGroup, members: rules.Members) -> rules.Members:
         """Members with replacements, not whole yet, up to r secondaries; none while nobody can serve them."""
-        lacking = group.settings.replication_factor + 1 - len(members)
+        staying = sum(m.worker.worker_id not in self.draining for m in members)
+        lacking = group.settings.replication_factor + 1 - staying
         if lacking <= 0 or not any(m.whole and self._membership.is_present(m.worker) for m in members):
             return members
         taken = [m.worker for m in members]
@@ -147,6 +163,13 @@ class Chains:
         kindred = (self.groups[g] for g in self._kindred.get((group.job, group.partition), ()) if g != group)
         chains = ([m.worker.worker_id for m in k.members[1:]] for k in kindred if k.owner == owner)
         return max(chains, key=len, default=[])
+
+    def _first_owner(self, group: GroupId, asking: Worker) -> Worker:
+        """Who asks, unless that worker is being emptied and another one has room: then it writes as a guest."""
+        if asking.worker_id not in self.draining:
+            return asking
+        kin = (self.groups[g].owner for g in self._kindred.get((group.job, group.partition), ()))
+        return next(iter(self._chosen(group, 1, [asking], [owner.worker_id for owner in kin])), asking)
 
     def _first_chain(self, group: GroupId, owner: Worker, settings: JobSettings) -> rules.Members:
         """All whole, for there is nothing to hold yet; unless workers know the group from a journal that was lost."""

@@ -95,6 +95,14 @@ class WorkerForgotten:
 
 
 @dataclass(frozen=True, slots=True)
+class DrainSet:
+    """The worker is to be emptied of copies, or not any more. UnknownError."""
+
+    worker_id: str
+    draining: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time has passed."""
 
@@ -109,6 +117,7 @@ Event = (
     | Change
     | JobForgotten
     | WorkerForgotten
+    | DrainSet
     | Tick
 )
 
@@ -178,6 +187,14 @@ class DropWorker:
 
 
 @dataclass(frozen=True, slots=True)
+class PersistDraining:
+    """Journal whether the worker is being emptied."""
+
+    worker_id: str
+    draining: bool
+
+
+@dataclass(frozen=True, slots=True)
 class PublishForgotten:
     """Tell every worker, also those that come later."""
 
@@ -191,6 +208,7 @@ Effect = (
     | PersistGroup
     | PersistFloor
     | PersistForgotten
+    | PersistDraining
     | DropGroups
     | DropWorker
     | PublishGroup

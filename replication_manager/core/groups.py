@@ -35,8 +35,12 @@ def settled(members: Members, present: Callable[[Worker], bool]) -> Members:
     return (heirs[0], *(m for m in live if m is not heirs[0])) if live[0] not in heirs else live
 
 
-def owned_by(group: ReplicaGroup, worker_id: str, present: Callable[[Worker], bool]) -> Members:
+def owned_by(
+    group: ReplicaGroup, worker_id: str, present: Callable[[Worker], bool], draining: Collection[str] = ()
+) -> Members:
     """Members with another owner: the former one becomes the first secondary, the chain is cut to r secondaries.
+
+    Draining workers stay at its end, uncounted, until `without_draining` lets them go.
 
     Raises PreconditionError for a worker that is no member, absent or not whole.
     """
@@ -47,7 +51,21 @@ def owned_by(group: ReplicaGroup, worker_id: str, present: Callable[[Worker], bo
         raise PreconditionError(f"worker {worker_id!r} cannot own group {group.group}: it is not whole and live")
     others = [m for m in group.members if m is not member]
     whole_first = sorted(others, key=lambda m: not (m.whole and present(m.worker)))  # stable: the former owner leads
-    return (member, *whole_first)[: group.settings.replication_factor + 1]
+    leaving = [m for m in whole_first if m.worker.worker_id in draining]
+    staying = [m for m in whole_first if m not in leaving]
+    kept = group.settings.replication_factor + (worker_id in draining)
+    return (member, *staying[:kept], *leaving)
+
+
+def without_draining(
+    settings: JobSettings, members: Members, draining: Collection[str], present: Callable[[Worker], bool]
+) -> Members:
+    """Members less the draining secondaries, once all copies are whole on others. A draining owner stays: only a
+    handover, or its loss, gives a group another owner."""
+    staying = [m for m in members if m.worker.worker_id not in draining]
+    if sum(m.whole and present(m.worker) for m in staying) <= settings.replication_factor:
+        return members
+    return tuple(m for m in members if m is members[0] or m in staying)
 
 
 def known_as(members: Members, worker: Worker) -> Members:

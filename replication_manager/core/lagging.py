@@ -13,6 +13,7 @@ from replication_manager.core.membership import Lag, WorkerRecord
 from rhino.ids import GroupId, ReplicaGroup
 
 PROOF_S = 5.0  # a lag beyond the cap counts once it has lasted so long
+PATIENCE_S = 30.0  # for the replacement to become whole: a member that hangs would keep it from that for ever
 REST_S = 300.0  # a worker that was dropped is placed nowhere for this long; doubled each time, up to
 REST_S_MAX = 3600.0  # this; forgotten when it has not been dropped for so long after its rest
 CALM = 0.5  # of the cap: a lag has ended when it is below that
@@ -31,6 +32,17 @@ class LagCap:
         return late or (self.owed_bytes > 0 and lag.owed_bytes > self.owed_bytes * part)
 
 
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """A laggard that goes once the member that was added for it, at monotonic time `since`, is whole."""
+
+    worker_id: str
+    since: float
+
+    def overdue(self, now: float) -> bool:
+        return now - self.since >= PATIENCE_S
+
+
 @dataclass(slots=True)
 class _Rest:
     until: float
@@ -45,7 +57,7 @@ class Laggards:
         self._looked_at = now
         self._since: dict[tuple[GroupId, str], float] = {}  # beyond the cap from then on
         self._rests: dict[str, _Rest] = {}
-        self.leaving: dict[GroupId, str] = {}  # who goes once the member that was added for it is whole
+        self.leaving: dict[GroupId, Leaving] = {}
 
     def judge(
         self, records: Iterable[WorkerRecord], groups: Mapping[GroupId, ReplicaGroup], now: float

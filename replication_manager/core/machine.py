@@ -5,7 +5,7 @@ It decides membership only; no decision of it ever deletes a copy, and sidecars 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from replication_manager.core import events as ev
@@ -15,6 +15,7 @@ from replication_manager.core.chains import Chains
 from replication_manager.core.lagging import LagCap, Laggards
 from replication_manager.core.logged import LoggedVersions
 from replication_manager.core.membership import Membership, Report, WorkerRecord, WorkerState
+from replication_manager.core.replacing import Replacements
 from replication_manager.core.returned import Returned
 from rhino.errors import (
     AlreadyThereError,
@@ -23,7 +24,17 @@ from rhino.errors import (
     UnavailableError,
     UnknownError,
 )
-from rhino.ids import DiskState, Epoch, GroupId, Member, ReplicaGroup, StoreId, StoreVersion, Version, Worker
+from rhino.ids import (
+    DiskState,
+    Epoch,
+    GroupId,
+    Member,
+    ReplicaGroup,
+    StoreId,
+    StoreVersion,
+    Version,
+    Worker,
+)
 
 
 class ReplicationMachine:
@@ -40,6 +51,7 @@ class ReplicationMachine:
         groups: Iterable[ReplicaGroup] = (),
         floors: Iterable[StoreVersion] = (),
         forgotten: Mapping[str, Epoch] | None = None,
+        draining: Iterable[str] = (),
         lag_cap: LagCap | None = None,
         fresh: bool = False,
     ) -> None:
@@ -55,6 +67,8 @@ class ReplicationMachine:
         self.laggards = Laggards(lag_cap or LagCap(), now)
         self._now = now
         self._chains = Chains(generation, self.membership, groups, lambda: self.laggards.resting(self._now))
+        self._replacements = Replacements(self.laggards, self._chains, self.membership)
+        self._chains.draining.update(draining)
 
     @property
     def generation(self) -> int:
@@ -63,6 +77,11 @@ class ReplicationMachine:
     @property
     def groups(self) -> Mapping[GroupId, ReplicaGroup]:
         return self._chains.groups
+
+    @property
+    def draining(self) -> Collection[str]:
+        """Workers that are to be emptied."""
+        return self._chains.draining
 
     def sizes(self) -> Mapping[object, int]:
         """Bytes of each group: the most that any present worker stores of it."""
@@ -99,6 +118,8 @@ class ReplicationMachine:
                 return self._forget_job(event)
             case ev.WorkerForgotten():
                 return self._forget_worker(event)
+            case ev.DrainSet():
+                return self._drain(event)
             case ev.Tick():
                 return self._expire(now)
 
@@ -151,7 +172,8 @@ class ReplicationMachine:
             if group is None or report.epoch <= group.epoch:
                 continue
             others = [m.worker for m in group.members if m.worker.worker_id != worker.worker_id]
-            chain = (worker, *others)[: group.settings.replication_factor + 1]
+            outside = not report.whole and group.member(worker.worker_id) is None  # it has heard of the group, no more
+            chain = tuple(others) if outside else (worker, *others)[: group.settings.replication_factor + 1]
             effects += self._chains.renew(group, rules.held_by(chain, {worker.worker_id} if report.whole else ()))
         return effects
 
@@ -171,7 +193,7 @@ class ReplicationMachine:
                 continue  # it is deleting it
             record.reports[report.group] = report
             effects += self._hear(record.worker, report)
-        return [*effects, *self._join_sources(), *self._part_from_laggards(now)]
+        return [*effects, *self._join_sources(), *self._replacements.due(now)]
 
     def _hear(self, worker: Worker, report: Report) -> list[ev.Effect]:
         """A report may make a member whole, or show who wrote a logged batch."""
@@ -201,29 +223,6 @@ class ReplicationMachine:
         if group is None or not leaving:
             return []
         return self._chains.renew(group, tuple(m for m in group.members if m.worker.worker_id not in leaving))
-
-    def _part_from_laggards(self, now: float) -> list[ev.Effect]:
-        """Drops members that lag; as long as that would leave fewer than min_copies whole ones, a further member is
-        placed first. Those that have rested may be placed again."""
-        effects = self._chains.mend_all() if self.laggards.rested(now) else []
-        proved = set(self.laggards.judge(self.membership.records.values(), self.groups, now))
-        for group_id, worker_id in sorted(proved | set(self.laggards.leaving.items())):
-            group = self.groups.get(group_id)
-            if group is None or group.member(worker_id) is None or group.owner.worker_id == worker_id:
-                self.laggards.leaving.pop(group_id, None)
-                continue
-            others = tuple(m for m in group.members if m.worker.worker_id != worker_id)
-            complete = len(group.members) <= group.settings.replication_factor + 1
-            if sum(m.whole and self.membership.is_present(m.worker) for m in others) >= group.settings.copies:
-                self.laggards.dropped(worker_id, now)
-                self.laggards.leaving.pop(group_id, None)
-                effects += self._chains.mend(group, others)
-            elif complete and (group_id, worker_id) in proved and (added := self._chains.one_more(group)):
-                self.laggards.leaving[group_id] = worker_id
-                effects += added
-            elif complete:
-                self.laggards.leaving.pop(group_id, None)  # nobody to take its place
-        return effects
 
     def _expire(self, now: float) -> list[ev.Effect]:
         if not self.membership.expired(now):
@@ -263,15 +262,18 @@ class ReplicationMachine:
                 raise UnknownError(f"worker {event.add_member!r} is not known")
             if not record.present:
                 raise UnavailableError(f"worker {event.add_member!r} is not live")
+            if event.add_member in self.draining:
+                raise PreconditionError(f"worker {event.add_member!r} is being drained: choose another")
             if record.disk is not DiskState.OK:
                 raise PreconditionError(
                     f"worker {event.add_member!r} takes no files: disk {record.disk.value}, {record.disk_message}"
                 )
             members = (*members, Member(record.worker, False))
-        longer = len(group.members) > group.settings.replication_factor + 1  # after a handover that was given up
+        staying = sum(m.worker.worker_id not in self.draining for m in group.members)
+        longer = staying > group.settings.replication_factor + 1  # after a handover that was given up
         if event.make_owner and (longer or event.make_owner != group.owner.worker_id):
             grown = replace(group, members=members)
-            members = rules.owned_by(grown, event.make_owner, self.membership.is_present)
+            members = self._chains.owned_by(grown, event.make_owner)
         return self._chains.renew(group, members) if members != group.members else []
 
     # ---------------------------------------------------------------- forgetting
@@ -311,6 +313,8 @@ class ReplicationMachine:
         del self.membership.records[event.worker_id]
         self._bootstrap.give_up(event.worker_id)
         effects: list[ev.Effect] = [ev.DropWorker(event.worker_id)]
+        if event.worker_id in self.draining:
+            effects += self._chains.set_draining(event.worker_id, False)
         ended: list[GroupId] = []
         for group in self._chains.fewest_whole_first():
             rest = tuple(m for m in group.members if m.worker.worker_id != event.worker_id)
@@ -319,6 +323,16 @@ class ReplicationMachine:
             elif rest != group.members:
                 effects += self._chains.mend(group, rest)
         return [*effects, self._drop(tuple(sorted(ended))), ev.PublishWorkers()]
+
+    # ---------------------------------------------------------------- draining
+
+    def _drain(self, event: ev.DrainSet) -> list[ev.Effect]:
+        """Groups of the worker get replacements; it stays a member until these are whole."""
+        if event.worker_id not in self.membership.records:
+            raise UnknownError(f"worker {event.worker_id!r} is not known")
+        if event.draining == (event.worker_id in self.draining):
+            return []
+        return [*self._chains.set_draining(event.worker_id, event.draining), *self._chains.mend_all()]
 
     # ---------------------------------------------------------------- logged batches
 
@@ -349,4 +363,4 @@ class ReplicationMachine:
             return []
         if not member.whole or not self.membership.is_present(member.worker):
             return []
-        return self._chains.renew(group, rules.owned_by(group, writer, self.membership.is_present))
+        return self._chains.renew(group, self._chains.owned_by(group, writer))

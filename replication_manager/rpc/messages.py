@@ -61,7 +61,12 @@ def change_of(message: pb.ChangeGroupRequest) -> ev.Change:
 
 
 def worker_status(
-    record: WorkerRecord, groups: Iterable[ids.ReplicaGroup], scrub: common_pb2.ScrubStatus | None, now: float
+    record: WorkerRecord,
+    groups: Iterable[ids.ReplicaGroup],
+    scrub: common_pb2.ScrubStatus | None,
+    now: float,
+    *,
+    draining: bool,
 ) -> pb.WorkerStatus:
     worker_id = record.worker.worker_id
     mine = [g for g in groups if g.member(worker_id) is not None]
@@ -79,6 +84,7 @@ def worker_status(
         scrub=scrub,
         disk=convert.disk_to_pb(record.disk),
         disk_message=record.disk_message,
+        draining=draining,
     )
 
 

@@ -111,6 +111,8 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
                 return  # journalled before
             case ev.PersistForgotten():
                 return
+            case ev.PersistDraining(worker_id, draining):
+                log.info("draining" if draining else "draining ended", extra={"worker": worker_id})
 
     # ---------------------------------------------------------------- sidecars
 
@@ -199,7 +201,16 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
         now, groups = self._loop.time(), list(self.core.groups.values())
         records = sorted(self.core.membership.records.values(), key=lambda r: r.worker.worker_id)
         return pb.ListWorkersReply(
-            workers=[messages.worker_status(r, groups, self._scrubs.get(r.worker.worker_id), now) for r in records],
+            workers=[
+                messages.worker_status(
+                    record,
+                    groups,
+                    self._scrubs.get(record.worker.worker_id),
+                    now,
+                    draining=record.worker.worker_id in self.core.draining,
+                )
+                for record in records
+            ],
             generation=self.core.generation,
         )
 
@@ -213,6 +224,10 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
         change = messages.change_of(request)
         self._handle(change)
         return pb.ChangeGroupReply(group=convert.replica_group_to_pb(self.core.groups[change.group]))
+
+    async def SetDraining(self, request: pb.SetDrainingRequest, context: Context) -> pb.SetDrainingReply:
+        self._handle(ev.DrainSet(request.worker_id, request.draining))
+        return pb.SetDrainingReply()
 
     async def ForgetJob(self, request: common_pb2.ForgetJobRequest, context: Context) -> common_pb2.ForgetJobReply:
         usage = messages.job_usage(self.core, request.job)

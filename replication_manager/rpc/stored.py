@@ -17,7 +17,7 @@ from rhino.settings import ManagerSettings
 from rhino_pb import common_pb2
 
 WORKER, GROUP, FLOOR = "replication/worker/", "replication/group/", "replication/floor/"
-FORGOTTEN = "replication/forgotten/"
+FORGOTTEN, DRAINING = "replication/forgotten/", "replication/draining/"
 
 
 def persist(journal: Journal, effects: Iterable[ev.Effect]) -> None:
@@ -39,6 +39,10 @@ def persist(journal: Journal, effects: Iterable[ev.Effect]) -> None:
                 values[FLOOR + str(floor.store)] = MessageToDict(convert.store_version_to_pb(floor))
             case ev.PersistForgotten(job, fence):
                 values[FORGOTTEN + job] = list(fence)
+            case ev.PersistDraining(worker_id, True):
+                values[DRAINING + worker_id] = True
+            case ev.PersistDraining(worker_id):
+                gone.append(DRAINING + worker_id)
             case ev.DropGroups(groups, floors):
                 gone += [*(GROUP + str(group) for group in groups), *(FLOOR + str(store) for store in floors)]
             case ev.DropWorker(worker_id):
@@ -60,5 +64,6 @@ def restore(journal: Journal, settings: ManagerSettings, now: float) -> Replicat
         floors=[convert.store_version_of(ParseDict(v, common_pb2.StoreVersion())) for _, v in journal.items(FLOOR)],
         fresh=journal.fresh,
         lag_cap=LagCap(settings.lag_cap_s, settings.lag_cap_bytes),
+        draining=[key.removeprefix(DRAINING) for key, _ in journal.items(DRAINING)],
         forgotten={key.removeprefix(FORGOTTEN): Epoch(*value) for key, value in journal.items(FORGOTTEN)},
     )

@@ -39,8 +39,10 @@ class Watcher:
 
     def reported(self, worker_id: str, groups: Iterable[GroupId]) -> None:
         """A worker has said what it stores of these groups."""
-        untold = {group for group in groups if group not in self._told and self._stores(group)}
-        if worker_id == self._worker_id and untold:
+        if worker_id != self._worker_id:
+            return
+        new = (group for group in groups if group not in self._told and group in self._core.groups)
+        if untold := {group for group in new if self._stores(group)}:
             self._groups.update(untold)
             self._news.set()
 

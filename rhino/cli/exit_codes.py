@@ -5,7 +5,7 @@ from __future__ import annotations
 from rhino import errors
 
 OK = 0
-FAILED = 1  # carried out without success (a handover rolled back, a difference in the demo, damage not repaired)
+FAILED = 1  # carried out without success: a handover rolled back, a worker not safe to remove, damage not repaired
 USAGE = 2  # wrong arguments or settings
 REFUSED = 3  # unknown name, conflict, already there, too few workers, no space; rewind: no batch is held in full
 UNREACHABLE = 4  # the manager or a sidecar could not be reached in time

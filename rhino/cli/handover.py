@@ -1,90 +1,118 @@
-"""`rhino handover`: plan, start and follow a handover. Data on stdout, progress on stderr."""
+"""`rhino plan` and `rhino handover`: plan, start and follow. Data on stdout, progress on stderr."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import re
 import sys
+import time
 from typing import Any
 
 from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
+from handover_manager.core.strategy import Strategy
 from rhino.cli import exit_codes
-from rhino.errors import InvalidRequestError
-from spark_connector.rpc.client import Handover, HandoverClient, Phase, Plan
-
-_ITEM = re.compile(r"(\d+)/(\d+)(?:-(\d+))?")
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class HandoverArguments:
-    job: str
-    virtual_nodes: str
-    to: str
-    dry_run: bool
-    wait: bool
-    deadline_s: float
-    as_json: bool
+from rhino.cli.intents import Wish
+from spark_connector.rpc.client import HandoverClient
+from spark_connector.rpc.handovers import Handover, Phase, Plan, Prediction
 
 
-def parse_virtual_nodes(text: str) -> list[str]:
-    """`"0/1,0/4-6"` -> `["0/1", "0/4", "0/5", "0/6"]`; InvalidRequestError names a malformed item."""
-    nodes: list[str] = []
-    for item in (part.strip() for part in text.split(",")):
-        match = _ITEM.fullmatch(item)
-        if match is None:
-            raise InvalidRequestError(
-                f"virtual node {item!r}: expected <task group>/<partition> or <task group>/<first>-<last>, "
-                "separated by commas; `rhino status` lists them"
-            )
-        first, last = int(match[2]), int(match[3] or match[2])
-        if last < first or last - first > 100_000:
-            raise InvalidRequestError(f"virtual nodes {item!r}: the range must rise")
-        nodes.extend(f"{match[1]}/{partition}" for partition in range(first, last + 1))
-    return list(dict.fromkeys(nodes))
-
-
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A dataclass as JSON values."""
     return json.loads(json.dumps(dataclasses.asdict(value), default=lambda item: item.value))
 
 
-def _show_plan(plan: Plan) -> None:
-    table = Table(title=f"{plan.strategy}, {decimal(plan.bytes_to_move)} to move", title_justify="left")
-    for column in ("virtual node", "origin", "target", "kind", "state", "to move"):
-        table.add_column(column)
-    for move in plan.moves:
-        sizes = (decimal(move.state_bytes), decimal(move.bytes_to_move))
-        table.add_row(move.virtual_node, move.origin, move.target, move.kind.value, *sizes)
-    Console().print(table)
+def run_plan(manager: str, wish: Wish, strategy: Strategy, *, as_json: bool) -> int:
+    """Shows the plan; returns the exit code. RhinoErrors are left to the caller."""
+    intent = wish.intent
+    with HandoverClient(manager) as client:
+        plan = client.plan(wish.job, wish.nodes, wish.to, intent=intent, strategy=strategy)
+    print(json.dumps(plain(plan), indent=2)) if as_json else show_plan(plan)
+    return exit_codes.OK
 
 
-def _follow(client: HandoverClient, started: Handover, deadline_s: float) -> Handover:
-    last = started
-    for last in client.watch(started.handover_id, timeout_s=deadline_s + 30):
-        left = f", waiting for {', '.join(last.waiting_for)}" if last.waiting_for else ""
-        print(f"{last.phase.value}{left}", file=sys.stderr, flush=True)
+def run_handover(manager: str, wish: Wish, strategy: Strategy, *, deadline_s: float, wait: bool, as_json: bool) -> int:
+    """Starts a handover and, with `wait`, follows it; returns the exit code. RhinoErrors are left to the caller."""
+    intent = wish.intent
+    with HandoverClient(manager) as client:
+        handover = client.start(wish.job, wish.nodes, wish.to, intent=intent, strategy=strategy, deadline_s=deadline_s)
+        print(f"handover {handover.handover_id} started", file=sys.stderr)
+        if wait:
+            handover = follow(client, handover, strategy, deadline_s)
+    if as_json:
+        print(json.dumps(plain(handover), indent=2))
+    else:
+        print(f"{handover.handover_id} {handover.phase.value} {handover.reason or _took(handover)}".rstrip())
+    return exit_codes.FAILED if wait and handover.phase is not Phase.CONFIRMED else exit_codes.OK
+
+
+def run_cancel(manager: str, handover_id: str, *, as_json: bool) -> int:
+    """No further step is marked; returns the exit code. RhinoErrors are left to the caller."""
+    with HandoverClient(manager) as client:
+        handover = client.cancel(handover_id)
+    if as_json:
+        print(json.dumps(plain(handover), indent=2))
+    else:
+        print(f"{handover.handover_id} {handover.phase.value} {handover.reason}".rstrip())
+    return exit_codes.OK
+
+
+def follow(client: HandoverClient, started: Handover, strategy: Strategy, deadline_s: float) -> Handover:
+    """Prints progress until the handover has ended; its last status."""
+    ahead_s = max(strategy.start_at_ms / 1000 - time.time(), 0.0)
+    timeout_s = ahead_s + len(started.steps) * (deadline_s + strategy.gap_s) + 30
+    last, told = started, ""
+    for last in client.watch(started.handover_id, timeout_s=timeout_s):
+        text = _progress(last)
+        if text != told:
+            print(text, file=sys.stderr, flush=True)
+        told = text
         if last.phase.ended:
             break
     return last
 
 
-def run_handover(manager: str, arguments: HandoverArguments) -> int:
-    """Carries out the command; returns its exit code. RhinoErrors are left to the caller."""
-    nodes = parse_virtual_nodes(arguments.virtual_nodes)
-    with HandoverClient(manager) as client:
-        if arguments.dry_run:
-            plan = client.plan(arguments.job, nodes, arguments.to)
-            print(json.dumps(_plain(plan), indent=2)) if arguments.as_json else _show_plan(plan)
-            return exit_codes.OK
-        handover = client.start(arguments.job, nodes, arguments.to, deadline_s=arguments.deadline_s)
-        print(f"handover {handover.handover_id} started", file=sys.stderr)
-        if arguments.wait:
-            handover = _follow(client, handover, arguments.deadline_s)
-    if arguments.as_json:
-        print(json.dumps(_plain(handover), indent=2))
-    else:
-        print(f"{handover.handover_id} {handover.phase.value} {handover.reason}".rstrip())
-    return exit_codes.FAILED if arguments.wait and handover.phase is not Phase.CONFIRMED else exit_codes.OK
+def _progress(handover: Handover) -> str:
+    left = f", waiting for {', '.join(handover.waiting_for)}" if handover.waiting_for else ""
+    steps = ""
+    if len(handover.steps) > 1:
+        ended = sum(step.phase.ended for step in handover.steps)
+        steps = f"step {min(ended + 1, len(handover.steps))} of {len(handover.steps)}: "
+    return f"{steps}{handover.phase.value}{left}"
+
+
+def _took(handover: Handover) -> str:
+    measured, predicted = handover.measured, handover.plan.prediction
+    if measured is None:
+        return ""
+    pause = "" if measured.pause_s is None else f", longest pause {measured.pause_s:.1f} s"
+    before = "" if predicted.total_s is None else f" (predicted {predicted.total_s:.1f} s)"
+    return f"in {measured.total_s:.1f} s{before}{pause}"
+
+
+def show_plan(plan: Plan) -> None:
+    """Prints a table of the moves and the predictions, for people."""
+    title = f"{plan.intent}: {plan.strategy}, {len(plan.steps)} steps, {decimal(plan.bytes_to_move)} to move"
+    table = Table(title=title, title_justify="left")
+    for column in ("step", "job", "virtual node", "origin", "target", "kind", "state", "to move", "why there"):
+        table.add_column(column)
+    moves = iter(plan.moves)
+    for number, step in enumerate(plan.steps, 1):
+        for _ in step.virtual_nodes:
+            move = next(moves)
+            sizes = (decimal(move.state_bytes), decimal(move.bytes_to_move))
+            names = (move.job[:8], move.virtual_node, move.origin, move.target, move.kind.value)
+            table.add_row(str(number), *names, *sizes, move.why)
+    console = Console()
+    console.print(table)
+    console.print(_predicted(plan.prediction))
+
+
+def _predicted(prediction: Prediction) -> str:
+    if prediction.total_s is None and prediction.pause_s is None:
+        return f"no prediction: {prediction.basis}"
+    total = "unknown time" if prediction.total_s is None else f"{prediction.total_s:.1f} s"
+    pause = "unknown" if prediction.pause_s is None else f"{prediction.pause_s:.1f} s"
+    return f"predicted: {total}, longest pause {pause}; from {prediction.basis}"

@@ -9,15 +9,15 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from rhino.cli import daemon, exit_codes
+from rhino.cli import daemon, exit_codes, handover_commands
 from rhino.cli import status as status_view
+from rhino.cli.options import DEFAULT_MANAGER, JsonOption, ManagerOption
 from rhino.cli.rewind_help import HELP as REWIND_HELP
 from rhino.errors import RhinoError
 from rhino.log import configure_logging
 from rhino.rpc.overview import fetch_overview
 from rhino.settings import MIB, ManagerSettings, SidecarSettings
 
-DEFAULT_MANAGER = "127.0.0.1:7461"
 DAY_S = 24 * 3600.0
 app = typer.Typer(
     help="State replication and live handover for Spark Structured Streaming.",
@@ -27,10 +27,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-ManagerOption = Annotated[
-    str, typer.Option("--manager", envvar="RHINO_MANAGER", metavar="HOST:PORT", help="Address of the manager.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 MetricsOption = Annotated[int, typer.Option(metavar="PORT", help="Serve /metrics for Prometheus there; 0: not.")]
 LogLevelOption = Annotated[str, typer.Option(help="debug, info, warning or error.")]
 ParentOption = Annotated[bool, typer.Option("--exit-with-parent", help="Stop when the parent process ends.")]
@@ -47,6 +43,7 @@ def sidecar(
     memory_limit_mb: Annotated[int, typer.Option(help="Bound of replication buffers, MiB.")] = 128,
     commit_timeout_s: Annotated[float, typer.Option(help="How long a commit may wait for copies.")] = 60.0,
     catch_up_mb_per_s: Annotated[int, typer.Option(help="Bandwidth limit of catch-up, MiB/s; 0: none.")] = 0,
+    push_port: Annotated[int, typer.Option(help="Where files of other sidecars come in; 0: a free port.")] = 0,
     reserve_mb: Annotated[int, typer.Option(help="Free disk space that is kept, MiB.")] = 256,
     excess_grace_min: Annotated[
         float, typer.Option(help="A copy that others have taken over stays this long after its last use, minutes.")
@@ -73,6 +70,7 @@ def sidecar(
         memory_limit_bytes=memory_limit_mb * MIB,
         commit_timeout_s=commit_timeout_s,
         catch_up_bytes_per_s=catch_up_mb_per_s * MIB,
+        push_port=push_port,
         reserve_bytes=reserve_mb * MIB,
         excess_grace_s=excess_grace_min * 60.0,
         scrub_period_s=scrub_period_days * DAY_S,
@@ -144,24 +142,6 @@ def status(
 
 
 @app.command()
-def handover(
-    job: Annotated[str, typer.Option(help="Query id or its unique query name.")],
-    virtual_nodes: Annotated[str, typer.Option(help="For example 0/1,0/4 or 0/0-5: task group / partitions.")],
-    to: Annotated[str, typer.Option(metavar="WORKER", help="Worker id of the target.")],
-    manager: ManagerOption = DEFAULT_MANAGER,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and plan only.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for the end; exit 1 unless confirmed.")] = False,
-    deadline_s: Annotated[float, typer.Option(help="Rolled back when not confirmed by then.")] = 300.0,
-    as_json: JsonOption = False,
-) -> None:
-    """Move virtual nodes of a running query to another worker, without stopping the query."""
-    from rhino.cli.handover import HandoverArguments, run_handover
-
-    arguments = HandoverArguments(job, virtual_nodes, to, dry_run, wait, deadline_s, as_json)
-    raise typer.Exit(run_handover(manager, arguments))
-
-
-@app.command()
 def scrub(
     worker: Annotated[list[str] | None, typer.Option(help="Worker id; again for more. Default: all live ones.")] = None,
     manager: ManagerOption = DEFAULT_MANAGER,
@@ -216,12 +196,54 @@ def rewind(
     raise typer.Exit(run_rewind(manager, RewindArguments(checkpoint, file_sink, no_file_sink, dry_run, as_json)))
 
 
+CheckpointArgument = Annotated[Path, typer.Argument(help="Folder of the stopped query's checkpoint.")]
+SocketOption = Annotated[Path, typer.Option(help="Socket of this node's sidecar.")]
+QuietOption = Annotated[float, typer.Option(help="Refuse if the checkpoint's logs changed in these last seconds.")]
+DEFAULT_SOCKET = Path("/run/rhino/sidecar.sock")
+
+
+@app.command()
+def adopt(
+    checkpoint: CheckpointArgument,
+    through: Annotated[
+        str, typer.Option(help="provider, or checkpoint (rhino://; for transformWithState).")
+    ] = "provider",
+    replication_factor: Annotated[int, typer.Option(help="Secondary copies beside the owner's.")] = 1,
+    socket: SocketOption = DEFAULT_SOCKET,
+    quiet_s: QuietOption = 30.0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and count, change nothing.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """On a worker's node: take over the state of a query that ran with Spark's own RocksDB provider."""
+    from rhino.cli.takeover import TakeoverArguments, run_adopt
+
+    arguments = TakeoverArguments(checkpoint, socket, dry_run, quiet_s, as_json, through, replication_factor)
+    raise typer.Exit(run_adopt(arguments))
+
+
+@app.command()
+def release(
+    checkpoint: CheckpointArgument,
+    socket: SocketOption = DEFAULT_SOCKET,
+    quiet_s: QuietOption = 30.0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and count, change nothing.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """On a worker's node: give a query's state back to Spark's own RocksDB provider."""
+    from rhino.cli.takeover import TakeoverArguments, run_release
+
+    raise typer.Exit(run_release(TakeoverArguments(checkpoint, socket, dry_run, quiet_s, as_json)))
+
+
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
 def demo(context: typer.Context) -> None:
     """NEXMark NBQ8 on a local cluster, with a live handover and a lost worker; see `rhino demo --help`."""
     from deploy.demo.run import main as run_demo
 
     raise typer.Exit(run_demo(context.args))
+
+
+handover_commands.register(app)
 
 
 def main() -> None:

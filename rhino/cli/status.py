@@ -36,7 +36,9 @@ def _workers(workers: tuple[WorkerView, ...]) -> Table:
         table.add_row(
             w.worker_id,
             w.host,
-            f"[{colour}]{w.state}[/]" + (f", [red]disk {w.disk}[/]" if w.disk != "ok" else ""),
+            f"[{colour}]{w.state}[/]"
+            + (f", [red]disk {w.disk}[/]" if w.disk != "ok" else "")
+            + (", [yellow]draining[/]" if w.draining else ""),
             str(w.owned_groups),
             str(w.secondary_groups),
             decimal(w.stored_bytes),
@@ -63,6 +65,7 @@ def _job(job: JobView, groups: tuple[GroupView, ...]) -> Table:
     title += str(job.configuration_epoch)
     for durability in sorted({group.durability for group in groups if group.group.job == job.job}):
         title += f", {durability}"
+    title += f", {job.misses} misses ({job.missed_now} in the newest batch)"
     table = _table(title, "virtual node", "desired", "actual", "misses", "holders")
     for node in job.virtual_nodes:
         actual = node.actual_worker or "?"
@@ -109,6 +112,11 @@ def render(overview: Overview, console: Console) -> None:
     for job in overview.jobs:
         console.print()
         console.print(_job(job, overview.groups))
+    for found in overview.handovers:
+        left = f", waiting for {', '.join(found.waiting_for)}" if found.waiting_for else ""
+        console.print(
+            f"\nhandover {found.handover_id} ({found.intent}): step {found.step} of {found.steps} {found.phase}{left}"
+        )
     console.print()
     console.print(_groups(overview.groups))
     for worker in overview.workers:

@@ -35,6 +35,7 @@ class WorkerView:
     scrub: ScrubView = NO_SCRUB  # as the worker said last
     disk: str = "ok"  # ok | full | failing
     disk_message: str = ""
+    draining: bool = False  # is to be emptied: takes nothing new
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,20 @@ class JobView:
     batch_id: int
     configuration_epoch: int
     virtual_nodes: tuple[VirtualNodeView, ...]
+    misses: int = 0  # batches in which a virtual node ran elsewhere than desired, over all of them
+    missed_now: int = 0  # virtual nodes that did so in the newest batch
+
+
+@dataclass(frozen=True, slots=True)
+class HandoverView:
+    """A running handover. `step`: the present one of `steps`, from 1."""
+
+    handover_id: str
+    intent: str
+    phase: str
+    step: int
+    steps: int
+    waiting_for: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +102,7 @@ class Overview:
     workers: tuple[WorkerView, ...]
     groups: tuple[GroupView, ...]
     jobs: tuple[JobView, ...]
+    handovers: tuple[HandoverView, ...] = ()  # those that have not ended
 
 
 def _worker(message: replication_pb2.WorkerStatus) -> WorkerView:
@@ -105,6 +121,7 @@ def _worker(message: replication_pb2.WorkerStatus) -> WorkerView:
         scrub=scrub_of(message.scrub),
         disk=convert.disk_of(message.disk).value,
         disk_message=message.disk_message,
+        draining=message.draining,
     )
 
 
@@ -135,7 +152,27 @@ def job_view(message: handover_pb2.JobStatus) -> JobView:
         VirtualNodeView(v.virtual_node, v.desired_worker, v.actual_worker, v.misses, tuple(v.holders))
         for v in message.virtual_nodes
     )
-    return JobView(message.job, message.name, message.connected, message.batch_id, message.configuration_epoch, nodes)
+    return JobView(
+        job=message.job,
+        name=message.name,
+        connected=message.connected,
+        batch_id=message.batch_id,
+        configuration_epoch=message.configuration_epoch,
+        virtual_nodes=nodes,
+        misses=message.misses,
+        missed_now=message.missed_now,
+    )
+
+
+def _handover(message: handover_pb2.HandoverStatus) -> HandoverView:
+    return HandoverView(
+        handover_id=message.handover_id,
+        intent=message.plan.intent,
+        phase=handover_pb2.HandoverPhase.Name(message.phase).removeprefix("HANDOVER_PHASE_").lower(),
+        step=sum(bool(step.finished_ms) for step in message.steps) + 1,
+        steps=len(message.steps),
+        waiting_for=tuple(message.waiting_for),
+    )
 
 
 def fetch_overview(manager: str, *, timeout_s: float = 5.0) -> Overview:
@@ -153,9 +190,12 @@ def _ask(manager: str, channel: grpc.Channel, timeout_s: float) -> Overview:
         doing, lambda: replication.DescribeGroups(replication_pb2.DescribeGroupsRequest(), timeout=timeout_s)
     )
     jobs = call_sync(doing, lambda: handover.ListJobs(handover_pb2.ListJobsRequest(), timeout=timeout_s))
+    request = handover_pb2.ListHandoversRequest()
+    handovers = call_sync(doing, lambda: handover.ListHandovers(request, timeout=timeout_s))
     return Overview(
         generation=workers.generation,
         workers=tuple(_worker(w) for w in workers.workers),
         groups=tuple(_group(g) for g in groups.groups),
         jobs=tuple(job_view(j) for j in jobs.jobs),
+        handovers=tuple(_handover(h) for h in handovers.handovers if not h.finished_ms),
     )

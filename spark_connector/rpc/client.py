@@ -2,121 +2,38 @@
 
 from __future__ import annotations
 
-import enum
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 import grpc
 
+from handover_manager.core.intents import Intent
+from handover_manager.core.strategy import ALL_AT_ONCE, Strategy
 from rhino.errors import UnavailableError
 from rhino.rpc.channel import call_sync, sync_channel
 from rhino.rpc.overview import JobView, job_view
 from rhino.rpc.status import error_of
 from rhino_pb import handover_pb2 as pb
 from rhino_pb import handover_pb2_grpc
+from spark_connector.rpc.handovers import (
+    DrainView,
+    Explanation,
+    Handover,
+    MoveKind,
+    Phase,
+    Plan,
+    drain_of,
+    explanation_of,
+    handover_of,
+    plan_of,
+    request_to_pb,
+    strategy_to_pb,
+)
 
-
-class Phase(enum.Enum):
-    """Where a handover stands; see ARCHITECTURE.md, "Handover"."""
-
-    PLANNED = "planned"
-    PREPARING = "preparing"
-    MARKED = "marked"
-    CONFIRMED = "confirmed"
-    ROLLED_BACK = "rolled_back"
-    CANCELLED = "cancelled"
-    REDIRECTED = "redirected"
-
-    @property
-    def ended(self) -> bool:
-        return self not in (Phase.PLANNED, Phase.PREPARING, Phase.MARKED)
-
-
-class MoveKind(enum.Enum):
-    """DIRECT: the target holds nothing yet. CHECKPOINT_ASSISTED: it holds a replica (Madsen & Zhou, section 4)."""
-
-    DIRECT = "direct"
-    CHECKPOINT_ASSISTED = "checkpoint_assisted"
-
-
-_PHASES: dict[int, Phase] = {
-    pb.HANDOVER_PHASE_PLANNED: Phase.PLANNED,
-    pb.HANDOVER_PHASE_PREPARING: Phase.PREPARING,
-    pb.HANDOVER_PHASE_MARKED: Phase.MARKED,
-    pb.HANDOVER_PHASE_CONFIRMED: Phase.CONFIRMED,
-    pb.HANDOVER_PHASE_ROLLED_BACK: Phase.ROLLED_BACK,
-    pb.HANDOVER_PHASE_CANCELLED: Phase.CANCELLED,
-    pb.HANDOVER_PHASE_REDIRECTED: Phase.REDIRECTED,
-}
-_KINDS: dict[int, MoveKind] = {
-    pb.MOVE_KIND_DIRECT: MoveKind.DIRECT,
-    pb.MOVE_KIND_CHECKPOINT_ASSISTED: MoveKind.CHECKPOINT_ASSISTED,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    virtual_node: str
-    origin: str
-    target: str
-    kind: MoveKind
-    bytes_to_move: int
-    state_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    job: str
-    strategy: str
-    bytes_to_move: int
-    moves: tuple[Move, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Handover:
-    """Status of a handover. Times are wall clock in milliseconds since the epoch, 0 until reached."""
-
-    handover_id: str
-    phase: Phase
-    plan: Plan
-    reason: str
-    configuration_epoch: int
-    started_ms: int
-    marked_ms: int
-    finished_ms: int
-    confirmed_batch_id: int
-    bytes_moved: int
-    waiting_for: tuple[str, ...]
-
-    @property
-    def duration_s(self) -> float:
-        """From start to end; 0.0 until it has ended."""
-        return max(self.finished_ms - self.started_ms, 0) / 1000 if self.finished_ms else 0.0
-
-
-def _plan(message: pb.HandoverPlan) -> Plan:
-    moves = tuple(
-        Move(m.virtual_node, m.origin, m.target, _KINDS[m.kind], m.bytes_to_move, m.state_bytes) for m in message.moves
-    )
-    return Plan(message.job, message.strategy, message.bytes_to_move, moves)
-
-
-def _handover(message: pb.HandoverStatus) -> Handover:
-    return Handover(
-        handover_id=message.handover_id,
-        phase=_PHASES[message.phase],
-        plan=_plan(message.plan),
-        reason=message.reason,
-        configuration_epoch=message.configuration_epoch,
-        started_ms=message.started_ms,
-        marked_ms=message.marked_ms,
-        finished_ms=message.finished_ms,
-        confirmed_batch_id=message.confirmed_batch_id,
-        bytes_moved=message.bytes_moved,
-        waiting_for=tuple(message.waiting_for),
-    )
+__all__ = ["Handover", "HandoverClient", "MoveKind", "Phase", "Plan"]
+DRAIN_POLL_S = 0.3
 
 
 class HandoverClient:
@@ -143,17 +60,40 @@ class HandoverClient:
     def close(self) -> None:
         self._channel.close()
 
-    def plan(self, job: str, virtual_nodes: Sequence[str], target: str) -> Plan:
-        """Checks and plans; changes nothing. `virtual_nodes` as "task group/partition"."""
-        request = pb.HandoverRequest(job=job, virtual_nodes=virtual_nodes, target=target)
-        attempt = lambda: self._stub.PlanHandover(request, timeout=self._timeout_s)  # noqa: E731
-        return _plan(call_sync(self._doing("plan a handover"), attempt, retry_for_s=self._timeout_s))
+    def plan(
+        self,
+        job: str,
+        virtual_nodes: Sequence[str] = (),
+        target: str = "",
+        *,
+        intent: Intent | None = None,
+        strategy: Strategy = ALL_AT_ONCE,
+    ) -> Plan:
+        """Checks, plans and predicts; changes nothing. `virtual_nodes` as "task group/partition", or an `intent`.
 
-    def start(self, job: str, virtual_nodes: Sequence[str], target: str, *, deadline_s: float = 300.0) -> Handover:
-        """Starts moving `virtual_nodes` to worker `target`; returns at once. Not retried."""
-        request = pb.HandoverRequest(job=job, virtual_nodes=virtual_nodes, target=target, deadline_s=deadline_s)
+        `job` may be empty for the intent Drain: all running ones.
+        """
+        request = request_to_pb(job, virtual_nodes, target, intent, strategy, 0.0)
+        attempt = lambda: self._stub.PlanHandover(request, timeout=self._timeout_s)  # noqa: E731
+        return plan_of(call_sync(self._doing("plan a handover"), attempt, retry_for_s=self._timeout_s))
+
+    def start(
+        self,
+        job: str,
+        virtual_nodes: Sequence[str] = (),
+        target: str = "",
+        *,
+        intent: Intent | None = None,
+        strategy: Strategy = ALL_AT_ONCE,
+        deadline_s: float = 300.0,
+    ) -> Handover:
+        """Starts moving `virtual_nodes` to worker `target`, or what `intent` chooses; returns at once. Not retried.
+
+        `deadline_s`: of each step.
+        """
+        request = request_to_pb(job, virtual_nodes, target, intent, strategy, deadline_s)
         attempt = lambda: self._stub.StartHandover(request, timeout=self._timeout_s)  # noqa: E731
-        return _handover(call_sync(self._doing("start a handover"), attempt))
+        return handover_of(call_sync(self._doing("start a handover"), attempt))
 
     def watch(self, handover_id: str, *, timeout_s: float = 600.0) -> Iterator[Handover]:
         """The status now and at each change, until the handover has ended. UnavailableError after `timeout_s`."""
@@ -162,7 +102,7 @@ class HandoverClient:
             for message in self._stub.WatchHandover(
                 pb.WatchHandoverRequest(handover_id=handover_id), timeout=timeout_s
             ):
-                yield _handover(message)
+                yield handover_of(message)
         except grpc.RpcError as error:
             raise error_of(error, doing) from error
 
@@ -175,17 +115,50 @@ class HandoverClient:
         raise UnavailableError(f"{self._doing('watch')}: the stream ended before handover {handover_id} did")
 
     def cancel(self, handover_id: str) -> Handover:
-        """Rolls back a handover that has not reached its marker; PreconditionError after it."""
+        """No further step is marked; confirmed ones stand. PreconditionError after the last marker."""
         request = pb.CancelHandoverRequest(handover_id=handover_id)
         attempt = lambda: self._stub.CancelHandover(request, timeout=self._timeout_s)  # noqa: E731
-        return _handover(call_sync(self._doing(f"cancel handover {handover_id}"), attempt))
+        return handover_of(call_sync(self._doing(f"cancel handover {handover_id}"), attempt))
+
+    def drain(
+        self, worker: str, *, cancel: bool = False, strategy: Strategy = ALL_AT_ONCE, deadline_s: float = 300.0
+    ) -> DrainView:
+        """Marks a worker as draining and moves everything off it; `cancel` ends the mark. Repeating it is harmless."""
+        request = pb.DrainRequest(
+            worker=worker, cancel=cancel, strategy=strategy_to_pb(strategy), deadline_s=deadline_s
+        )
+        attempt = lambda: self._stub.DrainWorker(request, timeout=self._timeout_s)  # noqa: E731
+        return drain_of(call_sync(self._doing(f"drain worker {worker}"), attempt))
+
+    def drain_status(self, worker: str) -> DrainView:
+        """Whether the worker can be removed now, and what stands against it."""
+        request = pb.GetDrainRequest(worker=worker)
+        attempt = lambda: self._stub.GetDrain(request, timeout=self._timeout_s)  # noqa: E731
+        return drain_of(call_sync(self._doing(f"drain of {worker}"), attempt, retry_for_s=self._timeout_s))
+
+    def wait_until_safe(self, worker: str, *, timeout_s: float = 600.0) -> DrainView:
+        """Blocks until the worker can be removed; UnavailableError with the blockers after `timeout_s`."""
+        deadline = time.monotonic() + timeout_s
+        while not (seen := self.drain_status(worker)).safe_to_remove:
+            if time.monotonic() >= deadline:
+                raise UnavailableError(
+                    f"worker {worker} is not safe to remove after {timeout_s:g} s: {'; '.join(seen.blockers)}"
+                )
+            time.sleep(DRAIN_POLL_S)
+        return seen
+
+    def explain(self, job: str, virtual_node: str) -> Explanation:
+        """Why a virtual node and its replica groups are where they are."""
+        request = pb.ExplainRequest(job=job, virtual_node=virtual_node)
+        attempt = lambda: self._stub.Explain(request, timeout=self._timeout_s)  # noqa: E731
+        return explanation_of(call_sync(self._doing("explain"), attempt, retry_for_s=self._timeout_s))
 
     def list(self, job: str = "") -> tuple[Handover, ...]:
         """Handovers of a job (empty: of all), oldest first."""
         request = pb.ListHandoversRequest(job=job)
         attempt = lambda: self._stub.ListHandovers(request, timeout=self._timeout_s)  # noqa: E731
         reply = call_sync(self._doing("list handovers"), attempt, retry_for_s=self._timeout_s)
-        return tuple(_handover(h) for h in reply.handovers)
+        return tuple(handover_of(h) for h in reply.handovers)
 
     def jobs(self) -> tuple[JobView, ...]:
         """Every query that has reported to the manager, with where its virtual nodes are and should be."""

@@ -42,6 +42,8 @@ private class RhinoDriverPlugin extends DriverPlugin with Logging {
     require(Supported.exists(SPARK_VERSION.startsWith),
       s"Spark $SPARK_VERSION is not supported by Rhino: use ${Supported.map(_ + "x").mkString(" or ")}")
     val settings = RhinoSettings(sc.conf)
+    val extensions = sc.conf.get("spark.sql.extensions", "").split(',').map(_.trim).filter(_.nonEmpty)
+    sc.conf.set("spark.sql.extensions", (extensions :+ classOf[RhinoExtensions].getName).distinct.mkString(","))
     val locations = new RhinoLocations
     val sqlConf = new SQLConf
     sc.conf.getAll.foreach { case (key, value) if key.startsWith("spark.sql.") => sqlConf.setConfString(key, value)

@@ -6,6 +6,8 @@ import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 
+import org.apache.hadoop.fs.Path
+
 import org.apache.spark.JobExecutionStatus
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.classic.SparkSession
@@ -25,8 +27,8 @@ private[state] class RhinoQuery(val stream: StreamExecution, val taskGroups: Seq
   val job: String = stream.id.toString
   val runId: UUID = stream.runId
   private val session = stream.sparkSession.asInstanceOf[SparkSession]
-  private lazy val commits = new CommitLog(session, new org.apache.hadoop.fs.Path(
-    new org.apache.hadoop.fs.Path(stream.resolvedCheckpointRoot), "commits").toString)
+  private lazy val commits =
+    new CommitLog(session, new Path(new Path(stream.resolvedCheckpointRoot), "commits").toString)
   private val retained = session.sessionState.conf.minBatchesToRetain
   private var seen: StreamingQueryProgress = _
   private var newest: Option[Message] = None
@@ -174,14 +176,8 @@ private[state] class RhinoQueries(
     }
   }
 
-  /**
-   * Spark takes the provider from the checkpoint's offset log, whatever the session says. A query that would so run
-   * without Rhino, unnoticed, is ended with an error instead; its checkpoint stays as it is.
-   */
-  private def refuseOtherProvider(stream: StreamExecution, provider: String): Unit = {
-    val reason = s"the checkpoint ${stream.resolvedCheckpointRoot} was made with the state store provider $provider, " +
-      s"which its offset log records; ${classOf[RhinoStateStoreProvider].getName} cannot take it over. Start this " +
-      "query from a new checkpoint, or in a session without Rhino's provider to go on with this one"
+  /** Ends a query whose state would not be safe; its checkpoint stays as it is. */
+  private def refuse(stream: StreamExecution, reason: String): Unit = {
     logError(s"Rhino ends query ${stream.id}: $reason")
     refused.put(stream.runId, reason)
   }
@@ -198,11 +194,12 @@ private[state] class RhinoQueries(
   private def begin(stream: StreamExecution): Unit =
     if (!running.contains(stream.runId)) {
       Option(stream.lastExecution).foreach { execution =>
-        val groups = RhinoTaskGroup.of(execution.executedPlan)
+        val found = RhinoTaskGroup.of(execution.executedPlan)
         val provider = execution.sparkSession.sessionState.conf.stateStoreProviderClass
-        if (groups.nonEmpty && provider != wanted && wanted == classOf[RhinoStateStoreProvider].getName) {
-          refuseOtherProvider(stream, provider)
-        }
+        val way = RhinoWay.of(provider, new Path(stream.resolvedCheckpointRoot), wanted)
+        if (found.nonEmpty) way.refusal.foreach(refuse(stream, _))
+        val groups = if (way.served) found else Nil
+        if (groups.isEmpty && found.nonEmpty) logInfo(s"Rhino does not keep the state of query ${stream.id}: ${way.name}")
         val query = new RhinoQuery(stream, groups)
         running.put(stream.runId, query)
         if (groups.nonEmpty) {

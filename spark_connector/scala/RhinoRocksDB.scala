@@ -14,6 +14,7 @@ private[state] object RhinoVersions extends Logging {
 
   private val Named = """(\d+)_([^/]+)\.(?:changelog|zip)""".r
   private val PauseMs = 200L
+  private val loading = new ThreadLocal[RhinoStore]
 
   /** Version and checkpoint id in the name of a changelog or a snapshot. */
   def ofFile(name: String): Option[(Long, String)] = name match {
@@ -24,14 +25,23 @@ private[state] object RhinoVersions extends Logging {
   /** Runs `load` while the version is held by this node, whole and kept from being collected. */
   def during[T](store: RhinoStore, version: Long, id: String)(load: => T): T = {
     prepare(store, version, id)
+    val before = loading.get
+    loading.set(store)
     try load
-    finally release(store, version, id)
+    finally {
+      loading.set(before)
+      release(store, version, id)
+    }
   }
+
+  /** Whether this thread loads a version of `store`: what it opens then has been found here by Prepare, and is kept. */
+  def isLoading(store: RhinoStore): Boolean = loading.get == store
 
   /** Brings the version to this node. */
   def fetch(store: RhinoStore, version: Long, id: String): Unit = during(store, version, id)(())
 
-  private def prepare(store: RhinoStore, version: Long, id: String): Unit = {
+  /** Makes the version loadable here and pins it until `release`. */
+  def prepare(store: RhinoStore, version: Long, id: String): Unit = {
     val started = System.nanoTime()
     def elapsedS: Double = (System.nanoTime() - started) / 1e9
     val timeoutS = RhinoSidecar.settings.prepareTimeoutS
@@ -48,11 +58,13 @@ private[state] object RhinoVersions extends Logging {
       throw new IOException(
         s"$store at version ${version}_$id cannot be loaded (${reply.enumName("state")}): ${reply.string("message")}")
     }
-    RhinoMetrics.prepared(store, (elapsedS * 1000).toLong, reply.enumName("source"), reply.long("fetched_bytes"))
+    val (source, fetched) = (reply.enumName("source"), reply.long("fetched_bytes"))
+    logInfo(f"Rhino: prepared $store at version $version in ${elapsedS * 1000}%.1f ms ($source, $fetched bytes fetched)")
+    RhinoMetrics.prepared(store, (elapsedS * 1000).toLong, source, fetched)
   }
 
   /** Pins end with the session in any case: not being able to end them early must not fail, or hide why, a load. */
-  private def release(store: RhinoStore, version: Long, id: String): Unit =
+  def release(store: RhinoStore, version: Long, id: String): Unit =
     try {
       RhinoSidecar.get.call("Release", "ReleaseRequest", 10, s"release $store at version ${version}_$id") { session =>
         Seq("session_id" -> session.id, "versions" -> Seq(store.version(version, id)))

@@ -164,6 +164,9 @@ private[state] object RhinoSidecar {
     instance = null
   }
 
+  /** Whether this JVM runs the plugin's executor side: a driver on a cluster does not. */
+  def running: Boolean = instance != null
+
   def get: RhinoSidecar = {
     val found = instance
     if (found == null) {

@@ -6,13 +6,13 @@ import java.util.concurrent.ConcurrentHashMap
 
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
-import org.json4s.DefaultFormats
-import org.json4s.jackson.JsonMethods
 
-import org.apache.spark.{SparkEnv, TaskContext}
+import org.apache.spark.SparkEnv
 import org.apache.spark.io.CompressionCodec
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.types.StructType
+import org.apache.spark.util.Utils
 
 /**
  * Spark's RocksDB provider with its state files, and only them, on rhino://: the query checkpoint stays where it is.
@@ -28,6 +28,7 @@ class RhinoStateStoreProvider extends RocksDBStateStoreProvider {
       hadoopConf: Configuration, useMultipleValuesPerKey: Boolean,
       stateSchemaProvider: Option[StateSchemaProvider]): Unit = {
     RhinoStateStoreProvider.check(storeConfs)
+    RhinoCheckpoint.refuseProvider(new Path(stateStoreId.checkpointRootLocation))
     super.init(stateStoreId, keySchema, valueSchema, keyStateEncoderSpec, useColumnFamilies, storeConfs, hadoopConf,
       useMultipleValuesPerKey, stateSchemaProvider)
   }
@@ -37,10 +38,14 @@ class RhinoStateStoreProvider extends RocksDBStateStoreProvider {
       useColumnFamilies: Boolean, enableStateStoreCheckpointIds: Boolean, partitionId: Int,
       eventForwarder: Option[RocksDBEventForwarder], uniqueId: Option[String]): RocksDB = {
     val id = stateStoreId
-    val job = RhinoStateStoreProvider.jobOf(id.checkpointRootLocation, hadoopConf)
+    val job = RhinoJob.of(new Path(id.checkpointRootLocation).getParent, hadoopConf)
     store = RhinoStore(job, id.operatorId, id.partitionId, id.storeName)
     RhinoStateStoreProvider.codecs.put(store, conf.compressionCodec)
     showPartition(id.storeCheckpointLocation(), hadoopConf)
+    RhinoWarmUp.offer(store) {
+      new RhinoRocksDB(store, conf, Utils.createTempDir(localRootDir.getParent, "warm-up"), hadoopConf,
+        s"$loggingId (warming up)", useColumnFamilies, enableStateStoreCheckpointIds, partitionId, None, None)
+    }
     new RhinoRocksDB(store, conf, localRootDir, hadoopConf, loggingId, useColumnFamilies,
       enableStateStoreCheckpointIds, partitionId, eventForwarder, uniqueId)
   }
@@ -103,8 +108,9 @@ class RhinoStateStoreProvider extends RocksDBStateStoreProvider {
 private[state] object RhinoStateStoreProvider {
   val codecs = new ConcurrentHashMap[RhinoStore, String]()
 
-  /** Name of the compression codec of a store's changelogs. */
-  def codecOf(store: RhinoStore): String = Option(codecs.get(store)).getOrElse("lz4")
+  /** Name of the compression codec of a store's changelogs; with Spark's own provider, of the task that asks. */
+  def codecOf(store: RhinoStore): String =
+    Option(codecs.get(store)).getOrElse(SQLConf.get.stateStoreCompressionCodec)
 
   /** Throws IllegalArgumentException for settings with which state would not be safe. */
   def check(conf: StateStoreConf): Unit = {
@@ -119,18 +125,5 @@ private[state] object RhinoStateStoreProvider {
     require(enabled.forall(_.toBoolean) && enabled.nonEmpty,
       s"$changelogs = ${enabled.getOrElse("unset")}: Rhino replicates changelogs with every batch. Set it to true " +
         "(rhino_conf() does)")
-  }
-
-  /** Id of the query: the task's local property, else the id in <checkpoint>/metadata. */
-  def jobOf(stateRoot: String, conf: Configuration): String = {
-    val fromTask = Option(TaskContext.get()).flatMap(c => Option(c.getLocalProperty("sql.streaming.queryId")))
-    fromTask.getOrElse {
-      val metadata = new Path(new Path(stateRoot).getParent, "metadata")
-      val stream = metadata.getFileSystem(conf).open(metadata)
-      try {
-        implicit val formats: DefaultFormats.type = DefaultFormats
-        (JsonMethods.parse(new String(stream.readAllBytes(), "UTF-8")) \ "id").extract[String]
-      } finally stream.close()
-    }
   }
 }

@@ -210,6 +210,10 @@ class FakeDriver:
             version = Version(batch_id + 1, f"{sidecar.worker_id}-{batch_id}")
             versions.append(StoreVersion(StoreId(job, 0, partition, "default"), version))
             sidecar.written.add(versions[-1])
+        await self.report(job, batch_id, versions, run_id)
+
+    async def report(self, job: str, batch_id: int, versions: list[StoreVersion], run_id: str = "run-1") -> None:
+        """A batch that wrote these versions."""
         event = pb.BatchLogged(
             job=job,
             run_id=run_id,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import TypeVar
 
 from handover_manager.core import events as ev
+from handover_manager.core.figures import PREFIX as FIGURES_PREFIX
+from handover_manager.core.figures import figures_of_json
 from handover_manager.core.handover import Handover
 from handover_manager.core.manager import HandoverCore
-from handover_manager.core.plan import Request
+from handover_manager.core.plan import Plan, Request
 from handover_manager.core.records import HANDOVER_PREFIX, JOB_PREFIX, handover_of_json, job_of_json
 from handover_manager.core.view import ClusterView, GroupSeen, TaskGroup, WorkerSeen
 from rhino.ids import (
@@ -64,8 +67,9 @@ class Cluster:
         live: bool = True,
         free_bytes: int = 1_000,
         disk: DiskState = DiskState.OK,
+        draining: bool = False,
     ) -> None:
-        self.workers[name] = WorkerSeen(worker(name), reachable, live, free_bytes, disk, f"disk of {name}")
+        self.workers[name] = WorkerSeen(worker(name), reachable, live, free_bytes, disk, f"disk of {name}", draining)
 
     def lose(self, name: str) -> None:
         self.worker(name, reachable=False, live=False)
@@ -84,7 +88,10 @@ class Play:
         self.journal = {} if journal is None else journal
         records = sorted(self.journal.items())
         jobs = [job_of_json(v) for k, v in records if k.startswith(JOB_PREFIX)]
-        handovers = [handover_of_json(v, deadline=now + 60) for k, v in records if k.startswith(HANDOVER_PREFIX)]
+        for job in jobs:
+            if FIGURES_PREFIX + job.job in self.journal:
+                job.figures = figures_of_json(self.journal[FIGURES_PREFIX + job.job])
+        handovers = [handover_of_json(v, self.journal) for k, v in records if k.startswith(HANDOVER_PREFIX)]
         self.core = HandoverCore(started=now, wall_offset_s=WALL_OFFSET_S, jobs=jobs, handovers=handovers)
         self.effects: list[ev.Effect] = []
         self._take(self.core.resume(now=now))
@@ -100,9 +107,9 @@ class Play:
         for effect in effects:
             if isinstance(effect, ev.Persist):
                 if effect.value is None:
-                    del self.journal[effect.key]
+                    self.journal.pop(effect.key, None)
                 else:
-                    self.journal[effect.key] = effect.value
+                    self.journal[effect.key] = json.loads(json.dumps(effect.value))
 
     def of(self, kind: type[E]) -> list[E]:
         """The last event's effects of one kind."""
@@ -129,6 +136,9 @@ class Play:
     def start(self, target: str, *nodes: str, deadline_s: float = 60.0, handover_id: str = "h1") -> Handover:
         self(ev.HandoverRequested(handover_id, Request(JOB, nodes, target, deadline_s)))
         return self.handover(handover_id)
+
+    def plan(self, request: Request) -> Plan:
+        return self.core.plan(request, now=self.now)
 
     def handover(self, handover_id: str = "h1") -> Handover:
         return self.core.handovers.find(handover_id)

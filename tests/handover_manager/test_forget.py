@@ -66,7 +66,9 @@ def test_not_during_a_handover_and_its_record_goes_with_the_job(play: Play) -> N
     effects = play(ev.JobForgotten(JOB))
     assert {e.key for e in effects if isinstance(e, ev.Persist) and e.value is None} == {
         f"handover_manager/job/{JOB}",
+        f"handover_manager/figures/{JOB}",
         f"handover_manager/handover/{handover.handover_id}",
+        f"handover_manager/step/{handover.handover_id}/1",
     }
     assert play.core.jobs.all() == []
     assert play.core.handovers.all() == []

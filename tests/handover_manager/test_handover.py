@@ -7,8 +7,7 @@ import itertools
 import pytest
 
 from handover_manager.core import events as ev
-from handover_manager.core.handover import TRANSITIONS, Handover, Phase, Trigger, diagram
-from handover_manager.core.plan import Plan
+from handover_manager.core.step import TRANSITIONS, Phase, Step, Trigger, diagram
 from handover_manager.core.view import TaskGroup
 from rhino.errors import (
     ConflictError,
@@ -38,7 +37,7 @@ def play() -> Play:
 
 @pytest.mark.parametrize(("phase", "trigger"), list(itertools.product(Phase, Trigger)))
 def test_every_pair_is_in_the_table_or_raises(phase: Phase, trigger: Trigger) -> None:
-    handover = Handover("h", Plan("job", ()), 60, 60, 0, phase=phase)
+    handover = Step("h", (), phase=phase)
     if (phase, trigger) in TRANSITIONS:
         handover.advance(trigger, "why")
         assert (handover.phase, handover.reason) == (TRANSITIONS[phase, trigger], "why")
@@ -48,7 +47,7 @@ def test_every_pair_is_in_the_table_or_raises(phase: Phase, trigger: Trigger) ->
 
 
 def test_an_impossible_transition_tells_the_history() -> None:
-    handover = Handover("h", Plan("job", ()), 60, 60, 0)
+    handover = Step("h", ())
     handover.advance(Trigger.BEGIN)
     handover.advance(Trigger.CANCEL)
     with pytest.raises(LocalProtocolError, match="planned > begin: preparing > cancel: cancelled"):
@@ -106,7 +105,7 @@ def test_to_a_replica_nothing_is_copied_and_the_marker_comes_at_once(play: Play)
     assert not play.of(ev.ChangeGroup)
     play.batch(1, {G0: "w2", G1: "w1"})
     assert handover.waiting_for == {node("0/1")}
-    assert play.effects == [ev.Announce("h1")]
+    assert play.of(ev.Announce) == [ev.Announce("h1")]
     play.batch(2, {G0: "w2", G1: "w2"})
     assert play.handover().phase is Phase.CONFIRMED
     assert len(play.of(ev.ChangeGroup)) == 2
@@ -301,4 +300,5 @@ def test_ended_handovers_are_forgotten_beyond_a_bound(play: Play, monkeypatch: p
         play.see()
     assert [h.handover_id for h in play.core.handovers.all()] == ["h2", "h3", "h4"]
     assert sum("/handover/" in key for key in play.journal) == 3
+    assert sum("/step/" in key for key in play.journal) == 3
     play(ev.GroupChanged("h0", G0, None))

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from handover_manager.core import events as ev
-from handover_manager.core.handover import Phase
+from handover_manager.core.step import Phase
 from handover_manager.core.view import TaskGroup
 from handover_manager.metrics import HandoverMetrics
 from tests.handover_manager.scenario import Cluster, Play, group

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from handover_manager.core.plan import MoveKind, Request
+from handover_manager.core.move import MoveKind
+from handover_manager.core.plan import Request
+from handover_manager.core.strategy import Kind
 from handover_manager.core.view import TaskGroup
 from rhino import errors
 from rhino.ids import DiskState
@@ -52,30 +54,30 @@ REFUSALS = [
 def test_refusals(play: Play, request_: Request, kind: type[Exception], text: str) -> None:
     before = dict(play.journal)
     with pytest.raises(kind, match=text):
-        play.core.plan(request_)
+        play.plan(request_)
     assert play.journal == before
 
 
 def test_overlap_with_a_running_handover(play: Play) -> None:
     play.start("w3", "0/0")
     with pytest.raises(errors.ConflictError, match=r"0/0 \(handover h1\)"):
-        play.core.plan(Request(JOB, ("0/1", "0/0"), "w2"))
-    assert play.core.plan(Request(JOB, ("0/1",), "w2")).target == "w2"
+        play.plan(Request(JOB, ("0/1", "0/0"), "w2"))
+    assert play.plan(Request(JOB, ("0/1",), "w2")).targets == {"w2"}
 
 
 def test_bytes_and_kinds(play: Play) -> None:
     play.cluster.worker("w3", free_bytes=170)
     play.see()
-    direct, partly = play.core.plan(Request(JOB, ("0/0", "0/1"), "w3")).moves
+    direct, partly = play.plan(Request(JOB, ("0/0", "0/1"), "w3")).moves
     assert (direct.kind, direct.bytes_to_move, direct.state_bytes) == (MoveKind.DIRECT, 100, 100)
     assert (partly.kind, partly.bytes_to_move, partly.origin) == (MoveKind.CHECKPOINT_ASSISTED, 70, "w1")
-    plan = play.core.plan(Request(JOB, ("0/0", "0/1"), "w2"))
-    assert (plan.bytes_to_move, plan.strategy) == (0, "all_at_once")
+    plan = play.plan(Request(JOB, ("0/0", "0/1"), "w2"))
+    assert (plan.bytes_to_move, plan.strategy.kind, len(plan.steps)) == (0, Kind.ALL_AT_ONCE, 1)
     assert {move.kind for move in plan.moves} == {MoveKind.CHECKPOINT_ASSISTED}
 
 
 def test_a_job_by_its_unique_name(play: Play) -> None:
-    assert play.core.plan(Request("q", ("0/0",), "w2")).job == JOB
+    assert play.plan(Request("q", ("0/0",), "w2")).jobs == (JOB,)
     play.begin(job="job-b", session=2, name="q")
     with pytest.raises(errors.InvalidRequestError, match=r"not unique.*job-a, job-b"):
-        play.core.plan(Request("q", ("0/0",), "w2"))
+        play.plan(Request("q", ("0/0",), "w2"))

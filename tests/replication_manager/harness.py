@@ -28,6 +28,7 @@ class Manager:
         self.groups: dict[GroupId, ReplicaGroup] = {}
         self.floors: dict[StoreId, StoreVersion] = {}
         self.forgotten: dict[str, Epoch] = {}
+        self.draining: set[str] = set()
         for name in names:
             self.register(name)
 
@@ -52,6 +53,8 @@ class Manager:
                 assert self.groups[group.group] == group, "told before it is journalled"
             case ev.PersistForgotten(job, fence):
                 self.forgotten[job] = fence
+            case ev.PersistDraining(worker_id, draining):
+                (self.draining.add if draining else self.draining.discard)(worker_id)
             case ev.DropGroups(groups, floors):
                 self.groups = {g: group for g, group in self.groups.items() if g not in groups}
                 self.floors = {s: floor for s, floor in self.floors.items() if s not in floors}
@@ -74,6 +77,7 @@ class Manager:
             groups=self.groups.values() if groups is None else groups,
             floors=self.floors.values(),
             forgotten=self.forgotten,
+            draining=self.draining,
         )
 
     def register(

@@ -40,6 +40,10 @@ class AnyOrder(RuleBasedStateMachine):
                 group = effect.group
                 assert group.epoch > self.newest.get(group.group, Epoch(0, 0)), "an epoch was issued again"
                 self.newest[group.group] = group.epoch
+                was = before.get(group.group)
+                joined = {m.worker.worker_id for m in group.members if was and not was.member(m.worker.worker_id)}
+                returned = isinstance(event, ev.Registered | ev.Beat)  # a source that nobody can do without
+                assert returned or not joined & set(self.manager.machine.draining), "placed on a draining worker"
 
     def incarnation(self, name: str) -> str:
         return worker(name, self.lives[name]).incarnation
@@ -84,6 +88,10 @@ class AnyOrder(RuleBasedStateMachine):
         version = StoreVersion(StoreId(*group, "default"), Version(self.batch, "x"))
         self.attempt(ev.BatchPublished("job", self.batch - 1, (version,), (version,)))
 
+    @rule(name=NAMES, draining=st.booleans())
+    def drain(self, name: str, draining: bool) -> None:
+        self.attempt(ev.DrainSet(name, draining))
+
     @rule()
     def restart(self) -> None:
         self.manager.restart()
@@ -91,6 +99,7 @@ class AnyOrder(RuleBasedStateMachine):
     @invariant()
     def journal_is_the_truth(self) -> None:
         assert self.manager.groups == self.manager.machine.groups
+        assert self.manager.draining == set(self.manager.machine.draining)
 
     @invariant()
     def the_lost_are_members_only_while_nobody_can_take_over(self) -> None:
@@ -102,8 +111,9 @@ class AnyOrder(RuleBasedStateMachine):
                 continue
             assert all(machine.membership.is_present(m.worker) for m in group.members), "a lost member stays"
             assert group.members[0].whole, "the owner is not whole though another member is"
-            present = len(machine.membership.present())
-            assert len(group.members) >= min(R + 1, present), "a live worker could be a member"
+            present = [w.worker_id for w in machine.membership.present()]
+            free = [w for w in present if group.member(w) is not None or w not in machine.draining]
+            assert len(group.members) >= min(R + 1, len(free)), "a live worker could be a member"
 
     @invariant()
     def required_copies_can_be_had(self) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from replication_manager.core import events as ev
-from replication_manager.core.lagging import PROOF_S, REST_S, LagCap
+from replication_manager.core.lagging import PATIENCE_S, PROOF_S, REST_S, LagCap
 from replication_manager.core.membership import Lag, Report
-from rhino.ids import GroupId, JobSettings
+from rhino.ids import BelowMinCopies, GroupId, JobSettings
 from tests.replication_manager.harness import GROUP, Manager
 
 CAP_S = LagCap().seconds
@@ -65,6 +65,31 @@ def test_otherwise_its_replacement_becomes_whole_first() -> None:
     owes(manager, "a", lag(slow))
     assert manager.members() == f"a{other}"
     assert manager.group().required_copies == 2
+
+
+@pytest.mark.parametrize("policy", BelowMinCopies)
+def test_a_member_that_hangs_keeps_its_replacement_from_being_whole_and_so_the_group(policy: BelowMinCopies) -> None:
+    manager = Manager("abc")
+    manager.resolve("a", settings=JobSettings(below_min_copies=policy))
+    slow = manager.members()[1]
+    other = ({"b", "c"} - {slow}).pop()
+    proved(manager, "a", lag(slow))
+    wait(manager, PATIENCE_S - 1)
+    owes(manager, "a", lag(slow))
+    assert manager.members() == f"a{slow}{other}?"
+    wait(manager, 1)
+    owes(manager, "a", lag(slow))
+    blocked = policy is BelowMinCopies.BLOCK
+    assert manager.members() == (f"a{slow}{other}?" if blocked else f"a{other}?")
+    assert manager.group().required_copies == (2 if blocked else 1)
+
+
+def test_patience_is_for_those_that_still_lag() -> None:
+    manager, slow, other = pair()
+    proved(manager, "a", lag(slow))
+    wait(manager, PATIENCE_S)
+    owes(manager, "a")
+    assert manager.members() == f"a{slow}{other}?"
 
 
 def test_without_anybody_to_take_its_place_it_stays() -> None:
@@ -172,3 +197,14 @@ def test_a_report_that_comes_with_the_beat_counts_first() -> None:
     report = Report(GROUP, manager.group().epoch, True, 10)
     manager.do(ev.Beat(other, f"{other}/1", 0, 0, 0, 0, (report,)))
     assert manager.members() == f"a{other}"
+
+
+def test_a_laggard_that_becomes_the_owner_stays_and_who_was_added_goes() -> None:
+    """Seed 157: the chain stayed longer than it should be."""
+    manager, slow, other = pair()
+    proved(manager, "a", lag(slow))
+    manager.do(ev.StreamBroken("a", "a-process"))
+    manager.register("a", life=2, process="second")
+    assert manager.members() == f"{slow}a?{other}?"
+    manager.beat("a", Report(GROUP, manager.group().epoch, True, 10), life=2)
+    assert manager.members() == f"{slow}a"

@@ -132,6 +132,20 @@ def test_an_old_journal_believes_the_worker_that_has_seen_more() -> None:
     assert manager.members() == f"{heir}a?"
 
 
+def test_an_old_journal_does_not_make_an_owner_of_who_has_only_heard_of_the_group() -> None:
+    """A worker outside a group hears of it while it stores files of it."""
+    manager = Manager("abc")
+    old = manager.resolve("a")
+    outside = ({"b", "c"} - {manager.members()[1]}).pop()
+    manager.restart(groups=[old])
+    seen = Epoch(1, 9)
+    manager.register(outside, Report(GROUP, seen, False, 10, stored_files=3), seen=seen)
+    assert manager.group().member(outside) is None
+    assert manager.group().owner.worker_id == "a"
+    assert manager.group().epoch > seen
+    assert not any(member.whole for member in manager.group().members), "an old journal does not say who is whole"
+
+
 def test_groups_of_a_lost_journal_are_not_taken_for_empty() -> None:
     manager = Manager()
     manager.register("a")

@@ -182,6 +182,34 @@ async def test_a_new_member_gets_the_floors_and_one_that_was_cut_off_is_told(tmp
         assert list(left.left) == [GROUP]
 
 
+async def test_who_stores_files_of_a_group_hears_of_it_until_they_are_gone(tmp_path: Path) -> None:
+    """So that it can ask the members whether it may delete them."""
+    async with manager(tmp_path) as stub, AsyncExitStack() as stack:
+        for name in ("a", "b"):
+            await stack.enter_async_context(sidecar(stub, name))
+        group = await resolve(stub, "a")
+        await stack.enter_async_context(sidecar(stub, "c"))
+        stream, first = await watching(stub, "c")
+        assert list(first.groups) == []
+        await stores(stub, "c", 3)
+        assert list((await news(stream, lambda update: len(update.groups) == 1)).groups) == [group]
+        await stores(stub, "c", 0)
+        await stub.ChangeGroup(replication_pb2.ChangeGroupRequest(group=GROUP, make_owner="b"), timeout=5)
+        assert list((await news(stream, lambda update: len(update.left) == 1)).left) == [GROUP]
+
+
+async def stores(stub: Stub, name: str, files: int) -> None:
+    """Says so in a heartbeat."""
+    report = replication_pb2.GroupReport(group=GROUP, stored_files=files)
+    beat = replication_pb2.HeartbeatRequest(worker_id=name, incarnation=f"{name}/1", changed=[report])
+
+    async def beats() -> AsyncIterator[replication_pb2.HeartbeatRequest]:
+        yield beat
+
+    async for _ in stub.Heartbeat(beats(), timeout=5):
+        return
+
+
 async def test_a_guest_hears_of_the_group_it_has_resolved(tmp_path: Path) -> None:
     async with manager(tmp_path) as stub, sidecar(stub, "a"), sidecar(stub, "b"), sidecar(stub, "c"):
         group = await resolve(stub, "a")

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from rhino.cli.handover import parse_virtual_nodes
+from rhino.cli.intents import parse_virtual_nodes
 from rhino.errors import InvalidRequestError
 
 
@@ -26,18 +26,9 @@ def test_malformed_virtual_nodes_are_named(text: str) -> None:
 def test_help_names_every_command_and_the_exit_codes() -> None:
     result = rhino("--help")
     assert result.returncode == 0
-    for word in (
-        "sidecar",
-        "manager",
-        "status",
-        "handover",
-        "scrub",
-        "verify",
-        "forget",
-        "rewind",
-        "demo",
-        "Exit codes",
-    ):
+    around_handovers = ("plan", "handover", "rebalance", "drain", "explain")
+    commands = ("sidecar", "manager", "status", *around_handovers, "scrub", "verify", "forget", "rewind", "demo")
+    for word in (*commands, "Exit codes"):
         assert word in result.stdout
 
 

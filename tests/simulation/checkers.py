@@ -43,7 +43,7 @@ class Checkers:
         self._lost: set[Life] = set()
         self._unsound: set[tuple[Life, StoreId]] = set()
         self._given_up: set[tuple[Life, Key]] = set()  # deleted where it was in excess
-        self.losses = 0  # of disks and files
+        self.losses = 0  # of disks and files, also when they are noticed
         self._buffered: Counter[str] = Counter()
         self._granted: Counter[str] = Counter()
         self.copies: dict[StoreVersion, set[Life]] = {}

@@ -83,6 +83,7 @@ class Cluster:
             (membership, "SWEEP_S", 2.5),
             (closure, "ZIP_AFTER_FILES_S", 1.0),
             (lagging, "PROOF_S", 0.3),
+            (lagging, "PATIENCE_S", 1.0),
             (lagging, "REST_S", 2.0),
             (lagging, "REST_S_MAX", 3.0),
             (lag, "REPORT_S", 0.1),

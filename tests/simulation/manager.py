@@ -58,8 +58,8 @@ class Manager:
         self.up = False
         for group in self.core.groups:
             self.forgotten.setdefault(group, set()).update(self.core.returned.joined(group))
-        for group, worker_id in self.core.laggards.leaving.items():
-            self.forgotten.setdefault(group, set()).add(worker_id)
+        for group, leaving in self.core.laggards.leaving.items():
+            self.forgotten.setdefault(group, set()).add(leaving.worker_id)
 
     def _tick(self, life: int) -> None:
         if self.up and self.generation == life:

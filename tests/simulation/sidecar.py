@@ -318,9 +318,10 @@ class Sidecar:
             self.remove(store, names, damaged=False)
 
     def remove(self, store: StoreId, names: tuple[str, ...], *, damaged: bool) -> None:
+        if damaged:
+            self.damaged |= {(store, name) for name in names}
+            self.cluster.checkers.losses += 1
         for name in names:
-            if damaged:
-                self.damaged.add((store, name))
             self.disk.drop(store, name)
             self.catalogue.discard(store, name)
         if damaged and not any(rotten == store for rotten, _ in self.disk.rotten):

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 16
 WINDOW_BYTES = 48
+IDLE_S = 0.3
 
 
 def limit_bytes(workers: int) -> int:
@@ -40,6 +41,7 @@ class Stream:
         receiver.inbound[self._grant] = self
         self._window = SendWindow()
         self._queue: dict[Key, ev.OfferFile] = {}
+        self._sent_at = self._world.now
         self._transfer, self._left_bytes = 0, 0  # under way
         self._accepted: dict[int, FileEntry] = {}
         self._buffered_bytes = 0
@@ -60,6 +62,8 @@ class Stream:
         self._queue.pop(key, None)
 
     def _pump(self) -> None:
+        self._sent_at = self._world.now
+        self._world.after(IDLE_S, self._give_back_when_idle)
         while self.open:
             if self._left_bytes == 0 and not self._begin_next():
                 return
@@ -68,6 +72,11 @@ class Stream:
                 return
             self._left_bytes -= size
             self._send_data(self._transfer, size, last=self._left_bytes == 0)
+
+    def _give_back_when_idle(self) -> None:
+        idle = self.open and not self._queue and self._left_bytes == 0
+        if idle and self._world.now >= self._sent_at + IDLE_S and (back := self._window.give_back(CHUNK_BYTES)):
+            self._link.send(lambda: self._returned(back), forward=True)
 
     def _begin_next(self) -> bool:
         while self._queue:
@@ -101,6 +110,11 @@ class Stream:
     def _promise(self, change_bytes: int) -> None:
         self._granted_bytes += change_bytes
         self._checkers.granted(self._receiver.name, change_bytes)
+
+    def _returned(self, credit_bytes: int) -> None:
+        self._receiver.grants.returned(self._grant, credit_bytes)
+        self._promise(-credit_bytes)
+        self._receiver.feed_hungry()
 
     def give(self, credit_bytes: int) -> None:
         if credit_bytes:

@@ -30,7 +30,7 @@ def consumed(spark: SparkSession, batches: int) -> DataFrame:
     return spark.range(batches * ROWS_PER_BATCH).withColumnRenamed("id", "value")
 
 
-def _events(rows: DataFrame) -> DataFrame:
+def events_of(rows: DataFrame) -> DataFrame:
     """Key and event time from value alone, so that stream and batch agree."""
     seconds = F.lit(START_MS / 1000) + F.col("value") / F.lit(ROWS_PER_BATCH) * F.lit(MS_PER_BATCH / 1000)
     return rows.select(
@@ -42,13 +42,15 @@ def _events(rows: DataFrame) -> DataFrame:
 
 def aggregation(rows: DataFrame) -> DataFrame:
     """Update mode: count, sum and greatest per key."""
-    return _events(rows).groupBy("k").agg(F.count("*").alias("n"), F.sum("value").alias("s"), F.max("value").alias("m"))
+    return (
+        events_of(rows).groupBy("k").agg(F.count("*").alias("n"), F.sum("value").alias("s"), F.max("value").alias("m"))
+    )
 
 
 def join(left: DataFrame, right: DataFrame) -> DataFrame:
     """Append mode: pairs of equal value parity classes with the same derived key, at most 300 values apart."""
-    a = _events(left).where("value % 2 = 0").select(F.col("k").alias("ka"), F.col("value").alias("a"))
-    b = _events(right).where("value % 2 = 1").select(F.col("k").alias("kb"), F.col("value").alias("b"))
+    a = events_of(left).where("value % 2 = 0").select(F.col("k").alias("ka"), F.col("value").alias("a"))
+    b = events_of(right).where("value % 2 = 1").select(F.col("k").alias("kb"), F.col("value").alias("b"))
     return a.join(b, F.expr("ka = kb and abs(a - b) <= 300")).select("ka", "a", "b")
 
 
@@ -66,7 +68,7 @@ class StatefulQuery:
 
 def _distinct_stream(spark: SparkSession) -> DataFrame:
     rows = source(spark).select("value")
-    events = _events(rows).withWatermark("ts", "0 seconds")
+    events = events_of(rows).withWatermark("ts", "0 seconds")
     windowed = events.withColumn("w", F.window("ts", "20 seconds")).select("k", "w", "value")
     unique = windowed.dropDuplicates(["k", "w"])
     counted = unique.groupBy("k", "w").agg(F.count("*").alias("n"))
@@ -75,8 +77,8 @@ def _distinct_stream(spark: SparkSession) -> DataFrame:
 
 def _distinct_batch(spark: SparkSession, batches: int) -> DataFrame:
     """Windows that had closed when the last batch ran: its watermark is the greatest event time before it."""
-    watermark = _events(consumed(spark, batches - 1)).agg(F.max("ts")).collect()[0][0]
-    windowed = _events(consumed(spark, batches)).withColumn("w", F.window("ts", "20 seconds"))
+    watermark = events_of(consumed(spark, batches - 1)).agg(F.max("ts")).collect()[0][0]
+    windowed = events_of(consumed(spark, batches)).withColumn("w", F.window("ts", "20 seconds"))
     closed = windowed.where(F.col("w.end") <= F.lit(watermark))
     return closed.select("k", F.col("w.start").cast("long").alias("start")).distinct().withColumn("n", F.lit(1))
 

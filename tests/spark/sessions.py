@@ -9,19 +9,23 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark_connector import rhino_conf
+from spark_connector import rhino_checkpoint, rhino_conf
+from tests.spark.transform import ttl_stream
 
 
 def attempt(conf: dict[str, str], checkpoint: Path) -> str:
     """Runs some batches of an aggregation; returns the error, or an empty text."""
     batches = int(conf.pop("test.batches", "2"))
+    location = rhino_checkpoint(checkpoint) if conf.pop("test.rhino", "") else str(checkpoint)
+    transform = conf.pop("test.transform", "")
     if conf.pop("test.embedded", ""):
         conf = rhino_conf() | conf
     spark = None
     try:
         spark = SparkSession.builder.config(map=conf).getOrCreate()
         rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
-        counted = rows.groupBy((F.col("value") % 3).alias("k")).count()
+        grouped = rows.groupBy((F.col("value") % 3).cast("int").alias("k"))
+        counted = ttl_stream(spark) if transform else grouped.count()
         done = 0
 
         def sink(batch: DataFrame, number: int) -> None:
@@ -29,7 +33,7 @@ def attempt(conf: dict[str, str], checkpoint: Path) -> str:
             assert batch.count() == 3
             done += 1
 
-        writer = counted.writeStream.outputMode("update").option("checkpointLocation", str(checkpoint))
+        writer = counted.writeStream.outputMode("update").option("checkpointLocation", location)
         query = writer.foreachBatch(sink).start()
         while done < batches and query.isActive:
             query.awaitTermination(0.2)

@@ -13,10 +13,12 @@ import pytest
 from deploy.local import LocalCluster
 from deploy.local.conf import stock_settings
 from spark_connector import rhino_conf
+from spark_connector.conf import WAYS
 from spark_connector.jar import spark_jars
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 SESSIONS = Path(__file__).with_name("sessions.py")
 SMALL = {
     "spark.master": "local[1]",
@@ -50,6 +52,7 @@ def run_sessions(folder: Path, cases: dict[str, dict[str, str]]) -> tuple[dict[s
 def outcomes(tmp_path_factory: pytest.TempPathFactory, cluster: LocalCluster) -> dict[str, Outcome]:
     socket = cluster.socket.replace("{host}", cluster.workers[0].host)
     good = rhino_conf(cluster.manager, socket=socket)
+    stock = rhino_conf(cluster.manager, socket=socket, through="checkpoint") | {"test.rhino": "true"}
     cases = {
         "manager": good | {"spark.rhino.manager": "127.0.0.1:1"},
         "workers": good | {"spark.rhino.replicationFactor": "5"},
@@ -60,10 +63,14 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory, cluster: LocalCluster) ->
         "placement": good | {"spark.rhino.placement": "anywhere"},
         "range": good | {"spark.rhino.minCopies": "3"},
         "format": good | {FORMAT: "1"},
+        "both": good | {"test.rhino": "true"},
+        "transform": good | {"test.transform": "true"},
+        "format on rhino": stock | {FORMAT: "1"},
+        "in memory": stock | {PROVIDER: WAYS["checkpoint"].replace("RocksDB", "HDFSBacked")},
     }
     # In a process of its own: the settings of the first session become defaults of the JVM, its jars the class path.
-    stock = stock_settings() | {"spark.jars": good["spark.jars"]}
-    others = {"other:stock": stock, "other:rhino": good, "other:stock again": stock}
+    plain = stock_settings() | {"spark.jars": good["spark.jars"]}
+    others = {"other:stock": plain, "other:rhino": good, "other:stock again": plain}
     folder = tmp_path_factory.mktemp("sessions")
     return run_sessions(folder, cases)[0] | run_sessions(folder, others)[0]
 
@@ -80,7 +87,11 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory, cluster: LocalCluster) ->
         ("placement", ["spark.rhino.placement = 'anywhere'", "'state' or 'block'"]),
         ("range", ["spark.rhino.minCopies = '3'", "from 1 to replicationFactor + 1 = 2"]),
         ("format", [f"{FORMAT} = 1: Rhino needs 2"]),
-        ("other:rhino", ["was made with the state store provider", "RocksDBStateStoreProvider", "new checkpoint"]),
+        ("other:rhino", ["was made with the state store provider", "RocksDBStateStoreProvider", "rhino adopt"]),
+        ("both", ["is on rhino:// and the state store provider is", "choose one"]),
+        ("transform", ["insists on Spark's own state store provider", "rhino_checkpoint"]),
+        ("format on rhino", ["expected <version>_<id>.changelog", "checkpointFormatVersion=2"]),
+        ("in memory", ["HDFSBackedStateStoreProvider", "RocksDBStateStoreProvider"]),
     ],
 )
 def test_the_error_names_the_thing_and_the_way_out(outcomes: dict[str, Outcome], case: str, texts: list[str]) -> None:

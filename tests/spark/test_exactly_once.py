@@ -6,16 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql import SparkSession
 
 from deploy.local import LocalCluster
-from rhino.rpc.overview import JobView, fetch_overview
-from spark_connector import HandoverClient
-from spark_connector.rpc.client import Phase
-from tests.spark.conftest import wait_for
-from tests.spark.queries import QUERIES, StatefulQuery
+from tests.spark.queries import QUERIES
+from tests.spark.run import Run, assert_equals_batch, hand_over_one
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(420)]
 PARTITIONS = 4
@@ -28,84 +23,6 @@ def spark(cluster: LocalCluster) -> Iterator[SparkSession]:
     session.stop()
 
 
-class Run:
-    """One streaming query with its folders; can be started again from its checkpoint."""
-
-    def __init__(self, spark: SparkSession, query: StatefulQuery, folder: Path) -> None:
-        self.spark = spark
-        self.query = query
-        self.checkpoint = folder / "checkpoint"
-        self.output = folder / "output"
-
-    def start(self) -> StreamingQuery:
-        self.spark.conf.set("spark.sql.streaming.join.stateFormatVersion", str(self.query.state_format))
-        output = str(self.output)
-
-        def sink(rows: DataFrame, batch_id: int) -> None:
-            rows.withColumn("batch_id", F.lit(batch_id)).write.mode("overwrite").parquet(f"{output}/{batch_id}")
-
-        return (
-            self.query.stream(self.spark)
-            .writeStream.queryName(self.query.name)
-            .outputMode(self.query.output_mode)
-            .option("checkpointLocation", str(self.checkpoint))
-            .trigger(processingTime="500 milliseconds")
-            .foreachBatch(sink)
-            .start()
-        )
-
-    def logged(self) -> int:
-        """Batches in Spark's commit log."""
-        commits = self.checkpoint / "commits"
-        names = [int(p.name) for p in commits.iterdir() if p.name.isdigit()] if commits.exists() else []
-        return max(names, default=-1) + 1
-
-    def advance(self, running: StreamingQuery, batches: int) -> None:
-        goal = self.logged() + batches
-
-        def reached() -> bool:
-            error = running.exception()
-            assert error is None, str(error)
-            return self.logged() >= goal
-
-        wait_for(reached, f"{self.query.name}: batch {goal}")
-
-    def result(self, batches: int) -> DataFrame:
-        rows = self.spark.read.parquet(*[f"{self.output}/{b}" for b in range(batches)])
-        if self.query.key is None:
-            return rows.drop("batch_id")
-        newest = rows.groupBy(self.query.key).agg(F.max("batch_id").alias("batch_id"))
-        return rows.join(newest, [self.query.key, "batch_id"]).drop("batch_id")
-
-
-def job(cluster: LocalCluster, name: str) -> JobView | None:
-    return next((j for j in fetch_overview(cluster.manager).jobs if j.name == name and j.connected), None)
-
-
-def hand_over_one(cluster: LocalCluster, name: str) -> None:
-    """Moves one virtual node to another worker and waits until a logged batch confirms it."""
-
-    def settled() -> bool:
-        view = job(cluster, name)
-        nodes = view.virtual_nodes if view else ()
-        return len(nodes) >= PARTITIONS and all(n.desired_worker and n.holders for n in nodes)
-
-    wait_for(settled, f"{name}: every virtual node has a worker")
-    view = job(cluster, name)
-    assert view is not None
-    node = view.virtual_nodes[0]
-    workers = sorted(w.worker_id for w in fetch_overview(cluster.manager).workers if w.state == "live")
-    target = next(w for w in workers if w != node.desired_worker)
-    with HandoverClient(cluster.manager) as client:
-        started = client.start(name, [node.virtual_node], target, deadline_s=90)
-        ended = client.wait(started.handover_id, timeout_s=100)
-    assert ended.phase is Phase.CONFIRMED, ended.reason
-    after = job(cluster, name)
-    assert after is not None
-    moved = next(n for n in after.virtual_nodes if n.virtual_node == node.virtual_node)
-    assert moved.desired_worker == target
-
-
 @pytest.mark.parametrize("name", list(QUERIES))
 def test_output_equals_a_batch_computation(
     name: str, cluster: LocalCluster, spark: SparkSession, tmp_path: Path
@@ -113,7 +30,7 @@ def test_output_equals_a_batch_computation(
     run = Run(spark, QUERIES[name], tmp_path)
     running = run.start()
     run.advance(running, 4)
-    hand_over_one(cluster, name)
+    hand_over_one(cluster, name, PARTITIONS)
     run.advance(running, 1)
     cluster.kill_executor(list(QUERIES).index(name) % 3)
     run.advance(running, 3)
@@ -121,9 +38,4 @@ def test_output_equals_a_batch_computation(
     running = run.start()
     run.advance(running, 3)
     running.stop()
-    batches = run.logged()
-    got, expected = run.result(batches).cache(), run.query.batch(spark, batches).cache()
-    expected = expected.select(*[F.col(c).cast(got.schema[c].dataType) for c in got.columns])
-    assert expected.count() > 50
-    missing, extra = expected.exceptAll(got).count(), got.exceptAll(expected).count()
-    assert (missing, extra) == (0, 0)
+    assert_equals_batch(run)

@@ -17,7 +17,7 @@ from rhino.ids import parse_name
 from rhino.rpc.overview import fetch_overview
 from tests.spark.conftest import wait_for
 from tests.spark.queries import QUERIES
-from tests.spark.test_exactly_once import Run
+from tests.spark.run import Run
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

@@ -26,6 +26,13 @@ def test_the_three_settings_and_what_the_provider_requires(jar: Path) -> None:
     assert all(isinstance(value, str) for value in conf.values())
 
 
+def test_through_the_checkpoint_sparks_own_provider_stays(jar: Path) -> None:
+    by_provider, by_checkpoint = rhino_conf("h:7461", jar=jar), rhino_conf("h:7461", jar=jar, through="checkpoint")
+    different = {key for key in by_provider if by_provider[key] != by_checkpoint[key]}
+    assert different == {"spark.sql.streaming.stateStore.providerClass"}
+    assert by_checkpoint[different.pop()] == f"{PACKAGE}.RocksDBStateStoreProvider"
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
@@ -35,6 +42,7 @@ def test_the_three_settings_and_what_the_provider_requires(jar: Path) -> None:
         ({"below_min_copies": "maybe"}, "below_min_copies = 'maybe'"),
         ({"durability": "forever"}, "durability = 'forever'"),
         ({"placement": "anywhere"}, "placement = 'anywhere'"),
+        ({"through": "tunnel"}, "through = 'tunnel'"),
         ({"commit_timeout_s": 0}, "commit_timeout_s = 0"),
         ({"socket": "relative.sock"}, "socket = 'relative.sock'"),
         ({"jar": Path("/does/not/exist.jar")}, "exist.jar"),

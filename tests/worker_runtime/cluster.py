@@ -31,7 +31,7 @@ from rhino.log import configure_logging
 from rhino.settings import SidecarSettings
 from tests.worker_runtime import platter
 from worker_runtime.sidecar import run_sidecar
-import dataclasses, signal
+import dataclasses, signal, uvloop
 
 async def main() -> None:
     fields = json.loads(sys.argv[1])
@@ -48,7 +48,7 @@ async def main() -> None:
         pass
 
 configure_logging("info", json_lines=True)
-asyncio.run(main())
+uvloop.run(main())  # as the command line does
 """
 
 

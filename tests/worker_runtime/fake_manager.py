@@ -10,6 +10,7 @@ from typing import Any
 from rhino.ids import Epoch, GroupId, JobSettings, Member, ReplicaGroup, StoreVersion, Worker
 from rhino.rpc.convert import (
     epoch_of,
+    epoch_to_pb,
     group_of,
     replica_group_of,
     replica_group_to_pb,
@@ -35,6 +36,7 @@ class FakeManager(replication_pb2_grpc.ReplicationManagerServicer):
         self.left: list[str] = []
         self.beats = 0
         self.floors: list[StoreVersion] = []
+        self.forgotten: dict[str, Epoch] = {}  # jobs with their fences
         self.auto_whole = True
         self.settling_s = 0.0
         self.named: dict[str, set[str]] = {}  # worker ids that each worker named when it registered last
@@ -85,6 +87,11 @@ class FakeManager(replication_pb2_grpc.ReplicationManagerServicer):
         self.floors = list(floors)
         self._tell()
 
+    def forget(self, job: str, fence: Epoch) -> None:
+        self.forgotten[job] = fence
+        self.groups = {group: state for group, state in self.groups.items() if group.job != job}
+        self._tell()
+
     def _tell(self, groups: list[ReplicaGroup] | None = None) -> None:
         for watcher in self._watchers:
             watcher.put_nowait(self._update(groups or [], snapshot=False))
@@ -96,6 +103,9 @@ class FakeManager(replication_pb2_grpc.ReplicationManagerServicer):
             groups=[replica_group_to_pb(group) for group in groups],
             workers=[worker_to_pb(worker) for worker in self.workers.values()],
             absent=[worker_to_pb(worker) for worker in self.absent.values()],
+            forgotten=[
+                common_pb2.ForgottenJob(job=job, fence=epoch_to_pb(fence)) for job, fence in self.forgotten.items()
+            ],
             floors=[common_pb2.Floor(version=store_version_to_pb(floor)) for floor in self.floors],
         )
 
@@ -104,7 +114,7 @@ class FakeManager(replication_pb2_grpc.ReplicationManagerServicer):
     async def PublishFloors(self, request: Any, context: Any) -> Any:
         raise AssertionError("not for sidecars")
 
-    ListWorkers = DescribeGroups = ChangeGroup = ForgetJob = ForgetWorker = PublishFloors
+    ListWorkers = DescribeGroups = ChangeGroup = SetDraining = ForgetJob = ForgetWorker = PublishFloors
 
     async def Register(self, request: replication_pb2.RegisterRequest, context: Any) -> replication_pb2.RegisterReply:
         worker = self.seen_as(worker_of(request.worker))

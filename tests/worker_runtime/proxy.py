@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from dataclasses import replace
 
 from rhino.ids import Worker
 
 READ_BYTES = 64 * 1024
+HOST = "127.0.0.2"  # the worker's own is 127.0.0.1: push streams come to the same port of either
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 class Proxy:
@@ -20,17 +29,20 @@ class Proxy:
         self.cut = asyncio.Event()
         self._target = ("", 0)
         self._address = ""
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
+        self.push_port = free_port()  # to be the worker's
         self._writers: set[asyncio.StreamWriter] = set()
 
     async def __aenter__(self) -> Proxy:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self._address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        calls = await asyncio.start_server(self._serve_calls, HOST, 0)
+        pushes = await asyncio.start_server(self._serve_pushes, HOST, self.push_port)
+        self._servers = [calls, pushes]
+        self._address = f"{HOST}:{calls.sockets[0].getsockname()[1]}"
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        assert self._server is not None
-        self._server.close()
+        for server in self._servers:
+            server.close()
         self._cut_all()
 
     def hide(self, worker: Worker) -> Worker:
@@ -48,11 +60,17 @@ class Proxy:
         for writer in self._writers:
             writer.transport.abort()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_calls(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await self._serve(reader, writer, self._target)
+
+    async def _serve_pushes(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await self._serve(reader, writer, (self._target[0], self.push_port))
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, target: tuple[str, int]) -> None:
         if self.cut.is_set():
             writer.transport.abort()
             return
-        behind_reader, behind_writer = await asyncio.open_connection(*self._target)
+        behind_reader, behind_writer = await asyncio.open_connection(*target)
         self._writers |= {writer, behind_writer}
         pumps = [self._pump(reader, behind_writer), self._pump(behind_reader, writer)]
         await asyncio.gather(*pumps, return_exceptions=True)

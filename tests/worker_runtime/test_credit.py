@@ -68,6 +68,44 @@ def test_a_late_stream_gets_its_share_from_those_that_have_more() -> None:
     pool.check_invariants()
 
 
+def test_idle_streams_leave_room_for_late_ones() -> None:
+    """32 senders with a limit of 16 windows: the last one gets as much as it can use once the others are idle."""
+    pool = GrantPool(128, 8)
+    windows = {}
+    for _ in range(31):
+        stream, credit = pool.open()
+        windows[stream] = SendWindow(credit)
+    last, credit = pool.open()
+    assert credit == 0
+    for stream, window in windows.items():
+        if back := window.give_back(keep_bytes=1):
+            pool.returned(stream, back)
+        for hungry in pool.hungry():
+            credit += pool.top_up(hungry) if hungry == last else 0 * pool.top_up(hungry)
+    assert credit == 8
+    pool.check_invariants()
+
+
+def test_an_idle_stream_that_sends_again_gets_its_window_back() -> None:
+    pool = GrantPool(100, 20)
+    stream, credit = pool.open()
+    window = SendWindow(credit)
+    assert window.give_back(keep_bytes=2) == 18
+    pool.returned(stream, 18)
+    assert (pool.granted_bytes, pool.hungry()) == (2, [])
+    pool.received(stream, window.take(2))
+    window.give(pool.settled(stream, 2))
+    assert window.available_bytes == pool.granted_bytes == 20
+
+
+def test_more_credit_than_it_has_cannot_be_returned() -> None:
+    pool = GrantPool(100, 20)
+    stream, _ = pool.open()
+    pool.received(stream, 5)
+    with pytest.raises(RemoteProtocolError, match="16 bytes of credit returned out of 15"):
+        pool.returned(stream, 16)
+
+
 class Flow(RuleBasedStateMachine):
     """Senders and one receiver; frames and credit are delivered in any order between the streams."""
 
@@ -93,6 +131,15 @@ class Flow(RuleBasedStateMachine):
         stream = data.draw(st.sampled_from(sorted(self.windows)))
         if taken := self.windows[stream].take(size):
             self.wire[stream].append(taken)
+
+    @precondition(lambda self: self.windows)
+    @rule(data=st.data(), keep=st.integers(1, 8))
+    def give_back(self, data: st.DataObject, keep: int) -> None:
+        stream = data.draw(st.sampled_from(sorted(self.windows)))
+        if not self.wire[stream] and (back := self.windows[stream].give_back(keep)):
+            self.pool.returned(stream, back)
+            for hungry in self.pool.hungry():
+                self.windows[hungry].give(self.pool.top_up(hungry))
 
     @precondition(lambda self: any(self.wire.values()))
     @rule(data=st.data())

@@ -173,6 +173,18 @@ def test_use_begins_the_grace_anew() -> None:
     assert [type(effect) for effect in x.wait(1)] == [AskMembers]
 
 
+def test_a_file_that_comes_after_all_had_gone_goes_as_well() -> None:
+    """Seed 155: a push that had been accepted while it was a member was slow."""
+    x = outsider(*ALL)
+    for name in x.answer(says("a", *ALL), says("b", *ALL)):
+        x.catalogue.discard(STORE, name)
+    x.do(ExcessRemoved(GROUP, Epoch(1, 1)))
+    assert x.wait(AGAIN_S) == [], "nothing is left"
+    x.catalogue.add(changelog(2))
+    assert [type(effect) for effect in x.wait(GRACE_S)] == [AskMembers]
+    assert x.answer(says("a", *ALL), says("b", *ALL)) == (changelog(2).name,)
+
+
 def test_pinned_and_busy_files_stay() -> None:
     files = (*ALL, changelog(3))
     x = outsider(*files)

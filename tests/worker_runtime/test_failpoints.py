@@ -13,10 +13,11 @@ import grpc
 import pytest
 
 from rhino import failpoints
-from rhino.ids import StoreId, StoreVersion, Version, parse_name
+from rhino.ids import Epoch, StoreId, StoreVersion, Version, parse_name
 from rhino_pb import sidecar_pb2
 from tests.worker_runtime.checks import Acked, check_folder
 from tests.worker_runtime.cluster import Client, Cluster, Process, changelog_bytes, zip_bytes
+from worker_runtime.storage.index import Index
 
 KILLED = -signal.SIGKILL
 READY = sidecar_pb2.PREPARE_STATE_READY
@@ -37,6 +38,7 @@ MEMBER = points(
     *BOTH,
     *REMOVE,
 )
+FORGET = points("store.drop_job.index", "store.drop_job.bury", "store.discard_folder")
 START = points("incarnation.file", "incarnation.index", "recovery.drop", "recovery.orphan", "recovery.boot_id")
 ERRORS = {
     "a": points("store.move_in.rename"),
@@ -50,7 +52,7 @@ def version(number: int) -> Version:
 
 def test_no_point_is_left_out() -> None:
     journal = [name for name in failpoints.NAMES if name.startswith("journal.")]  # tests/rhino/test_failpoints.py
-    assert {*WRITER, *MEMBER, *SYNC, *START, *journal} == set(failpoints.NAMES)
+    assert {*WRITER, *MEMBER, *SYNC, *START, *FORGET, *journal} == set(failpoints.NAMES)
 
 
 class Scene:
@@ -193,6 +195,41 @@ async def test_a_start_that_is_cut_is_done_again(point: str, tmp_path: Path) -> 
         await scene.commit(first, 2, changelog_bytes(2), [1], "changelog")
         await scene.check_service(first)
         await scene.finish()
+
+
+async def test_a_member_that_dies_while_it_forgets_a_job_forgets_it_at_its_next_start(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        _, b = await cluster.start("a", "b")
+        scene, fence = Scene(cluster), Epoch(9, 9)
+        for number, point in enumerate(FORGET):
+            job, kept = f"job{number}", StoreId("kept", 0, number, "default")
+            await b.end()
+            await b.start(failpoints=f"{point}=kill")
+            await scene.commit(kept, 1, changelog_bytes(number), [], "changelog")
+            before = dict(scene.acked)
+            for partition in (0, 1):
+                store = StoreId(job, 0, partition, "default")
+                await scene.commit(store, 1, changelog_bytes(1), [], "changelog")
+            both, scene.acked = scene.acked, before
+            cluster.manager.forget(job, fence)
+            async with asyncio.timeout(TRY_FOR_S):
+                assert b.process is not None
+                assert await b.process.wait() == KILLED, point
+            if point == "store.drop_job.index.before":
+                scene.acked = both  # not forgotten: then all of it is here
+            await scene.check_disk(b)
+            scene.acked = before
+            await b.start()
+            folders = [process.settings.data_dir / "store" / job for process in cluster.sidecars.values()]
+            async with asyncio.timeout(TRY_FOR_S):
+                while any(folder.exists() for folder in folders):  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+            await scene.check_service(kept)
+        await scene.finish()
+        index = Index(b.settings.data_dir / "index")
+        assert index.fences() == {f"job{number}": fence for number in range(len(FORGET))}
+        assert {group.job for group in index.epochs()} == {"kept"}
+        index.close()
 
 
 @pytest.mark.parametrize("victim", ERRORS)

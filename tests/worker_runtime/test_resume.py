@@ -7,18 +7,19 @@ import os
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from crc32c import crc32c
 
+from rhino.errors import UnavailableError
 from rhino.ids import Epoch, FileEntry
-from rhino.rpc.channel import aio_channel
-from rhino.rpc.convert import epoch_to_pb, file_to_pb, worker_to_pb
-from rhino_pb import peer_pb2, peer_pb2_grpc, sidecar_pb2
+from rhino.rpc.convert import epoch_to_pb, file_to_pb
+from rhino_pb import peer_pb2, sidecar_pb2
 from tests.worker_runtime.cluster import Client, Cluster, Process, changelog_bytes, zip_bytes
 from tests.worker_runtime.proxy import Proxy
-from tests.worker_runtime.scenario import STORE, version, worker
+from tests.worker_runtime.pushing import data_frame, stream
+from tests.worker_runtime.scenario import STORE, version
+from worker_runtime.rpc.wire import Wire, packed
 from worker_runtime.storage import partials
 from worker_runtime.storage.files import Incoming, Layout
 from worker_runtime.storage.partials import BYTES_MIN, COUNT_MAX, Partials
@@ -61,15 +62,22 @@ async def figures(process: Process) -> sidecar_pb2.DescribeReply:
 
 async def snapshot(client: Client) -> None:
     await client.add(STORE, SST, CONTENT)
-    await client.commit(STORE, version(1), zip_bytes("000001-x.sst"), [], end="zip")
+    await client.commit(STORE, version(2), zip_bytes("000001-x.sst"), [], end="zip")
 
 
-async def check_resumed(receiver: Process, sender: Process) -> None:
-    """Everything is there, and no more than a window was carried twice."""
+async def whole_before(cluster: Cluster, client: Client) -> None:
+    """A first commit, after which "b" does not catch up beside what is pushed."""
+    await client.commit(STORE, version(1), changelog_bytes(1), [])
+    reports, key = cluster.manager.reports, ("b", STORE.group)
+    await cluster.manager.until(lambda: key in reports and reports[key].whole)
+
+
+async def check_resumed(receiver: Process, sender: Process, in_flight: int = 2 * WINDOW) -> None:
+    """Everything is there, and no more was sent twice than can have been on its way when the connection was cut."""
     got, sent = await figures(receiver), await figures(sender)
-    assert got.resumed_bytes > CUT_AFTER - 2 * WINDOW
-    assert got.replicated_bytes_in < SIZE + 100_000
-    assert sent.replicated_bytes_out < SIZE + 2 * WINDOW
+    assert got.resumed_bytes > CUT_AFTER - in_flight
+    assert got.replicated_bytes_in < SIZE + 2 * WINDOW
+    assert sent.replicated_bytes_out < SIZE + in_flight
     async with receiver.attach() as client:
         assert client.path(STORE, SST).read_bytes() == CONTENT
     assert not list(receiver.settings.data_dir.joinpath("partial").iterdir())
@@ -77,35 +85,38 @@ async def check_resumed(receiver: Process, sender: Process) -> None:
 
 async def test_a_push_goes_on_where_its_connection_was_cut(cluster: Cluster, proxy: Proxy) -> None:
     hide(cluster, proxy, "b")
-    a, b = await cluster.start("a", "b", **SMALL)
-    proxy.cut_after_bytes = CUT_AFTER
+    (a,), (b,) = await cluster.start("a", **SMALL), await cluster.start("b", push_port=proxy.push_port, **SMALL)
     async with a.attach() as client:
+        await whole_before(cluster, client)
+        proxy.cut_after_bytes = CUT_AFTER
         await client.add(STORE, SST, CONTENT)
         await proxy.cut.wait()
         proxy.open()
-        await client.commit(STORE, version(1), zip_bytes("000001-x.sst"), [], end="zip")
+        await client.commit(STORE, version(2), zip_bytes("000001-x.sst"), [], end="zip")
     await check_resumed(b, a)
 
 
 async def test_a_push_goes_on_after_kill_9_of_the_receiver(cluster: Cluster, proxy: Proxy) -> None:
     hide(cluster, proxy, "b")
-    a, b = await cluster.start("a", "b", **SMALL)
-    proxy.cut_after_bytes = CUT_AFTER
+    (a,), (b,) = await cluster.start("a", **SMALL), await cluster.start("b", push_port=proxy.push_port, **SMALL)
     async with a.attach(commit_timeout_s=30) as client:
+        await whole_before(cluster, client)
+        proxy.cut_after_bytes = CUT_AFTER
         await client.add(STORE, SST, CONTENT)
         await proxy.cut.wait()
         await b.end()
         await b.start()
         proxy.open()
-        await client.commit(STORE, version(1), zip_bytes("000001-x.sst"), [], end="zip")
+        await client.commit(STORE, version(2), zip_bytes("000001-x.sst"), [], end="zip")
     await check_resumed(b, a)
 
 
 async def test_a_damaged_beginning_costs_a_second_attempt_from_the_start(cluster: Cluster, proxy: Proxy) -> None:
     hide(cluster, proxy, "b")
-    a, b = await cluster.start("a", "b", **SMALL)
-    proxy.cut_after_bytes = CUT_AFTER
+    (a,), (b,) = await cluster.start("a", **SMALL), await cluster.start("b", push_port=proxy.push_port, **SMALL)
     async with a.attach(commit_timeout_s=30) as client:
+        await whole_before(cluster, client)
+        proxy.cut_after_bytes = CUT_AFTER
         await client.add(STORE, SST, CONTENT)
         await proxy.cut.wait()
         await b.end()
@@ -116,7 +127,7 @@ async def test_a_damaged_beginning_costs_a_second_attempt_from_the_start(cluster
             file.write(bytes(64))
         await b.start()
         proxy.open()
-        await client.commit(STORE, version(1), zip_bytes("000001-x.sst"), [], end="zip")
+        await client.commit(STORE, version(2), zip_bytes("000001-x.sst"), [], end="zip")
     got = await figures(b)
     assert got.resumed_bytes > 0
     assert SIZE < got.replicated_bytes_in < 2 * SIZE
@@ -129,14 +140,14 @@ async def test_a_pull_goes_on_where_its_connection_was_cut(cluster: Cluster, pro
     (a,) = await cluster.start("a", **SMALL)
     async with a.attach(replicas=0) as client:
         await snapshot(client)
-        await client.commit(STORE, version(2), changelog_bytes(2), [version(1)])
+        await client.commit(STORE, version(3), changelog_bytes(3), [version(2)])
     proxy.cut_after_bytes = CUT_AFTER
     (b,) = await cluster.start("b", **SMALL)
     cluster.manager.set_group(STORE.group, "a", "b", whole="a")
     await proxy.cut.wait()
     proxy.open()
     await stored(cluster, "b", 3)
-    await check_resumed(b, a)
+    await check_resumed(b, a, in_flight=8 * MIB)  # the window of HTTP/2
 
 
 async def test_a_sender_that_did_not_ask_is_told_and_what_it_has_sent_already_is_thrown_away(cluster: Cluster) -> None:
@@ -146,32 +157,27 @@ async def test_a_sender_that_did_not_ask_is_told_and_what_it_has_sent_already_is
     content = CONTENT[: 3 * MIB]
     file = FileEntry(STORE, SST, len(content), crc32c(content))
     start = peer_pb2.PushBegin(transfer=1, file=file_to_pb(file), epoch=epoch_to_pb(Epoch(1, 1)))
-    hello = peer_pb2.PushHello(sender=worker_to_pb(worker("x")), lane=peer_pb2.LANE_BULK)
+    frame = packed(peer_pb2.PushFrame(begin=start))
 
-    async def send(call: Any, begin: int, end: int, step: int) -> None:
-        for offset in range(begin, end, step):
-            piece = content[offset : min(offset + step, end)]
-            await call.write(peer_pb2.PushFrame(data=peer_pb2.PushData(transfer=1, offset=offset, data=piece)))
+    def send(wire: Wire, end: int, step: int) -> None:
+        wire.post(frame)
+        for offset in range(0, end, step):
+            wire.post(data_frame(offset, content[offset : min(offset + step, end)]))
 
-    async with aio_channel(a.worker.peer_address) as channel, asyncio.timeout(20):
-        stub = peer_pb2_grpc.PeerStub(channel)
-        first: Any = stub.Replicate()  # type: ignore[call-arg]  # frames are written one by one
-        await first.write(peer_pb2.PushFrame(hello=hello))
-        await first.write(peer_pb2.PushFrame(begin=start))
-        await send(first, 0, 2 * MIB, 100_000)
+    replies: list[peer_pb2.PushReply] = []
+    address, lane = a.worker.peer_address, peer_pb2.LANE_BULK
+    async with asyncio.timeout(20), stream(address, lane) as (first, _):
+        send(first, 2 * MIB, 100_000)
         folder, written = a.settings.data_dir / "tmp", 0
         while written < 2 * MIB:
             written = max((path.stat().st_size for path in folder.iterdir()), default=0)
             await asyncio.sleep(0.01)
-        second: Any = stub.Replicate()  # type: ignore[call-arg]
-        await second.write(peer_pb2.PushFrame(hello=hello))
-        await second.write(peer_pb2.PushFrame(begin=start))
-        await send(second, 0, 3 * MIB, 70_000)
-        replies: list[peer_pb2.PushReply] = []
-        while not replies or replies[-1].WhichOneof("reply") != "ack":
-            replies.append(await second.read())
-        while isinstance(reply := await first.read(), peer_pb2.PushReply):  # until it has ended
-            assert reply.WhichOneof("reply") in ("welcome", "credit")
+        async with stream(address, lane) as (second, coming):
+            send(second, 3 * MIB, 70_000)
+            while not replies or replies[-1].WhichOneof("reply") != "ack":
+                replies.append(await coming.get())
+            with pytest.raises(UnavailableError):
+                await first.lost
     assert [r.resume.offset for r in replies if r.HasField("resume")] == [2 * MIB]
     got = await figures(a)
     assert (got.resumed_bytes, got.replicated_bytes_in) == (2 * MIB, 5 * MIB)

@@ -77,6 +77,26 @@ async def test_take_over_consumes_the_inbox_and_hides_versions(disk: Disk) -> No
     assert (await disk.store.take_over(STORE, SST, disk.inbox(b"sst"))).visible
 
 
+async def test_the_newest_versions_follow_every_change(disk: Disk) -> None:
+    def newest() -> tuple[list[Version], list[Version]]:
+        held, written = disk.store.newest_held(GROUP), disk.store.newest_written(GROUP)
+        return [v.version for v in held], [v.version for v in written]
+
+    assert newest() == ([], [])
+    for number in (1, 2):
+        await disk.store.take_over(
+            STORE, changelog_name(version(number)), disk.inbox(b"x"), tuple(version(n) for n in range(1, number))
+        )
+        before = [version(1)] if number == 2 else []
+        assert newest() == ([version(number)], before)
+        disk.store.make_visible(STORE, changelog_name(version(number)))
+        assert newest() == ([version(number)], [version(number)])
+    await disk.store.remove(STORE, [changelog_name(version(2))])
+    assert newest() == ([version(1)], [version(1)])
+    disk.store.drop_job(STORE.job, Epoch(9, 9), [GROUP])
+    assert newest() == ([], [])
+
+
 async def test_inbox_takes_plain_files_only(disk: Disk, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("secret")
@@ -144,6 +164,12 @@ async def test_received_bytes_must_match(disk: Disk) -> None:
     assert (record.received, record.visible) == (True, True)
 
 
+def open_files(disk: Disk) -> int:
+    """Descriptors of this process but for files made ahead."""
+    ahead = str(disk.store.layout.spare)
+    return sum(not os.path.realpath(path).startswith(ahead) for path in Path("/proc/self/fd").iterdir())
+
+
 async def test_a_receiver_that_is_cancelled_leaves_nothing_open(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     entry, under_way, go_on = entry_of(b"hello world"), threading.Event(), threading.Event()
     write = Incoming.write
@@ -154,7 +180,7 @@ async def test_a_receiver_that_is_cancelled_leaves_nothing_open(disk: Disk, monk
         write(self, pieces)
 
     monkeypatch.setattr(Incoming, "write", slow)
-    open_before = len(os.listdir("/proc/self/fd"))
+    open_before = open_files(disk)
     receiving = asyncio.create_task(disk.store.start_incoming(entry, [b"hello "]))
     assert await asyncio.to_thread(under_way.wait, 10)
     receiving.cancel()
@@ -162,7 +188,7 @@ async def test_a_receiver_that_is_cancelled_leaves_nothing_open(disk: Disk, monk
     with pytest.raises(asyncio.CancelledError):
         await receiving
     assert not list(disk.store.layout.tmp.iterdir())
-    assert len(os.listdir("/proc/self/fd")) == open_before
+    assert open_files(disk) == open_before
 
 
 async def test_no_space_below_the_reserve(tmp_path: Path) -> None:
@@ -272,13 +298,13 @@ async def test_pins_are_counted_and_end_with_the_session(disk: Disk) -> None:
     await disk.store.take_over(STORE, "3_id3.zip", disk.inbox(zip_bytes()))
     disk.store.raise_floor(STORE, version(3))
     pinned = StoreVersion(STORE, version(1))
-    disk.store.pin("s", [pinned])
-    disk.store.pin("s", [pinned])
+    disk.store.pins.add("s", [pinned])
+    disk.store.pins.add("s", [pinned])
     assert await disk.store.collect(STORE, ()) == (changelog_name(version(2)),)
-    disk.store.unpin("s", [pinned])
+    disk.store.pins.release("s", [pinned])
     assert await disk.store.collect(STORE, ()) == ()
-    disk.store.end_session("s")
-    disk.store.unpin("s", [pinned])
+    disk.store.pins.end("s")
+    disk.store.pins.release("s", [pinned])
     assert await disk.store.collect(STORE, ()) == (NAME,)
     assert disk.store.stored_bytes(GROUP) == len(zip_bytes())
 

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import struct
+from collections.abc import Callable
+from dataclasses import replace
 
-import grpc
 import pytest
 
-from rhino.ids import Epoch, FileEntry, GroupId, Lane, StoreId
+from rhino.errors import UnavailableError
+from rhino.ids import Epoch, FileEntry, GroupId, Lane, StoreId, Version
 from rhino.rpc.channel import aio_channel
 from rhino.rpc.convert import epoch_to_pb, file_to_pb, worker_to_pb
 from rhino_pb import peer_pb2, peer_pb2_grpc
-from tests.worker_runtime.cluster import Cluster
+from tests.worker_runtime.cluster import Cluster, changelog_bytes
+from tests.worker_runtime.pushing import data_frame, stream
 from tests.worker_runtime.scenario import worker
 from tests.worker_runtime.test_sidecar import cluster
 from worker_runtime.core import events as ev
 from worker_runtime.rpc.offers import OfferQueue
+from worker_runtime.rpc.pusher import connect
+from worker_runtime.rpc.wire import Wire, packed
 
 __all__ = ["cluster"]
-Frames = list[peer_pb2.PushFrame]
 
 
 def offer(partition: int, number: int, epoch: int = 1) -> ev.OfferFile:
@@ -49,65 +53,126 @@ def test_groups_that_are_served_are_left_out_and_newer_offers_replace_older_ones
     assert queue.pop(set()) is None
 
 
-HELLO = peer_pb2.PushFrame(hello=peer_pb2.PushHello(sender=worker_to_pb(worker("x")), lane=peer_pb2.LANE_COMMIT))
 ENTRY = FileEntry(StoreId("job", 0, 0, "default"), "1_id1.changelog", 10, 0)
-BEGIN = peer_pb2.PushFrame(begin=peer_pb2.PushBegin(transfer=1, file=file_to_pb(ENTRY), epoch=epoch_to_pb(Epoch(1, 1))))
+BEGIN = packed(
+    peer_pb2.PushFrame(begin=peer_pb2.PushBegin(transfer=1, file=file_to_pb(ENTRY), epoch=epoch_to_pb(Epoch(1, 1))))
+)
 
 
-def data(offset: int, size: int, transfer: int = 1) -> peer_pb2.PushFrame:
-    return peer_pb2.PushFrame(data=peer_pb2.PushData(transfer=transfer, offset=offset, data=b"x" * size))
+LARGE = packed(
+    peer_pb2.PushFrame(
+        begin=peer_pb2.PushBegin(
+            transfer=1, file=file_to_pb(replace(ENTRY, size_bytes=300_000)), epoch=epoch_to_pb(Epoch(1, 1))
+        )
+    )
+)
 
 
-async def push(address: str, frames: Frames) -> list[peer_pb2.PushReply]:
-    """Sends the frames and closes; all replies."""
-
-    async def requests() -> AsyncIterator[peer_pb2.PushFrame]:
-        for frame in frames:
-            yield frame
-
-    async with aio_channel(address) as channel:
-        return [reply async for reply in peer_pb2_grpc.PeerStub(channel).Replicate(requests(), timeout=10)]
+def data(offset: int, size: int) -> bytes:
+    return data_frame(offset, b"x" * size)
 
 
 async def test_a_sender_that_breaks_the_protocol_ends_its_stream_only(cluster: Cluster) -> None:
     (a,) = await cluster.start("a", window_bytes=4096, chunk_bytes=4096, memory_limit_bytes=8192)
     assert a.worker is not None
-    address = a.worker.peer_address
-    for frames in (
-        [BEGIN],  # no Hello
-        [HELLO, HELLO],
-        [HELLO, data(0, 5)],  # nothing has begun
-        [HELLO, BEGIN, data(5, 5)],  # a gap
-        [HELLO, BEGIN, data(0, 11)],  # more than announced
-        [HELLO, BEGIN, data(0, 4097)],  # more than granted
+    for frame, complaint in (
+        (data(0, 5), "has not begun"),
+        (BEGIN + data(5, 5), "5 bytes at 5, expected 0"),  # a gap
+        (BEGIN + data(0, 11), "11 bytes at 0"),  # more than announced
+        (LARGE + data(0, 4097), "credit of 4096"),
+        (BEGIN[:8] + b"\xff" * (len(BEGIN) - 8), "not a frame"),
+        (struct.pack("<II", 2**31, 0), "2147483648 bytes"),
+        (packed(peer_pb2.PushFrame()), "unexpected frame None"),
     ):
-        with pytest.raises(grpc.aio.AioRpcError) as broken:
-            await push(address, frames)
-        assert broken.value.code() is grpc.StatusCode.INTERNAL
+        async with stream(a.worker.peer_address) as (wire, replies), asyncio.timeout(10):
+            wire.post(frame)
+            assert (await replies.get()).WhichOneof("reply") == "welcome"
+            assert complaint in (await replies.get()).broken.message
+            with pytest.raises(UnavailableError):
+                await wire.lost
     assert not list(a.settings.data_dir.joinpath("tmp").iterdir())
+
+
+async def test_a_connection_needs_a_token_that_was_not_used_yet(cluster: Cluster) -> None:
+    (a,) = await cluster.start("a")
+    assert a.worker is not None
+    async with aio_channel(a.worker.peer_address) as channel:
+        hello = peer_pb2.PushHello(sender=worker_to_pb(worker("x")), lane=peer_pb2.LANE_BULK)
+        ticket = await peer_pb2_grpc.PeerStub(channel).OpenPush(hello, timeout=10)
+    good = Wire(await connect("127.0.0.1", ticket.port, ticket.token))
+    replies: asyncio.Queue[peer_pb2.PushReply] = asyncio.Queue()
+    good.receive(replies.put_nowait)
+    async with asyncio.timeout(10):
+        assert (await replies.get()).WhichOneof("reply") == "welcome"
+        for token in (ticket.token, b"x" * len(ticket.token)):
+            bad = Wire(await connect("127.0.0.1", ticket.port, token))
+            bad.receive(replies.put_nowait)
+            with pytest.raises(UnavailableError, match="closed the stream"):
+                await bad.lost
+            bad.close()
+    assert replies.empty()
+    assert not good.lost.done()
+    good.close()
 
 
 async def test_wrong_bytes_are_refused_and_their_credit_returns(cluster: Cluster) -> None:
     (a,) = await cluster.start("a", window_bytes=4096, chunk_bytes=4096, memory_limit_bytes=8192)
     assert a.worker is not None
-    large = peer_pb2.PushFrame()
-    large.CopyFrom(BEGIN)
-    large.begin.file.size_bytes = 2000
-    async with aio_channel(a.worker.peer_address) as channel, asyncio.timeout(10):
-        call = peer_pb2_grpc.PeerStub(channel).Replicate()  # type: ignore[call-arg]  # frames are written one by one
-        for frame in (HELLO, large, data(0, 900), data(900, 1100)):
-            await call.write(frame)
-        replies: list[peer_pb2.PushReply] = []
-        while [reply.WhichOneof("reply") for reply in replies].count("refusal") < 1 or _credit(replies) < 2000:
-            reply = await call.read()
-            assert isinstance(reply, peer_pb2.PushReply)
-            replies.append(reply)
-        call.cancel()
-    assert replies[0].WhichOneof("reply") == "welcome"
-    assert _credit(replies) == 2000
-    (refusal,) = [reply.refusal for reply in replies if reply.WhichOneof("reply") == "refusal"]
-    assert refusal.reason == peer_pb2.REFUSAL_REASON_CHECKSUM
+    for parts in ((2000,), (900, 1100)):  # in one piece, and as large files come
+        async with stream(a.worker.peer_address) as (wire, replies), asyncio.timeout(10):
+            begin = peer_pb2.PushBegin(transfer=1, file=file_to_pb(ENTRY), epoch=epoch_to_pb(Epoch(1, 1)))
+            begin.file.size_bytes = 2000
+            wire.post(packed(peer_pb2.PushFrame(begin=begin)))
+            for number, size in enumerate(parts):
+                wire.post(data(sum(parts[:number]), size))
+            got: list[peer_pb2.PushReply] = []
+            while [reply.WhichOneof("reply") for reply in got].count("refusal") < 1 or _credit(got) < 2000:
+                got.append(await replies.get())
+        assert got[0].WhichOneof("reply") == "welcome"
+        assert _credit(got) == 2000
+        (refusal,) = [reply.refusal for reply in got if reply.WhichOneof("reply") == "refusal"]
+        assert refusal.reason == peer_pb2.REFUSAL_REASON_CHECKSUM
+    assert not list(a.settings.data_dir.joinpath("tmp").iterdir())
+
+
+async def test_a_stream_that_ends_in_a_file_leaves_nothing_and_a_newer_one_ends_the_older(cluster: Cluster) -> None:
+    (a,) = await cluster.start("a", window_bytes=4096, chunk_bytes=4096, memory_limit_bytes=32768)
+    assert a.worker is not None
+    tmp = a.settings.data_dir / "tmp"
+    async with stream(a.worker.peer_address) as (older, _), asyncio.timeout(10):
+        older.post(LARGE + data(0, 3000))
+        while not list(tmp.iterdir()):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        async with stream(a.worker.peer_address) as (newer, _):
+            with pytest.raises(UnavailableError):
+                await older.lost
+            while list(tmp.iterdir()):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            newer.post(LARGE + data(0, 3000))
+            while not list(tmp.iterdir()):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        while list(tmp.iterdir()):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
 
 def _credit(replies: list[peer_pb2.PushReply]) -> int:
     return sum(reply.credit.bytes for reply in replies)
+
+
+async def test_an_idle_link_gives_its_credit_back_and_gets_it_again(cluster: Cluster) -> None:
+    window, chunk = 1 << 20, 1 << 16
+    a, b = await cluster.start("a", "b", window_bytes=window, chunk_bytes=chunk, memory_limit_bytes=4 * window)
+    store = StoreId("job", 0, 3, "default")
+    async with a.attach() as client, b.attach() as at_b:
+
+        async def granted(condition: Callable[[int], bool]) -> None:
+            async with asyncio.timeout(20):
+                while not condition((await at_b.describe()).granted_bytes):  # noqa: ASYNC110  nobody tells
+                    await asyncio.sleep(0.05)
+
+        await client.add(store, "SSTs/000001-x.sst", changelog_bytes(1, 5 * window))
+        await client.commit(store, Version(1, "x"), changelog_bytes(1), [])
+        await granted(lambda size: size == 2 * chunk)  # both lanes
+        await client.add(store, "SSTs/000002-x.sst", changelog_bytes(2, 5 * window))
+        await granted(lambda size: size > window)
+        await client.commit(store, Version(2, "x"), changelog_bytes(2), [Version(1, "x")])

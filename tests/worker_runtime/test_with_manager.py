@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from replication_manager.core import lagging
 from rhino.cli.manager_process import run_manager
 from rhino.ids import StoreId, Version
 from rhino.rpc.overview import GroupView, fetch_overview
 from rhino.settings import ManagerSettings
 from rhino_pb import sidecar_pb2
+from spark_connector import HandoverClient
 from tests.worker_runtime.cluster import Cluster, changelog_bytes
 
 STORE = StoreId("job", 0, 3, "default")
@@ -94,6 +96,32 @@ async def test_a_lost_secondary_is_replaced_and_a_lost_owner_succeeded(cluster: 
             assert reply.source == sidecar_pb2.SOURCE_REMOTE
 
 
+async def test_a_member_that_hangs_is_replaced_and_the_commit_that_waits_for_it_goes_on(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its connections stay open, so that it does not count as lost for a minute."""
+    monkeypatch.setattr(lagging, "PROOF_S", 0.3)
+    monkeypatch.setattr(lagging, "PATIENCE_S", 0.5)
+    settings = replace(settings_of(tmp_path), lease_s=60.0, lag_cap_s=1.0)
+    async with asyncio.timeout(60), manager(settings) as address:
+        cluster.address = address
+        a, _, _ = await cluster.start("a", "b", "c")
+        async with a.attach(commit_timeout_s=30) as client:
+            await client.commit(STORE, version(1), changelog_bytes(1), [])
+            first = await asyncio.to_thread(fetch_overview, address)
+            secondary = cluster.sidecars[first.groups[0].members[1].worker_id]
+            other = ({"b", "c"} - {secondary.settings.worker_id}).pop()
+            assert secondary.process is not None
+            secondary.process.send_signal(signal.SIGSTOP)
+            try:
+                await client.commit(STORE, version(2), changelog_bytes(2), lineage(2))
+                await group_of(address, "a", other)
+                assert (await client.commit(STORE, version(3), changelog_bytes(3), lineage(3))).copies == 2
+            finally:
+                secondary.process.send_signal(signal.SIGCONT)
+            assert (await client.commit(STORE, version(4), changelog_bytes(4), lineage(4))).copies == 2
+
+
 async def test_a_manager_that_comes_back_finds_everything(cluster: Cluster, tmp_path: Path) -> None:
     async with asyncio.timeout(60):
         async with manager(settings_of(tmp_path)) as address:
@@ -106,3 +134,34 @@ async def test_a_manager_that_comes_back_finds_everything(cluster: Cluster, tmp_
             async with manager(settings_of(tmp_path, address, bootstrap=False)):
                 assert (await group_of(address, "a", "b")).durability == "synced"
                 assert (await client.commit(STORE, version(3), changelog_bytes(3), lineage(3))).copies == 2
+
+
+async def test_a_drained_worker_writes_as_a_guest_and_is_not_missed(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("handover_manager.core.manager.SETTLE_S", 0.2)
+    late = STORE._replace(partition=4)
+    async with asyncio.timeout(60), manager(settings_of(tmp_path)) as address:
+        cluster.address = address
+        a, _, _ = await cluster.start("a", "b", "c")
+        async with a.attach() as client:
+            await client.commit(STORE, version(1), changelog_bytes(1), [])
+            with HandoverClient(address) as handovers:
+                seen = await asyncio.to_thread(handovers.drain, "a")
+                assert seen.draining
+                reply = await client.commit(late, version(1), changelog_bytes(1), [])
+                assert reply.copies == 2
+                assert (await asyncio.to_thread(handovers.wait_until_safe, "a", timeout_s=20)).groups == 0
+        overview = await asyncio.to_thread(fetch_overview, address)
+        members = {g.group.partition: [m.worker_id for m in g.members] for g in overview.groups}
+        assert members[3][0] == "a", "no query runs that a handover could move"
+        assert set(members[3][1:]) == {"b", "c"} == set(members[4])
+        await a.end(signal.SIGKILL)
+        for name in ("b", "c"):
+            async with cluster.sidecars[name].attach() as client:
+                for store in (STORE, late):
+                    found = await client.prepare(store, version(1))
+                    assert (found.state, found.source) == (
+                        sidecar_pb2.PREPARE_STATE_READY,
+                        sidecar_pb2.SOURCE_REPLICA,
+                    )

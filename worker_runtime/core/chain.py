@@ -11,39 +11,30 @@ own ack counts, rather than the tail's alone, so that a lagging tail delays nobo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from rhino.errors import AlreadyThereError, LocalProtocolError, PreconditionError
-from rhino.ids import (
-    NO_EPOCH,
-    Epoch,
-    FileEntry,
-    FileKind,
-    GroupId,
-    Member,
-    ReplicaGroup,
-    StoreId,
-    Version,
-    Worker,
-    parse_name,
-)
+from rhino.errors import AlreadyThereError
+from rhino.ids import Epoch, FileEntry, GroupId, ReplicaGroup, Worker
 from worker_runtime.core import blocks
 from worker_runtime.core import events as ev
 from worker_runtime.core.closure import Catalogue
-from worker_runtime.core.commits import Commit, Commits
-from worker_runtime.core.lag import Lag, LagMeter
+from worker_runtime.core.commits import Commit
 from worker_runtime.core.membership import GroupState, life
-from worker_runtime.core.outbox import FileKey, Outbox, key_of
-from worker_runtime.core.upstreams import Upstreams, refusal
+from worker_runtime.core.outbox import FileKey, key_of
+from worker_runtime.core.receiving import Receiving
+from worker_runtime.core.upstreams import refusal
 
 
-class ChainMachine:
+class ChainMachine(Receiving):
     """The machine of one worker. See core/events.py for what it takes and gives.
 
     `catalogue` is read only here: the caller changes it before it tells. As persisted: `epochs`, the highest epoch seen
     of each group, and `fences` of forgotten jobs. After a restart commits and outbox are empty, and no group is whole
     until it has caught up.
+
+    Built up in layers, one idea each: what it knows (chain_state), forgotten jobs, what becomes complete, what comes
+    down a chain, and here groups, sending and time.
     """
 
     def __init__(
@@ -53,20 +44,7 @@ class ChainMachine:
         epochs: Mapping[GroupId, Epoch],
         fences: Mapping[str, Epoch] | None = None,
     ) -> None:
-        self._me = me
-        self._catalogue = catalogue
-        self._epochs = dict(epochs)
-        self._fences = dict(fences or {})  # of forgotten jobs
-        self._groups: dict[GroupId, GroupState] = {}
-        self._groups_moved = False  # the cached deadline below is out of date
-        self._group_deadline: float | None = None
-        self._outbox = Outbox()
-        self._lags = LagMeter()
-        self._transfers: dict[int, ev.BeginReceived] = {}
-        self._upstreams = Upstreams()
-        self._unheld: dict[StoreId, set[str]] = {}  # received versions whose closure is not here yet
-        self._commits = Commits()
-        self._groupless: dict[FileKey, FileEntry] = {}  # written before the group was known
+        super().__init__(me, catalogue, epochs, fences)
         self._handlers: dict[type, Callable[[Any, float], list[ev.Effect]]] = {
             ev.GroupAdopted: self._adopt,
             ev.GroupLeft: self._leave,
@@ -109,48 +87,6 @@ class ChainMachine:
             assert self._me.worker_id not in {w.worker_id for w in out.chain}, f"{key} is offered to its sender"
             assert self._catalogue.get(*key) is not None, f"{key} is offered but not here"
 
-    def group(self, group: GroupId) -> ReplicaGroup | None:
-        """The group as adopted last."""
-        state = self._groups.get(group)
-        return state.group if state else None
-
-    def groups(self) -> Iterable[GroupId]:
-        return self._groups.keys()
-
-    def epoch(self, group: GroupId) -> Epoch:
-        """The highest epoch seen, NO_EPOCH for an unknown group."""
-        return max(self._epochs.get(group, NO_EPOCH), self._fences.get(group.job, NO_EPOCH))
-
-    def forgotten(self, group: GroupId) -> bool:
-        """Its job has ended for good, and nobody has made it anew since."""
-        return group.job in self._fences and self._epochs.get(group, NO_EPOCH) < self._fences[group.job]
-
-    def highest_epoch(self) -> Epoch:
-        """Over all groups; what the worker reports at Register."""
-        return max((*self._epochs.values(), *self._fences.values()), default=NO_EPOCH)
-
-    def whole(self, group: GroupId) -> bool:
-        """This worker has caught up after adopting the epoch that it has adopted last."""
-        state = self._groups.get(group)
-        return state is not None and state.whole_epoch == state.group.epoch
-
-    def lags(self, now: float) -> tuple[Lag, ...]:
-        """How far the next workers in the chains are behind. For each heartbeat: times run from one call to another."""
-        return self._lags.measure(self._outbox.values(), now)
-
-    def owed_bytes(self) -> int:
-        """Bytes of files that other members have not stored yet, counted once for each of them."""
-        return self._outbox.owed_bytes()
-
-    def busy_names(self, store: StoreId, floor: Version | None) -> set[str]:
-        """Names under way (commits and outbox): not to be collected.
-
-        Not what is only owed to others and is below the floor: a member may never come to hold such a version.
-        """
-        owed = (key for key in self._outbox.keys(store.group) if not _below(key, floor))
-        keys = (*owed, *self._commits, *self._groupless)
-        return {key.name for key in keys if key.store == store}
-
     # ------------------------------------------------------------ groups
 
     def _adopt(self, event: ev.GroupAdopted, now: float) -> list[ev.Effect]:
@@ -183,12 +119,6 @@ class ChainMachine:
         self._groups.pop(event.group, None)
         self._groups_moved = True
         return [ev.AskForGroup(event.group)] if self._commits.of_group(event.group) else []
-
-    def _see_epoch(self, group: GroupId, epoch: Epoch) -> list[ev.Effect]:
-        if epoch <= self.epoch(group):
-            return []
-        self._epochs[group] = epoch
-        return [ev.PersistEpoch(group, epoch)]
 
     def _others(self, entry: FileEntry, group: ReplicaGroup) -> tuple[Worker, ...]:
         return tuple(w for w in blocks.keepers(entry, group) if w.worker_id != self._me.worker_id)
@@ -266,72 +196,6 @@ class ChainMachine:
         self._upstreams.forget(key)
         return effects
 
-    # ------------------------------------------------------------ receiving
-
-    def _begin(self, event: ev.BeginReceived, now: float) -> list[ev.Effect]:
-        key, gid = key_of(event.entry), event.entry.store.group
-        if event.epoch < self.epoch(gid):
-            return [ev.DiscardTransfer(event.transfer), self._stale(event)]
-        effects = self._see_epoch(gid, event.epoch)
-        if effects:
-            effects.append(ev.AskForGroup(gid))
-        here = self._catalogue.get(*key)
-        if here is None:
-            self._transfers[event.transfer] = event
-            return [*effects, ev.ReceiveFile(event.transfer, event.entry)]
-        effects.append(ev.DiscardTransfer(event.transfer))
-        if (here.crc32c, here.size_bytes) != (event.entry.crc32c, event.entry.size_bytes):
-            return [*effects, self._refusal(event, ev.Refusal.NAME_CONFLICT, f"crc32c {here.crc32c:08x} is here")]
-        return effects + self._take(event, now)
-
-    def _transfer_stored(self, event: ev.TransferStored, now: float) -> list[ev.Effect]:
-        begin = self._transfers.pop(event.transfer, None)
-        if begin is None:
-            raise LocalProtocolError(f"transfer {event.transfer} was not accepted")
-        effects = self._arrived(begin.entry, now)
-        # The epoch has moved while bytes came in: the file stays, but the sender must learn the new membership.
-        if begin.epoch < self.epoch(begin.entry.store.group):
-            return [*effects, self._stale(begin)]
-        return effects + self._take(begin, now)
-
-    def _transfer_failed(self, event: ev.TransferFailed, now: float) -> list[ev.Effect]:
-        begin = self._transfers.pop(event.transfer, None)
-        if begin is None or event.reason is None:
-            return []
-        return [self._refusal(begin, event.reason, event.message)]
-
-    def _take(self, begin: ev.BeginReceived, now: float) -> list[ev.Effect]:
-        """The file of an accepted Begin is here: acknowledge the own copy at once, then forward."""
-        key = key_of(begin.entry)
-        holds = self._holds(begin.entry)
-        self._upstreams.note(begin)
-        effects = self._upstreams.tell(key, self._me, holds=holds, epoch=begin.epoch)
-        if not holds:
-            self._unheld.setdefault(key.store, set()).add(key.name)
-            if state := self._groups.get(key.store.group):
-                state.plan_repair(self._me, now)
-                self._groups_moved = True
-        chain = tuple(w for w in begin.chain if w.worker_id != self._me.worker_id)
-        out = self._outbox.get(key)
-        if out is not None and out.epoch == begin.epoch:
-            for worker in (w for w in chain if life(w) in out.held):
-                effects += self._upstreams.tell(key, worker, holds=True, epoch=begin.epoch)
-            effects += self._outbox.extend(out, chain, begin.upstream)
-        elif chain:
-            effects += self._outbox.offer(begin.entry, begin.epoch, chain)
-        self._forget_upstreams(key)
-        return effects
-
-    def _settle(self, key: FileKey) -> None:
-        """Forgets a file that everybody holds; while a commit waits for it, who holds it is still needed."""
-        if key not in self._commits:
-            self._outbox.settle(key)
-            self._forget_upstreams(key)
-
-    def _forget_upstreams(self, key: FileKey) -> None:
-        if key not in self._outbox and key.name not in self._unheld.get(key.store, ()):
-            self._upstreams.forget(key)
-
     # ------------------------------------------------------------ files and commits
 
     def _file_stored(self, event: ev.FileStored, now: float) -> list[ev.Effect]:
@@ -341,39 +205,6 @@ class ChainMachine:
         awaited = key_of(event.entry) in self._commits and key_of(event.entry) not in self._outbox
         return effects + self._push_written(event.entry) if event.written or awaited else effects
 
-    def _arrived(self, entry: FileEntry, now: float) -> list[ev.Effect]:
-        """A file came from anywhere: what of its store is complete now is shown and acknowledged again.
-
-        A zip is shown only when every file that it names is here; a file with a waiting commit when that completes.
-        """
-        if self.forgotten(entry.store.group):
-            return self._drop_job(entry.store.job)
-        state = self._groups.get(entry.store.group)
-        if state is not None and state.progress(now):
-            self._groups_moved = True
-        effects: list[ev.Effect] = []
-        if entry.kind is not FileKind.SNAPSHOT:
-            effects.append(ev.MakeVisible(entry.store, entry.name))
-        for name in self._catalogue.store(entry.store).whole_snapshots_with(entry.name):
-            if FileKey(entry.store, name) not in self._commits:
-                effects.append(ev.MakeVisible(entry.store, name))
-        return effects + self._recheck(entry.store)
-
-    def _recheck(self, store: StoreId) -> list[ev.Effect]:
-        """Versions of the store that were incomplete: acknowledges again those that are held now."""
-        effects: list[ev.Effect] = []
-        for name in sorted(self._unheld.get(store, ())):
-            entry = self._catalogue.get(store, name)
-            if entry is not None and not self._holds(entry):
-                continue
-            self._unheld[store].discard(name)
-            key = FileKey(store, name)
-            effects += self._upstreams.tell(key, self._me, holds=True, epoch=self.epoch(store.group))
-            self._forget_upstreams(key)
-        for key in self._commits.of_store(store):
-            effects += self._try_complete(key)
-        return effects
-
     def _commit_requested(self, event: ev.CommitRequested, now: float) -> list[ev.Effect]:
         if self.forgotten(event.entry.store.group):
             return [*self._drop_job(event.entry.store.job), self._refuse_commit(event.request, event.entry.store)]
@@ -381,52 +212,6 @@ class ChainMachine:
         effects = self._recheck(key.store)
         # Pushed also when complete by itself: the others need their copies all the same.
         return effects + self._push_written(event.entry)
-
-    def _commit_abandoned(self, event: ev.CommitAbandoned, now: float) -> list[ev.Effect]:
-        for key in self._commits.abandon(event.request):
-            self._settle(key)
-        return []
-
-    def _try_complete(self, key: FileKey) -> list[ev.Effect]:
-        """Completes the commits of a file once enough whole members of the current epoch hold its version.
-
-        Not while a newer epoch has been seen than the one adopted: its members may have to be counted.
-        """
-        group = self.group(key.store.group)
-        if key not in self._commits or group is None or group.epoch < self.epoch(group.group):
-            return []
-        out = self._outbox.get(key)
-        held = set(out.held) if out is not None and out.epoch == group.epoch else set()
-        if self._holds(self._commits.entry(key)):
-            held.add(life(self._me))
-        holders = [m for m in group.members if life(m.worker) in held]
-        copies = self._copies(self._commits.entry(key), group, holders)
-        if copies is None:
-            return []
-        entry, done = self._commits.entry(key), self._commits.pop(key)
-        self._settle(key)
-        effects = [ev.CompleteCommit(commit.request, copies, group.epoch) for commit in done]
-        # Others may hold a snapshot of which a file has been lost here: it is shown once that is back.
-        whole = self._catalogue.store(key.store).whole_snapshots_with(key.name)
-        shown = entry.kind is not FileKind.SNAPSHOT or key.name in whole
-        return [ev.MakeVisible(key.store, key.name), *effects] if shown else [*effects]
-
-    def _copies(self, entry: FileEntry, group: ReplicaGroup, holders: list[Member]) -> int | None:
-        """Copies of the version, given the members that have acknowledged it; None while these are too few."""
-        if blocks.is_spread(group):
-            store, version = entry.store, entry.version
-            closures = self._catalogue.store(store).closures(version) if version else ()
-            return blocks.copies(
-                entry, group, self._me, len(holders), closures, lambda name: self._outbox.get(FileKey(store, name))
-            )
-        return len(holders) if sum(m.whole for m in holders) >= group.required_copies else None
-
-    def _holds(self, entry: FileEntry) -> bool:
-        """The whole closure; of a spread block, which nobody but its writer has with its closure, the block."""
-        if blocks.is_spread(self.group(entry.store.group)):
-            return entry.name in self._catalogue.store(entry.store)
-        version = entry.version
-        return version is None or self._catalogue.store(entry.store).holds(version)
 
     def _removed(self, event: ev.FilesRemoved, now: float) -> list[ev.Effect]:
         effects: list[ev.Effect] = []
@@ -469,46 +254,3 @@ class ChainMachine:
         for gid, state in self._groups.items():
             effects += state.tick(self._me, now, incomplete=self._incomplete(gid))
         return effects
-
-    # ------------------------------------------------------------ forgotten jobs
-
-    def _forget(self, event: ev.JobForgotten, now: float) -> list[ev.Effect]:
-        """The fence refuses whoever still sends; what is under way of the job ends. Again: only strays are deleted."""
-        known = self._fences.get(event.job, NO_EPOCH)
-        self._fences[event.job] = max(event.fence, known)
-        drop, *refused = self._drop_job(event.job)
-        again = event.fence <= known and isinstance(drop, ev.DropJob) and not drop.groups
-        return [] if again else [drop, *refused]
-
-    def _drop_job(self, job: str) -> list[ev.Effect]:
-        known = {*self._groups, *self._epochs, *self._catalogue.groups(), *(key.store.group for key in self._groupless)}
-        gone = tuple(sorted(group for group in known if group.job == job and self.forgotten(group)))
-        refused: list[ev.Effect] = []
-        for group in gone:
-            self._groups.pop(group, None)
-            self._epochs.pop(group, None)
-            for commit_key in self._commits.of_group(group):
-                refused += [self._refuse_commit(c.request, commit_key.store) for c in self._commits.pop(commit_key)]
-            for key in self._outbox.keys(group):
-                refused += self._outbox.drop(key)
-            self._upstreams.forget_group(group)
-            self._unheld = {store: names for store, names in self._unheld.items() if store.group != group}
-            self._groupless = {k: entry for k, entry in self._groupless.items() if k.store.group != group}
-        self._groups_moved = True
-        return [ev.DropJob(job, self._fences[job], gone), *refused]
-
-    def _refuse_commit(self, request: int, store: StoreId) -> ev.CompleteCommit:
-        error = PreconditionError(f"{store}: the job was forgotten; start the query with a new checkpoint")
-        return ev.CompleteCommit(request, 0, self._fences[store.job], error)
-
-    def _stale(self, begin: ev.BeginReceived) -> ev.SendRefusal:
-        return self._refusal(begin, ev.Refusal.STALE_EPOCH, f"epoch {begin.epoch} is old")
-
-    def _refusal(self, begin: ev.BeginReceived, reason: ev.Refusal, message: str) -> ev.SendRefusal:
-        key = key_of(begin.entry)
-        return refusal(begin.upstream, key, reason, self.epoch(key.store.group), message, self._me)
-
-
-def _below(key: FileKey, floor: Version | None) -> bool:
-    version = parse_name(key.name).version
-    return floor is not None and version is not None and version.version < floor.version

@@ -29,6 +29,12 @@ class SendWindow:
         self._available -= taken
         return taken
 
+    def give_back(self, keep_bytes: int) -> int:
+        """All credit but `keep_bytes` returns to the receiver: there is nothing to send. The number of bytes."""
+        back = max(0, self._available - keep_bytes)
+        self._available -= back
+        return back
+
     def give(self, credit_bytes: int) -> None:
         """Credit from the receiver."""
         if credit_bytes < 0:
@@ -41,6 +47,7 @@ class _Stream:
     window_bytes: int  # granted in all: with the sender, on the way, or in our buffers
     buffered_bytes: int  # of these: received, not yet on disk
     owed_bytes: int = 0  # of these: free again, and not yet told to the sender
+    idle: bool = False  # its sender has given credit back and sent nothing since: wants no more
 
 
 class GrantPool:
@@ -84,6 +91,16 @@ class GrantPool:
         if data_bytes > credit:
             raise RemoteProtocolError(f"{data_bytes} bytes sent with a credit of {credit}")
         state.buffered_bytes += data_bytes
+        state.idle = False
+
+    def returned(self, stream: int, credit_bytes: int) -> None:
+        """An idle sender gives credit back. Raises RemoteProtocolError when it is more than it has."""
+        state = self._streams[stream]
+        credit = state.window_bytes - state.buffered_bytes - state.owed_bytes
+        if credit_bytes > credit:
+            raise RemoteProtocolError(f"{credit_bytes} bytes of credit returned out of {credit}")
+        state.window_bytes -= credit_bytes + state.owed_bytes
+        state.owed_bytes, state.idle = 0, True
 
     def settled(self, stream: int, data_bytes: int) -> int:
         """Bytes are on disk or discarded; returns the credit to send back: more while there is room, less while this
@@ -116,7 +133,7 @@ class GrantPool:
     def hungry(self) -> list[int]:
         """Streams with less than half of their fair share: to be topped up whenever another one settles or closes."""
         enough = (self._fair_bytes() + 1) // 2
-        return [number for number, state in self._streams.items() if state.window_bytes < enough]
+        return [number for number, state in self._streams.items() if state.window_bytes < enough and not state.idle]
 
     def close(self, stream: int) -> None:
         """Ends a stream; its credit is free again. The caller has dropped its buffers."""
@@ -130,8 +147,10 @@ class GrantPool:
             )
 
     def _fair_bytes(self) -> int:
-        """What each stream would have if all had the same."""
-        return min(self._window, self._limit // max(1, len(self._streams)))
+        """What each stream that is not idle would have if all of these had the same."""
+        idle_bytes = sum(state.window_bytes for state in self._streams.values() if state.idle)
+        working = sum(not state.idle for state in self._streams.values())
+        return min(self._window, (self._limit - idle_bytes) // max(1, working))
 
     def _grow(self, state: _Stream) -> int:
         more = self._free_share(self._window - state.window_bytes)

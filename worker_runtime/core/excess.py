@@ -147,6 +147,10 @@ class ExcessMachine:
                 return self._tick(now)
         return []
 
+    def outside(self, group: GroupId) -> bool:
+        """Whether GroupUsed matters: this worker has left the group, as far as it was told."""
+        return group in self._outside
+
     def next_deadline(self) -> float | None:
         return self._deadline
 
@@ -182,7 +186,8 @@ class ExcessMachine:
             state.due = None
             whole = tuple(m.worker for m in state.group.members if m.whole)
             if not any(len(files) for files in self._catalogue.stores(group_id).values()):
-                continue  # until a file comes
+                self._set_due(state, now + max(self._grace_s, AGAIN_S))  # a push that was under way may still come
+                continue
             if len(whole) < state.group.settings.copies:
                 self._set_due(state, now + AGAIN_S)
                 continue

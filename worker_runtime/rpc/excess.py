@@ -27,8 +27,8 @@ class ExcessCollector:
         self._peers = peers
         self._tasks = tasks
         self._asking = asyncio.Semaphore(GROUPS_AT_ONCE)
-        machine = excess.ExcessMachine(replication.me, self._store.catalogue, self, grace_s)
-        self._driver: Driver[excess.Event, excess.Effect] = Driver(machine, self._execute, ev.Tick)
+        self._machine = excess.ExcessMachine(replication.me, self._store.catalogue, self, grace_s)
+        self._driver: Driver[excess.Event, excess.Effect] = Driver(self._machine, self._execute, ev.Tick)
 
     async def run(self) -> None:
         await self._driver.run()
@@ -39,7 +39,8 @@ class ExcessCollector:
             case ev.GroupAdopted() | ev.GroupLeft() | ev.JobForgotten():
                 self._driver.post(event)
             case ev.FileStored(entry=entry) | ev.CommitRequested(entry=entry):
-                self._driver.post(excess.GroupUsed(entry.store.group))
+                if self._machine.outside(entry.store.group):  # members, who are busy, need not wake it
+                    self._driver.post(excess.GroupUsed(entry.store.group))
 
     # ------------------------------------------------------------ holdings
 
@@ -50,7 +51,7 @@ class ExcessCollector:
         return self._store.floor(store)
 
     def pinned(self, store: StoreId) -> Iterable[Version]:
-        return self._store.pinned(store)
+        return self._store.pins.of(store)
 
     def busy(self, store: StoreId) -> Iterable[str]:
         return self._replication.machine.busy_names(store, self.floor(store)) | self._store.protected(store)

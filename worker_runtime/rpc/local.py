@@ -120,7 +120,7 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
 
     def _end(self, session: Session) -> None:
         del self._sessions[session.session_id]
-        self._store.end_session(session.session_id)
+        self._store.pins.end(session.session_id)
         self._store.discard_folder(session.inbox)
         log.info("session ended", extra={"client": session.client, "session": session.session_id})
 
@@ -205,7 +205,7 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
         await self._name_groups(session, versions)
         record = await self._preparer.prepare(session.session_id, versions)
         if session.session_id not in self._sessions:
-            self._store.end_session(session.session_id)  # it ended meanwhile: no pins are left behind
+            self._store.pins.end(session.session_id)  # it ended meanwhile: no pins are left behind
         return sidecar_pb2.PrepareReply(
             state=state_to_pb(record.state),
             source=source_to_pb(record.source),
@@ -224,7 +224,7 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
 
     async def Release(self, request: sidecar_pb2.ReleaseRequest, context: Context) -> sidecar_pb2.ReleaseReply:
         if request.session_id in self._sessions:
-            self._store.unpin(request.session_id, [store_version_of(message) for message in request.versions])
+            self._store.pins.release(request.session_id, [store_version_of(message) for message in request.versions])
         return sidecar_pb2.ReleaseReply()
 
     # ------------------------------------------------------------ questions

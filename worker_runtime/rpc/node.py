@@ -8,15 +8,15 @@ import os
 from rhino.ids import Worker
 from rhino.rpc.server import Server
 from rhino.settings import SidecarSettings
-from rhino_pb import sidecar_pb2_grpc
+from rhino_pb import peer_pb2_grpc, sidecar_pb2_grpc
 from worker_runtime.collector import Collector
 from worker_runtime.core.credit import GrantPool
 from worker_runtime.figures import Figures
 from worker_runtime.replication import Replication
 from worker_runtime.rpc.catch_up import Puller
 from worker_runtime.rpc.describe import Describer
+from worker_runtime.rpc.door import Door
 from worker_runtime.rpc.excess import ExcessCollector
-from worker_runtime.rpc.frames import add_peer_to_server
 from worker_runtime.rpc.local import SidecarService
 from worker_runtime.rpc.manager import ManagerClient
 from worker_runtime.rpc.peer import PeerService
@@ -61,8 +61,9 @@ class Node:
         describer = Describer(self.replication, figures, grants, self.scrubber)
         preparer = Preparer(self.replication, self._peers, self.manager, figures, settings.prepare_timeout_s)
         self._local = SidecarService(settings, self.replication, self.manager, preparer, describer, figures)
-        peer = PeerService(self.replication, receiver, describer, self.scrubber, figures, settings.chunk_bytes)
-        self._peer_server.add(add_peer_to_server, peer, "rhino.v1.Peer")
+        self._door = Door(receiver, settings.listen.rpartition(":")[0], settings.push_port)
+        peer = PeerService(self.replication, self._door, describer, self.scrubber, figures, settings.chunk_bytes)
+        self._peer_server.add(peer_pb2_grpc.add_PeerServicer_to_server, peer, "rhino.v1.Peer")
         self._local_server.add(sidecar_pb2_grpc.add_SidecarServicer_to_server, self._local, "rhino.v1.Sidecar")
 
     def _bind(self, store: Store) -> Worker:
@@ -80,7 +81,8 @@ class Node:
         await self._peer_server.start()
         await self._local_server.start()
         os.chmod(self._settings.socket, SOCKET_MODE)
-        for work in (self.replication.run(), self.manager.run(), self._collector.run(), self._excess.run()):
+        background = (self.manager.run(), self._collector.run(), self._excess.run(), self._door.run())
+        for work in (self.replication.run(), *background):
             self._running.append(self._tasks.create_task(work))
 
     async def ready(self) -> None:

@@ -1,11 +1,10 @@
-"""What a push link has to send: offers in their order, and the files that are under way."""
+"""What a push link has to send: offers in their order."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
 
-from rhino.ids import FileEntry, GroupId, StoreId
+from rhino.ids import GroupId, StoreId
 from worker_runtime.core import events as ev
 
 Key = tuple[StoreId, str]
@@ -42,31 +41,3 @@ class OfferQueue:
 
     def clear(self) -> None:
         self._groups.clear()
-
-
-@dataclass(slots=True)
-class Sending:
-    """A file under way."""
-
-    transfer: int
-    entry: FileEntry
-    fd: int
-    offset: int = 0
-    crc: int = 0
-    unwanted: bool = False
-    asked: bool = False  # waits for the receiver to say where to go on
-    whole: bool = True  # from the start, so that the checksum can be compared
-
-    @property
-    def key(self) -> Key:
-        return self.entry.store, self.entry.name
-
-    @property
-    def done(self) -> bool:
-        return self.unwanted or self.offset == self.entry.size_bytes
-
-    def go_on_at(self, offset: int) -> None:
-        """The receiver has the bytes before `offset` from an attempt that broke."""
-        self.asked = False
-        if self.offset < offset <= self.entry.size_bytes:
-            self.offset, self.whole = offset, False

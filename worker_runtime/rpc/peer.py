@@ -17,15 +17,15 @@ from rhino.rpc.convert import (
     store_of,
     store_version_of,
     store_version_to_pb,
+    worker_of,
     worker_to_pb,
 )
 from rhino_pb import common_pb2, peer_pb2, peer_pb2_grpc, sidecar_pb2
 from worker_runtime.figures import Figures
 from worker_runtime.replication import Replication
-from worker_runtime.rpc.convert import scrub_to_pb
+from worker_runtime.rpc.convert import lane_of, scrub_to_pb
 from worker_runtime.rpc.describe import Describer
-from worker_runtime.rpc.frames import DataFrame
-from worker_runtime.rpc.receiver import Receiver
+from worker_runtime.rpc.door import Door
 from worker_runtime.scrubber import Scrubber
 from worker_runtime.storage import files
 
@@ -38,7 +38,7 @@ class PeerService(peer_pb2_grpc.PeerServicer):
     def __init__(
         self,
         replication: Replication,
-        receiver: Receiver,
+        door: Door,
         describer: Describer,
         scrubber: Scrubber,
         figures: Figures,
@@ -46,17 +46,15 @@ class PeerService(peer_pb2_grpc.PeerServicer):
     ) -> None:
         self._replication = replication
         self._store = replication.store
-        self._receiver = receiver
+        self._door = door
         self._describer = describer
         self._scrubber = scrubber
         self._figures = figures
         self._chunk_bytes = chunk_bytes
 
-    async def Replicate(
-        self, request_iterator: AsyncIterator[peer_pb2.PushFrame | DataFrame], context: Context
-    ) -> AsyncIterator[peer_pb2.PushReply]:
-        async for reply in self._receiver.serve(request_iterator):
-            yield reply
+    async def OpenPush(self, request: peer_pb2.PushHello, context: Context) -> peer_pb2.PushTicket:
+        token = self._door.admit(worker_of(request.sender).worker_id, lane_of(request.lane))
+        return peer_pb2.PushTicket(receiver=worker_to_pb(self._replication.me), port=self._door.port, token=token)
 
     async def Inventory(self, request: peer_pb2.InventoryRequest, context: Context) -> peer_pb2.InventoryReply:
         group = group_of(request.group)
@@ -96,7 +94,7 @@ class PeerService(peer_pb2_grpc.PeerServicer):
             except OSError as error:
                 raise self._store.disk.error(error, f"{entry.store}/{entry.name}") from error
 
-        return await self._store.run(Lane.BULK, read)
+        return await self._store.threads.run(Lane.BULK, read)
 
     async def _damaged(self, entry: FileEntry) -> None:
         await self._replication.drop_damaged(entry.store, [entry.name])

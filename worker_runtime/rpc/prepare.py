@@ -82,14 +82,14 @@ class Preparer:
         """
         started = time.monotonic()
         attempt = self._attempt(versions)
-        self._store.pin(session, versions)
+        self._store.pins.add(session, versions)
         ready = False
         try:
             state, message = await self._bring_here(attempt)
             ready = state is PrepareState.READY
         finally:
             if not ready:
-                self._store.unpin(session, versions)
+                self._store.pins.release(session, versions)
         if state is PrepareState.LOST and attempt.damaged:
             raise IntegrityError(f"damaged here and held by nobody else: {', '.join(attempt.damaged)}; {message}")
         record = PrepareRecord(

@@ -1,7 +1,7 @@
 """The sending end of chain replication: one link per neighbour and lane, each on its own connection.
 
-A link sends files from disk, a chunk at a time, within the receiver's credit (Rhino 4.2.2, phase 2). Several groups
-take turns chunk by chunk, so that a large file of one never holds up the others.
+A link sends files from disk within the receiver's credit (Rhino 4.2.2, phase 2): small files from the event loop, data
+files from a thread. Several groups take turns part by part, so that a large file of one never holds up the others.
 """
 
 from __future__ import annotations
@@ -10,35 +10,36 @@ import asyncio
 import itertools
 import logging
 import os
+import socket
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Any
 
-import grpc
-import grpc.aio
-from crc32c import crc32c
-
-from rhino.errors import RemoteProtocolError, RhinoError, UnavailableError
+from rhino.errors import RemoteProtocolError, RhinoError
 from rhino.ids import Lane, StoreId, Worker
-from rhino.rpc.channel import aio_channel
-from rhino.rpc.convert import epoch_to_pb, file_to_pb, worker_to_pb
-from rhino.rpc.status import error_of
-from rhino_pb import peer_pb2
+from rhino.rpc.channel import aio_channel, call
+from rhino.rpc.convert import worker_of, worker_to_pb
+from rhino_pb import peer_pb2, peer_pb2_grpc
 from worker_runtime.core import events as ev
 from worker_runtime.core.credit import SendWindow
 from worker_runtime.figures import Figures
 from worker_runtime.replication import Replication
 from worker_runtime.rpc.convert import LANE_TO_PB, ack_of, refusal_of
-from worker_runtime.rpc.frames import data_frame, read_data_frame, replicate
-from worker_runtime.rpc.offers import Key, OfferQueue, Sending
+from worker_runtime.rpc.offers import Key, OfferQueue
+from worker_runtime.rpc.outbound import Damaged, Sending, begin_frame, send_part
+from worker_runtime.rpc.wire import Wire, packed, send_all, tune
 from worker_runtime.storage.partials import BYTES_MIN as RESUME_BYTES_MIN
+from worker_runtime.storage.threads import run_in
 
 log = logging.getLogger(__name__)
 GROUPS_AT_ONCE = 4  # groups whose files take turns on one link
+PART_BYTES = 2 * 1024 * 1024  # of a data file with one trip to the thread, when no commit is under way
 CONNECT_TIMEOUT_S = 5.0
 BACKOFF_S = (0.05, 1.0)  # first and longest pause between attempts
+IDLE_S = 1.0  # after which a link gives its credit back, but for one chunk
 BROKEN_MAX = 1000  # cut files of which a link remembers to ask where to go on
-Call = grpc.aio.StreamStreamCall[peer_pb2.PushFrame | bytes, peer_pb2.PushReply]
 
 
 class Link:
@@ -58,6 +59,7 @@ class Link:
         self._transfers = itertools.count(1)
         self._connected = False
         self._sent_at = 0.0
+        self._buffer = memoryview(bytearray(chunk_bytes if lane is Lane.BULK else 0))
         self._retarget = asyncio.Event()
 
     def offer(self, offer: ev.OfferFile) -> None:
@@ -79,16 +81,12 @@ class Link:
         while True:
             self._retarget.clear()
             peer = self.peer
-            channel = aio_channel(peer.peer_address)
             try:
-                await self._session(channel, peer)
-            except grpc.RpcError as error:
-                self._log_down(peer, error_of(error, f"push to {peer.worker_id} at {peer.peer_address}"))
-            except (RhinoError, OSError, asyncio.InvalidStateError) as error:
+                await self._session(peer)
+            except (RhinoError, OSError) as error:
                 self._log_down(peer, error)
             finally:
                 was_connected = self._down()
-                await channel.close(None)
             pause = BACKOFF_S[0] if was_connected else min(pause * 2, BACKOFF_S[1])
             await _wait(self._retarget, pause)
 
@@ -109,56 +107,64 @@ class Link:
             self._replication.post(ev.PeerDisconnected(self.peer.worker_id, self._lane))
         return was_connected
 
-    async def _session(self, channel: grpc.aio.Channel, peer: Worker) -> None:
-        call: Call = replicate(channel)()
-        async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            hello = peer_pb2.PushHello(sender=worker_to_pb(self._replication.me), lane=LANE_TO_PB[self._lane])
-            await call.write(peer_pb2.PushFrame(hello=hello))
-            welcome = await _read(call)
-        if welcome.WhichOneof("reply") != "welcome" or welcome.welcome.receiver.worker_id != peer.worker_id:
-            raise RemoteProtocolError(f"{peer.peer_address} is not {peer.worker_id}: {welcome.WhichOneof('reply')}")
-        self._window = SendWindow(welcome.welcome.credit_bytes)
-        self._connected = True
-        log.info("push link up", extra={"peer": peer.worker_id, "lane": self._lane.value})
-        self._replication.post(ev.PeerConnected(peer.worker_id, self._lane))
-        tasks = {
-            asyncio.create_task(self._send_all(call)),
-            asyncio.create_task(self._read_all(call, peer)),
-            asyncio.create_task(self._retarget.wait()),
-        }
+    async def _session(self, peer: Worker) -> None:
+        wire = Wire(await self._connect(peer))
+        pool = ThreadPoolExecutor(1, thread_name_prefix=f"to-{peer.worker_id}")
+        tasks: set[asyncio.Future[Any]] = {asyncio.create_task(self._retarget.wait()), wire.lost}
         try:
+            wire.receive(partial(self._replied, peer))
+            tasks.add(asyncio.create_task(self._send_all(wire, pool)))
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
         finally:
+            wire.shut()  # the thread comes back
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            call.cancel()
+            pool.shutdown()
+            wire.close()
 
-    async def _read_all(self, call: Call, peer: Worker) -> None:
-        while True:
-            reply = await _read(call)
-            match reply.WhichOneof("reply"):
-                case "credit":
-                    self._window.give(reply.credit.bytes)
-                    self._wake.set()
-                case "ack":
-                    ack = ack_of(peer.worker_id, reply.ack)
-                    if ack.member.worker_id == peer.worker_id:
-                        self._settled((ack.store, ack.name))
-                    self._replication.post(ack)
-                case "refusal":
-                    refusal = refusal_of(peer.worker_id, reply.refusal)
-                    self._settled((refusal.store, refusal.name))
-                    self._replication.post(refusal)
-                case "resume":
-                    for sending in self._active:
-                        if sending.transfer == reply.resume.transfer:
-                            sending.go_on_at(reply.resume.offset)
-                    self._wake.set()
-                case other:
-                    raise RemoteProtocolError(f"unexpected reply {other}")
+    async def _connect(self, peer: Worker) -> socket.socket:
+        """A connection that has shown its token. Raises RhinoError, OSError."""
+        hello = peer_pb2.PushHello(sender=worker_to_pb(self._replication.me), lane=LANE_TO_PB[self._lane])
+        doing = f"push to {peer.worker_id} at {peer.peer_address}"
+        async with aio_channel(peer.peer_address) as channel:
+            stub = peer_pb2_grpc.PeerStub(channel)
+            ticket = await call(doing, lambda: stub.OpenPush(hello, timeout=CONNECT_TIMEOUT_S))
+        if (receiver := worker_of(ticket.receiver)).worker_id != peer.worker_id:
+            raise RemoteProtocolError(f"{peer.peer_address} is {receiver.worker_id}, not {peer.worker_id}")
+        host = peer.peer_address.rpartition(":")[0].strip("[]")
+        return await connect(host, ticket.port, ticket.token)
+
+    def _replied(self, peer: Worker, reply: peer_pb2.PushReply) -> None:
+        match reply.WhichOneof("reply"):
+            case "welcome":
+                self._window = SendWindow(reply.welcome.credit_bytes)
+                self._connected = True
+                log.info("push link up", extra={"peer": peer.worker_id, "lane": self._lane.value})
+                self._replication.post(ev.PeerConnected(peer.worker_id, self._lane))
+            case "credit":
+                self._window.give(reply.credit.bytes)
+                self._wake.set()
+            case "ack":
+                ack = ack_of(peer.worker_id, reply.ack)
+                if ack.member.worker_id == peer.worker_id:
+                    self._settled((ack.store, ack.name))
+                self._replication.post(ack)
+            case "refusal":
+                refusal = refusal_of(peer.worker_id, reply.refusal)
+                self._settled((refusal.store, refusal.name))
+                self._replication.post(refusal)
+            case "resume":
+                for sending in self._active:
+                    if sending.transfer == reply.resume.transfer:
+                        sending.resumed(reply.resume.offset)
+                self._wake.set()
+            case "broken":
+                raise RemoteProtocolError(f"{peer.worker_id}: {reply.broken.message}")
+            case other:
+                raise RemoteProtocolError(f"unexpected reply {other}")
 
     def _settled(self, key: Key) -> None:
         """The receiver has it, or does not want it: the rest need not be sent."""
@@ -167,75 +173,77 @@ class Link:
                 sending.unwanted = True
                 self._wake.set()
 
-    async def _send_all(self, call: Call) -> None:
+    async def _send_all(self, wire: Wire, pool: ThreadPoolExecutor) -> None:
         while True:
             self._wake.clear()
             while len(self._active) < GROUPS_AT_ONCE:
                 offer = self._queue.pop({sending.entry.store.group for sending in self._active})
                 if offer is None:
                     break
-                await self._begin(call, offer)
-            sending = next((one for one in self._active if one.unwanted or not one.asked), None)
-            if sending is None or (self._window.available_bytes == 0 and not sending.done):
+                await self._begin(offer)
+            if not self._active:
+                await self._rest(wire, pool)
+                continue
+            sending = next((one for one in self._active if one.unwanted or one.begin or not one.asked), None)
+            if sending is None or (self._window.available_bytes == 0 and not sending.done and not sending.asked):
                 await self._wake.wait()
                 continue
             if self._lane is Lane.BULK:
                 self._sent_at = await self._replication.precedence.give_way(self._sent_at)
-            await self._send_chunk(call, sending)
+            await self._send(wire, pool, sending)
 
-    async def _begin(self, call: Call, offer: ev.OfferFile) -> None:
+    async def _rest(self, wire: Wire, pool: ThreadPoolExecutor) -> None:
+        """There is nothing to send: after a while the credit is of more use to others."""
+        if await _wait(self._wake, IDLE_S):
+            return
+        if back := self._window.give_back(self._chunk_bytes):
+            frame = packed(peer_pb2.PushFrame(returned=peer_pb2.PushReturn(bytes=back)))
+            if self._lane is Lane.COMMIT:
+                wire.post(frame)
+            else:  # as all that this lane sends: one thread, so that nothing gets between
+                await run_in(pool, partial(send_all, wire.sock, frame, memoryview(b"")))
+        await self._wake.wait()
+
+    async def _begin(self, offer: ev.OfferFile) -> None:
         store, entry = self._replication.store, offer.entry
         path = store.path(entry)
         open_file = partial(os.open, path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             # What a commit waits for has just been written: the kernel need not ask the disk.
-            fd = open_file() if self._lane is Lane.COMMIT else await store.run(self._lane, open_file)
+            fd = open_file() if self._lane is Lane.COMMIT else await store.threads.run(self._lane, open_file)
         except OSError as error:
             log.warning("offered file is not readable", extra={"file": str(path), "error": str(error)})
             await self._replication.drop_damaged(entry.store, [entry.name])  # nothing happens if it was collected
             return
-        sending = Sending(next(self._transfers), entry, fd, asked=(entry.store, entry.name) in self._broken)
-        self._broken.discard(sending.key)
-        self._active.append(sending)
-        begin = peer_pb2.PushBegin(
-            transfer=sending.transfer,
-            file=file_to_pb(entry),
-            epoch=epoch_to_pb(offer.epoch),
-            chain=[worker_to_pb(worker) for worker in offer.chain],
-            ask_offset=sending.asked,
-        )
-        await call.write(peer_pb2.PushFrame(begin=begin))
+        number, key = next(self._transfers), (entry.store, entry.name)
+        begin = begin_frame(number, offer, ask_offset=key in self._broken)
+        self._active.append(Sending(number, entry, fd, begin, asked=key in self._broken))
+        self._broken.discard(key)
 
-    async def _send_chunk(self, call: Call, sending: Sending) -> None:
-        """The next piece of the file whose turn it is; then it is another one's turn."""
+    async def _send(self, wire: Wire, pool: ThreadPoolExecutor, sending: Sending) -> None:
+        """The next part of the file whose turn it is; then it is another one's turn."""
         self._active.remove(sending)
         self._active.append(sending)
         if sending.unwanted:
             self._end(sending)
             return
-        size = self._window.take(min(self._chunk_bytes, sending.entry.size_bytes - sending.offset))
-        offset = sending.offset
-        frame, data = await self._read(sending, size)
-        sending.crc = crc32c(data, sending.crc)
-        ends = offset + size == sending.entry.size_bytes and sending.whole
-        if len(data) != size or (ends and sending.crc != sending.entry.crc32c):
+        sending.go_on()
+        left = 0 if sending.asked else sending.entry.size_bytes - sending.offset
+        try:
+            if self._lane is Lane.COMMIT:
+                size = self._window.take(min(self._chunk_bytes, left))
+                pieces = sending.cached_part(size)
+                wire.post(*(await run_in(pool, partial(sending.part, size)) if pieces is None else pieces))
+            else:
+                part = self._chunk_bytes if self._replication.precedence.under_way else PART_BYTES
+                size = self._window.take(min(max(part, self._chunk_bytes), left))
+                await run_in(pool, partial(send_part, wire.sock, sending, size, self._buffer))
+        except Damaged as error:
             await self._replication.drop_damaged(sending.entry.store, [sending.entry.name])
-            raise RemoteProtocolError(f"{sending.entry.name}: damaged on this side while being sent")
-        sending.offset = max(sending.offset, offset + size)  # it may have gone on further ahead meanwhile
-        if size:
-            await call.write(frame)
-            self._figures.sent_bytes += size
+            raise RemoteProtocolError(f"{sending.entry.name}: damaged on this side while being sent") from error
+        self._figures.sent_bytes += size
         if sending.done:
             self._end(sending)
-
-    async def _read(self, sending: Sending, size: int) -> tuple[bytes, bytes | memoryview]:
-        """The next data frame and its data."""
-        fd, offset = sending.fd, sending.offset
-        cached = read_data_frame(fd, sending.transfer, offset, size)
-        if cached is not None:
-            return cached
-        data = await self._replication.store.run(self._lane, lambda: os.pread(fd, size, offset))
-        return data_frame(sending.transfer, offset, data), data
 
     def _end(self, sending: Sending) -> None:
         self._active.remove(sending)
@@ -287,18 +295,28 @@ class Links:
             link.withdraw((store, name))
 
 
-async def _read(call: Call) -> peer_pb2.PushReply:
-    """The next reply; raises UnavailableError when the receiver has closed the stream."""
-    reply = await call.read()
-    if isinstance(reply, peer_pb2.PushReply):
-        return reply
-    raise UnavailableError("the receiver has closed the stream")
+async def connect(host: str, port: int, token: bytes) -> socket.socket:
+    """A connection to a worker's door that has shown the token. Raises OSError."""
+    loop = asyncio.get_running_loop()
+    addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    family, kind, protocol, _, address = addresses[0]
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setblocking(False)
+        tune(sock)
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            await loop.sock_connect(sock, address)
+            await loop.sock_sendall(sock, token)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
 
 
-async def _wait(event: asyncio.Event, timeout_s: float) -> None:
-    """Until the event, at most `timeout_s`."""
+async def _wait(event: asyncio.Event, timeout_s: float) -> bool:
+    """Until the event, at most `timeout_s`; whether it came."""
     try:
         async with asyncio.timeout(timeout_s):
-            await event.wait()
+            return await event.wait()
     except TimeoutError:
-        return
+        return False

@@ -22,6 +22,7 @@ from crc32c import crc32c
 from rhino.errors import IntegrityError, InvalidRequestError, NoSpaceError, RhinoError, UnknownError
 from rhino.failpoints import hit
 from rhino.ids import GroupId, StoreId
+from worker_runtime.storage.spares import create
 
 Piece = bytes | memoryview
 READ_BYTES = 4 * 1024 * 1024  # one read while checking; crc32c gives the GIL back for such pieces
@@ -53,10 +54,11 @@ class Layout:
         self.inbox = data_dir / "inbox"
         self.tmp = data_dir / "tmp"
         self.partial = data_dir / "partial"
+        self.spare = data_dir / "spare"
         self.index = data_dir / "index"
 
     def create(self) -> None:
-        for folder in (self.store, self.inbox, self.tmp, self.partial):
+        for folder in (self.store, self.inbox, self.tmp, self.partial, self.spare):
             folder.mkdir(parents=True, exist_ok=True)
 
     def path(self, store: StoreId, name: str) -> Path:
@@ -87,6 +89,14 @@ def checksum(fd: int) -> int:
 
 def seal_of(status: os.stat_result) -> Seal:
     return Seal(status.st_size, status.st_mtime_ns)
+
+
+def size_of(path: Path) -> int:
+    """0 when there is none: whoever opens it will say so."""
+    try:
+        return os.lstat(path).st_size
+    except OSError:
+        return 0
 
 
 def open_inbox_file(path: Path, device: int) -> int:
@@ -178,13 +188,12 @@ def unlink_all(paths: Iterable[Path]) -> None:
 class Incoming:
     """A file that is being received: bytes in order into a temporary file, checked at the end."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, fd: int | None = None) -> None:
+        """`fd`: of the file, if it is there already, empty and open for writing."""
         self.path = path
         self._crc = 0
         self._size = 0
-        hit("store.incoming.create.before")
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        hit("store.incoming.create.after")
+        self._fd = create(path) if fd is None else fd
 
     @classmethod
     def resumed(cls, path: Path) -> Incoming:

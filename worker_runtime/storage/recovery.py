@@ -51,10 +51,10 @@ def _sound(layout: Layout, record: StoredFile, *, deep: bool) -> bool:
 
 
 def _remove_orphans(layout: Layout, kept: Iterable[StoredFile]) -> int:
-    """Files that never made it into the index, leftovers of sessions, and temporary files."""
+    """Files that never made it into the index, empty folders, leftovers of sessions, and temporary files."""
     known = {layout.path(record.entry.store, record.entry.name) for record in kept}
     removed = 0
-    for folder, _, names in os.walk(layout.store):
+    for folder, _, names in os.walk(layout.store, topdown=False):
         for name in names:
             path = Path(folder, name)
             if path not in known:
@@ -62,7 +62,9 @@ def _remove_orphans(layout: Layout, kept: Iterable[StoredFile]) -> int:
                 path.unlink()
                 hit("recovery.orphan.after")
                 removed += 1
-    for rubbish in (layout.tmp, layout.inbox):
+        if folder != str(layout.store) and not os.listdir(folder):  # of a forgotten job, if anything
+            os.rmdir(folder)
+    for rubbish in (layout.tmp, layout.spare, layout.inbox):
         shutil.rmtree(rubbish, ignore_errors=True)
     layout.create()
     return removed

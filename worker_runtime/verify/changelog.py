@@ -42,14 +42,23 @@ def readable(data: bytes) -> bool:
 def parse(data: bytes) -> Changelog:
     """Raises IntegrityError for anything that Spark would not read to its end."""
     reader = _Reader(lz4_blocks.unpack(data))
-    version = reader.text()
-    if version not in ("v3", "v4"):
-        raise IntegrityError(f"changelog of format {version!r}, expected v3 or v4")
-    lineage = _lineage(reader.text())
+    version, lineage = _header(reader)
     changes = tuple(_changes_v3(reader) if version == "v3" else _changes_v4(reader))
     if not reader.at_end:
         raise IntegrityError("the changelog goes on behind its end mark")
     return Changelog(lineage, changes)
+
+
+def lineage(data: bytes) -> tuple[Version, ...]:
+    """The lineage alone. Raises IntegrityError."""
+    return _header(_Reader(lz4_blocks.unpack(data)))[1]
+
+
+def _header(reader: _Reader) -> tuple[str, tuple[Version, ...]]:
+    version = reader.text()
+    if version not in ("v3", "v4"):
+        raise IntegrityError(f"changelog of format {version!r}, expected v3 or v4")
+    return version, _lineage(reader.text())
 
 
 def _lineage(text: str) -> tuple[Version, ...]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
 LAST = 10
-STATE = "ids array<bigint>, expires array<bigint>, prices array<bigint>, finals array<bigint>"
+STATE = "memory string"  # JSON: Spark 4.3 cannot read back a schema with arrays here (KeyError: 'elementType')
 
 
 def closings(key: tuple[int], batches: Iterator[Any], state: Any) -> Iterator[Any]:
@@ -17,20 +18,20 @@ def closings(key: tuple[int], batches: Iterator[Any], state: Any) -> Iterator[An
     """
     import pandas as pd
 
-    ids, expires, prices, finals = state.get if state.exists else ([], [], [], [])
-    best = {i: (e, p) for i, e, p in zip(ids, expires, prices, strict=True)}
+    opened, last = json.loads(state.get[0]) if state.exists else ([], [])
+    best = {auction: (at, price) for auction, at, price in opened}
     for rows in batches:
         times = rows["expires"].to_numpy().astype("datetime64[ms]").astype("int64")
         for auction, at, price in zip(rows["id"].tolist(), times.tolist(), rows["price"].tolist(), strict=True):
             best[auction] = (at, max(price, best.get(auction, (at, 0))[1]))
     watermark = state.getCurrentWatermarkMs()
     done = sorted((at, auction, price) for auction, (at, price) in best.items() if at < watermark)
-    found, last = [], list(finals)
+    found = []
     for _, auction, price in done:
         last = [*last, price][-LAST:]
         found.append((key[0], auction, sum(last), len(last)))
         del best[auction]
-    state.update(([*best], [at for at, _ in best.values()], [price for _, price in best.values()], last))
+    state.update((json.dumps([[(auction, *bid) for auction, bid in best.items()], last]),))
     if best:
         state.setTimeoutTimestamp(min(at for at, _ in best.values()) + 1)
     yield pd.DataFrame(found, columns=["seller", "auction", "total", "auctions"])

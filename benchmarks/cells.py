@@ -1,0 +1,148 @@
+"""What benchmarks on gigabytes of state have in common: arguments, room, a cluster per measurement, progress."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.table import Table
+
+from benchmarks.machine import machine
+from benchmarks.stateful import Load, Running, running
+from rhino.errors import RhinoError
+
+GB = GBIT = 1_000_000_000
+DISK_FACTOR = 6  # two copies, the files that a compaction has replaced, changelogs
+Say = Callable[[str], None]
+Row = dict[str, Any]
+Result = TypeVar("Result")
+
+
+def parser(module: str, description: str | None, subjects: Sequence[str]) -> argparse.ArgumentParser:
+    """Options of such a benchmark."""
+
+    def names(text: str) -> Sequence[str]:
+        if unknown := [name for name in text.split(",") if name not in subjects]:
+            raise argparse.ArgumentTypeError(f"{unknown[0]!r}: expected some of {','.join(subjects)}")
+        return text.split(",")
+
+    made = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
+    made.add_argument("--sizes", type=_sizes, default=[0.25, 1.0, 4.0], help="GB of state (default: 0.25,1,4)")
+    made.add_argument("--subjects", type=names, default=subjects, help=f"default: {','.join(subjects)}")
+    made.add_argument("--rounds", type=int, default=3, help="interleaved; medians are shown (default: 3)")
+    made.add_argument("--dir", type=Path, help=f"where to work; needs {DISK_FACTOR} times the largest size")
+    made.add_argument("--keep", action="store_true", help="keep data and logs in --dir")
+    made.add_argument("--json", type=Path, help="write all results there, after each measurement")
+    return made
+
+
+def _sizes(text: str) -> Sequence[float]:
+    sizes = [float(part) for part in text.split(",")]
+    if min(sizes) <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected GB above 0, such as 0.25,1,4")
+    return sizes
+
+
+class Cells(Generic[Result]):
+    """Every subject at every size, `--rounds` times, interleaved. Results are dataclasses."""
+
+    def __init__(
+        self,
+        arguments: argparse.Namespace,
+        measure: Callable[[str, Load, Path, Say], Result],
+        summarise: Callable[[Sequence[Result]], list[Row]],
+        describe: Callable[[Result], str],
+    ) -> None:
+        """`measure(subject, load, folder, say)` works in `folder`, which is removed; `describe` is one line."""
+        self._arguments = arguments
+        self._measure = measure
+        self._summarise = summarise
+        self._describe = describe
+
+    def run(self) -> list[Result]:
+        """Raises RhinoError when a measurement fails or there is not enough room; the results so far are written."""
+        arguments = self._arguments
+        _check_room(arguments.dir or Path(tempfile.gettempdir()), max(arguments.sizes))
+        report: dict[str, object] = {"command": " ".join(sys.orig_argv[1:]), "machine": machine()}
+        console = Console(stderr=True)
+        text = TextColumn("{task.description}")
+        columns = (SpinnerColumn(), text, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        cells = [(s, size) for _ in range(arguments.rounds) for size in arguments.sizes for s in arguments.subjects]
+        results: list[Result] = []
+        with Progress(*columns, console=console, transient=True) as progress:
+            task = progress.add_task("", total=len(cells))
+            for subject, size in cells:
+                title = f"{subject}, {size:g} GB"
+                result = self._one(subject, size, partial(_say, progress, task, title))
+                console.print(f"  {title}: {self._describe(result)}", highlight=False)
+                results.append(result)
+                progress.advance(task)
+                report |= {"results": [asdict(r) for r in results], "median": self._summarise(results)}  # type: ignore[call-overload]
+                if arguments.json:
+                    arguments.json.write_text(json.dumps(report, indent=2) + "\n")
+        return results
+
+    def _one(self, subject: str, size: float, say: Say) -> Result:
+        work = Path(tempfile.mkdtemp(prefix="rhino-benchmark-", dir=self._arguments.dir))
+        try:
+            say("starting the cluster")
+            return self._measure(subject, Load(round(size * GB)), work / "cluster", say)
+        finally:
+            if not self._arguments.keep:
+                shutil.rmtree(work, ignore_errors=True)
+
+
+def _say(progress: Progress, task: TaskID, title: str, text: str) -> None:
+    progress.update(task, description=f"{title}: {text}")
+
+
+@contextmanager
+def settled(
+    subject: str, load: Load, folder: Path, say: Say, extra: Mapping[str, str] | None = None
+) -> Iterator[Running]:
+    """The query, built up and steady. `subject`: "stock..." is without Rhino, "...1gbit" behind links of 1 Gbit/s."""
+    rhino, link = not subject.startswith("stock"), GBIT if subject.endswith("1gbit") else 0
+    with running(folder, load, rhino=rhino, link_bits_per_s=link, extra=extra or {}, say=say) as run:
+        run.wait_until_settled()
+        yield run
+
+
+def show(table: Table) -> None:
+    """On standard output, as wide as it is when that is no terminal."""
+    console = Console()
+    (console if console.is_terminal else Console(width=200)).print(table)
+
+
+def main(run: Callable[[], None]) -> int:
+    """Exit code 0; 1 with the reason when a measurement failed."""
+    try:
+        run()
+    except RhinoError as error:
+        Console(stderr=True).print(f"[bold red]FAILED[/] {error}", highlight=False, soft_wrap=True)
+        return 1
+    return 0
+
+
+def _check_room(folder: Path, size: float) -> None:
+    need, free = round(size * GB) * DISK_FACTOR, shutil.disk_usage(folder).free
+    if free < need:
+        raise RhinoError(f"{folder} has {free} bytes free; {need} are needed: use --dir or smaller --sizes")

@@ -1,0 +1,1 @@
+"""Moving state while a query runs, beside what a planned move costs without Rhino."""

@@ -1,0 +1,52 @@
+"""Medians of moves per subject and size."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from benchmarks.cells import Row
+from benchmarks.handover.move import Moved
+
+_FIGURES = (
+    *("partitions", "steady_batch", "during_batch", "switch_batch", "added_pause", "after_batch", "total"),
+    *("bytes_before_switch", "bytes_at_switch", "prepare_slowest", "fetch_slowest", "load_slowest"),
+)
+_COLUMNS = (
+    *("state GB", "subject", "runs", "partitions", "steady", "during", "switch", "switch / steady", "added pause"),
+    *("after", "total", "MB before switch", "MB at switch", "Prepare", "fetching", "loading"),
+)
+
+
+def summarise(results: Sequence[Moved]) -> list[Row]:
+    """One row per size and subject, in milliseconds and bytes."""
+    rows: list[Row] = []
+    for size, subject in dict.fromkeys((r.state_bytes, r.subject) for r in results):
+        mine = [r for r in results if (r.state_bytes, r.subject) == (size, subject)]
+        row: Row = {"state_bytes": size, "subject": subject, "runs": len(mine)}
+        row |= {name: statistics.median(getattr(r, name) for r in mine) for name in _FIGURES}
+        row["switch_ratio"] = statistics.median(r.switch_batch / r.steady_batch for r in mine)
+        rows.append(row)
+    return sorted(rows, key=lambda row: (row["state_bytes"], row["subject"]))
+
+
+def table(rows: Sequence[Row]) -> Table:
+    """Batches, Prepare, fetching and loading (the slowest partition's) in milliseconds."""
+    shown = Table(*_COLUMNS)
+    for row in rows:
+        shown.add_row(
+            f"{row['state_bytes'] / 1e9:g}",
+            row["subject"],
+            f"{row['runs']}",
+            f"{row['partitions']:g}",
+            *(f"{row[name]:.0f}" for name in ("steady_batch", "during_batch", "switch_batch")),
+            f"{row['switch_ratio']:.2f}",
+            *(f"{row[name]:.0f}" for name in ("added_pause", "after_batch")),
+            f"{row['total'] / 1000:.1f} s",
+            *(f"{row[name] / 1e6:.0f}" for name in ("bytes_before_switch", "bytes_at_switch")),
+            f"{row['prepare_slowest']:.1f}",
+            *(f"{row[name]:.0f}" for name in ("fetch_slowest", "load_slowest")),
+        )
+    return shown

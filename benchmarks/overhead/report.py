@@ -1,0 +1,107 @@
+"""Figures of a run, each provider's beside its peer's."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.table import Table
+
+from benchmarks.overhead.subject import Batch, Subject
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One load under one provider. `growth`: median duration of the last third of the batches over that of the first.
+
+    `ratio_p50`: the median over the stock provider's in the same session; `growth_ratio`: the same of growth.
+    Processor, disk and network are per million rows; peaks are of the session so far, and common to both providers.
+    """
+
+    setting: str
+    load: str
+    provider: str
+    batches: int
+    p50_ms: float
+    p99_ms: float
+    ratio_p50: float
+    growth: float
+    growth_ratio: float
+    commit_p50_ms: float
+    commit_p99_ms: float
+    rhino_commit_p50_ms: float
+    rows_per_s: float
+    executors_cpu_s: float
+    sidecars_cpu_s: float
+    disk_mb: float
+    network_mb: float
+    state_rows: int
+    peak_executor_mb: float
+    peak_sidecar_mb: float
+
+
+def rows_of(setting: str, subjects: Sequence[Subject], executor_bytes: int, sidecar_bytes: int) -> list[Row]:
+    """`subjects[0]` is what the others are compared with."""
+    stock = subjects[0]
+    return [_row(setting, subject, stock, executor_bytes / 1e6, sidecar_bytes / 1e6) for subject in subjects]
+
+
+def _row(setting: str, subject: Subject, stock: Subject, executor_mb: float, sidecar_mb: float) -> Row:
+    durations = [batch.duration_ms for batch in subject.batches]
+    commits = [batch.commit_ms for batch in subject.batches]
+    millions = _rows_in_all(subject) / 1e6
+    return Row(
+        setting=setting,
+        load=subject.load,
+        provider=subject.name,
+        batches=len(subject.batches),
+        p50_ms=statistics.median(durations),
+        p99_ms=_percentile(durations, 0.99),
+        ratio_p50=statistics.median(durations) / statistics.median(b.duration_ms for b in stock.batches),
+        growth=growth(subject.batches),
+        growth_ratio=growth(subject.batches) / growth(stock.batches),
+        commit_p50_ms=statistics.median(commits),
+        commit_p99_ms=_percentile(commits, 0.99),
+        rhino_commit_p50_ms=statistics.median(b.rhino_commit_ms for b in subject.batches),
+        rows_per_s=sum(b.rows for b in subject.batches) / (sum(durations) / 1000),
+        executors_cpu_s=sum(used.executors_cpu_s for used in subject.used) / millions,
+        sidecars_cpu_s=sum(used.sidecars_cpu_s for used in subject.used) / millions,
+        disk_mb=sum(used.disk_bytes for used in subject.used) / 1e6 / millions,
+        network_mb=sum(used.network_bytes for used in subject.used) / 1e6 / millions,
+        state_rows=subject.batches[-1].state_rows,
+        peak_executor_mb=executor_mb,
+        peak_sidecar_mb=sidecar_mb,
+    )
+
+
+def _rows_in_all(subject: Subject) -> int:
+    """Of all slices, warm-up included: what `used` covers."""
+    return (subject.batches[-1].batch_id + 1) * subject.rows_per_batch
+
+
+def growth(batches: Sequence[Batch]) -> float:
+    """How much longer the last third of the batches takes than the first."""
+    third = max(len(batches) // 3, 1)
+    first, last = batches[:third], batches[-third:]
+    return statistics.median(b.duration_ms for b in last) / statistics.median(b.duration_ms for b in first)
+
+
+def _percentile(values: Sequence[float], share: float) -> float:
+    return sorted(values)[min(int(share * len(values)), len(values) - 1)]
+
+
+def table(rows: Sequence[Row]) -> Table:
+    columns = (
+        *("setting", "load", "provider", "p50 ms", "p99 ms", "x stock", "growth", "x stock", "commit p50 ms", "p99"),
+        *("until copies", "rows/s", "CPU s/M exec", "sidecar", "disk MB/M", "network", "state rows"),
+    )
+    shown = Table(*columns)
+    for r in rows:
+        shown.add_row(
+            *(r.setting, r.load, r.provider, f"{r.p50_ms:.0f}", f"{r.p99_ms:.0f}", f"{r.ratio_p50:.2f}"),
+            *(f"{r.growth:.2f}", f"{r.growth_ratio:.2f}", f"{r.commit_p50_ms:.0f}", f"{r.commit_p99_ms:.0f}"),
+            *(f"{r.rhino_commit_p50_ms:.0f}", f"{r.rows_per_s:,.0f}", f"{r.executors_cpu_s:.2f}"),
+            *(f"{r.sidecars_cpu_s:.2f}", f"{r.disk_mb:.0f}", f"{r.network_mb:.0f}", f"{r.state_rows:,}"),
+        )
+    return shown

@@ -1,0 +1,90 @@
+"""A query under one provider, run in slices that alternate with those of its peer in the same session."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from benchmarks.overhead.loads import LOADS
+from benchmarks.overhead.resources import Reading, read
+from deploy.local import LocalCluster
+from rhino.errors import RhinoError
+from spark_connector.conf import WAYS
+from spark_connector.takeover.checkpoint import PROVIDER_KEY
+
+PROVIDERS = {"stock": WAYS["checkpoint"], "rhino": WAYS["provider"]}
+WARM_UP = 2  # first batches of a slice: they start the query and load state
+STALL_S = 120.0
+
+
+class OverheadError(RhinoError):
+    """A query failed or hangs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """`commit_ms`: until the state was committed, sum over the tasks. `state_rows` after the batch."""
+
+    batch_id: int
+    duration_ms: int
+    rows: int
+    commit_ms: int
+    rhino_commit_ms: int
+    state_rows: int
+
+
+@dataclass(slots=True)
+class Subject:
+    """`used`: over the measured slices, warm-up included."""
+
+    name: str
+    load: str
+    rows_per_batch: int
+    folder: Path
+    batches: list[Batch] = field(default_factory=list)
+    used: list[Reading] = field(default_factory=list)
+    wall_s: float = 0.0
+
+    def run(self, spark: SparkSession, cluster: LocalCluster, batches: int) -> None:
+        """One slice of `WARM_UP` and `batches` batches. Raises OverheadError."""
+        spark.conf.set(PROVIDER_KEY, PROVIDERS[self.name])
+        make, mode = LOADS[self.load]
+        before, started = read(cluster), time.monotonic()
+        query = (
+            make(spark, self.rows_per_batch)
+            .writeStream.outputMode(mode)
+            .format("noop")
+            .option("checkpointLocation", str(self.folder / f"{self.name}-{self.load}"))
+            .start()
+        )
+        try:
+            found: dict[int, Batch] = {}
+            deadline = time.monotonic() + STALL_S
+            while len(found) < WARM_UP + batches:
+                if (error := query.exception()) is not None:
+                    raise OverheadError(f"{self.name} {self.load}: {error}")
+                if time.monotonic() > deadline:
+                    raise OverheadError(f"{self.name} {self.load}: {len(found)} batches in {STALL_S:g} s")
+                time.sleep(0.2)
+                found.update({p["batchId"]: _batch(p) for p in query.recentProgress if p["numInputRows"]})
+        finally:
+            query.stop()
+        self.batches += [found[number] for number in sorted(found)][WARM_UP : WARM_UP + batches]
+        self.wall_s += time.monotonic() - started
+        self.used.append(read(cluster).since(before))
+
+
+def _batch(progress: dict[str, Any]) -> Batch:
+    operators = progress["stateOperators"]
+    return Batch(
+        progress["batchId"],
+        progress["durationMs"]["triggerExecution"],
+        progress["numInputRows"],
+        sum(operator["commitTimeMs"] for operator in operators),
+        sum(operator["customMetrics"].get("rhinoCommitMs", 0) for operator in operators),
+        sum(operator["numRowsTotal"] for operator in operators),
+    )

@@ -1,0 +1,1 @@
+"""A killed worker with gigabytes of state, beside Spark's own RocksDB provider."""

@@ -1,0 +1,43 @@
+"""`python -m benchmarks.recovery`: kill -9 of a whole worker, Rhino beside Spark's own RocksDB provider.
+
+Each measurement has a cluster of its own: three workers, six partitions, state built up, small batches, then the kill
+of one worker (executor, Spark worker, and the sidecar where there is one) right after a batch was logged. The query
+checkpoint is on a local path; with "-1gbit" it is on WebHDFS, and every worker is in a network namespace behind a link
+of 1 Gbit/s each way (needs root). Compare subjects within a run; absolute figures depend on the machine.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from benchmarks.cells import Cells, Say, main, parser, settled, show
+from benchmarks.recovery.kill import Recovery, kill_and_recover
+from benchmarks.recovery.picture import draw
+from benchmarks.recovery.summary import summarise, table
+from benchmarks.stateful import Load
+
+SUBJECTS = ("rhino", "stock", "rhino-1gbit", "stock-1gbit")
+
+
+def _measure(subject: str, load: Load, folder: Path, say: Say) -> Recovery:
+    with settled(subject, load, folder, say) as run:
+        return kill_and_recover(run, subject)
+
+
+def _describe(result: Recovery) -> str:
+    return f"next batch done {result.next_batch / 1000:.2f} s after the kill"
+
+
+def _run() -> None:
+    options = parser("benchmarks.recovery", __doc__, SUBJECTS)
+    options.add_argument("--picture", type=Path, help="write a PNG there")
+    arguments = options.parse_args()
+    rows = summarise(Cells(arguments, _measure, summarise, _describe).run())
+    show(table(rows))
+    if arguments.picture:
+        draw(arguments.picture, rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main(_run))

@@ -1,0 +1,89 @@
+"""One kill -9 of a whole worker, and when the query had recovered from it, step by step (Rhino, table 1)."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import Counter
+from dataclasses import dataclass
+
+from benchmarks.loads import loads_of, places
+from benchmarks.prepares import replica_prepares
+from benchmarks.stateful import Running
+from deploy.demo.report import percentile
+from deploy.demo.watch import driver_hosts
+
+STEADY_BATCHES = 12
+PREPARE_ROUNDS = 35  # of all six virtual nodes: over 200 calls
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """Milliseconds after the kill, except where said. Loads are those of the partitions that the worker ran."""
+
+    subject: str
+    state_bytes: int
+    moved_partitions: int
+    steady_batch_ms: float  # median duration before the kill
+    detected: float  # the driver has dropped the executor
+    scheduled: float  # the first load begins on another worker
+    fetch_slowest: float  # duration: until all files were there
+    load_slowest: float  # duration: open and replay
+    loaded: float  # the last load is done
+    next_batch: float  # the batch after the kill is in the commit log
+    prepare_slowest: float  # duration of Rhino's Prepare as the tasks felt it; 0 without Rhino
+    prepare_p50: float  # of many calls for replicas before the kill
+    prepare_p99: float
+    sources: str  # of Prepare
+    copied_bytes: int  # read from the checkpoint, or linked with Rhino
+    fetched_bytes: int  # that Rhino read from other workers
+    reloads: int  # loads of partitions that had not moved
+
+
+def kill_and_recover(run: Running, subject: str) -> Recovery:
+    """Kills the worker with most partitions right after a batch is logged, so that the next one has to recover."""
+    workers = run.cluster.workers
+    prepares = replica_prepares(run, PREPARE_ROUNDS) if run.cluster.manager else [0.0]
+    run.watch.wait_for_batch(run.watch.committed() + 3)
+    before = places(loads_of(workers))
+    # Ties go to the last: the driver's address is that of the first.
+    victim = max(sorted(set(before.values())), key=lambda w: (Counter(before.values())[w], w))
+    index = next(i for i, w in enumerate(workers) if w.worker_id == victim)
+    host = workers[index].host
+    run.watch.wait_for_batch(run.watch.committed() + 1)
+    newest = run.watch.committed()
+    at_ms = run.cluster.kill_worker(index)
+    detected_ms = next_ms = 0.0
+
+    def recovered() -> bool:
+        nonlocal detected_ms, next_ms
+        if not next_ms and run.watch.committed() > newest:
+            next_ms = time.time() * 1000
+        if not detected_ms and host not in driver_hosts(run.spark):
+            detected_ms = time.time() * 1000
+        return bool(detected_ms and next_ms)
+
+    run.watch.wait_for(recovered)
+    run.watch.wait_for_batch(newest + 3)
+    after = [load for load in loads_of(workers) if load.real and load.ended_ms > at_ms and load.worker_id != victim]
+    moved = [load for load in after if before[load.partition] == victim and load.started_ms < next_ms]
+    steady = [b.duration_ms for b in run.steady(STEADY_BATCHES + 4) if b.ended_ms < at_ms][-STEADY_BATCHES:]
+    return Recovery(
+        subject=subject,
+        state_bytes=run.load.state_bytes,
+        moved_partitions=len({load.partition for load in moved}),
+        steady_batch_ms=statistics.median(steady),
+        detected=detected_ms - at_ms,
+        next_batch=next_ms - at_ms,
+        reloads=sum(load.started_ms < next_ms for load in after) - len(moved),
+        scheduled=min(load.started_ms for load in moved) - at_ms,
+        fetch_slowest=max(load.fetch_ms for load in moved),
+        load_slowest=max(load.open_ms for load in moved),
+        loaded=max(load.ended_ms for load in moved) - at_ms,
+        prepare_slowest=max(load.prepare_ms for load in moved),
+        prepare_p50=percentile(prepares, 0.5),
+        prepare_p99=percentile(prepares, 0.99),
+        sources="+".join(sorted({load.source for load in moved if load.source})),
+        copied_bytes=sum(load.copied_bytes for load in moved),
+        fetched_bytes=sum(load.fetched_bytes for load in moved),
+    )

@@ -1,0 +1,33 @@
+"""Time until the next batch is done over the size of the state, as Rhino's figure 1 draws it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.cells import Row
+
+_PHASES = (("detected", "#d9d9d9"), ("scheduled", "#9ecae1"), ("loaded", "#fd8d3c"), ("next_batch", "#31a354"))
+
+
+def draw(path: Path, rows: Sequence[Row]) -> None:
+    """Writes a PNG: one bar per size and subject, cut where a step was done."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(9, 1.2 + 0.5 * len(rows)), layout="constrained")
+    names = [f"{row['state_bytes'] / 1e9:g} GB, {row['subject']}" for row in rows]
+    left = [0.0] * len(rows)
+    for phase, colour in _PHASES:
+        until = [max(row[phase] / 1000, start) for row, start in zip(rows, left, strict=True)]
+        widths = [end - start for end, start in zip(until, left, strict=True)]
+        axes.barh(names, widths, left=left, color=colour, label=f"until {phase.replace('_', ' ')}")
+        left = until
+    axes.invert_yaxis()
+    axes.set(xlabel="seconds after kill -9 of a worker (medians)", title="Recovery of a lost worker")
+    axes.legend(loc="lower right")
+    axes.grid(axis="x", alpha=0.3)
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)

@@ -1,0 +1,54 @@
+"""Medians of recoveries per subject and size, and their ratios to Rhino's."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from benchmarks.cells import Row
+from benchmarks.recovery.kill import Recovery
+
+_TIMES = (
+    *("steady_batch_ms", "detected", "scheduled", "fetch_slowest", "load_slowest", "loaded", "next_batch"),
+    *("prepare_slowest", "prepare_p50", "prepare_p99", "copied_bytes", "fetched_bytes"),
+)
+_COLUMNS = (
+    *("state GB", "subject", "runs", "steady batch", "detected", "scheduled", "fetching", "loading", "loaded"),
+    *("next batch", "beside Rhino", "Prepare p50, p99", "MB copied or linked", "MB over the network"),
+)
+
+
+def summarise(results: Sequence[Recovery]) -> list[Row]:
+    """One row per size and subject, in milliseconds and bytes. `ratio`: of the time until the next batch was done."""
+    rows: list[Row] = []
+    for size, subject in dict.fromkeys((r.state_bytes, r.subject) for r in results):
+        mine = [r for r in results if (r.state_bytes, r.subject) == (size, subject)]
+        rhino = [r for r in results if (r.state_bytes, r.subject) == (size, subject.replace("stock", "rhino"))]
+        row: Row = {"state_bytes": size, "subject": subject, "runs": len(mine)}
+        row |= {name: statistics.median(getattr(r, name) for r in mine) for name in _TIMES}
+        row["sources"] = "+".join(sorted({r.sources for r in mine}))
+        pairs = list(zip(mine, rhino, strict=False))
+        row["ratio"] = statistics.median(a.next_batch / b.next_batch for a, b in pairs) if pairs else None
+        rows.append(row)
+    return sorted(rows, key=lambda row: (row["state_bytes"], row["subject"]))
+
+
+def table(rows: Sequence[Row]) -> Table:
+    """Seconds after the kill; fetching, loading and Prepare are the slowest partition's duration in milliseconds."""
+    shown = Table(*_COLUMNS)
+    for row in rows:
+        shown.add_row(
+            f"{row['state_bytes'] / 1e9:g}",
+            row["subject"],
+            str(row["runs"]),
+            f"{row['steady_batch_ms']:.0f} ms",
+            *(f"{row[name] / 1000:.2f} s" for name in ("detected", "scheduled")),
+            *(f"{row[name]:.0f} ms" for name in ("fetch_slowest", "load_slowest")),
+            *(f"{row[name] / 1000:.2f} s" for name in ("loaded", "next_batch")),
+            "" if row["ratio"] is None else f"{row['ratio']:.2f} x",
+            f"{row['prepare_p50']:.1f}, {row['prepare_p99']:.1f} ms" if row["prepare_p50"] else "",
+            *(f"{row[name] / 1e6:.0f}" for name in ("copied_bytes", "fetched_bytes")),
+        )
+    return shown

@@ -1,0 +1,121 @@
+"""Many gigabytes through a chain of sidecars, beside commits, while floors rise: what memory it takes."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvloop
+
+from benchmarks.replication.sidecars import JOB, Chain, Client, attached, chain
+from benchmarks.replication.source import Source
+from benchmarks.replication.throughput import MB, PARTITIONS
+from benchmarks.usage import anonymous_bytes, peak_resident_bytes
+from rhino.ids import StoreId, StoreVersion, Version
+from rhino.rpc.channel import aio_channel
+from rhino.rpc.convert import store_version_to_pb
+from rhino_pb import common_pb2, replication_pb2, replication_pb2_grpc
+
+REPLICAS = 2
+SAMPLE_S = 0.1
+COMMIT_BYTES = 64 * 1024
+LINEAGE = 10
+ROUNDS_STORED = 3  # of the source, before the next round waits for retention
+RETENTION_TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class SoakResult:
+    """Memory per sidecar from head to tail of the chain: resident (with mapped files), and anonymous (allocated)."""
+
+    replicas: int
+    gb: float  # handed to the first sidecar
+    wall_s: float
+    commits: int  # of 64 KB, beside
+    peak_resident_mb: tuple[float, ...]
+    peak_anonymous_mb: tuple[float, ...]
+    stored_gb_at_end: float  # on the first sidecar
+
+
+def measure(source: Source, folder: Path, gigabytes: float) -> SoakResult:
+    """The source again and again as new snapshots of the same stores, until so much has passed."""
+    with chain(folder, REPLICAS + 1) as members:
+        return uvloop.run(_soak(source, members, gigabytes))
+
+
+async def _soak(source: Source, members: Chain, gigabytes: float) -> SoakResult:
+    pids = [sidecar.pid for sidecar in members.sidecars]
+    async with attached(members.socket, REPLICAS, min_copies=REPLICAS + 1) as client:
+        peaks = dict.fromkeys(pids, 0)
+        commits: list[float] = []
+        beside = [asyncio.create_task(_sample(peaks)), asyncio.create_task(_keep_committing(client, commits))]
+        started = time.monotonic()
+        rounds = 0
+        while rounds * source.total_bytes < gigabytes * 1e9:
+            rounds += 1
+            await _publish(members.manager_address, rounds, await _round(client, source, rounds))
+            await _until_collected(client, source)
+            for task in beside:
+                if task.done():
+                    task.result()
+        wall_s = time.monotonic() - started
+        stored = await client.stored_bytes()
+        for task in beside:
+            task.cancel()
+        await asyncio.gather(*beside, return_exceptions=True)
+    return SoakResult(
+        REPLICAS,
+        rounds * source.total_bytes / 1e9,
+        wall_s,
+        len(commits),
+        tuple(peak_resident_bytes(pid) / MB for pid in pids),
+        tuple(peaks[pid] / MB for pid in pids),
+        stored / 1e9,
+    )
+
+
+async def _round(client: Client, source: Source, number: int) -> list[StoreVersion]:
+    stores = [StoreId(JOB, 0, partition, "default") for partition in range(PARTITIONS)]
+    files = [source.paths[partition::PARTITIONS] for partition in range(PARTITIONS)]
+    snapshots = (client.snapshot(store, paths, number) for store, paths in zip(stores, files, strict=True))
+    versions = await asyncio.gather(*snapshots)
+    return [StoreVersion(store, version) for store, version in zip(stores, versions, strict=True)]
+
+
+async def _publish(manager: str, batch: int, versions: list[StoreVersion]) -> None:
+    """As the driver does after a batch: nothing older is needed any more."""
+    named = [store_version_to_pb(version) for version in versions]
+    request = replication_pb2.PublishFloorsRequest(
+        job=JOB, batch_id=batch, logged=named, floors=[common_pb2.Floor(version=version) for version in named]
+    )
+    async with aio_channel(manager) as channel:
+        await replication_pb2_grpc.ReplicationManagerStub(channel).PublishFloors(request, timeout=10)
+
+
+async def _until_collected(client: Client, source: Source) -> None:
+    async with asyncio.timeout(RETENTION_TIMEOUT_S):
+        while await client.stored_bytes() > ROUNDS_STORED * source.total_bytes:  # noqa: ASYNC110  another process
+            await asyncio.sleep(SAMPLE_S)
+
+
+async def _sample(peaks: dict[int, int]) -> None:
+    while True:
+        for pid in peaks:
+            peaks[pid] = max(peaks[pid], anonymous_bytes(pid))
+        await asyncio.sleep(SAMPLE_S)
+
+
+async def _keep_committing(client: Client, durations: list[float]) -> None:
+    content = os.urandom(COMMIT_BYTES)
+    for turn in itertools.count():
+        lineage: list[Version] = []
+        for number in range(1, LINEAGE + 1):
+            started = time.perf_counter()
+            version = Version(number, os.urandom(16).hex())
+            await client.commit(StoreId(JOB, 1, 0, f"s{turn}"), version, content, tuple(lineage))
+            lineage.append(version)
+            durations.append(time.perf_counter() - started)

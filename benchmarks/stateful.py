@@ -1,0 +1,172 @@
+"""The query of the Spark benchmarks: `groupBy(k).agg(max(p))` over incompressible values, and the cluster it runs on.
+
+Its state is built up first, in large batches; small batches that update keys at random follow without a restart.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from benchmarks.webhdfs import serving
+from deploy.demo.watch import Batch, QueryWatch
+from deploy.local import ClusterShape, LocalCluster
+from deploy.local.network import Namespaces
+from worker_runtime.storage.files import zip_references
+
+QUERY_NAME = "recovery"
+PARTITIONS = 6
+WORKERS = 3
+ROWS_PER_BATCH = 600
+KEYS_PER_ROW = 256  # while the state is built up
+VALUE_BYTES = 1024
+SETTLED_BATCHES = 8  # after the last that built
+LOGGING = """
+rootLogger.level = warn
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{UNIX_MILLIS} %p %c{1}: %m%n
+logger.state.name = org.apache.spark.sql.execution.streaming.state
+logger.state.level = info
+"""
+SESSION_CONF = {
+    "spark.sql.shuffle.partitions": str(PARTITIONS),
+    "spark.sql.streaming.numRecentProgressUpdates": "1000",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.sql.streaming.minBatchesToRetain": "20",  # several times the state must fit on the disk
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """`state_bytes` of values in as many keys as it takes."""
+
+    state_bytes: int
+
+    @property
+    def building_batches(self) -> int:
+        return max(1, round(self.state_bytes / VALUE_BYTES / KEYS_PER_ROW / ROWS_PER_BATCH))
+
+    @property
+    def building_rows(self) -> int:
+        return self.building_batches * ROWS_PER_BATCH
+
+    @property
+    def keys(self) -> int:
+        return self.building_rows * KEYS_PER_ROW
+
+
+def stream(spark: SparkSession, load: Load) -> DataFrame:
+    """The query's result. Rows follow from their number alone, so that a retry makes the same ones."""
+    rows = (
+        spark.readStream.format("rate-micro-batch")
+        .option("rowsPerBatch", ROWS_PER_BATCH)
+        .option("numPartitions", 3)
+        .load()
+    )
+    first = f"value * {KEYS_PER_ROW}"
+    keys = (
+        f"if(value < {load.building_rows}, sequence({first}, {first} + {KEYS_PER_ROW - 1}), "
+        f"array(pmod(xxhash64(value), {load.keys})))"
+    )
+    # Cheap to make and incompressible: an encryption of nothing under a key that never comes again.
+    number = f"value * {KEYS_PER_ROW} + k % {KEYS_PER_ROW}"
+    value = (
+        f"aes_encrypt(repeat('x', {VALUE_BYTES - 32}), lpad(cast({number} as string), 16, '0'), "
+        "'CBC', 'DEFAULT', unhex('00000000000000000000000000000000'))"
+    )
+    exploded = rows.select("value", F.explode(F.expr(keys)).alias("k"))
+    return exploded.select("k", F.expr(value).alias("p")).groupBy("k").agg(F.max("p").alias("p"))
+
+
+@dataclass(slots=True)
+class Running:
+    """The query on its cluster."""
+
+    cluster: LocalCluster
+    spark: SparkSession
+    query: StreamingQuery
+    watch: QueryWatch
+    load: Load
+    checkpoint: Path
+    copies: int  # of the state, beside that which the query works on
+
+    def wait_until_settled(self) -> None:
+        """Built up, small batches run, and every partition has a snapshot of them, whole wherever copies are kept."""
+        last = self.load.building_batches - 1
+        self.watch.wait_for_batch(last)
+        os.sync()  # state that took hours would be on disk; what is not holds up every fsync of a database
+        self.watch.wait_for_batch(last + SETTLED_BATCHES)
+        for partition in range(PARTITIONS):
+            self.watch.wait_for(lambda p=partition: self._has_snapshot(p, last + 2))  # type: ignore[misc]
+
+    def _has_snapshot(self, partition: int, oldest: int) -> bool:
+        """As many folders as there are copies have a snapshot of version `oldest` or newer with all its data files."""
+        rhino, stock = self.cluster.folder.glob("worker-*/rhino/store/*"), self.checkpoint.glob("state")
+        folders = [root / "0" / str(partition) for root in (rhino if self.cluster.manager else stock)]
+        return sum(_whole_snapshot(folder, oldest) for folder in folders) >= self.copies
+
+    def steady(self, count: int) -> list[Batch]:
+        """The newest `count` batches that did not build."""
+        done = self.watch.batches(self.watch.committed())
+        return [b for b in done if b.batch_id > self.load.building_batches][-count:]
+
+
+def _whole_snapshot(folder: Path, oldest: int) -> bool:
+    return any(
+        all((path.parent / name).exists() for name in zip_references(path))
+        for path in folder.rglob("*.zip")
+        if path.name[0].isdigit() and int(path.name.split("_")[0]) >= oldest
+    )
+
+
+@contextmanager
+def running(
+    folder: Path, load: Load, *, rhino: bool, link_bits_per_s: int, extra: Mapping[str, str], say: Callable[[str], None]
+) -> Iterator[Running]:
+    """A cluster of three workers in `folder` with the query on it, until the context ends.
+
+    `link_bits_per_s`: 0: on the loopback, with the query checkpoint on a local path. Otherwise every worker is behind a
+    link of that speed each way, and the query checkpoint on WebHDFS, whose server has no limit of its own.
+    """
+    folder.mkdir(parents=True)
+    checkpoint = folder / "store" / "checkpoint"
+    logging = folder / "log4j2.properties"
+    logging.write_text(LOGGING)
+    java = f"-XX:+UseSerialGC -Dlog4j2.configurationFile=file:{logging}"
+    shape = ClusterShape(executor_memory_mb=1024)
+    with ExitStack() as stack:
+        network, location = None, str(checkpoint)
+        if link_bits_per_s:
+            network = stack.enter_context(Namespaces(WORKERS, link_bits_per_s))
+            location = f"webhdfs://{stack.enter_context(serving(folder / 'store', network.center))}/checkpoint"
+        cluster = stack.enter_context(LocalCluster(folder, workers=WORKERS, rhino=rhino, shape=shape, network=network))
+        conf = SESSION_CONF | {"spark.executor.extraJavaOptions": java} | dict(extra)
+        spark = cluster.session("rhino benchmark", conf)
+        query = (
+            stream(spark, load)
+            .writeStream.queryName(QUERY_NAME)
+            .outputMode("update")
+            .format("noop")
+            .option("checkpointLocation", location)
+            .start()
+        )
+
+        def progressed(committed: int) -> None:
+            done = min(committed + 1, load.building_batches)
+            say(f"batch {committed}, state {done * 100 // load.building_batches} %")
+
+        watch = QueryWatch(query, checkpoint, on_poll=progressed, check=cluster.check)
+        factor = int(conf.get("spark.rhino.replicationFactor", "1"))
+        yield Running(cluster, spark, query, watch, load, checkpoint, factor + 1 if rhino else 1)
+        query.stop()

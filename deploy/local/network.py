@@ -1,0 +1,120 @@
+"""Addresses of a local cluster: of the loopback, or of network namespaces whose links can be limited or cut."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Protocol, Self
+
+from deploy.local.process import ClusterError
+
+_BURST_BYTES = 256 * 1024
+_made = itertools.count()
+
+
+class Network(Protocol):
+    """Where the processes of a cluster live."""
+
+    @property
+    def center(self) -> str:
+        """Address of master, manager and driver."""
+        ...
+
+    def host(self, index: int) -> str:
+        """Address of worker `index`: an own host to Spark's scheduler."""
+        ...
+
+    def command(self, index: int, command: Sequence[str]) -> list[str]:
+        """`command` as it runs on worker `index`."""
+        ...
+
+
+class Loopback:
+    """Worker i is 127.0.0.<11+i>; nothing is limited."""
+
+    center = "127.0.0.1"
+
+    def host(self, index: int) -> str:
+        return f"127.0.0.{11 + index}"
+
+    def command(self, index: int, command: Sequence[str]) -> list[str]:
+        return list(command)
+
+
+class Namespaces:
+    """Context manager: a network namespace per worker, each behind a link of `bits_per_s` in each direction.
+
+    Needs root and iproute2 (`ip`, `tc`); ClusterError says what failed. Unix sockets and files are shared with the
+    machine. What runs in the center is not limited itself: it is reached through the links of the workers.
+    """
+
+    def __init__(self, workers: int, bits_per_s: int = 0) -> None:
+        """`bits_per_s`: 0 does not limit."""
+        self._workers = workers
+        self._bits_per_s = bits_per_s
+        number = os.getpid() + 4096 * next(_made)
+        self._name = f"rh{number % 1_000_000}"  # a link's name has at most 15 characters
+        self._net = f"10.{100 + number // 256 % 100}.{number % 256}"
+
+    @property
+    def center(self) -> str:
+        return f"{self._net}.1"
+
+    def host(self, index: int) -> str:
+        return f"{self._net}.{11 + index}"
+
+    def command(self, index: int, command: Sequence[str]) -> list[str]:
+        return ["ip", "netns", "exec", f"{self._name}-{index}", *command]
+
+    def cut(self, index: int) -> None:
+        """From now on packets to and from the worker get lost, without a word to either side."""
+        _run("ip", "link", "set", f"{self._name}-{index}", "down")
+
+    def __enter__(self) -> Self:
+        try:
+            _run("ip", "link", "add", self._name, "type", "bridge")
+            _run("ip", "address", "add", f"{self.center}/24", "dev", self._name)
+            _run("ip", "link", "set", self._name, "up")
+            for index in range(self._workers):
+                self._add(index)
+        except BaseException:
+            self._remove()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._remove()
+
+    def _add(self, index: int) -> None:
+        name = f"{self._name}-{index}"
+        _run("ip", "netns", "add", name)
+        _run("ip", "link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", name)
+        _run("ip", "link", "set", name, "master", self._name, "up")
+        inside = ("ip", "netns", "exec", name)
+        _run(*inside, "ip", "link", "set", "lo", "up")
+        _run(*inside, "ip", "address", "add", f"{self.host(index)}/24", "dev", "eth0")
+        _run(*inside, "ip", "link", "set", "eth0", "up")
+        if self._bits_per_s:
+            limit = ("root", "tbf", "rate", f"{self._bits_per_s}bit", "burst", str(_BURST_BYTES), "latency", "50ms")
+            _run("tc", "qdisc", "add", "dev", name, *limit)
+            _run(*inside, "tc", "qdisc", "add", "dev", "eth0", *limit)
+
+    def _remove(self) -> None:
+        """What is there of it; namespaces go with their last process."""
+        for index in range(self._workers):
+            subprocess.run(["ip", "netns", "delete", f"{self._name}-{index}"], capture_output=True, check=False)
+        subprocess.run(["ip", "link", "delete", self._name], capture_output=True, check=False)
+
+
+def _run(*command: str) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        raise ClusterError(f"{command[0]} is not installed: network namespaces need iproute2") from error
+    if done.returncode:
+        raise ClusterError(f"`{' '.join(command)}` failed (network namespaces need root): {done.stderr.strip()}")

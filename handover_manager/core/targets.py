@@ -1,0 +1,95 @@
+"""Where the virtual nodes of an intent should go: who may take some, what each weighs, who holds replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from handover_manager.core.balance import Choice, Item, even_out, move_off
+from handover_manager.core.intents import Drain, Intent, Rebalance, ScaleIn, ScaleOut, Weight
+from handover_manager.core.move import lacking_bytes, state_bytes
+from handover_manager.core.view import ClusterView, groups_of
+from rhino.errors import ConflictError, PreconditionError, UnavailableError, UnknownError
+from rhino.ids import VirtualNode
+
+
+def choose_targets(
+    intent: Intent,
+    nodes: Mapping[VirtualNode, tuple[int, ...]],
+    desired: Mapping[VirtualNode, str],
+    arriving: Mapping[str, str],
+    view: ClusterView,
+) -> dict[VirtualNode, Choice]:
+    """A new worker for each virtual node that `intent` moves. Those without state stay out of it.
+
+    Raises UnknownError and UnavailableError for workers, ConflictError while a handover moves to one that is to be
+    emptied, NoSpaceError, and PreconditionError when nobody may take anything.
+    """
+    room = {w: seen.free_bytes for w, seen in view.workers.items() if seen.eligible}
+    match intent:
+        case Drain(worker):
+            return _off((worker,), nodes, desired, arriving, view, room)
+        case ScaleIn(workers):
+            return _off(workers, nodes, desired, arriving, view, room)
+        case Rebalance(by):
+            _check_anybody(room)
+            return even_out(_items(nodes, desired, view, by), room)
+        case ScaleOut(workers, by):
+            _check_known(workers, view)
+            closed = [worker for worker in workers if worker not in room]
+            if closed:
+                raise UnavailableError(
+                    f"workers {', '.join(closed)} take nothing: not live, draining, or their disk is full or failing"
+                )
+            return even_out(_items(nodes, desired, view, by), room, workers)
+
+
+def _off(
+    leaving: tuple[str, ...],
+    nodes: Mapping[VirtualNode, tuple[int, ...]],
+    desired: Mapping[VirtualNode, str],
+    arriving: Mapping[str, str],
+    view: ClusterView,
+    room: Mapping[str, int],
+) -> dict[VirtualNode, Choice]:
+    _check_known(leaving, view)
+    for worker in leaving:
+        if worker in arriving:
+            raise ConflictError(f"handover {arriving[worker]} moves to worker {worker}: wait for its end or cancel it")
+    staying = {worker: size for worker, size in room.items() if worker not in leaving}
+    _check_anybody(staying)
+    return move_off(_items(nodes, desired, view, Weight.BYTES), leaving, staying)
+
+
+def _check_known(workers: Iterable[str], view: ClusterView) -> None:
+    unknown = [worker for worker in workers if worker not in view.workers]
+    if unknown:
+        known = ", ".join(sorted(view.workers)) or "none"
+        raise UnknownError(f"workers {', '.join(map(repr, unknown))}: unknown; known are {known}")
+
+
+def _check_anybody(room: Mapping[str, int]) -> None:
+    if not room:
+        raise PreconditionError(
+            "no other worker is live with room on its disk and not being drained: start more sidecars"
+        )
+
+
+def _items(
+    nodes: Mapping[VirtualNode, tuple[int, ...]],
+    desired: Mapping[VirtualNode, str],
+    view: ClusterView,
+    by: Weight,
+) -> list[Item]:
+    found = []
+    for node, operators in sorted(nodes.items()):
+        groups = view.known(groups_of(node, operators))
+        if node not in desired or not groups:
+            continue
+        size = state_bytes(groups)
+        lacking = {worker: lacking_bytes(groups, worker) for worker in view.workers}
+        # An empty virtual node weighs something too, so that a young job is spread as well.
+        weight = max(size, 1) if by is Weight.BYTES else 1
+        found.append(
+            Item(node, desired[node], weight, size, frozenset(view.holders(groups_of(node, operators))), lacking)
+        )
+    return found

@@ -1,0 +1,103 @@
+"""The sidecar of this node as an executor uses it: files in by copies, versions made local. Blocking; thread-safe."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from rhino.errors import LostError, UnavailableError
+from rhino.ids import FileEntry, FileKind, JobSettings, StoreId, StoreVersion
+from rhino.rpc.channel import call_sync, sync_channel
+from rhino.rpc.convert import settings_to_pb, store_to_pb, store_version_to_pb, version_to_pb
+from rhino_pb import sidecar_pb2, sidecar_pb2_grpc
+
+ATTACH_TIMEOUT_S = 10.0
+RETRY_FOR_S = 30.0
+
+
+class SidecarSession:
+    """One attached session; a context manager. Pins end with it."""
+
+    def __init__(self, socket: Path, settings: JobSettings, *, client: str, timeout_s: float = 120.0) -> None:
+        self._socket = socket
+        self._settings = settings
+        self._client = client
+        self._timeout_s = timeout_s
+        self._info = sidecar_pb2.SessionInfo()
+
+    def __enter__(self) -> Self:
+        self._channel = sync_channel(f"unix://{self._socket.absolute()}")
+        self._stub: Any = sidecar_pb2_grpc.SidecarStub(self._channel)
+        request = sidecar_pb2.AttachRequest(
+            client=self._client,
+            settings=settings_to_pb(self._settings),
+            commit_timeout_s=self._timeout_s,
+            protocol_version="1",
+        )
+
+        def first() -> sidecar_pb2.SessionInfo:
+            self._stub.Describe(sidecar_pb2.DescribeRequest(), timeout=ATTACH_TIMEOUT_S)  # fails soon, unlike a stream
+            self._stream = self._stub.Attach(request)
+            info: sidecar_pb2.SessionInfo = next(self._stream)
+            return info
+
+        try:
+            self._info = call_sync(f"attach to the sidecar on {self._socket}", first)
+        except BaseException:
+            self._channel.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stream.cancel()
+        self._channel.close()
+
+    @property
+    def worker_id(self) -> str:
+        return str(self._info.worker_id)
+
+    @property
+    def manager(self) -> str:
+        """ "host:port" of the manager that the sidecar follows."""
+        return str(self._info.manager)
+
+    def folder(self, store: StoreId) -> Path:
+        """Where the sidecar keeps the files of a store; read only."""
+        return Path(self._info.store_root, store.job, str(store.operator), str(store.partition), store.store)
+
+    def hand_over(self, entry: FileEntry, source: Path) -> None:
+        """Gives the sidecar a copy of `source`; returns when enough workers hold it (changelogs and snapshots)."""
+        name = uuid.uuid4().hex
+        shutil.copyfile(source, Path(self._info.inbox, name))
+        fields: dict[str, Any] = {
+            "session_id": self._info.session_id,
+            "store": store_to_pb(entry.store),
+            "name": entry.name,
+            "inbox_name": name,
+        }
+        doing = f"hand {entry.store}/{entry.name} over to the sidecar"
+        if entry.kind in (FileKind.CHANGELOG, FileKind.SNAPSHOT):
+            lineage = [version_to_pb(version) for version in entry.lineage]
+            commit = sidecar_pb2.CommitRequest(**fields, lineage=lineage)
+            call_sync(doing, lambda: self._stub.Commit(commit, timeout=self._timeout_s + 5), retry_for_s=RETRY_FOR_S)
+        else:
+            add = sidecar_pb2.AddRequest(**fields)
+            call_sync(doing, lambda: self._stub.Add(add, timeout=self._timeout_s), retry_for_s=RETRY_FOR_S)
+
+    def prepare(self, version: StoreVersion) -> None:
+        """Brings the version to this node and pins it. Raises LostError, UnavailableError."""
+        request = sidecar_pb2.PrepareRequest(session_id=self._info.session_id, versions=[store_version_to_pb(version)])
+
+        def attempt() -> None:
+            reply = self._stub.Prepare(request, timeout=self._timeout_s)
+            if reply.state == sidecar_pb2.PREPARE_STATE_LOST:
+                raise LostError(f"{version}: {reply.message}")
+            if reply.state != sidecar_pb2.PREPARE_STATE_READY:
+                raise UnavailableError(f"{version}: {reply.message}")
+
+        call_sync(f"prepare {version}", attempt, retry_for_s=RETRY_FOR_S)

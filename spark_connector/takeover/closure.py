@@ -1,0 +1,62 @@
+"""Which files of a folder a version opens from, read off the files themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rhino.errors import InvalidRequestError, LostError, PreconditionError
+from rhino.ids import FileEntry, FileKind, StoreVersion, Version, parse_name
+from worker_runtime.core.closure import StoreCatalogue, changelog_name, snapshot_name
+from worker_runtime.storage.files import zip_references
+from worker_runtime.verify import changelog
+
+_ORDER = {FileKind.SST: 0, FileKind.LOG: 0, FileKind.SNAPSHOT: 1, FileKind.CHANGELOG: 2}
+
+
+def closure_in(folder: Path, wanted: StoreVersion) -> list[FileEntry]:
+    """The closure in the order in which a sidecar takes it: data files, snapshot, changelogs. Sizes, no checksums.
+
+    Raises LostError when files are missing, PreconditionError when a changelog's compression is unknown here.
+    """
+    catalogue = StoreCatalogue(_entries(folder, wanted))
+    names = catalogue.closure(wanted.version)
+    if names is None:
+        missing = ", ".join(sorted(catalogue.missing(wanted.version))[:5])
+        raise LostError(f"{folder}: version {wanted.version} does not open from what is there; missing: {missing}")
+    found = [entry for name in names if (entry := catalogue.get(name)) is not None]
+    ordered = sorted(found, key=lambda e: (_ORDER[e.kind], e.version or Version(0, ""), e.name))
+    return [_with_lineage(folder, entry) if entry.kind is FileKind.CHANGELOG else entry for entry in ordered]
+
+
+def _entries(folder: Path, wanted: StoreVersion) -> list[FileEntry]:
+    """What lies in the folder under names of format 2. Only the snapshots that the version may use are opened."""
+    found = {}
+    for path in folder.rglob("*") if folder.is_dir() else ():
+        name = path.relative_to(folder).as_posix()
+        try:
+            parse_name(name)
+        except InvalidRequestError:
+            continue  # checksum files and temporary files
+        found[name] = FileEntry(wanted.store, name, path.stat().st_size, 0)
+    newest = changelog_name(wanted.version)
+    lineage: tuple[Version, ...] = ()
+    if newest in found and snapshot_name(wanted.version) not in found:
+        found[newest] = _with_lineage(folder, found[newest])
+        lineage = found[newest].lineage
+    for version in (*lineage, wanted.version):
+        name = snapshot_name(version)
+        if name in found:
+            size_bytes = found[name].size_bytes
+            found[name] = FileEntry(wanted.store, name, size_bytes, 0, references=zip_references(folder / name))
+    return list(found.values())
+
+
+def _with_lineage(folder: Path, entry: FileEntry) -> FileEntry:
+    data = (folder / entry.name).read_bytes()
+    if not changelog.readable(data):
+        raise PreconditionError(
+            f"{folder / entry.name}: its lineage cannot be read: it is not LZ4, or lz4 and xxhash are not installed "
+            "(pip install 'rhino-state[verify]'). A query with another "
+            "spark.sql.streaming.stateStore.compression.codec has to start from a new checkpoint"
+        )
+    return FileEntry(entry.store, entry.name, entry.size_bytes, 0, lineage=changelog.lineage(data))

@@ -1,0 +1,56 @@
+"""`release`: the newest committed state of a query out of Rhino, as files for Spark's own provider."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from rhino.ids import FileEntry, StoreVersion
+from spark_connector.conf import WAYS
+from spark_connector.rpc.sidecar import SidecarSession
+from spark_connector.takeover.checkpoint import QueryCheckpoint
+from spark_connector.takeover.closure import closure_in
+from spark_connector.takeover.progress import Outcome, Progress, silent
+
+
+def release(folder: Path, session: SidecarSession, *, dry_run: bool, quiet_s: float, say: Progress = silent) -> Outcome:
+    """Copies the state into the checkpoint's state/ and makes the checkpoint name Spark's own provider.
+
+    Rhino keeps its copies until `rhino forget`. Raises LostError when nobody has a version any more.
+    """
+    checkpoint = QueryCheckpoint(folder)
+    logged = checkpoint.logged()
+    checkpoint.check_quiet(quiet_s)
+    files = copied = 0
+    for done, wanted in enumerate(logged.versions, start=1):
+        session.prepare(wanted)
+        closure = closure_in(session.folder(wanted.store), wanted)
+        if not dry_run:
+            _copy_out(checkpoint, session, wanted, closure)
+        files, copied = files + len(closure), copied + sum(entry.size_bytes for entry in closure)
+        say(done, len(logged.versions), copied)
+    backup = ""
+    if checkpoint.provider() == WAYS["provider"] and not dry_run:
+        backup = str(checkpoint.rewrite_provider(WAYS["provider"], WAYS["checkpoint"]))
+    return Outcome(
+        checkpoint.job,
+        logged.batch_id,
+        len(logged.versions),
+        files,
+        copied,
+        WAYS["checkpoint"],
+        session.worker_id,
+        backup,
+    )
+
+
+def _copy_out(
+    checkpoint: QueryCheckpoint, session: SidecarSession, wanted: StoreVersion, closure: list[FileEntry]
+) -> None:
+    for entry in closure:
+        target = checkpoint.store_folder(wanted.store) / entry.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_name(f".{target.name}.rhino.tmp")
+        shutil.copyfile(session.folder(wanted.store) / entry.name, temporary)
+        target.with_name(f".{target.name}.crc").unlink(missing_ok=True)
+        temporary.replace(target)

@@ -1,0 +1,91 @@
+"""A worker of a running query is drained in steps, said to be safe to remove, and killed: nothing is read remotely."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from deploy.local import LocalCluster
+from spark_connector import HandoverClient, Kind, Phase, Strategy
+from tests.spark.conftest import wait_for
+from tests.spark.queries import QUERIES
+from tests.spark.run import Run, job
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+PARTITIONS = 6
+NAME = "aggregation"
+
+
+@pytest.fixture
+def own_cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+    """Not the one of the other tests: a worker of it is killed."""
+    with LocalCluster(tmp_path / "cluster", workers=3) as running:
+        yield running
+
+
+@pytest.fixture
+def spark(own_cluster: LocalCluster) -> Iterator[SparkSession]:
+    session = own_cluster.session("drain", {"spark.sql.shuffle.partitions": str(PARTITIONS)})
+    yield session
+    session.stop()
+
+
+def loads(running: StreamingQuery, since: int) -> Counter[str]:
+    """Rhino's figures of the batches from `since` on, summed."""
+    found = Counter[str]()
+    for progress in running.recentProgress:
+        if progress.batchId >= since:
+            for operator in progress.stateOperators:
+                found.update({name: value for name, value in operator.customMetrics.items() if "rhino" in name})
+    return found
+
+
+def busiest(cluster: LocalCluster) -> tuple[str, int]:
+    """The worker that most virtual nodes are meant to run on, once all have a worker and a holder beside it."""
+
+    def settled() -> bool:
+        view = job(cluster, NAME)
+        nodes = view.virtual_nodes if view else ()
+        return len(nodes) == PARTITIONS and all(n.actual_worker and len(n.holders) > 1 for n in nodes)
+
+    wait_for(settled, "every virtual node has a worker and a replica")
+    view = job(cluster, NAME)
+    assert view is not None
+    return Counter(node.desired_worker for node in view.virtual_nodes).most_common(1)[0]
+
+
+def test_a_drained_worker_is_killed_and_nobody_notices(
+    own_cluster: LocalCluster, spark: SparkSession, tmp_path: Path
+) -> None:
+    run = Run(spark, QUERIES[NAME], tmp_path / "query")
+    running = run.start()
+    run.advance(running, 4)
+    worker, count = busiest(own_cluster)
+    with HandoverClient(own_cluster.manager) as client:
+        seen = client.drain(worker, strategy=Strategy(Kind.BATCHED, 1), deadline_s=60)
+        client.wait_until_safe(worker, timeout_s=100)
+        ended = client.wait(seen.handover_id)
+    assert (ended.phase, len(ended.steps)) == (Phase.CONFIRMED, count)
+    assert count >= 2
+    assert ended.measured is not None
+    epochs = [epoch for step in ended.steps for epoch in step.configuration_epochs.values()]
+    assert epochs == sorted(set(epochs)), "each step has its own"
+    since = run.logged()
+    own_cluster.kill_worker(int(worker.removeprefix("worker-")))
+    run.advance(running, 4)
+    figures = loads(running, since)
+    assert figures["rhinoCommitMs"] > 0, "figures are reported"
+    assert (figures["rhinoPreparesRemote"], figures["rhinoFetchedBytes"]) == (0, 0)
+    running.stop()
+    batches = run.logged()
+    got, expected = run.result(batches).cache(), run.query.batch(spark, batches).cache()
+    expected = expected.select(*[F.col(c).cast(got.schema[c].dataType) for c in got.columns])
+    assert (expected.exceptAll(got).count(), got.exceptAll(expected).count()) == (0, 0)
+    view = job(own_cluster, NAME)
+    assert view is None or worker not in {node.desired_worker for node in view.virtual_nodes}

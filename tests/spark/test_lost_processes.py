@@ -1,0 +1,40 @@
+"""A sidecar and the driver die by kill -9 under a running query: it goes on, and its output is exact."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from deploy.local import LocalCluster
+from tests.spark.queries import QUERIES
+from tests.spark.run import Run, assert_equals_batch
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+
+
+def test_output_is_exact_with_a_restarted_sidecar_and_a_killed_driver(cluster: LocalCluster, tmp_path: Path) -> None:
+    def session() -> SparkSession:
+        return cluster.session("lost processes", {"spark.sql.shuffle.partitions": "4"})
+
+    run = Run(session(), QUERIES["aggregation"], tmp_path)
+    running = run.start()
+    run.advance(running, 2)
+    executors = [worker.executor_pids() for worker in cluster.workers]
+    assert all(executors)
+    cluster.restart_sidecar(1)
+    run.advance(running, 2)
+    assert [worker.executor_pids() for worker in cluster.workers] == executors, "healthy executors were dropped"
+    cluster.kill_driver()
+    logged = run.logged()
+    spark = session()
+    try:
+        run = Run(spark, QUERIES["aggregation"], tmp_path)
+        assert run.logged() == logged
+        running = run.start()
+        run.advance(running, 2)
+        running.stop()
+        assert_equals_batch(run)
+    finally:
+        spark.stop()

@@ -1,0 +1,107 @@
+"""A file on its way out: its parts as they go over the wire, read from disk and checked while they are sent."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+
+from crc32c import crc32c
+
+from rhino.ids import FileEntry
+from rhino.rpc.convert import epoch_to_pb, file_to_pb, worker_to_pb
+from rhino_pb import peer_pb2
+from worker_runtime.core import events as ev
+from worker_runtime.rpc.offers import Key
+from worker_runtime.rpc.wire import packed, send_all
+from worker_runtime.storage.files import read_cached
+
+
+class Damaged(Exception):
+    """The stored bytes are not those of the entry."""
+
+
+@dataclass(slots=True)
+class Sending:
+    """A file under way. `begin`: its first frame, until that is sent."""
+
+    transfer: int
+    entry: FileEntry
+    fd: int
+    begin: bytes
+    offset: int = 0
+    crc: int = 0
+    unwanted: bool = False
+    asked: bool = False  # waits for the receiver to say where to go on
+    resume_at: int = 0  # said by the receiver, for the next part
+    whole: bool = True  # from the start, so that the checksum can be compared
+
+    @property
+    def key(self) -> Key:
+        return self.entry.store, self.entry.name
+
+    @property
+    def done(self) -> bool:
+        return self.unwanted or (self.offset == self.entry.size_bytes and not self.begin)
+
+    def resumed(self, offset: int) -> None:
+        """The receiver has the bytes before `offset` from an attempt that broke. A part may be on its way now."""
+        self.asked = False
+        self.resume_at = min(offset, self.entry.size_bytes)
+
+    def go_on(self) -> None:
+        """Between parts: to where the receiver has said."""
+        if self.offset < self.resume_at:
+            self.offset, self.whole = self.resume_at, False
+
+    def part(self, size: int) -> list[bytes | memoryview]:
+        """The next `size` bytes with the frames before them. Blocks; raises Damaged, OSError."""
+        data = memoryview(bytearray(size))
+        if os.preadv(self.fd, [data], self.offset) != size:
+            raise Damaged
+        return self._framed(data)
+
+    def cached_part(self, size: int) -> list[bytes | memoryview] | None:
+        """As `part`, when the bytes are in the page cache, else None."""
+        data = memoryview(bytearray(size))
+        return self._framed(data) if read_cached(self.fd, data, self.offset) else None
+
+    def head(self, data: memoryview) -> bytes:
+        """The frames that go before the next bytes, which are checked. Raises Damaged."""
+        head = self.begin
+        if data:
+            self.crc = crc32c(data, self.crc)
+            end = self.offset + len(data)
+            if self.whole and end == self.entry.size_bytes and self.crc != self.entry.crc32c:
+                raise Damaged
+            message = peer_pb2.PushData(transfer=self.transfer, offset=self.offset)
+            head += packed(peer_pb2.PushFrame(data=message), len(data))
+            self.offset = end
+        self.begin = b""
+        return head
+
+    def _framed(self, data: memoryview) -> list[bytes | memoryview]:
+        return [self.head(data), data]
+
+
+def begin_frame(transfer: int, offer: ev.OfferFile, *, ask_offset: bool) -> bytes:
+    begin = peer_pb2.PushBegin(
+        transfer=transfer,
+        file=file_to_pb(offer.entry),
+        epoch=epoch_to_pb(offer.epoch),
+        chain=[worker_to_pb(worker) for worker in offer.chain],
+        ask_offset=ask_offset,
+    )
+    return packed(peer_pb2.PushFrame(begin=begin))
+
+
+def send_part(sock: socket.socket, sending: Sending, size: int, buffer: memoryview) -> None:
+    """Sends the next `size` bytes, as many at a time as the buffer takes; in a thread. Raises Damaged, OSError."""
+    end = sending.offset + size
+    while True:
+        data = buffer[: end - sending.offset]
+        if os.preadv(sending.fd, [data], sending.offset) != len(data):
+            raise Damaged
+        send_all(sock, sending.head(data), data)
+        if sending.offset == end:
+            return
