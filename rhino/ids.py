@@ -112,6 +112,13 @@ class Durability(enum.Enum):
     SYNCED = "synced"
 
 
+class Placement(enum.Enum):
+    """STATE: every member has all of the state. BLOCK: its files are spread over the members (a baseline)."""
+
+    STATE = "state"
+    BLOCK = "block"
+
+
 @dataclass(frozen=True, slots=True)
 class JobSettings:
     """What a job asks of replication. `min_copies` None means min(2, replication_factor + 1)."""
@@ -120,6 +127,7 @@ class JobSettings:
     min_copies: int | None = None
     below_min_copies: BelowMinCopies = BelowMinCopies.DEGRADED
     durability: Durability = Durability.REPLICATED
+    placement: Placement = Placement.STATE
 
     def __post_init__(self) -> None:
         if self.replication_factor < 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,8 @@ class Journal:
 
     `generation` is the number of this life of the journal: raised and synced at every open before anything uses it.
     An empty journal must be meant (`bootstrap`), or PreconditionError: a manager that has lost its disk would
-    otherwise place everything anew.
+    otherwise place everything anew. Its first generation is the wall clock in milliseconds: above all that a former
+    journal can have had, which began with an earlier time and was opened less than once a millisecond since.
     """
 
     def __init__(self, path: Path, *, bootstrap: bool = False) -> None:
@@ -38,7 +40,8 @@ class Journal:
                 f"the journal in {path} is empty: start with --bootstrap if this is a new deployment, or restore the "
                 "folder of the former manager"
             )
-        self.generation = int(previous or 0) + 1
+        self.fresh = previous is None
+        self.generation = time.time_ns() // 1_000_000 if previous is None else int(previous) + 1
         hit("journal.generation.before")
         self._db[_GENERATION] = self.generation
         hit("journal.generation.after")

@@ -46,8 +46,10 @@ class SidecarSettings:
     scrub_period_s: float = 7 * 24 * 3600.0  # every stored file is read and checked this often; 0: never by itself
     scrub_bytes_per_s: int = 16 * MIB  # pace of the scrubs that begin by themselves; 0: none begins
     reflection: bool = True  # gRPC server reflection
+    metrics_port: int = 0  # of Prometheus metrics, on the host of `listen`; 0: none
 
     def __post_init__(self) -> None:
+        require(0 <= self.metrics_port <= 65535, "metrics_port", self.metrics_port, "a port, or 0 for none")
         require(bool(self.worker_id) and "/" not in self.worker_id, "worker_id", self.worker_id, "a name without '/'")
         require(bool(self.host), "host", self.host, "the host name of this node in Spark")
         check_address("listen", self.listen)
@@ -84,8 +86,10 @@ class ManagerSettings:
     lag_cap_bytes: int = 32 * 1024 * MIB  # the same for all bytes that are owed to it; 0: none is
     bootstrap: bool = False  # an empty journal is meant
     reflection: bool = True  # gRPC server reflection
+    metrics_port: int = 0  # of Prometheus metrics, on the host of `listen`; 0: none
 
     def __post_init__(self) -> None:
+        require(0 <= self.metrics_port <= 65535, "metrics_port", self.metrics_port, "a port, or 0 for none")
         check_address("listen", self.listen)
         require(self.heartbeat_interval_s > 0, "heartbeat_interval_s", self.heartbeat_interval_s, "above 0")
         require(self.lease_s > 2 * self.heartbeat_interval_s, "lease_s", self.lease_s, "above two heartbeat intervals")

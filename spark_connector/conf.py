@@ -59,6 +59,7 @@ def rhino_conf(
     min_copies: int | None = None,
     below_min_copies: str = "degraded",
     durability: str = "replicated",
+    placement: str = "state",
     commit_timeout_s: float = 60.0,
     prepare_timeout_s: float = 120.0,
     through: str = "provider",
@@ -70,6 +71,7 @@ def rhino_conf(
     notebooks, and end with it (`spark_connector.embedded`). `socket`: the sidecar's socket on every node; "{host}" in
     it becomes the executor's host. `replication_factor`: secondary copies, default 1 (0 when embedded).
     `durability`: a worker's copy counts from its page cache ("replicated") or once it is fsynced ("synced").
+    `placement`: every copy has the whole state ("state"), or its files are spread ("block", to measure against).
     `through`: "provider" (any checkpointLocation, all operators but transformWithState) or "checkpoint" (Spark's own
     provider, all operators; the checkpointLocation is written with `rhino_checkpoint`).
     `jar`: default: the one of this package, built when missing. Raises InvalidSettingError.
@@ -89,6 +91,7 @@ def rhino_conf(
     require(min_copies is None or 1 <= min_copies <= factor + 1, "min_copies", min_copies, f"1 to {factor + 1} (r + 1)")
     require(below_min_copies in ("degraded", "block"), "below_min_copies", below_min_copies, "'degraded' or 'block'")
     require(durability in ("replicated", "synced"), "durability", durability, "'replicated' or 'synced'")
+    require(placement in ("state", "block"), "placement", placement, "'state' or 'block'")
     require(through in WAYS, "through", through, " or ".join(map(repr, WAYS)))
     require(commit_timeout_s > 0, "commit_timeout_s", commit_timeout_s, "above 0")
     require(prepare_timeout_s > 0, "prepare_timeout_s", prepare_timeout_s, "above 0")
@@ -107,6 +110,7 @@ def rhino_conf(
         "spark.rhino.replicationFactor": str(factor),
         "spark.rhino.belowMinCopies": below_min_copies,
         "spark.rhino.durability": durability,
+        "spark.rhino.placement": placement,
         "spark.rhino.commitTimeout": str(commit_timeout_s),
         "spark.rhino.prepareTimeout": str(prepare_timeout_s),
         **state_conf(),

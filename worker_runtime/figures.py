@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -54,9 +55,16 @@ class Figures:
         self.prepares: deque[PrepareRecord] = deque(maxlen=RECORDS_MAX)
         self.commits: deque[CommitRecord] = deque(maxlen=RECORDS_MAX)
         self.prepares_by_source: Counter[Source] = Counter()
+        self.on_prepare: Callable[[PrepareRecord], None] = lambda record: None
+        self.on_commit: Callable[[CommitRecord], None] = lambda record: None
+
+    def committed(self, record: CommitRecord) -> None:
+        self.commits.append(record)
+        self.on_commit(record)
 
     def prepared(self, record: PrepareRecord) -> None:
         self.prepares.append(record)
+        self.on_prepare(record)
         if record.source is not None:
             self.prepares_by_source[record.source] += 1
 

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from rhino.driver import Driver
 from rhino.ids import Epoch, FileEntry, GroupId, Lane, ReplicaGroup, StoreId, Worker
+from worker_runtime.core import blocks
 from worker_runtime.core import events as ev
 from worker_runtime.core.chain import ChainMachine
 from worker_runtime.core.upstreams import lane_of
@@ -91,6 +92,8 @@ class Replication:
             self.precedence.commit()
         if isinstance(event, ev.GroupAdopted):  # before the machine counts anybody's files
             self.store.promises.learn(event.group.group.job, event.group.settings.durability)
+            if blocks.is_spread(event.group):
+                self.store.spread(event.group.group.job)
         self._driver.post(event)
         self.observe(event)
         if isinstance(event, ev.FileStored | ev.CommitRequested):

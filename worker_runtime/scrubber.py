@@ -45,6 +45,7 @@ class Scrubber:
         self._round = ScrubRound.from_json(saved) if saved else ScrubRound()
         self._saved_at = self._looked_at = 0.0
         self._asked = asyncio.Event()
+        self.found = 0  # damaged or missing files since start
 
     def start_now(self) -> ScrubRound:
         """Begins a scrub at full pace, in place of a slow one; joins one that runs at full pace already."""
@@ -120,6 +121,7 @@ class Scrubber:
             scrub.checked_files += 1
             if not sound:
                 self._round.errors += 1
+                self.found += 1
                 self._round.damaged.append(Damage(entry.store, entry.name, entry.references))
                 await self._drop(entry)
         else:
@@ -173,6 +175,8 @@ class Scrubber:
 
     def _still_needed(self, store: StoreId, gone: list[Damage]) -> list[Damage]:
         """Those that retention would keep if they were here, as old as can be."""
+        if self._store.is_spread(store.job):
+            return gone
         catalogue = StoreCatalogue()
         for file in self._store.catalogue.store(store).files():
             catalogue.add(file.entry, file.arrived_s)

@@ -27,18 +27,24 @@ async def run_sidecar(settings: SidecarSettings, on_ready: Callable[[Worker], No
     """
     keep_freed_memory()
     failpoints.arm(os.environ)
-    async with _opened(settings) as store:
+    async with _opened(settings) as store, _metrics(settings) as measure:
         try:
-            await _run_node(settings, store, on_ready)
+            await _run_node(settings, store, on_ready, measure)
         except ExceptionGroup as group:
             if store.syncer.failure is None:
                 raise
             raise IntegrityError(store.syncer.failure) from group
 
 
-async def _run_node(settings: SidecarSettings, store: Store, on_ready: Callable[[Worker], None]) -> None:
+async def _run_node(
+    settings: SidecarSettings,
+    store: Store,
+    on_ready: Callable[[Worker], None],
+    measure: Callable[[Node], None],
+) -> None:
     async with asyncio.TaskGroup() as tasks:
         node = Node(settings, store, tasks)
+        measure(node)
         try:
             await node.serve()
             log.info("serving, waiting for the manager", extra={"manager": settings.manager})
@@ -50,6 +56,20 @@ async def _run_node(settings: SidecarSettings, store: Store, on_ready: Callable[
             raise IntegrityError("the disk cannot sync")  # as good as lost: others take over what it has promised
         finally:
             await node.stop()
+
+
+@contextlib.asynccontextmanager
+async def _metrics(settings: SidecarSettings) -> AsyncIterator[Callable[[Node], None]]:
+    """Serves metrics, if they are asked for, of the node that the caller gives."""
+    if not settings.metrics_port:
+        yield lambda node: None
+        return
+    from rhino.metrics import CollectorRegistry, exporting
+    from worker_runtime.metrics import SidecarMetrics
+
+    registry = CollectorRegistry()
+    async with exporting(registry, settings.listen.rpartition(":")[0], settings.metrics_port):
+        yield lambda node: SidecarMetrics(registry, node.replication, node.figures, node.scrubber).register()
 
 
 @contextlib.asynccontextmanager

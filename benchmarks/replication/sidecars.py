@@ -18,10 +18,11 @@ from benchmarks.usage import peak_resident_bytes
 from deploy.local.process import Process
 from deploy.local.reaper import Reaper
 from deploy.local.rhino_daemons import start_manager, start_sidecar, wait_manager, wait_sidecar
-from rhino.ids import StoreId, Version
+from rhino.errors import LostError, UnavailableError
+from rhino.ids import BelowMinCopies, JobSettings, Placement, StoreId, StoreVersion, Version
 from rhino.rpc.channel import aio_channel
-from rhino.rpc.convert import store_to_pb, version_to_pb
-from rhino_pb import common_pb2, sidecar_pb2, sidecar_pb2_grpc
+from rhino.rpc.convert import settings_to_pb, store_to_pb, store_version_to_pb, version_to_pb
+from rhino_pb import sidecar_pb2, sidecar_pb2_grpc
 
 CALL_TIMEOUT_S = 600.0
 ADDS_AT_ONCE = 8
@@ -40,6 +41,10 @@ class Chain:
     @property
     def pids(self) -> list[int]:
         return [self.manager.pid, *(sidecar.pid for sidecar in self.sidecars)]
+
+    def socket_of(self, number: int) -> Path:
+        """Of a sidecar, from 0."""
+        return self.socket.with_name(f"{number}.sock")
 
     def peak_resident_bytes(self) -> int:
         """Of the sidecar that needed most."""
@@ -80,8 +85,17 @@ def chain(folder: Path, members: int) -> Iterator[Chain]:
                 process.terminate(timeout_s=10)
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A Prepare that ended READY."""
+
+    source: str  # empty | local | replica | remote
+    fetched_bytes: int
+    duration_ms: float
+
+
 class Client:
-    """An attached session with the first sidecar of a chain."""
+    """An attached session with a sidecar of a chain."""
 
     def __init__(self, stub: sidecar_pb2_grpc.SidecarAsyncStub, info: sidecar_pb2.SessionInfo) -> None:
         self._stub = stub
@@ -109,6 +123,18 @@ class Client:
         stored: int = reply.stored_bytes
         return stored
 
+    async def prepare(self, store: StoreId, version: Version) -> Prepared:
+        """Raises LostError when it cannot be loaded, and UnavailableError."""
+        request = sidecar_pb2.PrepareRequest(
+            session_id=self._info.session_id, versions=[store_version_to_pb(StoreVersion(store, version))]
+        )
+        reply = await self._stub.Prepare(request, timeout=CALL_TIMEOUT_S)
+        if reply.state != sidecar_pb2.PREPARE_STATE_READY:
+            lost = reply.state == sidecar_pb2.PREPARE_STATE_LOST
+            raise (LostError if lost else UnavailableError)(reply.message)
+        source = sidecar_pb2.Source.Name(reply.source).removeprefix("SOURCE_").lower()
+        return Prepared(source, reply.fetched_bytes, reply.duration_ms)
+
     async def _add(self, store: StoreId, number: int, path: Path, limit: asyncio.Semaphore) -> str:
         name, dfs_name = uuid.uuid4().hex, f"{number:06d}-{uuid.uuid4()}.sst"
         os.link(path, Path(self._info.inbox, name))
@@ -131,19 +157,16 @@ class Client:
 
 
 @contextlib.asynccontextmanager
-async def attached(socket: Path, replicas: int, *, min_copies: int) -> AsyncIterator[Client]:
+async def attached(
+    socket: Path, replicas: int, *, min_copies: int, placement: Placement = Placement.STATE
+) -> AsyncIterator[Client]:
     """A session whose commits return when `min_copies` members hold the version."""
     channel = aio_channel(f"unix://{socket}")
     try:
         stub = sidecar_pb2_grpc.SidecarStub(channel)
         request = sidecar_pb2.AttachRequest(
             client="benchmark",
-            settings=common_pb2.JobSettings(
-                replication_factor=replicas,
-                replication_factor_set=True,
-                min_copies=min_copies,
-                below_min_copies=common_pb2.BELOW_MIN_COPIES_BLOCK,
-            ),
+            settings=settings_to_pb(JobSettings(replicas, min_copies, BelowMinCopies.BLOCK, placement=placement)),
             commit_timeout_s=CALL_TIMEOUT_S,
             protocol_version="1",
         )
@@ -152,6 +175,16 @@ async def attached(socket: Path, replicas: int, *, min_copies: int) -> AsyncIter
             yield Client(stub, info)
             break
         stream.cancel()
+    finally:
+        await channel.close(None)
+
+
+async def stored_bytes(socket: Path) -> int:
+    """State bytes of the sidecar behind this socket."""
+    channel = aio_channel(f"unix://{socket}")
+    try:
+        stub = sidecar_pb2_grpc.SidecarStub(channel)
+        return int((await stub.Describe(sidecar_pb2.DescribeRequest(), timeout=CALL_TIMEOUT_S)).stored_bytes)
     finally:
         await channel.close(None)
 

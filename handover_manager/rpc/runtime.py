@@ -7,13 +7,14 @@ import contextlib
 import logging
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 from handover_manager.core import events as ev
 from handover_manager.core.drain import DrainState
 from handover_manager.core.figures import PREFIX as FIGURES_PREFIX
 from handover_manager.core.figures import figures_of_json
+from handover_manager.core.handover import Handover
 from handover_manager.core.manager import HandoverCore
 from handover_manager.core.plan import Plan, Request
 from handover_manager.core.records import HANDOVER_PREFIX, JOB_PREFIX, STEP_PREFIX, handover_of_json, job_of_json
@@ -68,7 +69,12 @@ class Runtime:
         self._watchers: dict[str, list[asyncio.Queue[pb.HandoverStatus]]] = defaultdict(list)
         self._wake = asyncio.Event()
         self._looking = asyncio.Lock()
+        self._notice: Callable[[Handover], None] = lambda handover: None
         self._checks = asyncio.Semaphore(CHECKS_MAX)
+
+    def notice_announced(self, notice: Callable[[Handover], None]) -> None:
+        """`notice` is called whenever a handover has changed."""
+        self._notice = notice
 
     @property
     def generation(self) -> int:
@@ -222,6 +228,7 @@ class Runtime:
 
     def _announce(self, handover_id: str) -> None:
         handover = self.core.handovers.find(handover_id)
+        self._notice(handover)
         status = handover_to_pb(handover)
         if handover.ended or not self._watchers.get(handover_id):
             fields = {"handover": handover_id, "phase": handover.phase.value, "reason": handover.reason}

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeAlias
 
 import grpc.aio
@@ -14,6 +14,7 @@ import grpc.aio
 from handover_manager.core import events as ev
 from handover_manager.core.handover import Handover
 from handover_manager.core.intents import Drain
+from handover_manager.core.manager import HandoverCore
 from handover_manager.core.plan import Request
 from handover_manager.rpc import messages
 from handover_manager.rpc.runtime import Runtime
@@ -49,6 +50,15 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
     async def run(self) -> None:
         """Follows the cluster and drives handovers until cancelled."""
         await self._runtime.run()
+
+    @property
+    def core(self) -> HandoverCore:
+        """To be read on the loop's thread only."""
+        return self._runtime.core
+
+    def notice_announced(self, notice: Callable[[Handover], None]) -> None:
+        """`notice` is called whenever a handover has changed."""
+        self._runtime.notice_announced(notice)
 
     async def PlanHandover(self, request: pb.HandoverRequest, context: Context) -> pb.HandoverPlan:
         return messages.plan_to_pb(await self._runtime.plan(messages.request_of(request)))

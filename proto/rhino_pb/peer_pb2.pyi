@@ -479,6 +479,7 @@ class InventoryReply(_message.Message):
     WORKER_FIELD_NUMBER: _builtins.int
     FILES_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
+    FLOORS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def worker(self) -> _common_pb2.Worker: ...
     @_builtins.property
@@ -487,16 +488,21 @@ class InventoryReply(_message.Message):
     def epoch(self) -> _common_pb2.Epoch:
         """highest epoch of the group that this worker has seen"""
 
+    @_builtins.property
+    def floors(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Floor]:
+        """of the group's stores, as this worker knows them"""
+
     def __init__(
         self,
         *,
         worker: _common_pb2.Worker | None = ...,
         files: _abc.Iterable[_common_pb2.FileEntry] | None = ...,
         epoch: _common_pb2.Epoch | None = ...,
+        floors: _abc.Iterable[_common_pb2.Floor] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "worker", b"worker"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "files", b"files", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "files", b"files", "floors", b"floors", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

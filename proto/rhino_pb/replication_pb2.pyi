@@ -141,6 +141,7 @@ class RegisterRequest(_message.Message):
     PROCESS_ID_FIELD_NUMBER: _builtins.int
     DISK_FIELD_NUMBER: _builtins.int
     DISK_MESSAGE_FIELD_NUMBER: _builtins.int
+    KNOWN_FIELD_NUMBER: _builtins.int
     capacity_bytes: _builtins.int
     """of the file system that carries the store"""
     process_id: _builtins.str
@@ -157,6 +158,10 @@ class RegisterRequest(_message.Message):
     def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupReport]:
         """everything stored here"""
 
+    @_builtins.property
+    def known(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Worker]:
+        """workers of the cluster as it was told last: for a manager with an empty journal"""
+
     def __init__(
         self,
         *,
@@ -167,10 +172,11 @@ class RegisterRequest(_message.Message):
         process_id: _builtins.str = ...,
         disk: _common_pb2.DiskState.ValueType = ...,
         disk_message: _builtins.str = ...,
+        known: _abc.Iterable[_common_pb2.Worker] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["highest_epoch", b"highest_epoch", "worker", b"worker"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity_bytes", b"capacity_bytes", "disk", b"disk", "disk_message", b"disk_message", "groups", b"groups", "highest_epoch", b"highest_epoch", "process_id", b"process_id", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity_bytes", b"capacity_bytes", "disk", b"disk", "disk_message", b"disk_message", "groups", b"groups", "highest_epoch", b"highest_epoch", "known", b"known", "process_id", b"process_id", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -397,8 +403,11 @@ class GroupUpdate(_message.Message):
     FLOORS_FIELD_NUMBER: _builtins.int
     ABSENT_FIELD_NUMBER: _builtins.int
     FORGOTTEN_FIELD_NUMBER: _builtins.int
+    SETTLING_S_FIELD_NUMBER: _builtins.int
     snapshot: _builtins.bool
     """true in the first message of a stream: groups is the full set"""
+    settling_s: _builtins.float
+    """first message: for so long unknown workers may register, and nothing is lost"""
     @_builtins.property
     def groups(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.ReplicaGroup]: ...
     @_builtins.property
@@ -429,10 +438,11 @@ class GroupUpdate(_message.Message):
         floors: _abc.Iterable[_common_pb2.Floor] | None = ...,
         absent: _abc.Iterable[_common_pb2.Worker] | None = ...,
         forgotten: _abc.Iterable[_common_pb2.ForgottenJob] | None = ...,
+        settling_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["absent", b"absent", "floors", b"floors", "forgotten", b"forgotten", "groups", b"groups", "left", b"left", "snapshot", b"snapshot", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["absent", b"absent", "floors", b"floors", "forgotten", b"forgotten", "groups", b"groups", "left", b"left", "settling_s", b"settling_s", "snapshot", b"snapshot", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -18,6 +18,7 @@ class Registered:
     reports: tuple[Report, ...]
     disk: DiskState = DiskState.OK
     disk_message: str = ""
+    known: tuple[Worker, ...] = ()  # workers of the cluster, as it was told last
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from replication_manager.core import events as ev
 from replication_manager.core import groups as rules
+from replication_manager.core.bootstrap import Bootstrap
 from replication_manager.core.chains import Chains
 from replication_manager.core.lagging import LagCap, Laggards
 from replication_manager.core.logged import LoggedVersions
@@ -52,7 +53,9 @@ class ReplicationMachine:
         forgotten: Mapping[str, Epoch] | None = None,
         draining: Iterable[str] = (),
         lag_cap: LagCap | None = None,
+        fresh: bool = False,
     ) -> None:
+        """`fresh`: this is the first life of an empty journal."""
         self.membership = Membership(lease_s, suspect_lease_s)
         for worker in workers:
             self.membership.restore(worker, now)
@@ -60,6 +63,7 @@ class ReplicationMachine:
         self.forgotten = dict(forgotten or {})  # jobs that have ended for good, with the epoch that fences them off
         self.logged = LoggedVersions()
         self.returned = Returned()
+        self._bootstrap = Bootstrap(fresh=fresh)
         self.laggards = Laggards(lag_cap or LagCap(), now)
         self._now = now
         self._chains = Chains(generation, self.membership, groups, lambda: self.laggards.resting(self._now))
@@ -145,6 +149,8 @@ class ReplicationMachine:
             )
         effects: list[ev.Effect] = [ev.PersistWorker(worker)]
         seen = max((event.highest_epoch, *(report.epoch for report in event.reports)))
+        named = [known for known in event.known if known.worker_id != worker.worker_id]
+        effects += [ev.PersistWorker(w) for w in self._bootstrap.unheard(named, self.membership, now)]
         effects += self._chains.exceed(seen)
         reports = tuple(report for report in event.reports if report.group.job not in self.forgotten)
         record = self.membership.register(worker, event.process_id, reports, now)
@@ -236,6 +242,11 @@ class ReplicationMachine:
         record = self.membership.records.get(event.worker_id)
         if record is None or not record.present:
             raise UnavailableError(f"worker {event.worker_id!r} is not registered with this manager")
+        if awaited := self._bootstrap.awaited(self.membership.records.values()):
+            raise UnavailableError(
+                f"group {event.group}: this manager began with an empty journal, and workers that may hold the group "
+                f"have not registered yet: {', '.join(awaited)}"
+            )
         return self._chains.start(event.group, record.worker, event.settings)
 
     def _change(self, event: ev.Change) -> list[ev.Effect]:
@@ -300,6 +311,7 @@ class ReplicationMachine:
         if record.present:
             raise PreconditionError(f"worker {event.worker_id!r} is {record.state.value}: stop its sidecar first")
         del self.membership.records[event.worker_id]
+        self._bootstrap.give_up(event.worker_id)
         effects: list[ev.Effect] = [ev.DropWorker(event.worker_id)]
         if event.worker_id in self.draining:
             effects += self._chains.set_draining(event.worker_id, False)

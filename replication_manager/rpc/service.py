@@ -24,6 +24,7 @@ from rhino_pb import replication_pb2 as pb
 
 log = logging.getLogger(__name__)
 SERVICE_NAME = "rhino.v1.ReplicationManager"
+SETTLE_S = 10.0  # a manager with an empty journal waits so long for workers before anything counts as lost
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
@@ -38,6 +39,8 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
         self._settings = settings
         self._loop = asyncio.get_running_loop()
         self.core = stored.restore(journal, settings, self._loop.time())
+        # Until then workers may exist that nobody has named: a later life knows them from its journal.
+        self._settled_at = self._loop.time() + (SETTLE_S if journal.fresh else 0.0)
         self._watchers: set[Watcher] = set()
         self._interested: dict[str, set[GroupId]] = {}
         self._changed = asyncio.Event()
@@ -122,6 +125,7 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
                 reports=tuple(messages.report_of(report) for report in request.groups),
                 disk=convert.disk_of(request.disk),
                 disk_message=request.disk_message,
+                known=tuple(convert.worker_of(worker) for worker in request.known),
             )
         )
         return pb.RegisterReply(
@@ -173,7 +177,9 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
         watcher = Watcher(self.core, request.worker_id, interested)
         self._watchers.add(watcher)
         try:
-            yield watcher.snapshot()
+            snapshot = watcher.snapshot()
+            snapshot.settling_s = max(0.0, self._settled_at - self._loop.time())
+            yield snapshot
             while True:
                 yield await watcher.next()
         finally:

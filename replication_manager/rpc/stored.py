@@ -62,6 +62,7 @@ def restore(journal: Journal, settings: ManagerSettings, now: float) -> Replicat
         workers=[convert.worker_of(ParseDict(v, common_pb2.Worker())) for _, v in journal.items(WORKER)],
         groups=[convert.replica_group_of(ParseDict(v, common_pb2.ReplicaGroup())) for _, v in journal.items(GROUP)],
         floors=[convert.store_version_of(ParseDict(v, common_pb2.StoreVersion())) for _, v in journal.items(FLOOR)],
+        fresh=journal.fresh,
         lag_cap=LagCap(settings.lag_cap_s, settings.lag_cap_bytes),
         draining=[key.removeprefix(DRAINING) for key, _ in journal.items(DRAINING)],
         forgotten={key.removeprefix(FORGOTTEN): Epoch(*value) for key, value in journal.items(FORGOTTEN)},

@@ -7,14 +7,14 @@ from rhino import errors
 OK = 0
 FAILED = 1  # carried out without success: a handover rolled back, a worker not safe to remove, damage not repaired
 USAGE = 2  # wrong arguments or settings
-REFUSED = 3  # the manager refused: unknown name, conflict, already there, too few workers, no space
+REFUSED = 3  # unknown name, conflict, already there, too few workers, no space; rewind: no batch is held in full
 UNREACHABLE = 4  # the manager or a sidecar could not be reached in time
 REPAIRED = 5  # a scrub found damage, and all of it is repaired
 INTERRUPTED = 130  # Ctrl-C
 
 HELP = (
     "Exit codes: 0 done; 1 carried out but failed; 2 wrong arguments or settings; "
-    "3 refused by the manager; 4 not reachable; 5 damage found and repaired; 130 interrupted."
+    "3 refused, with the reason; 4 not reachable; 5 damage found and repaired; 130 interrupted."
 )
 
 

@@ -12,6 +12,7 @@ from rich.console import Console
 from rhino.cli import daemon, exit_codes, handover_commands
 from rhino.cli import status as status_view
 from rhino.cli.options import DEFAULT_MANAGER, JsonOption, ManagerOption
+from rhino.cli.rewind_help import HELP as REWIND_HELP
 from rhino.errors import RhinoError
 from rhino.log import configure_logging
 from rhino.rpc.overview import fetch_overview
@@ -26,6 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+MetricsOption = Annotated[int, typer.Option(metavar="PORT", help="Serve /metrics for Prometheus there; 0: not.")]
 LogLevelOption = Annotated[str, typer.Option(help="debug, info, warning or error.")]
 ParentOption = Annotated[bool, typer.Option("--exit-with-parent", help="Stop when the parent process ends.")]
 
@@ -48,6 +50,7 @@ def sidecar(
     ] = 10.0,
     scrub_period_days: Annotated[float, typer.Option(help="Every file is checked this often; 0: never.")] = 7.0,
     scrub_mb_per_s: Annotated[int, typer.Option(help="Pace of these checks, MiB/s; 0: none.")] = 16,
+    metrics_port: MetricsOption = 0,
     log_level: LogLevelOption = "info",
     exit_with_parent: ParentOption = False,
 ) -> None:
@@ -72,6 +75,7 @@ def sidecar(
         excess_grace_s=excess_grace_min * 60.0,
         scrub_period_s=scrub_period_days * DAY_S,
         scrub_bytes_per_s=scrub_mb_per_s * MIB,
+        metrics_port=metrics_port,
     )
 
     def ready(worker: Worker) -> None:
@@ -98,6 +102,7 @@ def manager(
         float, typer.Option(help="A member so far behind with a commit is replaced in its group; 0: never.")
     ] = 20.0,
     lag_cap_mb: Annotated[int, typer.Option(help="The same for all that is owed to it, MiB; 0: never.")] = 32768,
+    metrics_port: MetricsOption = 0,
     log_level: LogLevelOption = "info",
     exit_with_parent: ParentOption = False,
 ) -> None:
@@ -113,6 +118,7 @@ def manager(
         suspect_lease_s=suspect_lease_s,
         lag_cap_s=lag_cap_s,
         lag_cap_bytes=lag_cap_mb * MIB,
+        metrics_port=metrics_port,
     )
 
     def ready(address: str) -> None:
@@ -174,6 +180,20 @@ def forget(
     from rhino.cli.forget import run_forget
 
     raise typer.Exit(run_forget(manager, job, worker, dry_run=dry_run, as_json=as_json))
+
+
+@app.command(help=REWIND_HELP)
+def rewind(
+    checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="The query's checkpointLocation.")],
+    manager: ManagerOption = DEFAULT_MANAGER,
+    file_sink: Annotated[str, typer.Option(metavar="FOLDER", help="Output of Spark's file sink.")] = "",
+    no_file_sink: Annotated[bool, typer.Option("--no-file-sink", help="The query writes elsewhere.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, change nothing.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    from rhino.cli.rewind import RewindArguments, run_rewind
+
+    raise typer.Exit(run_rewind(manager, RewindArguments(checkpoint, file_sink, no_file_sink, dry_run, as_json)))
 
 
 CheckpointArgument = Annotated[Path, typer.Argument(help="Folder of the stopped query's checkpoint.")]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 from handover_manager.rpc.service import HandoverService
 from replication_manager.rpc.service import ReplicationService
@@ -30,6 +31,24 @@ def _bind(server: Server, listen: str) -> tuple[str, str]:
     return f"{host}:{port}", f"{_ANY.get(host, host)}:{port}"
 
 
+@contextlib.asynccontextmanager
+async def _metrics(
+    settings: ManagerSettings, replication: ReplicationService, handover: HandoverService
+) -> AsyncIterator[None]:
+    if not settings.metrics_port:
+        yield
+        return
+    from handover_manager.metrics import HandoverMetrics
+    from replication_manager.metrics import ReplicationMetrics
+    from rhino.metrics import CollectorRegistry, exporting
+
+    registry = CollectorRegistry()
+    ReplicationMetrics(replication.core, registry)
+    handover.notice_announced(HandoverMetrics(handover.core, registry).announced)
+    async with exporting(registry, settings.listen.rpartition(":")[0], settings.metrics_port):
+        yield
+
+
 async def run_manager(settings: ManagerSettings, on_ready: Callable[[str], None]) -> None:
     """Serves until cancelled, then stops cleanly. `on_ready` gets "host:port" once both services answer.
 
@@ -45,7 +64,7 @@ async def run_manager(settings: ManagerSettings, on_ready: Callable[[str], None]
         replication.attach(server)
         handover.attach(server)
         await server.start()
-        async with asyncio.TaskGroup() as tasks:
+        async with _metrics(settings, replication, handover), asyncio.TaskGroup() as tasks:
             tasks.create_task(replication.run(), name="replication manager")
             tasks.create_task(handover.run(), name="handover manager")
             await server.ready()

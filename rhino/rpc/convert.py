@@ -93,6 +93,7 @@ def settings_to_pb(settings: ids.JobSettings) -> pb.JobSettings:
         min_copies=settings.min_copies or 0,
         below_min_copies=pb.BELOW_MIN_COPIES_DEGRADED if degraded else pb.BELOW_MIN_COPIES_BLOCK,
         durability=pb.DURABILITY_SYNCED if synced else pb.DURABILITY_REPLICATED,
+        placement=pb.PLACEMENT_BLOCK if settings.placement is ids.Placement.BLOCK else pb.PLACEMENT_STATE,
     )
 
 
@@ -105,6 +106,7 @@ def settings_of(message: pb.JobSettings) -> ids.JobSettings:
         min_copies=message.min_copies or None,
         below_min_copies=ids.BelowMinCopies.BLOCK if block else ids.BelowMinCopies.DEGRADED,
         durability=ids.Durability.SYNCED if synced else ids.Durability.REPLICATED,
+        placement=ids.Placement.BLOCK if message.placement == pb.PLACEMENT_BLOCK else ids.Placement.STATE,
     )
 
 

@@ -10,6 +10,7 @@ private[state] case class RhinoSettings(
     minCopies: Int, // 0: the default, min(2, replicationFactor + 1)
     belowMinCopies: String,
     durability: String,
+    placement: String,
     commitTimeoutS: Double,
     prepareTimeoutS: Double) {
 
@@ -24,7 +25,8 @@ private[state] case class RhinoSettings(
     "replication_factor_set" -> java.lang.Boolean.TRUE,
     "min_copies" -> minCopies,
     "below_min_copies" -> s"BELOW_MIN_COPIES_${belowMinCopies.toUpperCase}",
-    "durability" -> s"DURABILITY_${durability.toUpperCase}")
+    "durability" -> s"DURABILITY_${durability.toUpperCase}",
+    "placement" -> s"PLACEMENT_${placement.toUpperCase}")
 }
 
 private[state] object RhinoSettings {
@@ -35,10 +37,11 @@ private[state] object RhinoSettings {
   val MinCopies = Prefix + "minCopies"
   val BelowMinCopies = Prefix + "belowMinCopies"
   val Durability = Prefix + "durability"
+  val Placement = Prefix + "placement"
   val CommitTimeout = Prefix + "commitTimeout"
   val PrepareTimeout = Prefix + "prepareTimeout"
   private val Known = Seq(
-    Manager, Socket, ReplicationFactor, MinCopies, BelowMinCopies, Durability, CommitTimeout, PrepareTimeout)
+    Manager, Socket, ReplicationFactor, MinCopies, BelowMinCopies, Durability, Placement, CommitTimeout, PrepareTimeout)
 
   private def refuse(key: String, value: String, allowed: String): Nothing =
     throw new IllegalArgumentException(s"Rhino setting $key = '$value': must be $allowed")
@@ -65,6 +68,8 @@ private[state] object RhinoSettings {
     if (!Set("degraded", "block")(below)) refuse(BelowMinCopies, below, "'degraded' or 'block'")
     val durability = conf.get(Durability, "replicated")
     if (!Set("replicated", "synced")(durability)) refuse(Durability, durability, "'replicated' or 'synced'")
+    val placement = conf.get(Placement, "state")
+    if (!Set("state", "block")(placement)) refuse(Placement, placement, "'state' or 'block'")
     RhinoSettings(
       manager,
       conf.get(Socket, "/run/rhino/sidecar.sock"),
@@ -72,6 +77,7 @@ private[state] object RhinoSettings {
       copies,
       below,
       durability,
+      placement,
       number(conf, CommitTimeout, 60, "a number of seconds above 0")(_ > 0),
       number(conf, PrepareTimeout, 120, "a number of seconds above 0")(_ > 0))
   }

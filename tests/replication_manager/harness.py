@@ -20,9 +20,9 @@ def worker(name: str, life: int = 1) -> Worker:
 class Manager:
     """A machine with a clock, and what it has journalled."""
 
-    def __init__(self, names: str = "", generation: int = 1) -> None:
+    def __init__(self, names: str = "", generation: int = 1, *, fresh: bool = False) -> None:
         self.now = 0.0
-        self.machine = ReplicationMachine(generation=generation, lease_s=5.0, suspect_lease_s=1.0, now=0.0)
+        self.machine = ReplicationMachine(generation=generation, lease_s=5.0, suspect_lease_s=1.0, now=0.0, fresh=fresh)
         self.generation = generation
         self.workers: dict[str, Worker] = {}
         self.groups: dict[GroupId, ReplicaGroup] = {}
@@ -81,9 +81,16 @@ class Manager:
         )
 
     def register(
-        self, name: str, *reports: Report, life: int = 1, process: str = "", seen: Epoch = NO_EPOCH
+        self,
+        name: str,
+        *reports: Report,
+        life: int = 1,
+        process: str = "",
+        seen: Epoch = NO_EPOCH,
+        known: str = "",
     ) -> list[ev.Effect]:
-        return self.do(ev.Registered(worker(name, life), process or f"{name}-process", seen, reports))
+        others = tuple(worker(other) for other in known)
+        return self.do(ev.Registered(worker(name, life), process or f"{name}-process", seen, reports, known=others))
 
     def beat(self, name: str, *reports: Report, life: int = 1) -> list[ev.Effect]:
         return self.do(ev.Beat(name, f"{name}/{life}", 0, 0, 0, 0, reports))

@@ -27,7 +27,7 @@ def test_help_names_every_command_and_the_exit_codes() -> None:
     result = rhino("--help")
     assert result.returncode == 0
     around_handovers = ("plan", "handover", "rebalance", "drain", "explain")
-    commands = ("sidecar", "manager", "status", *around_handovers, "scrub", "verify", "forget", "demo")
+    commands = ("sidecar", "manager", "status", *around_handovers, "scrub", "verify", "forget", "rewind", "demo")
     for word in (*commands, "Exit codes"):
         assert word in result.stdout
 

@@ -15,6 +15,7 @@ from rhino import failpoints
 from rhino.errors import InvalidSettingError
 from rhino.journal import Journal
 
+ABOVE = 2**50  # any wall clock in milliseconds
 ROOT = Path(__file__).resolve().parents[2]
 JOURNAL = [name for name in failpoints.NAMES if name.startswith("journal.")]
 USE = """
@@ -27,7 +28,7 @@ journal = Journal(Path(sys.argv[1]))
 journal.put_all({"a": 2, "b": 2})
 journal.put("c", 2)
 journal.delete("d")
-journal.raise_generation(40)
+journal.raise_generation(2**50)
 """
 Values = dict[str, int | None]
 BEFORE: Values = {"a": 1, "b": 1, "c": 1, "d": 1}
@@ -76,14 +77,14 @@ def test_a_journal_cut_at_any_step_has_whole_steps(name: str, tmp_path: Path) ->
     command = [sys.executable, "-c", USE, str(tmp_path)]
     assert subprocess.run(command, env=_environment(f"{name}=kill"), timeout=30).returncode == -signal.SIGKILL
     expected = dict(BEFORE)
-    generation = 1
+    generation = first.generation
     for step, changes in STEPS:
         if _done(step, name):
             expected.update(changes)
     if _done("generation", name):
-        generation = 2
+        generation += 1
     if _done("raise_generation", name):
-        generation = 40
+        generation = ABOVE
     again = Journal(tmp_path)
     assert dict(again.items()) == {key: value for key, value in expected.items() if value is not None}
     assert again.generation == generation + 1

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rhino.ids import FileEntry, StoreId
-from worker_runtime.core import closure
+from worker_runtime.core import blocks, closure
 from worker_runtime.core import events as ev
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ class CatchUp:
         for store, files in other.disk.files.items():
             if store.group == self.order.group:
                 kept = closure.kept_names(other.catalogue.store(store), other.disk.floors.get(store))
-                found = {name: (member, entry) for name, entry in files.items() if name in kept}
+                everything = self._cluster.spread
+                found = {name: (member, entry) for name, entry in files.items() if everything or name in kept}
                 self._found.setdefault(store, {}).update(found)
         self._next(self._world.delay())
 
@@ -60,9 +62,7 @@ class CatchUp:
             self._wanted = [
                 found[entry.name]
                 for store, found in sorted(self._found.items())
-                for entry in closure.wanted(
-                    self._me.catalogue.store(store), [e for _, e in found.values()], self._me.disk.floors.get(store)
-                )
+                for entry in self._lacking(store, [e for _, e in found.values()])
             ]
             self._wanted.reverse()
         for _ in range(min(FILES_AT_ONCE, len(self._wanted))):
@@ -75,3 +75,9 @@ class CatchUp:
             self._next(self._world.delay())
         else:
             self._me.handle(ev.CatchUpFinished(self.order.group, self.order.epoch))
+
+    def _lacking(self, store: StoreId, entries: list[FileEntry]) -> Sequence[FileEntry]:
+        here, group = self._me.catalogue.store(store), self._me.machine.group(store.group)
+        if self._cluster.spread and group is not None:
+            return blocks.lacking(self._me.worker, here, entries, group)
+        return closure.wanted(here, entries, self._me.disk.floors.get(store))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from unittest.mock import patch
 
 from replication_manager.core import lagging
-from rhino.ids import JobSettings, StoreId
+from rhino.ids import JobSettings, Placement, StoreId
 from tests.simulation.checkers import Checkers, require
 from tests.simulation.disk import Disk
 from tests.simulation.faults import FaultInjector
@@ -27,9 +27,9 @@ DRAINING_S = 9.5  # without work: a late snapshot (3.1 s), its commit that times
 
 
 class Cluster:
-    def __init__(self, seed: int, *, workers: int = 3, factor: int = 1) -> None:
+    def __init__(self, seed: int, *, workers: int = 3, factor: int = 1, placement: Placement = Placement.STATE) -> None:
         self.factor = factor
-        self.settings = JobSettings(factor)
+        self.settings = JobSettings(factor, placement=placement)
         self.world = World(seed)
         self.limit_bytes = limit_bytes(workers)
         self.checkers = Checkers(self.settings.copies, self.limit_bytes)
@@ -38,6 +38,11 @@ class Cluster:
         self.manager = Manager(self, self.settings)
         self.workload = Workload(self)
         self.faults = FaultInjector(self)
+
+    @property
+    def spread(self) -> bool:
+        """Files are blocks, of which each worker has some (tests/simulation/spread.py)."""
+        return self.settings.placement is Placement.BLOCK
 
     # ------------------------------------------------------------ disks and lives
 

@@ -307,6 +307,8 @@ class Sidecar:
     def collect(self, store: StoreId) -> None:
         """Retention: what the core says may go, goes."""
         self._due.discard(store)
+        if self.cluster.spread:
+            return
         floor = self.disk.floors[store]
         pins = {pin.version for pin in self.pins.values() if pin.store == store}
         busy = self.machine.busy_names(store, floor)

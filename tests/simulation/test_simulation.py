@@ -8,10 +8,12 @@ import pytest
 
 from tests.simulation.bugs import BUGS
 from tests.simulation.seeds import failures, run, usable_processors
+from tests.simulation.spread import SpreadCluster
 
 SEEDS = 800
 SEEDS_R2 = 200
 SEEDS_FOR_A_BUG = 100
+SEEDS_SPREAD = 30
 
 
 @pytest.mark.parametrize(("factor", "seeds"), [(1, SEEDS), (2, SEEDS_R2)])
@@ -27,6 +29,16 @@ def test_a_deliberate_bug_is_found(bug: Callable[[pytest.MonkeyPatch], None], mo
     bug(monkeypatch)
     if all(run(seed).error is None for seed in range(SEEDS_FOR_A_BUG)):
         pytest.fail(f"{bug.__name__}: {bug.__doc__} Not found by {SEEDS_FOR_A_BUG} seeds")
+
+
+def test_spread_blocks_have_their_copies() -> None:
+    for seed in range(SEEDS_SPREAD):
+        cluster = SpreadCluster(seed)
+        try:
+            cluster.run()
+        except AssertionError as error:
+            trace = "\n".join(cluster.world.trace[-60:])
+            pytest.fail(f"{trace}\nseed {seed}: {error}")
 
 
 def test_a_seed_is_the_same_every_time() -> None:

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rhino.ids import FileEntry, StoreId, StoreVersion, Version
-from tests.simulation.checkers import require
+from tests.simulation.checkers import Checkers, require
 from tests.simulation.disk import Files
+from tests.simulation.fetching import fetch_blocks
 from worker_runtime.core import events as ev
 
 if TYPE_CHECKING:
@@ -55,6 +56,9 @@ class Workload:
         self._stopped = False
         self._strict_from: float | None = None
         self._logged_then: dict[StoreId, int] = {}
+
+    def check_with(self, checkers: Checkers) -> None:
+        self._checkers = checkers
 
     def start(self) -> None:
         for store in self.stores:
@@ -132,7 +136,10 @@ class Workload:
         writer.check_bytes()
         if not writer.up:
             return False
-        if not writer.disk.holds(logged):
+        if self._cluster.spread and not writer.disk.holds(logged):
+            if not fetch_blocks(self._cluster, writer, logged):
+                return False
+        elif not writer.disk.holds(logged):
             others = [
                 self._cluster.network.reach(writer.name, name) for name in self._cluster.sidecars if name != writer.name
             ]

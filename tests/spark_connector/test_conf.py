@@ -41,6 +41,7 @@ def test_through_the_checkpoint_sparks_own_provider_stays(jar: Path) -> None:
         ({"min_copies": 3}, "min_copies = 3"),
         ({"below_min_copies": "maybe"}, "below_min_copies = 'maybe'"),
         ({"durability": "forever"}, "durability = 'forever'"),
+        ({"placement": "anywhere"}, "placement = 'anywhere'"),
         ({"through": "tunnel"}, "through = 'tunnel'"),
         ({"commit_timeout_s": 0}, "commit_timeout_s = 0"),
         ({"socket": "relative.sock"}, "socket = 'relative.sock'"),

@@ -38,6 +38,8 @@ class FakeManager(replication_pb2_grpc.ReplicationManagerServicer):
         self.floors: list[StoreVersion] = []
         self.forgotten: dict[str, Epoch] = {}  # jobs with their fences
         self.auto_whole = True
+        self.settling_s = 0.0
+        self.named: dict[str, set[str]] = {}  # worker ids that each worker named when it registered last
         self.seen_as: Callable[[Worker], Worker] = lambda worker: worker  # to others, perhaps behind a proxy
         self._watchers: list[asyncio.Queue[replication_pb2.GroupUpdate]] = []
         self._changed = asyncio.Condition()
@@ -97,6 +99,7 @@ class FakeManager(replication_pb2_grpc.ReplicationManagerServicer):
     def _update(self, groups: list[ReplicaGroup], *, snapshot: bool) -> replication_pb2.GroupUpdate:
         return replication_pb2.GroupUpdate(
             snapshot=snapshot,
+            settling_s=self.settling_s if snapshot else 0.0,
             groups=[replica_group_to_pb(group) for group in groups],
             workers=[worker_to_pb(worker) for worker in self.workers.values()],
             absent=[worker_to_pb(worker) for worker in self.absent.values()],
@@ -116,6 +119,7 @@ class FakeManager(replication_pb2_grpc.ReplicationManagerServicer):
     async def Register(self, request: replication_pb2.RegisterRequest, context: Any) -> replication_pb2.RegisterReply:
         worker = self.seen_as(worker_of(request.worker))
         self.workers[worker.worker_id] = worker
+        self.named[worker.worker_id] = {known.worker_id for known in request.known}
         self.absent.pop(worker.worker_id, None)
         for report in request.groups:
             self.reports[worker.worker_id, group_of(report.group)] = report

@@ -16,6 +16,7 @@ from typing import Any
 
 from rhino.errors import AlreadyThereError
 from rhino.ids import Epoch, FileEntry, GroupId, ReplicaGroup, Worker
+from worker_runtime.core import blocks
 from worker_runtime.core import events as ev
 from worker_runtime.core.closure import Catalogue
 from worker_runtime.core.commits import Commit
@@ -101,6 +102,9 @@ class ChainMachine(Receiving):
         effects += state.adopt(new, self._me, now)
         self._groups_moved = True
         effects.append(ev.ReportGroup(gid))
+        if blocks.is_spread(new):  # until now a block that came counted only with its whole closure
+            for store in tuple(self._catalogue.stores(gid)):
+                effects += self._recheck(store)
         for key in self._outbox.keys(gid):
             effects += self._offer_again(key, new)
         for key in [key for key in self._groupless if key.store.group == gid]:
@@ -116,8 +120,8 @@ class ChainMachine(Receiving):
         self._groups_moved = True
         return [ev.AskForGroup(event.group)] if self._commits.of_group(event.group) else []
 
-    def _others(self, group: ReplicaGroup) -> tuple[Worker, ...]:
-        return tuple(m.worker for m in group.members if m.worker.worker_id != self._me.worker_id)
+    def _others(self, entry: FileEntry, group: ReplicaGroup) -> tuple[Worker, ...]:
+        return tuple(w for w in blocks.keepers(entry, group) if w.worker_id != self._me.worker_id)
 
     # ------------------------------------------------------------ sending
 
@@ -128,7 +132,7 @@ class ChainMachine(Receiving):
         if group is None:
             self._groupless[key_of(entry)] = entry
             return [ev.AskForGroup(entry.store.group)]
-        return self._outbox.offer(entry, group.epoch, self._others(group))
+        return self._outbox.offer(entry, group.epoch, self._others(entry, group))
 
     def _offer_again(self, key: FileKey, group: ReplicaGroup) -> list[ev.Effect]:
         """Under a new epoch: a file with a waiting commit needs everybody's ack anew, others only the missing ones.
@@ -137,7 +141,7 @@ class ChainMachine(Receiving):
         """
         out = self._outbox.get(key)
         assert out is not None
-        chain = self._others(group)
+        chain = self._others(out.entry, group)
         if key not in self._commits:
             sources = self._upstreams.of(key)
             chain = tuple(w for w in chain if life(w) not in out.held and w.worker_id not in sources)
@@ -162,6 +166,9 @@ class ChainMachine(Receiving):
             out.held.add(life(event.member))
             effects += self._try_complete(key)
             self._settle(key)
+            if blocks.is_spread(self.group(key.store.group)):
+                for waiting in self._commits.of_store(key.store):  # a snapshot's zip waits for its blocks
+                    effects += self._try_complete(waiting)
         return effects
 
     def _refused(self, event: ev.RefusalReceived, now: float) -> list[ev.Effect]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from rhino.ids import NO_EPOCH, Epoch, FileEntry, GroupId, ReplicaGroup, StoreId, Version, Worker, parse_name
+from worker_runtime.core import blocks
 from worker_runtime.core import events as ev
 from worker_runtime.core.closure import Catalogue
 from worker_runtime.core.commits import Commits
@@ -68,6 +69,10 @@ class ChainState:
         """How far the next workers in the chains are behind. For each heartbeat: times run from one call to another."""
         return self._lags.measure(self._outbox.values(), now)
 
+    def owed_bytes(self) -> int:
+        """Bytes of files that other members have not stored yet, counted once for each of them."""
+        return self._outbox.owed_bytes()
+
     def busy_names(self, store: StoreId, floor: Version | None) -> set[str]:
         """Names under way (commits and outbox): not to be collected.
 
@@ -84,6 +89,9 @@ class ChainState:
         return [ev.PersistEpoch(group, epoch)]
 
     def _holds(self, entry: FileEntry) -> bool:
+        """The whole closure; of a spread block, which nobody but its writer has with its closure, the block."""
+        if blocks.is_spread(self.group(entry.store.group)):
+            return entry.name in self._catalogue.store(entry.store)
         version = entry.version
         return version is None or self._catalogue.store(entry.store).holds(version)
 

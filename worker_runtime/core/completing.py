@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rhino.ids import FileEntry, FileKind, StoreId
+from rhino.ids import FileEntry, FileKind, Member, ReplicaGroup, StoreId
+from worker_runtime.core import blocks
 from worker_runtime.core import events as ev
 from worker_runtime.core.forgetting import Forgetting
 from worker_runtime.core.membership import life
@@ -63,12 +64,23 @@ class Completing(Forgetting):
         if self._holds(self._commits.entry(key)):
             held.add(life(self._me))
         holders = [m for m in group.members if life(m.worker) in held]
-        if sum(m.whole for m in holders) < group.required_copies:
+        copies = self._copies(self._commits.entry(key), group, holders)
+        if copies is None:
             return []
         entry, done = self._commits.entry(key), self._commits.pop(key)
         self._settle(key)
-        effects = [ev.CompleteCommit(commit.request, len(holders), group.epoch) for commit in done]
+        effects = [ev.CompleteCommit(commit.request, copies, group.epoch) for commit in done]
         # Others may hold a snapshot of which a file has been lost here: it is shown once that is back.
         whole = self._catalogue.store(key.store).whole_snapshots_with(key.name)
         shown = entry.kind is not FileKind.SNAPSHOT or key.name in whole
         return [ev.MakeVisible(key.store, key.name), *effects] if shown else [*effects]
+
+    def _copies(self, entry: FileEntry, group: ReplicaGroup, holders: list[Member]) -> int | None:
+        """Copies of the version, given the members that have acknowledged it; None while these are too few."""
+        if blocks.is_spread(group):
+            store, version = entry.store, entry.version
+            closures = self._catalogue.store(store).closures(version) if version else ()
+            return blocks.copies(
+                entry, group, self._me, len(holders), closures, lambda name: self._outbox.get(FileKey(store, name))
+            )
+        return len(holders) if sum(m.whole for m in holders) >= group.required_copies else None

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from rhino.ids import Epoch, FileEntry, GroupId, ReplicaGroup, StoreId, Version, Worker
 from worker_runtime.core import events as ev
+from worker_runtime.core.blocks import is_spread
 from worker_runtime.core.closure import Catalogue, StoreCatalogue, delete_order
 from worker_runtime.core.membership import life
 
@@ -164,6 +165,8 @@ class ExcessMachine:
 
     def _adopt(self, group: ReplicaGroup, now: float) -> None:
         known = self._outside.get(group.group)
+        if is_spread(group):
+            return  # a baseline, of which nothing is deleted
         if group.epoch < self._holdings.epoch(group.group) or (known and group.epoch <= known.group.epoch):
             return
         if group.member(self._me.worker_id) is not None:

@@ -69,6 +69,10 @@ class Outbox:
     def values(self) -> Iterator[Outgoing]:
         return iter(self._files.values())
 
+    def owed_bytes(self) -> int:
+        """Bytes of files that members have not stored yet, once for each such member."""
+        return sum(out.entry.size_bytes * sum(life(w) not in out.stored for w in out.chain) for out in self.values())
+
     def offer(self, entry: FileEntry, epoch: Epoch, chain: tuple[Worker, ...]) -> list[ev.Effect]:
         """Owes `entry` to every member of `chain`, and offers it to the first. Replaces what was owed of this file."""
         key = key_of(entry)

@@ -8,9 +8,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
 
 from rhino.errors import RhinoError
 from rhino.ids import FileEntry, GroupId, StoreId, Worker
+from worker_runtime.core import blocks
 from worker_runtime.core import events as ev
 from worker_runtime.core.closure import wanted
 from worker_runtime.replication import Replication
@@ -94,15 +96,20 @@ class Puller:
             for entry in inventory.files:
                 by_store.setdefault(entry.store, []).append(entry)
                 holders.setdefault((entry.store, entry.name), []).append(inventory.worker)
-        store = self._replication.store
         finds = [
             Found(entry, tuple(holders[entry.store, entry.name]))
-            for store_id, entries in by_store.items()
-            for entry in wanted(store.catalogue.store(store_id), entries, store.floor(store_id))
+            for store, entries in by_store.items()
+            for entry in self._wanted(store, entries)
         ]
         results = await asyncio.gather(*(self._pull(found) for found in finds))
         fetched = [size for size in results if size is not None]
         return sum(fetched) if len(fetched) == len(results) else None
+
+    def _wanted(self, store: StoreId, entries: list[FileEntry]) -> Sequence[FileEntry]:
+        here, group = self._replication.store.catalogue.store(store), self._replication.group(store.group)
+        if group is not None and blocks.is_spread(group):
+            return blocks.lacking(self._replication.me, here, entries, group)
+        return wanted(here, entries, self._replication.store.floor(store))
 
     async def _pull(self, found: Found) -> int | None:
         async with self._transfers:

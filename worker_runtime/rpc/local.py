@@ -164,7 +164,7 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
             copies = await self._replication.commit(record.entry, session.commit_timeout_s)
         duration_ms = (time.monotonic() - started) * 1000
         entry = record.entry
-        self._figures.commits.append(
+        self._figures.committed(
             CommitRecord(
                 StoreVersion(store, version), entry.kind, entry.size_bytes, copies.copies, duration_ms, wall_ms()
             )

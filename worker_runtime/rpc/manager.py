@@ -33,6 +33,7 @@ from rhino.rpc.status import error_of
 from rhino_pb import replication_pb2, replication_pb2_grpc
 from worker_runtime.core import events as ev
 from worker_runtime.figures import Figures, resident_bytes
+from worker_runtime.known_workers import KnownWorkers
 from worker_runtime.replication import Replication
 from worker_runtime.rpc.convert import lag_to_pb, scrub_to_pb
 from worker_runtime.scrubber import Scrubber
@@ -76,6 +77,8 @@ class ManagerClient:
         self._process_id = str(uuid.uuid4())
         self._live: list[Worker] = []
         self._absent: list[Worker] = []
+        self._known = KnownWorkers(replication.store)
+        self._settled_at = 0.0  # monotonic seconds
         self._interval_s = 0.5
         self._changed: set[GroupId] = set()
         self._reported: dict[GroupId, tuple[Epoch, bool]] = {}
@@ -95,6 +98,11 @@ class ManagerClient:
     def absent_workers(self) -> list[Worker]:
         """Workers that are not live but may hold versions, as the manager said last."""
         return self._absent
+
+    @property
+    def settling(self) -> bool:
+        """The manager has begun with an empty journal just now: it may not have heard of every worker yet."""
+        return asyncio.get_running_loop().time() < self._settled_at
 
     def current(self, worker: Worker) -> Worker:
         """The worker as it lives now: a restarted sidecar may have another address than its groups know."""
@@ -231,6 +239,7 @@ class ManagerClient:
             process_id=self._process_id,
             disk=disk_to_pb(disk),
             disk_message=disk_message,
+            known=[worker_to_pb(worker) for worker in self._known.all()],
         )
         reply = await call(
             f"registration at the manager at {self.address}",
@@ -327,12 +336,14 @@ class ManagerClient:
     def _apply(self, update: replication_pb2.GroupUpdate) -> None:
         self._live = [worker_of(worker) for worker in update.workers]
         self._absent = [worker_of(worker) for worker in update.absent]
+        self._known.note([*self._live, *self._absent])
         self.on_workers(self._live)
         for forgotten in update.forgotten:
             self._replication.post(ev.JobForgotten(forgotten.job, epoch_of(forgotten.fence)))
         groups = [replica_group_of(group) for group in update.groups]
         left = {group_of(group) for group in update.left}
         if update.snapshot:
+            self._settled_at = asyncio.get_running_loop().time() + update.settling_s
             left |= set(self._replication.machine.groups()) - {group.group for group in groups}
         for group in groups:
             self._replication.post(ev.GroupAdopted(group))

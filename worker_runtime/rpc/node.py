@@ -43,8 +43,9 @@ class Node:
         self.me = self._bind(store)
         self.replication = Replication(self.me, store)
         figures, grants = Figures(), GrantPool(settings.memory_limit_bytes, settings.window_bytes)
-        self._scrubber = Scrubber(self.replication, settings.scrub_period_s, settings.scrub_bytes_per_s)
-        self.manager = ManagerClient(self.replication, figures, self._scrubber, settings.manager, tasks)
+        self.figures = figures
+        self.scrubber = Scrubber(self.replication, settings.scrub_period_s, settings.scrub_bytes_per_s)
+        self.manager = ManagerClient(self.replication, figures, self.scrubber, settings.manager, tasks)
         self._peers = Peers(self.replication, figures, self.manager.current)
         self._links = Links(self.replication, figures, self.manager.current, settings.chunk_bytes, tasks)
         self._collector = Collector(self.replication)
@@ -57,11 +58,11 @@ class Node:
         self.replication.bind(self._links, receiver, puller, self.manager)
         self.manager.on_floors = self._collector.floors
         self.manager.on_workers = self._links.readdress
-        describer = Describer(self.replication, figures, grants, self._scrubber)
+        describer = Describer(self.replication, figures, grants, self.scrubber)
         preparer = Preparer(self.replication, self._peers, self.manager, figures, settings.prepare_timeout_s)
         self._local = SidecarService(settings, self.replication, self.manager, preparer, describer, figures)
         self._door = Door(receiver, settings.listen.rpartition(":")[0], settings.push_port)
-        peer = PeerService(self.replication, self._door, describer, self._scrubber, figures, settings.chunk_bytes)
+        peer = PeerService(self.replication, self._door, describer, self.scrubber, figures, settings.chunk_bytes)
         self._peer_server.add(peer_pb2_grpc.add_PeerServicer_to_server, peer, "rhino.v1.Peer")
         self._local_server.add(sidecar_pb2_grpc.add_SidecarServicer_to_server, self._local, "rhino.v1.Sidecar")
 
@@ -86,7 +87,7 @@ class Node:
 
     async def ready(self) -> None:
         """Once the groups are known: the scrub wants to know what is missed here."""
-        self._running.append(self._tasks.create_task(self._scrubber.run()))
+        self._running.append(self._tasks.create_task(self.scrubber.run()))
         await self._peer_server.ready()
         await self._local_server.ready()
 

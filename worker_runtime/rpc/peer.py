@@ -10,7 +10,16 @@ from crc32c import crc32c
 
 from rhino.errors import IntegrityError, UnknownError
 from rhino.ids import FileEntry, Lane, parse_name
-from rhino.rpc.convert import epoch_to_pb, file_to_pb, group_of, store_of, store_version_of, worker_of, worker_to_pb
+from rhino.rpc.convert import (
+    epoch_to_pb,
+    file_to_pb,
+    group_of,
+    store_of,
+    store_version_of,
+    store_version_to_pb,
+    worker_of,
+    worker_to_pb,
+)
 from rhino_pb import common_pb2, peer_pb2, peer_pb2_grpc, sidecar_pb2
 from worker_runtime.figures import Figures
 from worker_runtime.replication import Replication
@@ -55,6 +64,7 @@ class PeerService(peer_pb2_grpc.PeerServicer):
             worker=worker_to_pb(self._replication.me),
             files=[file_to_pb(entry) for entry in self._store.inventory(group)],
             epoch=epoch_to_pb(epoch),
+            floors=[common_pb2.Floor(version=store_version_to_pb(floor)) for floor in self._store.floors_of(group)],
         )
 
     async def Fetch(self, request: peer_pb2.FetchRequest, context: Context) -> AsyncIterator[peer_pb2.FetchChunk]:

@@ -212,6 +212,11 @@ class Preparer:
         unasked = [*survey.silent, *absent]
         if unasked:
             return PrepareState.UNAVAILABLE, f"{names}: not found; {asked}; cannot be asked: {', '.join(unasked)}"
+        if self._manager.settling:
+            return PrepareState.UNAVAILABLE, (
+                f"{names}: not found; {asked}; the manager has begun with an empty journal just now, and other workers "
+                "may not have registered with it yet"
+            )
         if survey.held.intersection(unknown):
             return PrepareState.UNAVAILABLE, f"{names}: held elsewhere, but below the floor; {asked}"
         return PrepareState.LOST, f"{names}: no worker holds it; {asked}"

@@ -65,8 +65,8 @@ class Books:
         """What others may want of a group: everything that the floors here do not let go."""
         found: list[FileEntry] = []
         for store, catalogue in self.catalogue.stores(group).items():
-            kept = kept_names(catalogue, self.floor(store))
-            found += [entry for entry in catalogue.entries() if entry.name in kept]
+            kept = None if self.is_spread(group.job) else kept_names(catalogue, self.floor(store))
+            found += [entry for entry in catalogue.entries() if kept is None or entry.name in kept]
         return found
 
     def make_visible(self, store: StoreId, name: str) -> None:
@@ -179,6 +179,17 @@ class Books:
     def memo(self, key: str) -> str | None:
         """What `put_memo` kept under this key, also over restarts."""
         return self._index.meta(key)
+
+    def floors_of(self, group: GroupId) -> list[StoreVersion]:
+        return [StoreVersion(store, floor) for store, floor in self._floors.items() if store.group == group]
+
+    def spread(self, job: str) -> None:
+        """The job's files are blocks: what is here never tells what others need of them, so nothing is collected."""
+        if not self.is_spread(job):
+            self.put_memo(f"spread/{job}", "1")
+
+    def is_spread(self, job: str) -> bool:
+        return self.memo(f"spread/{job}") is not None
 
     def put_memo(self, key: str, value: str) -> None:
         """Raises NoSpaceError, IntegrityError."""

@@ -45,6 +45,8 @@ class Removing(Books):
 
     async def collect(self, store: StoreId, busy: Iterable[str]) -> tuple[str, ...]:
         """Deletes what no version at or above the floor, no pin and nothing in `busy` needs; returns the names."""
+        if self.is_spread(store.job):
+            return ()
         kept = self.protected(store).union(busy)
         names = collectable(self.catalogue.store(store), self.floor(store), self.pins.of(store), kept)
         await self.remove(store, names)

@@ -1,0 +1,85 @@
+"""The Prometheus metrics of the handover manager."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from handover_manager.core.handover import Handover
+from handover_manager.core.manager import HandoverCore
+from handover_manager.core.step import Phase
+from handover_manager.core.view import ClusterView, groups_of
+from rhino.ids import GroupId
+
+BUCKETS_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+PREPARE, CONFIRM = "prepare", "confirm"
+OUTCOMES = tuple(phase for phase in Phase if phase.ended)
+
+
+class HandoverMetrics(Collector):
+    """Told of handovers as they end; reads jobs and groups when it is asked."""
+
+    def __init__(self, core: HandoverCore, registry: CollectorRegistry) -> None:
+        self._core = core
+        self._ended: set[str] = set()
+        self._misses: dict[str, int] = {}  # of each job as seen last
+        self._misses_total = 0
+        self._handovers = Counter(
+            "rhino_handovers", "Handovers that have ended since start", ["outcome"], registry=registry
+        )
+        self._durations = Histogram(
+            "rhino_handover_duration_seconds",
+            "Until the newest marker (prepare), and from it to the end (confirm)",
+            ["phase", "outcome"],
+            buckets=BUCKETS_S,
+            registry=registry,
+        )
+        for outcome in OUTCOMES:
+            self._handovers.labels(outcome.value)
+        registry.register(self)
+
+    def announced(self, handover: Handover) -> None:
+        """A handover has changed; each counts once, when it has ended."""
+        if not handover.finished_ms or handover.handover_id in self._ended:
+            return
+        self._ended.add(handover.handover_id)
+        outcome = handover.phase.value
+        self._handovers.labels(outcome).inc()
+        marked_ms = handover.marked_ms or handover.finished_ms
+        self._durations.labels(PREPARE, outcome).observe((marked_ms - handover.started_ms) / 1000)
+        if handover.marked_ms:
+            self._durations.labels(CONFIRM, outcome).observe((handover.finished_ms - marked_ms) / 1000)
+
+    def collect(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily(
+            "rhino_under_replicated_virtual_nodes",
+            "Virtual nodes of which some state has fewer than replication factor + 1 whole copies on reachable workers",
+            self._under_replicated(),
+        )
+        yield CounterMetricFamily(
+            "rhino_locality_misses",
+            "Virtual nodes that a logged batch ran elsewhere than desired",
+            self._count_misses(),
+        )
+
+    def _under_replicated(self) -> int:
+        view, nodes = self._core.view, [n for job in self._core.jobs.all() for n in job.nodes.items()]
+        return sum(any(_short(view, group) for group in groups_of(*node)) for node in nodes)
+
+    def _count_misses(self) -> int:
+        """Never falls, although jobs are forgotten."""
+        now = {job.job: sum(job.misses.values()) for job in self._core.jobs.all()}
+        self._misses_total += sum(max(0, count - self._misses.get(job, 0)) for job, count in now.items())
+        self._misses = now
+        return self._misses_total
+
+
+def _short(view: ClusterView, group: GroupId) -> bool:
+    seen = view.groups.get(group)
+    if seen is None:
+        return False  # nothing has been written yet
+    whole = sum(m.whole and view.reachable(m.worker.worker_id) for m in seen.group.members)
+    return whole < seen.group.settings.replication_factor + 1

@@ -1,0 +1,66 @@
+"""What the metrics of the managers say of groups, jobs and handovers."""
+
+from __future__ import annotations
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from handover_manager.core import events as ev
+from handover_manager.core.step import Phase
+from handover_manager.core.view import TaskGroup
+from handover_manager.metrics import HandoverMetrics
+from tests.handover_manager.scenario import Cluster, Play, group
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.cluster = Cluster("w1", "w2", "w3")
+        for partition in (0, 1):
+            self.cluster.chain(group(0, partition), "w1 w2")
+        self.play = Play(self.cluster)
+        self.play.begin(TaskGroup(0, (0,), 2))
+        self.play.see()
+        self.registry = CollectorRegistry()
+        self.metrics = HandoverMetrics(self.play.core, self.registry)
+
+    def value(self, name: str, **labels: str) -> float | None:
+        return self.registry.get_sample_value(name, labels)
+
+
+def test_a_virtual_node_without_all_its_copies_is_under_replicated() -> None:
+    scene = Scene()
+    assert scene.value("rhino_under_replicated_virtual_nodes") == 0
+    scene.cluster.lose("w2")
+    scene.play.see()
+    assert scene.value("rhino_under_replicated_virtual_nodes") == 2
+
+
+def test_misses_never_fall_when_a_job_is_forgotten() -> None:
+    scene = Scene()
+    (job,) = scene.play.core.jobs.all()
+    node = next(iter(job.nodes))
+    job.misses[node] = 3
+    assert scene.value("rhino_locality_misses_total") == 3
+    scene.play(ev.JobForgotten(job.job))
+    assert scene.value("rhino_locality_misses_total") == 3
+
+
+def test_a_handover_counts_once_with_its_phases() -> None:
+    scene = Scene()
+    scene.play.start("w2", "0/0")
+    (handover,) = scene.play.core.handovers.all()
+    scene.metrics.announced(handover)
+    assert scene.value("rhino_handovers_total", outcome="rolled_back") == 0
+    scene.play.now += 10_000
+    scene.play(ev.Tick())
+    assert handover.phase is Phase.ROLLED_BACK
+    scene.metrics.announced(handover)
+    scene.metrics.announced(handover)
+    assert scene.value("rhino_handovers_total", outcome="rolled_back") == 1
+    whole_s = (handover.finished_ms - handover.started_ms) / 1000
+    sums = [
+        scene.value("rhino_handover_duration_seconds_sum", phase=phase, outcome="rolled_back") or 0.0
+        for phase in ("prepare", "confirm")
+    ]
+    assert sum(sums) == pytest.approx(whole_s)
+    assert whole_s > 300

@@ -1,0 +1,100 @@
+"""`--metrics-port`: what Prometheus reads from a manager and a sidecar, in real processes."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+pytestmark = pytest.mark.timeout(60)
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Daemon:
+    """`rhino <command>` with its metrics on a port of its own; ready when made."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.port = free_port()
+        command = [sys.executable, "-m", "rhino.cli.main", *arguments, "--exit-with-parent"]
+        self.process = subprocess.Popen(
+            [*command, "--metrics-port", str(self.port)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        assert self.process.stdout is not None
+        self.ready: dict[str, str] = json.loads(self.process.stdout.readline())
+
+    def stop(self) -> int:
+        self.process.terminate()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        return self.process.wait(20)
+
+    def samples(self) -> Samples:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=10) as response:
+            text = response.read().decode()
+        families = text_string_to_metric_families(text)
+        return {(s.name, tuple(sorted(s.labels.items()))): s.value for family in families for s in family.samples}
+
+
+@pytest.fixture
+def daemons(tmp_path: Path) -> Iterator[tuple[Daemon, Daemon]]:
+    manager = Daemon("manager", "--data-dir", str(tmp_path / "m"), "--listen", "127.0.0.1:0", "--bootstrap")
+    try:
+        address = manager.ready["address"]
+        folders = ("--data-dir", str(tmp_path / "s"), "--socket", str(tmp_path / "sock"))
+        sidecar = Daemon("sidecar", *folders, "--host", "127.0.0.1", "--listen", "127.0.0.1:0", "--manager", address)
+        try:
+            yield manager, sidecar
+        finally:
+            assert sidecar.stop() == 0
+    finally:
+        assert manager.stop() == 0
+
+
+def test_both_daemons_serve_their_metrics_and_nothing_else(daemons: tuple[Daemon, Daemon]) -> None:
+    manager, sidecar = daemons
+    found = manager.samples()
+    assert found["rhino_workers", (("state", "live"),)] == 1
+    for name in (
+        "rhino_replication_lag_versions",
+        "rhino_under_replicated_virtual_nodes",
+        "rhino_locality_misses_total",
+    ):
+        assert found[name, ()] == 0
+    outcomes = {labels[0][1] for name, labels in found if name == "rhino_handovers_total"}
+    assert outcomes == {"confirmed", "rolled_back", "cancelled", "redirected"}
+    found = sidecar.samples()
+    assert found["rhino_replication_lag_bytes", ()] == 0
+    assert found["rhino_scrub_errors_total", ()] == 0
+    assert found["rhino_replicated_bytes_total", (("direction", "received"),)] == 0
+    sources = {labels[0][1] for name, labels in found if name == "rhino_prepare_duration_seconds_count"}
+    assert sources == {"empty", "local", "replica", "remote"}
+    kinds = {labels[0][1] for name, labels in found if name == "rhino_commit_duration_seconds_count"}
+    assert kinds == {"changelog", "snapshot"}
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(f"http://127.0.0.1:{sidecar.port}/", timeout=10)
+
+
+def test_a_taken_port_is_exit_code_4_and_named(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        arguments = ["manager", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0", "--bootstrap"]
+        command = [sys.executable, "-m", "rhino.cli.main", *arguments, "--metrics-port", port]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert ended.returncode == 4
+    assert f"cannot serve metrics on 127.0.0.1:{port}" in ended.stderr

@@ -1,0 +1,101 @@
+"""The cluster under block-centric placement: what must hold when no disk but the writer's has a whole version."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from rhino.ids import FileEntry, GroupId, Placement, ReplicaGroup, StoreId, StoreVersion, Worker
+from tests.simulation.checkers import Checkers, Life, require
+from tests.simulation.cluster import Cluster
+from tests.simulation.disk import Disk, opens
+from worker_runtime.core import events as ev
+
+if TYPE_CHECKING:
+    from tests.simulation.sidecar import Sidecar
+
+WORKERS = 4
+
+
+class SpreadCheckers(Checkers):
+    """A version is safe when it opens from the files of all disks but any one."""
+
+    def __init__(self, cluster: Cluster, min_copies: int, memory_limit_bytes: int) -> None:
+        super().__init__(min_copies, memory_limit_bytes)
+        self._cluster = cluster
+
+    def acknowledged(self, ack: ev.SendAck, sender: Life, disk: Disk) -> None:
+        """Nobody acknowledges a block that is not on its disk, nor under an older epoch than it has persisted."""
+        if ack.member.worker_id == sender[0]:
+            highest = disk.epochs.get(ack.store.group)
+            text = f"{sender[0]} acknowledges {ack.store}/{ack.name} under {ack.epoch}"
+            require(highest is not None and ack.epoch >= highest, f"{text} having persisted {highest}")
+            require(ack.name in disk.files[ack.store], f"{text}, which is not on its disk")
+
+    def committed(self, entry: FileEntry, answer: ev.CompleteCommit, writer: Life, disk: Disk) -> bool:
+        """Every block of the version has as many copies as the commit reports, once every member has caught up under
+        its epoch: before that blocks of a lost member are on their way to another one, as in a distributed file
+        system."""
+        assert entry.version is not None
+        version = StoreVersion(entry.store, entry.version)
+        group = self._issued[version.store.group, answer.epoch]
+        sidecars = self._cluster.sidecars
+        caught_up = all(_caught_up(sidecars[m.worker.worker_id], m.worker, group) for m in group.members)
+        disks = {side.life: side.disk for side in sidecars.values()}
+        if answer.copies > 1 and caught_up:
+            for life in disks:
+                without = [other for key, other in disks.items() if key != life]
+                require(_opens(without, version), f"{version} under {answer.epoch}: 2 copies, but only with {life[0]}")
+        self.copies.setdefault(version, set())
+        return True
+
+    def may_lose(self, life: Life, disks: Mapping[Life, Disk]) -> bool:
+        return all(_opens([d for key, d in disks.items() if key != life], version) for version in self.wanted())
+
+    def durable(self, disks: Iterable[Disk]) -> None:
+        disks = list(disks)
+        for version in self.wanted():
+            require(_opens(disks, version), f"{version} was committed and its blocks are not all there")
+
+    def converged(
+        self,
+        groups: Iterable[ReplicaGroup],
+        disks: Mapping[str, Disk],
+        factor: int,
+        may_stay: Mapping[GroupId, set[str]],
+    ) -> None:
+        """Once faults have ended every group has all workers, whole, and a copy of every block beside any disk."""
+        for group in groups:
+            text = f"{group.group} at {group.epoch}: {[(m.worker.worker_id, m.whole) for m in group.members]}"
+            require(len(group.members) == factor + 1 and all(m.whole for m in group.members), text)
+        for version in self.wanted():
+            for name in disks:
+                without = [disk for other, disk in disks.items() if other != name]
+                require(_opens(without, version), f"{version} opens with the blocks of {name} only")
+
+    def nothing_in_excess(self, worker: str, disk: Disk, store: StoreId) -> None:
+        """Nothing is collected."""
+
+    def no_copies_outside(self, group: ReplicaGroup, disks: Mapping[str, Disk]) -> None:
+        """All workers are members."""
+
+
+class SpreadCluster(Cluster):
+    """All workers are members of all groups."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed, workers=WORKERS, factor=WORKERS - 1, placement=Placement.BLOCK)
+        self.checkers: Checkers = SpreadCheckers(self, self.settings.copies, self.limit_bytes)
+        self.workload.check_with(self.checkers)
+        self.faults.no_damage()
+
+
+def _caught_up(sidecar: Sidecar, member: Worker, group: ReplicaGroup) -> bool:
+    machine, same_life = sidecar.machine, sidecar.worker.incarnation == member.incarnation
+    return sidecar.up and same_life and machine.whole(group.group) and machine.epoch(group.group) == group.epoch
+
+
+def _opens(disks: Iterable[Disk], version: StoreVersion) -> bool:
+    """From the files of these disks together."""
+    files = {name: entry for disk in disks for name, entry in disk.files.get(version.store, {}).items()}
+    return opens(files, version.version)

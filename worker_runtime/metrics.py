@@ -1,0 +1,82 @@
+"""The Prometheus metrics of a sidecar. Labels are few and fixed: never a job, a worker or a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from rhino.ids import FileKind, Source
+from rhino.metrics import LATENCY_BUCKETS_S
+from worker_runtime.figures import CommitRecord, Figures, PrepareRecord, PrepareState
+from worker_runtime.replication import Replication
+from worker_runtime.scrubber import Scrubber
+
+
+class SidecarMetrics(Collector):
+    """Observes calls as they end, and reads the rest when it is asked."""
+
+    def __init__(
+        self, registry: CollectorRegistry, replication: Replication, figures: Figures, scrubber: Scrubber
+    ) -> None:
+        self._registry = registry
+        self._replication, self._figures, self._scrubber = replication, figures, scrubber
+        self._commits = Histogram(
+            "rhino_commit_duration_seconds",
+            "Time of a Commit in the sidecar, until enough copies were held",
+            ["kind"],
+            buckets=LATENCY_BUCKETS_S,
+            registry=registry,
+        )
+        self._prepares = Histogram(
+            "rhino_prepare_duration_seconds",
+            "Time of a Prepare that ended READY, by the worst source of its files",
+            ["source"],
+            buckets=LATENCY_BUCKETS_S,
+            registry=registry,
+        )
+        self._not_ready = Counter(
+            "rhino_prepares_not_ready",
+            "Prepares that ended otherwise",
+            ["state"],
+            registry=registry,
+        )
+        for kind in (FileKind.CHANGELOG, FileKind.SNAPSHOT):
+            self._commits.labels(kind.value)
+        for source in Source:
+            self._prepares.labels(source.value)
+        for state in (PrepareState.UNAVAILABLE, PrepareState.LOST):
+            self._not_ready.labels(state.value)
+
+    def register(self) -> None:
+        """From now on everything counts."""
+        self._figures.on_commit, self._figures.on_prepare = self._committed, self._prepared
+        self._registry.register(self)
+
+    def _committed(self, record: CommitRecord) -> None:
+        self._commits.labels(record.kind.value).observe(record.duration_ms / 1000)
+
+    def _prepared(self, record: PrepareRecord) -> None:
+        if record.source is not None:
+            self._prepares.labels(record.source.value).observe(record.duration_ms / 1000)
+        else:
+            self._not_ready.labels(record.state.value).inc()
+
+    def collect(self) -> Iterator[Metric]:
+        moved = CounterMetricFamily(
+            "rhino_replicated_bytes", "State bytes exchanged with other sidecars since start", labels=["direction"]
+        )
+        moved.add_metric(["sent"], self._figures.sent_bytes)
+        moved.add_metric(["received"], self._figures.received_bytes)
+        yield moved
+        yield GaugeMetricFamily(
+            "rhino_replication_lag_bytes",
+            "Bytes that are still owed to other members: files that they have not stored, once for each member",
+            self._replication.machine.owed_bytes(),
+        )
+        yield GaugeMetricFamily("rhino_stored_bytes", "State bytes on disk", self._replication.store.stored_bytes())
+        yield CounterMetricFamily(
+            "rhino_scrub_errors", "Damaged or missing files that scrubs have found since start", self._scrubber.found
+        )
