@@ -16,6 +16,7 @@ SEEDS_FOR_A_BUG = 100
 SEEDS_SPREAD = 30
 
 
+@pytest.mark.timeout(1200)  # one or two minutes of all processors, which others may use as well
 @pytest.mark.parametrize(("factor", "seeds"), [(1, SEEDS), (2, SEEDS_R2)])
 def test_every_invariant_holds(factor: int, seeds: int) -> None:
     for failure in failures(range(seeds), factor=factor, jobs=usable_processors()):
