@@ -10,8 +10,9 @@ import org.apache.hadoop.fs.Path
 
 import org.apache.spark.JobExecutionStatus
 import org.apache.spark.internal.Logging
+import org.apache.spark.sql.catalyst.plans.physical.UnknownPartitioning
 import org.apache.spark.sql.classic.SparkSession
-import org.apache.spark.sql.execution.SparkPlan
+import org.apache.spark.sql.execution.{SparkPlan, UnionExec}
 import org.apache.spark.sql.execution.exchange.Exchange
 import org.apache.spark.sql.execution.streaming.checkpointing.CommitLog
 import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperator
@@ -90,7 +91,7 @@ private[state] class RhinoQuery(val stream: StreamExecution, val taskGroups: Seq
     "error" -> stream.exception.map(_.getMessage).getOrElse(""))
 }
 
-/** All stateful operators that Spark runs in one task: those of one stage. */
+/** All stateful operators that Spark runs in one task: those of one stage, unless they are branches of a union. */
 private[state] case class RhinoTaskGroup(operators: Seq[Long], partitions: Int) {
   def name: Int = operators.min.toInt
   def message: RhinoSchema.Message = RhinoSchema.message(
@@ -104,7 +105,9 @@ private[state] object RhinoTaskGroup {
     if (count == 1) Seq(StateStoreId.DEFAULT_STORE_NAME)
     else SymmetricHashJoinStateManager.allStateStoreNames(LeftSide, RightSide)
 
-  /** Splits the plan at its exchanges; operators that share a stage share the task of each partition. */
+  /** Splits the plan at its exchanges; operators that share a stage share the task of each partition. Branches of a union
+    * share a stage, but have tasks of their own, unless Spark has seen that all are partitioned alike.
+    */
   def of(plan: SparkPlan): Seq[RhinoTaskGroup] = {
     val groups = mutable.Map.empty[Int, mutable.LinkedHashMap[Long, Int]]
     var stages = 0
@@ -116,12 +119,18 @@ private[state] object RhinoTaskGroup {
         case _ =>
       }
       node.children.foreach { child =>
-        val below = if (node.isInstanceOf[Exchange]) { stages += 1; stages } else stage
+        val below = if (separates(node)) { stages += 1; stages } else stage
         visit(child, below)
       }
     }
     visit(plan, 0)
     groups.values.map(g => RhinoTaskGroup(g.keys.toSeq.sorted, g.values.max)).toSeq.sortBy(_.name)
+  }
+
+  private def separates(node: SparkPlan): Boolean = node match {
+    case _: Exchange => true
+    case union: UnionExec => union.outputPartitioning.isInstanceOf[UnknownPartitioning]
+    case _ => false
   }
 }
 

@@ -66,6 +66,14 @@ class StatefulQuery:
     state_format: int = 4  # of joins
 
 
+def union(left: DataFrame, right: DataFrame) -> DataFrame:
+    """Append mode: two joins side by side, partitioned by different columns: with tasks of their own in one stage."""
+    near = _events(left).where("value % 3 = 0").select(F.col("k").alias("ka"), F.col("value").alias("a"))
+    other = _events(right).where("value % 3 = 1").select(F.col("k").alias("kb"), F.col("value").alias("b"))
+    pairs = near.join(other, F.expr("ka = kb and abs(a - b) <= 200"))
+    return join(left, right).union(pairs.select("a", "ka", "b"))
+
+
 def _distinct_stream(spark: SparkSession) -> DataFrame:
     rows = source(spark).select("value")
     events = events_of(rows).withWatermark("ts", "0 seconds")
@@ -105,6 +113,13 @@ QUERIES = {
         lambda spark, batches: join(consumed(spark, batches), consumed(spark, batches)),
         key=None,
         state_format=2,
+    ),
+    "union": StatefulQuery(
+        "union",
+        "append",
+        lambda spark: union(source(spark), source(spark)),
+        lambda spark, batches: union(consumed(spark, batches), consumed(spark, batches)),
+        key=None,
     ),
     "distinct": StatefulQuery(
         "distinct",
