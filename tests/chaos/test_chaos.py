@@ -8,7 +8,7 @@ import pytest
 
 from tests.chaos.run import Chaos
 
-MINUTES = 1.0
+MINUTES = 0.6
 
 
 @pytest.mark.spark

@@ -68,8 +68,8 @@ class StatefulQuery:
 
 def union(left: DataFrame, right: DataFrame) -> DataFrame:
     """Append mode: two joins side by side, partitioned by different columns: with tasks of their own in one stage."""
-    near = _events(left).where("value % 3 = 0").select(F.col("k").alias("ka"), F.col("value").alias("a"))
-    other = _events(right).where("value % 3 = 1").select(F.col("k").alias("kb"), F.col("value").alias("b"))
+    near = events_of(left).where("value % 3 = 0").select(F.col("k").alias("ka"), F.col("value").alias("a"))
+    other = events_of(right).where("value % 3 = 1").select(F.col("k").alias("kb"), F.col("value").alias("b"))
     pairs = near.join(other, F.expr("ka = kb and abs(a - b) <= 200"))
     return join(left, right).union(pairs.select("a", "ka", "b"))
 

@@ -19,7 +19,7 @@ from spark_connector.jar import spark_jars
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-SESSIONS = Path(__file__).with_name("sessions.py")
+REPOSITORY = Path(__file__).parents[2]
 SMALL = {
     "spark.master": "local[1]",
     "spark.ui.enabled": "false",
@@ -41,8 +41,10 @@ def run_sessions(folder: Path, cases: dict[str, dict[str, str]]) -> tuple[dict[s
     Cases that share the part of their name before ":" share a query checkpoint.
     """
     request = json.dumps({name: SMALL | conf for name, conf in cases.items()})
-    command = [sys.executable, str(SESSIONS), str(folder)]
-    result = subprocess.run(command, input=request, capture_output=True, text=True, timeout=280, check=False)
+    command = [sys.executable, "-m", "tests.spark.sessions", str(folder)]
+    result = subprocess.run(
+        command, cwd=REPOSITORY, input=request, capture_output=True, text=True, timeout=280, check=False
+    )
     assert result.returncode == 0, result.stderr[-3000:]
     outcomes = {name: Outcome(**value) for name, value in json.loads(result.stdout.splitlines()[-1]).items()}
     return outcomes, result.stderr
