@@ -10,7 +10,7 @@ CHAOS_ARGS ?=
 BENCH_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo chaos bench test lint clean
+.PHONY: help setup demo chaos bench test test-spark test-rest lint clean
 
 help:
 	@grep -hE '^# make' Makefile | tr '#' '\n' | sed '/^$$/d'
@@ -41,7 +41,14 @@ lint: $(STAMP)
 	PYTHONPATH=.:proto $(BIN)/lint-imports --no-cache
 
 test: setup lint
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	@$(MAKE) --no-print-directory -j2 --output-sync=target test-spark test-rest
+
+# Side by side: one uses the processors while the other waits. The output of each comes at its end.
+test-spark:
+	$(BIN)/python -m pytest -p no:cacheprovider -m "spark and not exhaustive"
+
+test-rest:
+	$(BIN)/python -m pytest -p no:cacheprovider -m "not spark and not exhaustive"
 
 bench: setup
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
