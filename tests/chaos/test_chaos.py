@@ -12,6 +12,7 @@ MINUTES = 0.6
 
 
 @pytest.mark.spark
+@pytest.mark.chaos
 @pytest.mark.timeout(700)
 def test_output_is_exact_under_random_faults(tmp_path: Path) -> None:
     report = Chaos(tmp_path, seed=7, say=print).run(MINUTES)
