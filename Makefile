@@ -45,10 +45,10 @@ test: setup lint
 
 # Side by side: one uses the processors while the other waits. The output of each comes at its end.
 test-spark:
-	$(BIN)/python -m pytest -p no:cacheprovider -m "spark and not chaos and not exhaustive"
+	$(BIN)/python -m pytest -p no:cacheprovider --durations=15 -m "spark and not chaos and not exhaustive"
 
 test-rest:
-	$(BIN)/python -m pytest -p no:cacheprovider -m "(chaos or not spark) and not exhaustive"
+	$(BIN)/python -m pytest -p no:cacheprovider --durations=15 -m "(chaos or not spark) and not exhaustive"
 
 bench: setup
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'

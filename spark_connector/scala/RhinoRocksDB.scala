@@ -23,8 +23,8 @@ private[state] object RhinoVersions extends Logging {
   }
 
   /** Runs `load` while the version is held by this node, whole and kept from being collected. */
-  def during[T](store: RhinoStore, version: Long, id: String)(load: => T): T = {
-    prepare(store, version, id)
+  def during[T](store: RhinoStore, version: Long, id: String, counted: Boolean = true)(load: => T): T = {
+    prepare(store, version, id, counted)
     val before = loading.get
     loading.set(store)
     try load
@@ -40,8 +40,8 @@ private[state] object RhinoVersions extends Logging {
   /** Brings the version to this node. */
   def fetch(store: RhinoStore, version: Long, id: String): Unit = during(store, version, id)(())
 
-  /** Makes the version loadable here and pins it until `release`. */
-  def prepare(store: RhinoStore, version: Long, id: String): Unit = {
+  /** Makes the version loadable here and pins it until `release`; in the query's progress if `counted`. */
+  def prepare(store: RhinoStore, version: Long, id: String, counted: Boolean = true): Unit = {
     val started = System.nanoTime()
     def elapsedS: Double = (System.nanoTime() - started) / 1e9
     val timeoutS = RhinoSidecar.settings.prepareTimeoutS
@@ -60,7 +60,7 @@ private[state] object RhinoVersions extends Logging {
     }
     val (source, fetched) = (reply.enumName("source"), reply.long("fetched_bytes"))
     logInfo(f"Rhino: prepared $store at version $version in ${elapsedS * 1000}%.1f ms ($source, $fetched bytes fetched)")
-    RhinoMetrics.prepared(store, (elapsedS * 1000).toLong, source, fetched)
+    if (counted) RhinoMetrics.prepared(store, (elapsedS * 1000).toLong, source, fetched)
   }
 
   /** Pins end with the session in any case: not being able to end them early must not fail, or hide why, a load. */
@@ -78,7 +78,7 @@ private[state] object RhinoVersions extends Logging {
 private[state] class RhinoRocksDB(
     store: RhinoStore, conf: RocksDBConf, localRootDir: File, hadoopConf: Configuration, loggingId: String,
     useColumnFamilies: Boolean, enableStateStoreCheckpointIds: Boolean, partitionId: Int,
-    eventForwarder: Option[RocksDBEventForwarder], uniqueId: Option[String])
+    eventForwarder: Option[RocksDBEventForwarder], uniqueId: Option[String], counted: Boolean = true)
   extends RocksDB(store.root, conf, localRootDir, hadoopConf, loggingId, useColumnFamilies,
     enableStateStoreCheckpointIds, partitionId, eventForwarder, uniqueId) {
 
@@ -88,7 +88,7 @@ private[state] class RhinoRocksDB(
     if (loaded || version == 0 || loadEmpty || stateStoreCkptId.isEmpty) {
       super.load(version, stateStoreCkptId, readOnly, loadEmpty)
     } else {
-      RhinoVersions.during(store, version, stateStoreCkptId.get) {
+      RhinoVersions.during(store, version, stateStoreCkptId.get, counted) {
         super.load(version, stateStoreCkptId, readOnly, loadEmpty)
       }
     }

@@ -44,7 +44,8 @@ class RhinoStateStoreProvider extends RocksDBStateStoreProvider {
     showPartition(id.storeCheckpointLocation(), hadoopConf)
     RhinoWarmUp.offer(store) {
       new RhinoRocksDB(store, conf, Utils.createTempDir(localRootDir.getParent, "warm-up"), hadoopConf,
-        s"$loggingId (warming up)", useColumnFamilies, enableStateStoreCheckpointIds, partitionId, None, None)
+        s"$loggingId (warming up)", useColumnFamilies, enableStateStoreCheckpointIds, partitionId, None, None,
+        counted = false)
     }
     new RhinoRocksDB(store, conf, localRootDir, hadoopConf, loggingId, useColumnFamilies,
       enableStateStoreCheckpointIds, partitionId, eventForwarder, uniqueId)

@@ -24,6 +24,9 @@ SMALL = {
     "spark.master": "local[2,8]",  # 8: a task may fail while the sidecar is away
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": str(PARTITIONS),
+    # snapshots early and often: the executor warms itself up in the first run, which must not count as a load
+    "spark.sql.streaming.stateStore.minDeltasForSnapshot": "2",
+    "spark.sql.streaming.stateStore.maintenanceInterval": "500ms",
     "spark.driver.memory": "600m",
     "spark.log.level": "WARN",
 }
@@ -132,6 +135,7 @@ def main() -> None:
         return bool(found) and found[0].connected and found[0].batch_id >= run.batches - 2
 
     wait_for(followed, "the new manager follows the query")
+    said["before_loss"] = run.metrics()
     restart("sidecar")
     run.advance(3)
     run.query.stop()
