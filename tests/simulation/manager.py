@@ -76,7 +76,8 @@ class Manager:
         except RhinoError as error:
             self._world.say(f"manager refuses {type(event).__name__}: {error}")
             return False
-        self.core.check_invariants()
+        if before != self.core.groups:  # what they are about
+            self.core.check_invariants()
         for effect in effects:
             self._execute(effect)
             if isinstance(effect, ev.PersistGroup) and not isinstance(event, ev.Change):

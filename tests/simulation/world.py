@@ -59,6 +59,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.random = Random(self.seed)
+        self._draw = self.random.random
         self._queue: list[tuple[float, int, Action]] = []
         self._order = itertools.count()
         self.numbers = itertools.count(1)  # for requests, transfers, pins
@@ -70,10 +71,11 @@ class World:
         self.at(self.now + delay_s, action)
 
     def delay(self) -> float:
-        return self.random.uniform(*self.faults.delay_s)
+        low_s, high_s = self.faults.delay_s
+        return low_s + (high_s - low_s) * self._draw()
 
     def chance(self, probability: float) -> bool:
-        return self.random.random() < probability
+        return self._draw() < probability
 
     def run_until(self, time: float) -> None:
         """Runs every action due up to `time`. Raises RestlessError when there is no end of them."""
