@@ -65,7 +65,7 @@ class World:
         self.numbers = itertools.count(1)  # for requests, transfers, pins
 
     def at(self, time: float, action: Action) -> None:
-        heapq.heappush(self._queue, (max(time, self.now), next(self._order), action))
+        heapq.heappush(self._queue, (time if time > self.now else self.now, next(self._order), action))
 
     def after(self, delay_s: float, action: Action) -> None:
         self.at(self.now + delay_s, action)
@@ -79,11 +79,12 @@ class World:
 
     def run_until(self, time: float) -> None:
         """Runs every action due up to `time`. Raises RestlessError when there is no end of them."""
-        while self._queue and self._queue[0][0] <= time:
+        queue = self._queue
+        while queue and queue[0][0] <= time:
             self.actions += 1
             if self.actions > ACTIONS_MAX:
                 raise RestlessError(f"{self.actions} actions by {self.now:.4f} s: something never comes to rest")
-            self.now, _, action = heapq.heappop(self._queue)
+            self.now, _, action = heapq.heappop(queue)
             action()
         self.now = time
 
