@@ -44,8 +44,10 @@ class Driver(Generic[EventT, EffectT]):
                 await self._execute(effect)
 
     async def _next(self, loop: asyncio.AbstractEventLoop) -> EventT:
+        if not self._events.empty():
+            return self._events.get_nowait()
         deadline = self._machine.next_deadline()
-        if deadline is None or not self._events.empty():
+        if deadline is None:
             return await self._events.get()
         try:
             async with asyncio.timeout_at(deadline):
