@@ -108,12 +108,10 @@ class Client:
         await self._commit(store, f"{version}.changelog", name, lineage)
 
     async def snapshot(self, store: StoreId, files: Sequence[Path], version: Version | None = None) -> Version:
-        """Data files and then the zip that names them, until enough members hold all of it; by default of a version 1."""
+        """Data files and then the zip that names them, until enough members hold all of it. By default version 1."""
         version = version or Version(1, uuid.uuid4().hex)
         limit = asyncio.Semaphore(ADDS_AT_ONCE)
-        names = await asyncio.gather(
-            *(self._add(store, version.version, path, limit) for number, path in enumerate(files))
-        )
+        names = await asyncio.gather(*(self._add(store, version.version, path, limit) for path in files))
         zip_name = uuid.uuid4().hex
         Path(self._info.inbox, zip_name).write_bytes(_zip_naming(names))
         await self._commit(store, f"{version}.zip", zip_name, ())
