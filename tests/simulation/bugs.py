@@ -262,6 +262,15 @@ def excess_deleted_on_the_managers_word(patch_: Patch) -> None:
     patch_.setattr(excess, "removable", everything)
 
 
+def drained_worker_leaves_at_once(patch_: Patch) -> None:
+    """A drained secondary leaves before the others have its copies."""
+
+    def without(settings: Any, members: rules.Members, draining: Any, present: Any) -> rules.Members:
+        return (members[0], *(m for m in members[1:] if m.worker.worker_id not in draining))
+
+    patch_.setattr(rules, "without_draining", without)
+
+
 BUGS = [
     ack_of_another_epoch_counts,
     stale_epoch_is_accepted,
@@ -284,4 +293,5 @@ BUGS = [
     delete_overtakes_the_bulk_lane,
     epochs_reissued_after_losing_the_journal,
     excess_deleted_on_the_managers_word,
+    drained_worker_leaves_at_once,
 ]
