@@ -156,7 +156,9 @@ class ChainMachine(Receiving):
         lacking = tuple(worker for worker in out.chain if life(worker) in out.stored - out.held)
         store = self._catalogue.store(entry.store)
         files = [file for name in store.closure(entry.version) or () if (file := store.get(name)) is not None]
-        idle = sorted((file for file in files if key_of(file) not in self._outbox), key=lambda f: (f.lane.value, f.name))
+        idle = sorted(
+            (file for file in files if key_of(file) not in self._outbox), key=lambda f: (f.lane.value, f.name)
+        )
         return [effect for file in idle for effect in self._outbox.offer(file, out.epoch, lacking)]
 
     def _connected(self, event: ev.PeerConnected, now: float) -> list[ev.Effect]:
