@@ -7,6 +7,7 @@ the version's own changelog. Incremental checkpoints of Rhino 4.2.2 are the shar
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -40,6 +41,7 @@ class StoreCatalogue:
         self._files: dict[str, CataloguedFile] = {}
         self._changelogs: dict[Version, FileEntry] = {}
         self._snapshots: dict[Version, FileEntry] = {}
+        self._versions: list[Version] = []  # of changelogs and zips, rising
         self._held: dict[Version, bool] = {}  # what `holds` has found since a file came or went
         for entry in entries:
             self.add(entry)
@@ -48,6 +50,8 @@ class StoreCatalogue:
         kind, version = parse_name(entry.name)
         self._files[entry.name] = CataloguedFile(entry, kind, version, arrived_s)
         if version is not None:
+            if version not in self._changelogs and version not in self._snapshots:
+                bisect.insort(self._versions, version)
             self._of_kind(kind)[version] = entry
         self._held.clear()
 
@@ -55,6 +59,8 @@ class StoreCatalogue:
         file = self._files.pop(name, None)
         if file is not None and file.version is not None:
             del self._of_kind(file.kind)[file.version]
+            if file.version not in self._changelogs and file.version not in self._snapshots:
+                del self._versions[bisect.bisect_left(self._versions, file.version)]
         self._held.clear()
 
     def get(self, name: str) -> FileEntry | None:
@@ -157,12 +163,13 @@ class StoreCatalogue:
                 names.update(zip_.references)
         return names & self._files.keys()
 
+    def newest_first(self) -> Iterator[Version]:
+        """Versions of which at least the changelog or the zip is here; ids break ties, so that the order is stable."""
+        return reversed(self._versions)
+
     def newest_held(self) -> Version | None:
-        """The held version with the highest number (the checkpoint id breaks ties, so that the answer is stable)."""
-        for version in sorted(self.versions(), reverse=True):
-            if self.holds(version):
-                return version
-        return None
+        """The first that is held, newest first."""
+        return next((version for version in self.newest_first() if self.holds(version)), None)
 
     def _replayable_from_nothing(self, first: Version) -> bool:
         """Changelogs from version 1 on suffice, unless version 1 has a snapshot.
