@@ -1,4 +1,4 @@
-"""`rhino drain` in a simulated cluster: a worker is to be emptied, what it owns is handed over, and some are taken back.
+"""`rhino drain` in a simulated cluster: a worker is emptied, what it owns is handed over; some are taken back.
 
 As the handover manager has it done (handover_manager/core: drain.py, Handovers.shorten); one worker at a time, so that
 the others are enough for every group.

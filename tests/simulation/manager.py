@@ -158,7 +158,7 @@ class Manager:
 
         def deliver() -> None:
             if sidecar.up and sidecar.process == process and self._answers(sidecar):
-                sidecar.raise_floors(floors)
+                sidecar.retention.raise_floors(floors)
 
         self._world.after(self._world.delay(), deliver)
 
