@@ -181,3 +181,21 @@ def test_three_that_count_on_each_other_for_a_fourth_offer_it_the_file(answered_
     effects = [effect for event in events for effect in machine.handle(event, now=0.0)]
     assert [e.to.worker_id for e in effects if isinstance(e, ev.OfferFile)] == ["b"]
     machine.check_invariants()
+
+
+def test_who_has_sent_the_file_is_asked_for_its_word_in_the_end() -> None:
+    """Seed 87, factor 3: a withdrew its offer to b, which had sent the file, offered it to c, and waited for b's ack."""
+    catalogue, first = Catalogue(), changelog(1)
+    catalogue.add(first)
+    machine = ChainMachine(WORKERS["a"], catalogue, {})
+    machine.handle(ev.GroupAdopted(group(1, "abc")), now=0.0)
+    for name in "bc":
+        machine.handle(ev.PeerConnected(name, Lane.COMMIT), now=0.0)
+    machine.handle(ev.CommitRequested(1, first, deadline=3.0), now=0.0)
+    effects = machine.handle(ev.BeginReceived("b", 1, first, Epoch(1, 1), (WORKERS["c"],)), now=0.0)
+    assert {type(e): e.to for e in effects if isinstance(e, ev.WithdrawOffer | ev.OfferFile)} == {
+        ev.WithdrawOffer: "b",
+        ev.OfferFile: WORKERS["c"],
+    }
+    effects = machine.handle(ev.AckReceived("c", STORE, first.name, Epoch(1, 1), WORKERS["c"], holds=True), now=0.0)
+    assert [e.to.worker_id for e in effects if isinstance(e, ev.OfferFile)] == ["b"]

@@ -102,11 +102,14 @@ class Outbox:
         """Two or more that have sent each other the file may count on each other, and nobody offers it to the rest: so
         once the first of the chain has it, the next that has not been offered it directly comes first."""
         has_it = out.to.worker_id in upstreams or life(out.to) in out.stored
-        untried = [w for w in out.chain if w.worker_id not in {*out.tried, *upstreams} and life(w) not in out.stored]
+        untried = [w for w in out.chain if w.worker_id not in out.tried and life(w) not in out.stored]
         if not out.crossed or not has_it or not untried:
             return []
         effects: list[ev.Effect] = [self._withdraw(out)]
-        out.chain = (untried[0], *(worker for worker in out.chain if worker != untried[0]))
+        if life(out.to) not in out.stored:
+            out.tried.discard(out.to.worker_id)  # the offer may have been taken back in time
+        first = min(untried, key=lambda w: w.worker_id in upstreams)  # these have it, but their word is still due
+        out.chain = (first, *(worker for worker in out.chain if worker != first))
         return effects + self._send(out)
 
     def drop(self, key: FileKey) -> list[ev.Effect]:
