@@ -184,7 +184,7 @@ def test_three_that_count_on_each_other_for_a_fourth_offer_it_the_file(answered_
 
 
 def test_who_has_sent_the_file_is_asked_for_its_word_in_the_end() -> None:
-    """Seed 87, factor 3: a withdrew its offer to b, which had sent the file, offered it to c, and waited for b's ack."""
+    """Seed 87, factor 3: a withdrew its offer to b, which had sent it, offered it to c, and waited for b."""
     catalogue, first = Catalogue(), changelog(1)
     catalogue.add(first)
     machine = ChainMachine(WORKERS["a"], catalogue, {})
