@@ -17,6 +17,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from benchmarks.command import main, show
 from benchmarks.machine import machine
 from benchmarks.overhead.loads import LOADS
 from benchmarks.overhead.report import Row, rows_of, table
@@ -37,7 +38,7 @@ SETTINGS = {
 }
 
 
-def main() -> None:
+def _run() -> None:
     arguments = _arguments()
     console = Console(stderr=True)
     report: dict[str, object] = {"command": " ".join(["python -m benchmarks.overhead", *sys.argv[1:]])}
@@ -52,7 +53,7 @@ def main() -> None:
                     report["rows"] = [asdict(row) for row in rows]
                     if arguments.json:  # what is measured stays, should the rest fail
                         arguments.json.write_text(json.dumps(report, indent=2) + "\n")
-    Console().print(table(rows))
+    show(table(rows))
 
 
 def _measure(
@@ -96,4 +97,4 @@ def _arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(_run))
