@@ -2,7 +2,7 @@
 
 Spark's own RocksDB provider, with its checkpoint on the local disk, beside Rhino's with the same settings, on one
 cluster. For each setting of Rhino both run in the same session, in slices that alternate; the first two batches of a
-slice do not count. Compare the ratios, and absolute figures only within a run.
+slice do not count, nor does the first slice of each. Compare the ratios, and absolute figures only within a run.
 """
 
 from __future__ import annotations
@@ -72,6 +72,9 @@ def _measure(
     try:
         for load in arguments.loads:
             subjects = [Subject(name, load, arguments.rows_per_batch, folder) for name in PROVIDERS]
+            console.print(f"{setting} {load}: warming up")
+            for subject in subjects:  # the JVMs load and compile the query's classes: nobody's batches pay for it
+                subject.run(spark, cluster, arguments.batches, counted=False)
             for turn in range(arguments.rounds):
                 console.print(f"{setting} {load}: round {turn + 1} of {arguments.rounds}")
                 # Whoever goes first in one round goes last in the next.

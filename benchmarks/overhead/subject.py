@@ -51,7 +51,7 @@ class Subject:
     used: list[Reading] = field(default_factory=list)
     rows: int = 0
 
-    def run(self, spark: SparkSession, cluster: LocalCluster, batches: int) -> None:
+    def run(self, spark: SparkSession, cluster: LocalCluster, batches: int, *, counted: bool = True) -> None:
         """One slice of `WARM_UP` and `batches` batches. Raises OverheadError."""
         spark.conf.set(PROVIDER_KEY, PROVIDERS[self.name])
         make, mode = LOADS[self.load]
@@ -76,11 +76,12 @@ class Subject:
         finally:
             query.stop()
         found.update(_batches(query))
-        self.rows += sum(batch.rows for batch in found.values())
-        self.batches += [found[number] for number in sorted(found)][WARM_UP : WARM_UP + batches]
         wait_until_quiet(cluster)
         os.sync()  # nor does the disk owe anything
-        self.used.append(read(cluster).since(before))
+        if counted:
+            self.rows += sum(batch.rows for batch in found.values())
+            self.batches += [found[number] for number in sorted(found)][WARM_UP : WARM_UP + batches]
+            self.used.append(read(cluster).since(before))
 
 
 def _batches(query: StreamingQuery) -> dict[int, Batch]:

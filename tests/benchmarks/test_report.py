@@ -22,6 +22,7 @@ REPORT: dict[str, Any] = {
     "trials": [
         {
             "job": "nbq8",
+            "events": 60_000,
             "missing": 0,
             "latency": {"p50_ms": 3.25},
             "faults": [{"kind": "kill", "what": "<worker>", "started_ms": 2000, "ended_ms": 3500}],
@@ -41,7 +42,7 @@ REPORT: dict[str, Any] = {
 def test_tables_are_rows_of_plain_values() -> None:
     found = {table.title: table for table in shapes.tables(REPORT)}
     assert list(found) == ["trials", "throughput: median", "recovery", "rows"]
-    assert found["trials"].rows == [{"job": "nbq8", "missing": 0, "latency p50_ms": 3.25}]
+    assert found["trials"].rows == [{"job": "nbq8", "events": 60_000, "missing": 0, "latency p50_ms": 3.25}]
 
 
 def test_timelines_are_batches_with_what_was_done_meanwhile() -> None:
@@ -85,3 +86,14 @@ def test_a_failed_benchmark_fails_the_whole_and_is_on_the_page(tmp_path: Path, m
     assert command.main(["mapquery", "--out", str(tmp_path)]) == 1
     assert "FAILED (2)" in (tmp_path / "report.html").read_text()
     assert "rate = 0" in (tmp_path / "mapquery-1.log").read_text()
+
+
+def test_resume_runs_only_what_has_not_gone_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = (registry.Run("mapquery", 1, ("--rate", "0")), registry.Run("mapquery", 2, ("--help",)))
+    monkeypatch.setattr(registry, "quick_runs", lambda name: runs)
+    assert command.main(["mapquery", "--out", str(tmp_path)]) == 1
+    for log in ("mapquery-1.log", "mapquery-2.log"):
+        (tmp_path / log).write_text("not run again")
+    assert command.main(["mapquery", "--out", str(tmp_path), "--resume"]) == 1
+    assert "rate = 0" in (tmp_path / "mapquery-1.log").read_text()
+    assert (tmp_path / "mapquery-2.log").read_text() == "not run again"
