@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +24,6 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
-from rich.table import Table
 
 from benchmarks.machine import machine
 from benchmarks.stateful import Load, Running, running
@@ -128,28 +126,6 @@ def settled(
     with running(folder, load, rhino=rhino, link_bits_per_s=link, extra=extra or {}, say=say) as run:
         run.wait_until_settled()
         yield run
-
-
-def show(table: Table) -> None:
-    """On standard output, as wide as it is when that is no terminal."""
-    console = Console()
-    (console if console.is_terminal else Console(width=200)).print(table)
-
-
-def main(run: Callable[[], None]) -> int:
-    """Exit code 0; 1 with the reason when a measurement failed; 130 when interrupted.
-
-    Ctrl-C and SIGTERM stop and clean up as well.
-    """
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        run()
-    except RhinoError as error:
-        Console(stderr=True).print(f"[bold red]FAILED[/] {error}", highlight=False, soft_wrap=True)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    return 0
 
 
 def _check_room(folder: Path, size: float) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from benchmarks.cells import Cells, Say, main, parser, settled, show
+from benchmarks.cells import Cells, Say, parser, settled
+from benchmarks.command import main, show
 from benchmarks.handover.move import Moved, decommission, hand_over
 from benchmarks.handover.summary import summarise, table
 from benchmarks.stateful import Load

@@ -11,7 +11,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from benchmarks.cells import Cells, Say, main, parser, settled, show
+from benchmarks.cells import Cells, Say, parser, settled
+from benchmarks.command import main, show
 from benchmarks.recovery.kill import Recovery, kill_and_recover
 from benchmarks.recovery.picture import draw
 from benchmarks.recovery.summary import summarise, table
