@@ -198,7 +198,7 @@ class Source(enum.Enum):
 
 
 _ID = r"[0-9A-Za-z-]{1,64}"
-_VERSIONED = re.compile(rf"^([0-9]{{1,18}})_({_ID})\.(changelog|zip)\Z")
+_VERSIONED = re.compile(rf"^(0|[1-9][0-9]{{0,17}})_({_ID})\.(changelog|zip)\Z")
 _DATA = re.compile(r"^(SSTs|logs)/[0-9]{1,18}-[0-9A-Za-z-]{1,64}\.(sst|log)\Z")
 _SAFE = re.compile(r"^[0-9A-Za-z][0-9A-Za-z._-]{0,127}\Z")
 
@@ -206,6 +206,10 @@ _SAFE = re.compile(r"^[0-9A-Za-z][0-9A-Za-z._-]{0,127}\Z")
 class ParsedName(NamedTuple):
     kind: FileKind
     version: Version | None
+
+    @property
+    def lane(self) -> Lane:
+        return Lane.BULK if self.version is None else Lane.COMMIT
 
 
 @functools.lru_cache(maxsize=1 << 16)
@@ -257,4 +261,4 @@ class FileEntry:
 
     @property
     def lane(self) -> Lane:
-        return Lane.COMMIT if self.kind.versioned else Lane.BULK
+        return parse_name(self.name).lane

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from rhino.driver import Driver
+from rhino.driver import DirectDriver
 from rhino.ids import Epoch, FileEntry, GroupId, Lane, ReplicaGroup, StoreId, Worker
 from worker_runtime.core import blocks
 from worker_runtime.core import events as ev
@@ -19,7 +19,6 @@ from worker_runtime.precedence import Precedence
 from worker_runtime.storage.store import Store
 
 log = logging.getLogger(__name__)
-COMMIT_GRACE_S = 5.0  # beyond the deadline that the machine keeps itself
 
 
 class Links(Protocol):
@@ -67,10 +66,10 @@ class Replication:
         self.store = store
         self.precedence = Precedence()
         self.machine = ChainMachine(me, store.catalogue, store.epochs(), store.fences())
-        self._driver: Driver[ev.Event, ev.Effect] = Driver(self.machine, self._execute, ev.Tick)
+        self._driver: DirectDriver[ev.Event, ev.Effect] = DirectDriver(self.machine, self._execute, ev.Tick)
         self._commits: dict[int, asyncio.Future[Copies]] = {}
         self._requests = itertools.count(1)
-        self.observe: Callable[[ev.Event], None] = lambda event: None  # told of every event as it is posted
+        self.observe: Callable[[ev.Event], None] = lambda event: None  # told of every event before it is handled
         self._links: Links
         self._upstreams: Upstreams
         self._catch_up: CatchUp
@@ -94,8 +93,8 @@ class Replication:
             self.store.promises.learn(event.group.group.job, event.group.settings.durability)
             if blocks.is_spread(event.group):
                 self.store.spread(event.group.group.job)
-        self._driver.post(event)
         self.observe(event)
+        self._driver.post(event)
         if isinstance(event, ev.FileStored | ev.CommitRequested):
             self._groups.changed(event.entry.store.group)
         elif isinstance(event, ev.FilesRemoved):
@@ -119,7 +118,7 @@ class Replication:
         self._commits[request] = answer
         self.post(ev.CommitRequested(request, entry, loop.time() + timeout_s))
         try:
-            return await asyncio.wait_for(answer, timeout_s + COMMIT_GRACE_S)
+            return await answer  # the machine keeps the deadline
         finally:
             del self._commits[request]
             if answer.cancelled():
@@ -133,7 +132,7 @@ class Replication:
             await self.store.remove(store, gone)
             self.post(ev.FilesRemoved(store, gone, damaged=True))
 
-    async def _execute(self, effect: ev.Effect) -> None:
+    def _execute(self, effect: ev.Effect) -> None:
         match effect:
             case ev.PersistEpoch(group, epoch):
                 self.store.put_epoch(group, epoch)

@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from benchmarks.replication.throughput import PARTITIONS, push
 from rhino.ids import StoreId, Version
 
 LATENCY_BYTES, RATE_BYTES = 64 * 1024, 4 * 1024
-LINEAGE = 10  # changelogs of a store before the next store is used
+LINEAGE = 10  # changelogs of a store from one snapshot to the next, as with Spark's default
 RATE_STORES = 32  # that commit at the same time
 
 
@@ -50,16 +49,44 @@ def measure(source: Source, folder: Path, commits: int) -> CommitResults:
     return CommitResults(2, idle, loaded, rate)
 
 
+class Writer:
+    """Commits versions of one store as a query does: changelogs with their lineage, and now and then a snapshot."""
+
+    def __init__(self, client: Client, partition: int, content: bytes) -> None:
+        self._client = client
+        self._store = StoreId(JOB, 1, partition, "default")
+        self._content = content
+        self.commits = 0
+        self._lineage: list[Version] = []
+
+    async def commit(self) -> float:
+        """One changelog; returns how long it took, in milliseconds, from making its file to the answer."""
+        if len(self._lineage) == LINEAGE:
+            self._lineage = [await self._client.snapshot(self._store, (), self._lineage[-1])]
+            self.commits += 1
+        version = Version(self._newest + 1, os.urandom(16).hex())
+        started = time.perf_counter()
+        await self._client.commit(self._store, version, self._content, self._lineage)
+        took_ms = (time.perf_counter() - started) * 1000
+        self._lineage.append(version)
+        self.commits += 1
+        return took_ms
+
+    @property
+    def _newest(self) -> int:
+        return self._lineage[-1].version if self._lineage else 0
+
+
 async def _latencies(source: Source, socket: Path, commits: int) -> tuple[Latency, Latency]:
     async with attached(socket, 2, min_copies=3) as client:
         # The bulk files take other partitions than the commits; the first commits warm links and groups up.
-        turns = itertools.count()
-        await _one_after_the_other(client, turns, 50)
+        writer = Writer(client, 0, os.urandom(LATENCY_BYTES))
+        await _one_after_the_other(writer, 50)
         await push(client, _part(source), first_partition=100)
-        idle = await _one_after_the_other(client, turns, commits)
+        idle = await _one_after_the_other(writer, commits)
         bulk = asyncio.create_task(_keep_pushing(client, source))
         await asyncio.sleep(0.5)  # the bulk lane is to be full
-        loaded = await _one_after_the_other(client, turns, commits)
+        loaded = await _one_after_the_other(writer, commits)
         bulk.cancel()
         await asyncio.gather(bulk, return_exceptions=True)
         return idle, loaded
@@ -74,40 +101,22 @@ async def _keep_pushing(client: Client, source: Source) -> None:
         await push(client, source, first_partition=100 * turn)
 
 
-async def _one_after_the_other(client: Client, turns: Iterator[int], commits: int) -> Latency:
-    content = os.urandom(LATENCY_BYTES)
-    durations: list[float] = []
-    while len(durations) < commits:
-        for work in _changelogs(client, 0, f"s{next(turns)}", content):
-            started = time.perf_counter()
-            await work()
-            durations.append((time.perf_counter() - started) * 1000)
+async def _one_after_the_other(writer: Writer, commits: int) -> Latency:
+    durations = [await writer.commit() for _ in range(commits)]
     p50, p99 = np.percentile(durations, [50, 99])
     return Latency(len(durations), float(p50), float(p99), max(durations))
 
 
-def _changelogs(client: Client, partition: int, name: str, content: bytes) -> Iterator[Callable[[], Awaitable[None]]]:
-    """Commits of one store, each with the lineage of those before it."""
-    store = StoreId(JOB, 1, partition, name)
-    lineage: list[Version] = []
-    for number in range(1, LINEAGE + 1):
-        version, before = Version(number, os.urandom(16).hex()), tuple(lineage)
-        yield lambda version=version, before=before: client.commit(store, version, content, before)  # type: ignore[misc]
-        lineage.append(version)
-
-
 async def _rate(socket: Path, commits: int) -> float:
     """Many stores at the same time, each one commit after the other."""
-    content = os.urandom(RATE_BYTES)
     async with attached(socket, 1, min_copies=2) as client:
+        writers = [Writer(client, number, os.urandom(RATE_BYTES)) for number in range(RATE_STORES)]
 
-        async def store(number: int, rounds: int, prefix: str) -> None:
-            for turn in range(rounds):
-                for work in _changelogs(client, number % PARTITIONS, f"{prefix}{number}-{turn}", content):
-                    await work()
+        async def write(writer: Writer, count: int) -> None:
+            for _ in range(count):
+                await writer.commit()
 
-        await asyncio.gather(*(store(number, 1, "warm") for number in range(RATE_STORES)))
-        rounds = max(1, commits * 4 // (RATE_STORES * LINEAGE))
-        started = time.perf_counter()
-        await asyncio.gather(*(store(number, rounds, "rate") for number in range(RATE_STORES)))
-        return RATE_STORES * LINEAGE * rounds / (time.perf_counter() - started)
+        await asyncio.gather(*(write(writer, LINEAGE) for writer in writers))
+        before, started = sum(writer.commits for writer in writers), time.perf_counter()
+        await asyncio.gather(*(write(writer, max(1, commits * 4 // RATE_STORES)) for writer in writers))
+        return (sum(writer.commits for writer in writers) - before) / (time.perf_counter() - started)

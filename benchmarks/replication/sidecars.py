@@ -107,13 +107,13 @@ class Client:
         Path(self._info.inbox, name).write_bytes(content)
         await self._commit(store, f"{version}.changelog", name, lineage)
 
-    async def snapshot(self, store: StoreId, files: Sequence[Path], number: int = 1) -> Version:
-        """Data files and then the zip of this version that names them, until enough members hold all of it."""
+    async def snapshot(self, store: StoreId, files: Sequence[Path], version: Version | None = None) -> Version:
+        """Data files and then the zip that names them, until enough members hold all of it. By default version 1."""
+        version = version or Version(1, uuid.uuid4().hex)
         limit = asyncio.Semaphore(ADDS_AT_ONCE)
-        names = await asyncio.gather(*(self._add(store, number, path, limit) for number, path in enumerate(files)))
+        names = await asyncio.gather(*(self._add(store, version.version, path, limit) for path in files))
         zip_name = uuid.uuid4().hex
         Path(self._info.inbox, zip_name).write_bytes(_zip_naming(names))
-        version = Version(number, uuid.uuid4().hex)
         await self._commit(store, f"{version}.zip", zip_name, ())
         return version
 

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import os
 import time
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,8 +82,8 @@ async def _soak(source: Source, members: Chain, gigabytes: float) -> SoakResult:
 async def _round(client: Client, source: Source, number: int) -> list[StoreVersion]:
     stores = [StoreId(JOB, 0, partition, "default") for partition in range(PARTITIONS)]
     files = [source.paths[partition::PARTITIONS] for partition in range(PARTITIONS)]
-    snapshots = (client.snapshot(store, paths, number) for store, paths in zip(stores, files, strict=True))
-    versions = await asyncio.gather(*snapshots)
+    versions = [Version(number, uuid.uuid4().hex) for _ in stores]
+    await asyncio.gather(*map(client.snapshot, stores, files, versions))
     return [StoreVersion(store, version) for store, version in zip(stores, versions, strict=True)]
 
 

@@ -15,9 +15,10 @@ LOGGED_KEPT = 16  # logged versions remembered per store, to match reports that 
 
 @dataclass(slots=True)
 class GroupLog:
-    """One group. `counted`: the newest version number that the streak has counted."""
+    """One group. `newest`: the highest version number logged; `counted`: the newest one that the streak has counted."""
 
     versions: dict[StoreId, deque[Version]] = field(default_factory=dict)
+    newest: int = 0
     writer: str = ""
     streak: int = 0
     counted: int = 0
@@ -35,6 +36,7 @@ class LoggedVersions:
         versions = log.versions.setdefault(logged.store, deque(maxlen=LOGGED_KEPT))
         if not versions or versions[-1] != logged.version:
             versions.append(logged.version)
+            log.newest = max(log.newest, logged.version.version)
 
     def forget(self, group: GroupId) -> None:
         self._groups.pop(group, None)
@@ -50,8 +52,10 @@ class LoggedVersions:
         Never a snapshot or an unlogged version: only Spark's commit log says what happened.
         """
         log = self._groups.get(group)
-        written = _newest_written(group, log, records) if log else None
-        if log is None or written is None or written[0] <= log.counted:
+        if log is None or log.newest <= log.counted:
+            return ""
+        written = _newest_written(group, log, records)
+        if written is None or written[0] <= log.counted:
             return ""
         log.counted, writer = written
         log.streak = log.streak + 1 if writer == log.writer else 1

@@ -19,31 +19,35 @@ from rhino.rpc.status import status_of
 log = logging.getLogger(__name__)
 
 
-class StatusInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in the stubs only
-    """Turns a RhinoError raised by a handler into its gRPC status with the error's message as details."""
+class _Guarded:
+    """Stands for the server in a generated add function: its methods get guards once, not with every call."""
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any]]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> grpc.RpcMethodHandler[Any, Any]:
-        handler = await continuation(handler_call_details)
-        if handler is None:
-            return handler
-        method = handler_call_details.method
-        if handler.response_streaming:
-            inner = handler.stream_stream if handler.request_streaming else handler.unary_stream
-            make = (
-                grpc.stream_stream_rpc_method_handler
-                if handler.request_streaming
-                else grpc.unary_stream_rpc_method_handler
-            )
-            return make(_guard_stream(method, inner), handler.request_deserializer, handler.response_serializer)
-        inner = handler.stream_unary if handler.request_streaming else handler.unary_unary
-        make = (
-            grpc.stream_unary_rpc_method_handler if handler.request_streaming else grpc.unary_unary_rpc_method_handler
-        )
-        return make(_guard_unary(method, inner), handler.request_deserializer, handler.response_serializer)
+    def __init__(self, server: grpc.aio.Server) -> None:
+        self._server = server
+
+    def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler[Any, Any]]) -> None:
+        """Nothing: the same methods come by name as well."""
+
+    def add_registered_method_handlers(
+        self, service: str, handlers: dict[str, grpc.RpcMethodHandler[Any, Any]]
+    ) -> None:
+        guarded = {name: _guarded(f"/{service}/{name}", handler) for name, handler in handlers.items()}
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, guarded),))
+        self._server.add_registered_method_handlers(service, guarded)  # type: ignore[attr-defined]  # not in the stubs
+
+
+def _guarded(method: str, handler: Any) -> grpc.RpcMethodHandler[Any, Any]:
+    """The handler with a RhinoError turned into its gRPC status, with the error's message as details."""
+    coders = handler.request_deserializer, handler.response_serializer
+    match handler.request_streaming, handler.response_streaming:
+        case False, False:
+            return grpc.unary_unary_rpc_method_handler(_guard_unary(method, handler.unary_unary), *coders)
+        case True, False:
+            return grpc.stream_unary_rpc_method_handler(_guard_unary(method, handler.stream_unary), *coders)
+        case False, True:
+            return grpc.unary_stream_rpc_method_handler(_guard_stream(method, handler.unary_stream), *coders)
+        case _:
+            return grpc.stream_stream_rpc_method_handler(_guard_stream(method, handler.stream_stream), *coders)
 
 
 def _guard_unary(method: str, inner: Any) -> Callable[[Any, grpc.aio.ServicerContext[Any, Any]], Awaitable[Any]]:
@@ -73,15 +77,15 @@ class Server:
     """A grpc.aio server with health and reflection. Services must be async generators for streaming replies."""
 
     def __init__(self, *, reflect: bool = True) -> None:
-        self._server = grpc.aio.server(interceptors=[StatusInterceptor()], options=SERVER_OPTIONS)
+        self._server = grpc.aio.server(options=SERVER_OPTIONS)
         self._health: Any = health_aio.HealthServicer()
         self._reflect = reflect
         self._names: list[str] = []
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
 
-    def add(self, add_to_server: Callable[[Any, grpc.aio.Server], None], servicer: Any, name: str) -> None:
+    def add(self, add_to_server: Callable[[Any, Any], None], servicer: Any, name: str) -> None:
         """Registers `servicer` by its generated add function; `name` is the full service name, for health."""
-        add_to_server(servicer, self._server)
+        add_to_server(servicer, _Guarded(self._server))
         self._names.append(name)
 
     def bind(self, address: str) -> int:

@@ -20,7 +20,18 @@ def test_names_of_checkpoint_format_2(name: str, kind: ids.FileKind, version: id
 
 
 @pytest.mark.parametrize(
-    "name", ["12.changelog", "12.zip", "../1_a.zip", "SSTs/../1_a.zip", "SSTs/1-a.log", "/1_a.zip", "", "1_a.zip\n"]
+    "name",
+    [
+        "12.changelog",
+        "12.zip",
+        "../1_a.zip",
+        "SSTs/../1_a.zip",
+        "SSTs/1-a.log",
+        "/1_a.zip",
+        "",
+        "1_a.zip\n",
+        "01_a.zip",
+    ],
 )
 def test_other_names_are_refused_by_name(name: str) -> None:
     with pytest.raises(InvalidRequestError, match="file name"):

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
 from replication_manager.core.membership import Report
-from rhino.ids import Epoch, FileEntry, GroupId, ReplicaGroup, StoreId, StoreVersion, Version
+from rhino.ids import Epoch, FileEntry, GroupId, ReplicaGroup, StoreId, StoreVersion, Version, Worker
 from tests.simulation.disk import Disk, Files, Key, openings, opens
 from worker_runtime.core import events as ev
 from worker_runtime.core.excess import RemoveExcess
@@ -29,7 +29,11 @@ def require(condition: bool, text: str) -> None:
 
 
 class Checkers:
-    """`copies`: versions whose commit has returned, with the lives that hold them as far as was promised or is seen."""
+    """`copies`: versions whose commit has returned, at or above their floor, with the lives that hold them as far as
+    was promised or is seen.
+
+    Where checks are many, their texts are made only when something is wrong.
+    """
 
     def __init__(self, min_copies: int, memory_limit_bytes: int) -> None:
         self._min_copies = min_copies
@@ -54,27 +58,28 @@ class Checkers:
     def stored(self, entry: FileEntry, life: Life) -> None:
         """2. Names: (store, name) has one checksum for ever."""
         self._given_up.discard((life, (entry.store, entry.name)))
-        known = self._checksums.setdefault((entry.store, entry.name), entry.crc32c)
-        require(known == entry.crc32c, f"{entry.store}/{entry.name} has two checksums")
+        if self._checksums.setdefault((entry.store, entry.name), entry.crc32c) != entry.crc32c:
+            raise Violation(f"{entry.store}/{entry.name} has two checksums")
 
     def visible(self, disk: Disk, store: StoreId, name: str) -> None:
         """3. What is visible is here; a visible snapshot has every file it names."""
         entry = disk.files[store].get(name)
-        require(entry is not None, f"{store}/{name} is visible but not here")
-        absent = [r for r in entry.references if r not in disk.files[store]] if entry else []
-        require(not absent, f"snapshot {store}/{name} is visible without {absent}")
+        if entry is None:
+            raise Violation(f"{store}/{name} is visible but not here")
+        if absent := [r for r in entry.references if r not in disk.files[store]]:
+            raise Violation(f"snapshot {store}/{name} is visible without {absent}")
 
     def buffered(self, worker: str, change_bytes: int) -> None:
         """4. Memory: bytes received and not yet on disk stay within the limit."""
         self._buffered[worker] += change_bytes
-        held = self._buffered[worker]
-        require(held <= self._memory_limit, f"{worker} buffers {held} bytes with a limit of {self._memory_limit}")
+        if (held := self._buffered[worker]) > self._memory_limit:
+            raise Violation(f"{worker} buffers {held} bytes with a limit of {self._memory_limit}")
 
     def granted(self, worker: str, change_bytes: int) -> None:
         """4. So does what senders may send at any moment, together with what has come in."""
         self._granted[worker] += change_bytes
-        held = self._granted[worker]
-        require(held <= self._memory_limit, f"{worker} has granted {held} bytes with a limit of {self._memory_limit}")
+        if (held := self._granted[worker]) > self._memory_limit:
+            raise Violation(f"{worker} has granted {held} bytes with a limit of {self._memory_limit}")
 
     def epoch_persisted(self, disk: Disk, group: GroupId, epoch: Epoch) -> None:
         """5. Epochs rise on every disk."""
@@ -97,9 +102,9 @@ class Checkers:
 
     def _proved(self, before: ReplicaGroup, group: ReplicaGroup) -> None:
         """5. Who counts as whole was so before, in the same life, or has said so under the epoch before."""
-        already = {(m.worker.worker_id, m.worker.incarnation) for m in before.members if m.whole}
+        already = {_life(m.worker) for m in before.members if m.whole}
         said = self._whole[group.group, before.epoch]
-        claimed = {(m.worker.worker_id, m.worker.incarnation) for m in group.members if m.whole}
+        claimed = {_life(m.worker) for m in group.members if m.whole}
         unproved = sorted(claimed - already - said)
         require(not unproved, f"{group.group} at {group.epoch}: {unproved} count as whole and have not proved it")
 
@@ -119,14 +124,15 @@ class Checkers:
         """5. Nobody acknowledges its own copy under an older epoch than it has persisted, nor what it does not hold."""
         if ack.member.worker_id != sender[0]:
             return
-        text = f"{sender[0]} acknowledges {ack.store}/{ack.name} under {ack.epoch}"
         highest = disk.epochs.get(ack.store.group)
-        require(highest is not None and ack.epoch >= highest, f"{text} having persisted {highest}")
+        if highest is None or ack.epoch < highest:
+            raise Violation(f"{_acknowledging(ack, sender)} having persisted {highest}")
         entry = disk.files[ack.store].get(ack.name)
-        require(entry is not None, f"{text}, which is not on its disk")
-        if ack.holds and entry is not None:
-            held = entry.version is None or opens(disk.files[ack.store], entry.version)
-            require(held, f"{text} as held, but it does not open there")
+        if entry is None:
+            raise Violation(f"{_acknowledging(ack, sender)}, which is not on its disk")
+        if ack.holds:
+            if entry.version is not None and not opens(disk.files[ack.store], entry.version):
+                raise Violation(f"{_acknowledging(ack, sender)} as held, but it does not open there")
             self._acks[ack.store, ack.name, ack.epoch].add(sender)
 
     # ------------------------------------------------------------ durability
@@ -142,24 +148,32 @@ class Checkers:
         holders = set(self._acks[entry.store, entry.name, answer.epoch])
         if opens(disk.files[version.store], version.version):
             holders.add(writer)
-        counted = [m for m in group.members if (m.worker.worker_id, m.worker.incarnation) in holders]
-        text = f"{version} under {answer.epoch}: {answer.copies} copies"
-        require(answer.copies <= len(counted), f"{text}, acknowledged by {[m.worker.worker_id for m in counted]}")
+        counted = [m for m in group.members if _life(m.worker) in holders]
         asked = max(1, min(self._min_copies, sum(m.whole for m in group.members)))
-        require(sum(m.whole for m in counted) >= asked, f"{text}, but {asked} whole ones are asked for")
-        lives = {(m.worker.worker_id, m.worker.incarnation) for m in counted}
+        if answer.copies > len(counted) or sum(m.whole for m in counted) < asked:
+            raise Violation(
+                f"{version} under {answer.epoch}: {answer.copies} copies, acknowledged by "
+                f"{[m.worker.worker_id for m in counted]}; {asked} whole ones are asked for"
+            )
+        lives = {_life(m.worker) for m in counted}
         unsound = {life for life, store in self._unsound if store == version.store}
         given_up = {life for life in lives if (life, (entry.store, entry.name)) in self._given_up}
         sound = (lives | {writer}) - self._lost - unsound - given_up
-        self.copies.setdefault(version, set()).update(sound)
+        self._promised(version, sound)
         return bool(sound)
+
+    def _promised(self, version: StoreVersion, lives: set[Life]) -> None:
+        if version.version.version >= self.floors.get(version.store, 0):
+            self.copies.setdefault(version, set()).update(lives)
 
     def raise_floor(self, store: StoreId, version: int) -> None:
         self.floors[store] = max(version, self.floors.get(store, 0))
+        for passed in [v for v in self.copies if v.store == store and v.version.version < self.floors[store]]:
+            del self.copies[passed]
 
-    def wanted(self) -> list[StoreVersion]:
-        """Versions whose commit has returned, at or above their floor."""
-        return [v for v in self.copies if v.version.version >= self.floors.get(v.store, 0)]
+    def wanted(self, store: StoreId | None = None) -> list[StoreVersion]:
+        """Versions (of one store) whose commit has returned, at or above their floor."""
+        return [version for version in self.copies if store is None or version.store == store]
 
     def may_lose(self, life: Life, disks: Mapping[Life, Disk]) -> bool:
         """Whether the promise covers the loss of this disk: every version has another copy, promised or repaired."""
@@ -187,11 +201,15 @@ class Checkers:
         """All damage has been noticed: what is acknowledged from now on is there."""
         self._unsound.discard((life, store))
 
-    def durable(self, disks: Iterable[Disk]) -> None:
-        """1. Every version whose commit has returned, at or above the floor, opens from some disk, down or up."""
+    def durable(self, disks: Iterable[Disk], store: StoreId | None = None) -> None:
+        """1. Every version whose commit has returned, at or above the floor, opens from some disk, down or up.
+
+        `store`: nothing of other stores has changed since the last look.
+        """
         disks = list(disks)
-        for version in self.wanted():
-            require(any(disk.holds(version) for disk in disks), f"{version} was committed and nobody holds it")
+        for version in self.wanted(store):
+            if not any(disk.holds(version) for disk in disks):
+                raise Violation(f"{version} was committed and nobody holds it")
 
     # ------------------------------------------------------------ deletion
 
@@ -201,8 +219,8 @@ class Checkers:
         versions = {entry.version for entry in files.values() if entry.version is not None}
         for version in {v for v in versions if v.version >= floor.version} | {floor} | set(pins):
             for names_needed in openings(files, version):
-                taken = sorted(names_needed & gone)
-                require(not taken, f"{store}: {taken} deleted, though {version} opens from them (floor {floor})")
+                if taken := sorted(names_needed & gone):
+                    raise Violation(f"{store}: {taken} deleted, though {version} opens from them (floor {floor})")
 
     def excess_deleted(
         self, life: Life, disks: Mapping[str, Disk], gone: RemoveExcess, pins: Iterable[Version], *, losses_before: int
@@ -215,7 +233,7 @@ class Checkers:
         text = f"{life[0]} deletes {sorted(gone.names)} of {store} in excess"
         for pin in pins:
             require(opens(after, pin) or not opens(before, pin), f"{text}, though {pin} is pinned")
-        for version in [v for v in self.wanted() if v.store == store and opens(before, v.version)]:
+        for version in [v for v in self.wanted(store) if opens(before, v.version)]:
             if opens(after, version.version):
                 continue
             others = [
@@ -278,10 +296,9 @@ class Checkers:
             require(len(group.members) in expected, f"{text}: expected {factor + 1} members")
             require(all(m.whole for m in group.members), f"{text}: not whole")
             members = {m.worker.worker_id: disks[m.worker.worker_id] for m in group.members}
-            for version in self.wanted():
+            for version in [v for v in self.wanted() if v.store.group == group.group]:
                 lacking = [name for name, disk in members.items() if not disk.holds(version)]
-                if version.store.group == group.group:
-                    require(not lacking, f"{text}: {version} is not held by {lacking}")
+                require(not lacking, f"{text}: {version} is not held by {lacking}")
             for store in {store for disk in members.values() for store in disk.files if store.group == group.group}:
                 self._same_files(text, store, members)
 
@@ -297,6 +314,14 @@ class Checkers:
         for worker, disk in members.items():
             lacking = sorted(above - disk.files[store].keys())
             require(not lacking, f"{text}: {worker} lacks {lacking} of {store}")
+
+
+def _life(worker: Worker) -> Life:
+    return worker.worker_id, worker.incarnation
+
+
+def _acknowledging(ack: ev.SendAck, sender: Life) -> str:
+    return f"{sender[0]} acknowledges {ack.store}/{ack.name} under {ack.epoch}"
 
 
 def _held_back(files: Files, members: Iterable[Files], floor: int) -> set[str]:

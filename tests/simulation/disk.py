@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from random import Random
+from typing import NamedTuple
 
 from rhino.ids import Epoch, FileEntry, GroupId, StoreId, StoreVersion, Version
 
@@ -14,28 +16,44 @@ Key = tuple[StoreId, str]
 Files = Mapping[str, FileEntry]
 
 
+class _Names(NamedTuple):
+    changelog: str
+    zip_: str
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _names(version: Version) -> _Names:
+    return _Names(f"{version}.changelog", f"{version}.zip")
+
+
 def openings(files: Files, version: Version) -> Iterator[frozenset[str]]:
     """Every set of names from which `version` opens (ARCHITECTURE.md, "Closure")."""
-
-    def snapshot(of: Version) -> frozenset[str] | None:
-        zip_ = files.get(f"{of}.zip")
-        return frozenset((zip_.name, *zip_.references)) if zip_ and all(r in files for r in zip_.references) else None
-
-    if (whole := snapshot(version)) is not None:
+    names = _names(version)
+    if (whole := _snapshot(files, names.zip_)) is not None:
         yield whole
-    changelog = files.get(f"{version}.changelog")
+    changelog = files.get(names.changelog)
     if changelog is None:
         return
-    names = {changelog.name}
+    replayed = {changelog.name}
     for base in reversed(changelog.lineage):
-        if (whole := snapshot(base)) is not None:
-            yield whole | names
-        if f"{base}.changelog" not in files:
+        names = _names(base)
+        if (whole := _snapshot(files, names.zip_)) is not None:
+            yield whole | replayed
+        if names.changelog not in files:
             return
-        names.add(f"{base}.changelog")
+        replayed.add(names.changelog)
     first = changelog.lineage[0] if changelog.lineage else version
-    if first.version == 1 and f"{first}.zip" not in files:
-        yield frozenset(names)
+    if first.version == 1 and _names(first).zip_ not in files:
+        yield frozenset(replayed)
+
+
+def _snapshot(files: Files, zip_name: str) -> frozenset[str] | None:
+    """The zip and what it names, if all of it is here."""
+    zip_ = files.get(zip_name)
+    if zip_ is None:
+        return None
+    names = frozenset((zip_name, *zip_.references))
+    return names if files.keys() >= names else None
 
 
 def opens(files: Files, version: Version) -> bool:

@@ -41,10 +41,11 @@ class Excess:
     def saw(self, event: ev.Event) -> None:
         """What the chain machine is told and this one wants to know as well."""
         match event:
+            case ev.FileStored(entry=entry) | ev.CommitRequested(entry=entry):
+                if self._machine.outside(entry.store.group):
+                    self._handle(excess.GroupUsed(entry.store.group))
             case ev.GroupAdopted() | ev.GroupLeft() | ev.JobForgotten():
                 self._handle(event)
-            case ev.FileStored(entry=entry) | ev.CommitRequested(entry=entry):
-                self._handle(excess.GroupUsed(entry.store.group))
 
     def _handle(self, event: excess.Event) -> None:
         for effect in self._machine.handle(event, now=self._world.now):

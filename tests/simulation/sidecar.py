@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
@@ -49,7 +50,7 @@ class Sidecar:
 
     @property
     def worker(self) -> Worker:
-        return Worker(self.name, f"{self.name}/{self.disk.incarnation}", self.name, f"{self.name}:{self.process}")
+        return _worker(self.name, self.disk.incarnation, self.process)
 
     @property
     def life(self) -> Life:
@@ -327,7 +328,7 @@ class Sidecar:
         if damaged and not any(rotten == store for rotten, _ in self.disk.rotten):
             self.cluster.checkers.sound(self.life, store)
         self.cluster.checkers.snapshots_whole(self.disk, store)
-        self.cluster.checkers.durable(self.cluster.disks().values())
+        self.cluster.checkers.durable(self.cluster.disks().values(), store)
         self.handle(ev.FilesRemoved(store, names, damaged=damaged))
 
     # ------------------------------------------------------------ executor
@@ -354,3 +355,8 @@ class Sidecar:
     def catching_up(self, catch_up: CatchUp) -> bool:
         """Whether this is the newest catch-up of its group."""
         return self._catch_ups.get(catch_up.order.group) is catch_up
+
+
+@functools.lru_cache(maxsize=1 << 8)
+def _worker(name: str, incarnation: str, process: int) -> Worker:
+    return Worker(name, f"{name}/{incarnation}", name, f"{name}:{process}")

@@ -46,15 +46,15 @@ class SpreadCheckers(Checkers):
             for life in disks:
                 without = [other for key, other in disks.items() if key != life]
                 require(_opens(without, version), f"{version} under {answer.epoch}: 2 copies, but only with {life[0]}")
-        self.copies.setdefault(version, set())
+        self._promised(version, set())
         return True
 
     def may_lose(self, life: Life, disks: Mapping[Life, Disk]) -> bool:
         return all(_opens([d for key, d in disks.items() if key != life], version) for version in self.wanted())
 
-    def durable(self, disks: Iterable[Disk]) -> None:
+    def durable(self, disks: Iterable[Disk], store: StoreId | None = None) -> None:
         disks = list(disks)
-        for version in self.wanted():
+        for version in self.wanted(store):
             require(_opens(disks, version), f"{version} was committed and its blocks are not all there")
 
     def converged(

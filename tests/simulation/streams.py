@@ -42,6 +42,7 @@ class Stream:
         self._window = SendWindow()
         self._queue: dict[Key, ev.OfferFile] = {}
         self._sent_at = self._world.now
+        self._idle_check_due = False
         self._transfer, self._left_bytes = 0, 0  # under way
         self._accepted: dict[int, FileEntry] = {}
         self._buffered_bytes = 0
@@ -63,7 +64,9 @@ class Stream:
 
     def _pump(self) -> None:
         self._sent_at = self._world.now
-        self._world.after(IDLE_S, self._give_back_when_idle)
+        if not self._idle_check_due:
+            self._idle_check_due = True
+            self._world.after(IDLE_S, self._check_idle)
         while self.open:
             if self._left_bytes == 0 and not self._begin_next():
                 return
@@ -73,9 +76,14 @@ class Stream:
             self._left_bytes -= size
             self._send_data(self._transfer, size, last=self._left_bytes == 0)
 
-    def _give_back_when_idle(self) -> None:
+    def _check_idle(self) -> None:
+        """Who has had nothing to send for IDLE_S gives credit back."""
+        if self._world.now < self._sent_at + IDLE_S:
+            self._world.at(self._sent_at + IDLE_S, self._check_idle)
+            return
+        self._idle_check_due = False
         idle = self.open and not self._queue and self._left_bytes == 0
-        if idle and self._world.now >= self._sent_at + IDLE_S and (back := self._window.give_back(CHUNK_BYTES)):
+        if idle and (back := self._window.give_back(CHUNK_BYTES)):
             self._link.send(lambda: self._returned(back), forward=True)
 
     def _begin_next(self) -> bool:

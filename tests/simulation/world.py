@@ -59,29 +59,32 @@ class World:
 
     def __post_init__(self) -> None:
         self.random = Random(self.seed)
+        self._draw = self.random.random
         self._queue: list[tuple[float, int, Action]] = []
         self._order = itertools.count()
         self.numbers = itertools.count(1)  # for requests, transfers, pins
 
     def at(self, time: float, action: Action) -> None:
-        heapq.heappush(self._queue, (max(time, self.now), next(self._order), action))
+        heapq.heappush(self._queue, (time if time > self.now else self.now, next(self._order), action))
 
     def after(self, delay_s: float, action: Action) -> None:
         self.at(self.now + delay_s, action)
 
     def delay(self) -> float:
-        return self.random.uniform(*self.faults.delay_s)
+        low_s, high_s = self.faults.delay_s
+        return low_s + (high_s - low_s) * self._draw()
 
     def chance(self, probability: float) -> bool:
-        return self.random.random() < probability
+        return self._draw() < probability
 
     def run_until(self, time: float) -> None:
         """Runs every action due up to `time`. Raises RestlessError when there is no end of them."""
-        while self._queue and self._queue[0][0] <= time:
+        queue = self._queue
+        while queue and queue[0][0] <= time:
             self.actions += 1
             if self.actions > ACTIONS_MAX:
                 raise RestlessError(f"{self.actions} actions by {self.now:.4f} s: something never comes to rest")
-            self.now, _, action = heapq.heappop(self._queue)
+            self.now, _, action = heapq.heappop(queue)
             action()
         self.now = time
 

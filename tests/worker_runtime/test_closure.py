@@ -56,6 +56,18 @@ def test_another_checkpoint_id_is_another_version() -> None:
     assert not catalogue(changelog(1)).holds(Version(1, "zombie"))
 
 
+@given(st.lists(st.tuples(st.booleans(), st.booleans(), st.integers(1, 6))))
+def test_versions_come_newest_first_whatever_came_and_went(steps: list[tuple[bool, bool, int]]) -> None:
+    held = catalogue()
+    for comes, zipped, number in steps:
+        entry = snapshot(number) if zipped else changelog(number)
+        if comes:
+            held.add(entry)
+        else:
+            held.discard(entry.name)
+    assert list(held.newest_first()) == sorted(held.versions(), reverse=True)
+
+
 def test_the_cheapest_closure_counts_only_what_is_not_here() -> None:
     union = catalogue(snapshot(2, sst(1).name), sst(1, size=1000), changelog(1), changelog(2), changelog(3))
     newest = frozenset({snapshot(2).name, sst(1).name, changelog(3).name})

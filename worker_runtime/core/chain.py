@@ -105,7 +105,7 @@ class ChainMachine(Receiving):
         if blocks.is_spread(new):  # until now a block that came counted only with its whole closure
             for store in tuple(self._catalogue.stores(gid)):
                 effects += self._recheck(store)
-        for key in self._outbox.keys(gid):
+        for key in self._outbox.of_group(gid):
             effects += self._offer_again(key, new)
         for key in [key for key in self._groupless if key.store.group == gid]:
             effects += self._push_written(self._groupless.pop(key))

@@ -50,7 +50,8 @@ class ChainState:
 
     def epoch(self, group: GroupId) -> Epoch:
         """The highest epoch seen, NO_EPOCH for an unknown group."""
-        return max(self._epochs.get(group, NO_EPOCH), self._fences.get(group.job, NO_EPOCH))
+        seen, fence = self._epochs.get(group, NO_EPOCH), self._fences.get(group.job)
+        return seen if fence is None else max(seen, fence)
 
     def forgotten(self, group: GroupId) -> bool:
         """Its job has ended for good, and nobody has made it anew since."""
@@ -78,9 +79,9 @@ class ChainState:
 
         Not what is only owed to others and is below the floor: a member may never come to hold such a version.
         """
-        owed = (key for key in self._outbox.keys(store.group) if not _below(key, floor))
-        keys = (*owed, *self._commits, *self._groupless)
-        return {key.name for key in keys if key.store == store}
+        owed = (key for key in self._outbox.of_store(store) if not _below(key, floor))
+        groupless = (key for key in self._groupless if key.store == store)
+        return {key.name for key in (*owed, *self._commits.of_store(store), *groupless)}
 
     def _see_epoch(self, group: GroupId, epoch: Epoch) -> list[ev.Effect]:
         if epoch <= self.epoch(group):

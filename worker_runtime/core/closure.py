@@ -7,6 +7,7 @@ the version's own changelog. Incremental checkpoints of Rhino 4.2.2 are the shar
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -38,15 +39,29 @@ class StoreCatalogue:
 
     def __init__(self, entries: Iterable[FileEntry] = ()) -> None:
         self._files: dict[str, CataloguedFile] = {}
+        self._changelogs: dict[Version, FileEntry] = {}
+        self._snapshots: dict[Version, FileEntry] = {}
+        self._versions: list[Version] = []  # of changelogs and zips, rising
+        self._held: dict[Version, bool] = {}  # what `holds` has found since a file came or went
         for entry in entries:
             self.add(entry)
 
     def add(self, entry: FileEntry, arrived_s: float = 0.0) -> None:
-        parsed = parse_name(entry.name)
-        self._files[entry.name] = CataloguedFile(entry, parsed.kind, parsed.version, arrived_s)
+        kind, version = parse_name(entry.name)
+        self._files[entry.name] = CataloguedFile(entry, kind, version, arrived_s)
+        if version is not None:
+            if version not in self._changelogs and version not in self._snapshots:
+                bisect.insort(self._versions, version)
+            self._of_kind(kind)[version] = entry
+        self._held.clear()
 
     def discard(self, name: str) -> None:
-        self._files.pop(name, None)
+        file = self._files.pop(name, None)
+        if file is not None and file.version is not None:
+            del self._of_kind(file.kind)[file.version]
+            if file.version not in self._changelogs and file.version not in self._snapshots:
+                del self._versions[bisect.bisect_left(self._versions, file.version)]
+        self._held.clear()
 
     def get(self, name: str) -> FileEntry | None:
         file = self._files.get(name)
@@ -66,40 +81,37 @@ class StoreCatalogue:
 
     def versions(self) -> set[Version]:
         """Versions of which at least the changelog or the zip is here."""
-        return {file.version for file in self._files.values() if file.version is not None}
-
-    def snapshot_whole(self, version: Version) -> bool:
-        """The zip is here together with every file it references."""
-        entry = self.get(snapshot_name(version))
-        return entry is not None and all(name in self._files for name in entry.references)
+        return self._changelogs.keys() | self._snapshots.keys()
 
     def whole_snapshots_with(self, name: str) -> list[str]:
         """Names of the zips that are whole and are, or reference, the file `name`."""
-        zips = [f.entry for f in self._files.values() if f.kind is FileKind.SNAPSHOT]
-        found = [zip_ for zip_ in zips if name == zip_.name or name in zip_.references]
-        return sorted(z.name for z in found if all(needed in self._files for needed in z.references))
+        found = [zip_ for zip_ in self._snapshots.values() if name == zip_.name or name in zip_.references]
+        return sorted(zip_.name for zip_ in found if self._files.keys() >= set(zip_.references))
 
     def holds(self, version: Version) -> bool:
         """The whole closure of `version` is here; true for version 0, which is empty."""
-        return version.version == 0 or next(self.closures(version), None) is not None
+        held = self._held.get(version)
+        if held is None:
+            held = self._held[version] = next(self.closures(version), None) is not None
+        return held
 
     def closures(self, version: Version) -> Iterator[frozenset[str]]:
         """Every complete set of names from which `version` opens, the one with the newest snapshot first."""
         if version.version == 0:
             yield frozenset()
             return
-        if self.snapshot_whole(version):
-            yield self._snapshot_files(version)
-        changelog = self.get(changelog_name(version))
+        if (whole := self._whole_snapshot(version)) is not None:
+            yield whole
+        changelog = self._changelogs.get(version)
         if changelog is None:
             return
         replayed = {changelog.name}
         for base in reversed(changelog.lineage):
-            if self.snapshot_whole(base):
-                yield self._snapshot_files(base) | replayed
-            if changelog_name(base) not in self._files:
+            if (whole := self._whole_snapshot(base)) is not None:
+                yield whole | replayed
+            if (replayable := self._changelogs.get(base)) is None:
                 return
-            replayed.add(changelog_name(base))
+            replayed.add(replayable.name)
         if self._replayable_from_nothing(changelog.lineage[0] if changelog.lineage else version):
             yield frozenset(replayed)
 
@@ -122,13 +134,13 @@ class StoreCatalogue:
         """
         if self.holds(version):
             return frozenset()
-        changelog = self.get(changelog_name(version))
-        options = [self._snapshot_missing(version)] if snapshot_name(version) in self._files else []
+        changelog = self._changelogs.get(version)
+        options = [self._snapshot_missing(version)] if version in self._snapshots else []
         if changelog is None:
             return min([*options, frozenset({changelog_name(version)})], key=len)
         replayed: frozenset[str] = frozenset()
         for base in reversed(changelog.lineage):
-            if snapshot_name(base) in self._files:
+            if base in self._snapshots:
                 options.append(self._snapshot_missing(base) | replayed)
             replayed |= {changelog_name(base)} - self._files.keys()
         oldest = changelog.lineage[0] if changelog.lineage else version
@@ -136,20 +148,28 @@ class StoreCatalogue:
             options.append(replayed)
         return min(options, key=len, default=(replayed - {changelog_name(oldest)}) | {snapshot_name(oldest)})
 
-    def reach(self, version: Version) -> frozenset[str]:
-        """Names of every file here that any closure of `version` may use, complete or not."""
-        names = {changelog_name(version)} | self._snapshot_reach(version)
-        changelog = self.get(changelog_name(version))
-        for base in changelog.lineage if changelog else ():
-            names |= {changelog_name(base)} | self._snapshot_reach(base)
-        return frozenset(name for name in names if name in self._files)
+    def reach(self, *versions: Version) -> set[str]:
+        """Names of every file here that any closure of these versions may use, complete or not."""
+        bases = set(versions)
+        for version in versions:
+            if (changelog := self._changelogs.get(version)) is not None:
+                bases.update(changelog.lineage)
+        names: set[str] = set()
+        for base in bases:
+            if (changelog := self._changelogs.get(base)) is not None:
+                names.add(changelog.name)
+            if (zip_ := self._snapshots.get(base)) is not None:
+                names.add(zip_.name)
+                names.update(zip_.references)
+        return names & self._files.keys()
+
+    def newest_first(self) -> Iterator[Version]:
+        """Versions of which at least the changelog or the zip is here; ids break ties, so that the order is stable."""
+        return reversed(self._versions)
 
     def newest_held(self) -> Version | None:
-        """The held version with the highest number (the checkpoint id breaks ties, so that the answer is stable)."""
-        for version in sorted(self.versions(), reverse=True):
-            if self.holds(version):
-                return version
-        return None
+        """The first that is held, newest first."""
+        return next((version for version in self.newest_first() if self.holds(version)), None)
 
     def _replayable_from_nothing(self, first: Version) -> bool:
         """Changelogs from version 1 on suffice, unless version 1 has a snapshot.
@@ -157,19 +177,21 @@ class StoreCatalogue:
         Spark writes one with version 1 when the store has column families (joins of state format 3 and 4): it alone
         names them, and a replay onto an empty database fails without those names.
         """
-        return first.version == 1 and snapshot_name(first) not in self._files
+        return first.version == 1 and first not in self._snapshots
 
-    def _snapshot_files(self, version: Version) -> frozenset[str]:
-        entry = self._files[snapshot_name(version)].entry
-        return frozenset((entry.name, *entry.references))
+    def _of_kind(self, kind: FileKind) -> dict[Version, FileEntry]:
+        return self._changelogs if kind is FileKind.CHANGELOG else self._snapshots
 
-    def _snapshot_reach(self, version: Version) -> set[str]:
-        entry = self.get(snapshot_name(version))
-        return {entry.name, *entry.references} if entry else set()
+    def _whole_snapshot(self, version: Version) -> frozenset[str] | None:
+        """The names of the zip and of every file it references, if all of them are here."""
+        zip_ = self._snapshots.get(version)
+        if zip_ is None:
+            return None
+        names = frozenset((zip_.name, *zip_.references))
+        return names if self._files.keys() >= names else None
 
     def _snapshot_missing(self, version: Version) -> frozenset[str]:
-        entry = self._files[snapshot_name(version)].entry
-        return frozenset(name for name in entry.references if name not in self._files)
+        return frozenset(self._snapshots[version].references) - self._files.keys()
 
 
 class Catalogue:
@@ -225,19 +247,17 @@ def kept_names(
     if floor is None or not catalogue.holds(floor):
         return frozenset(file.entry.name for file in catalogue.files())
     versions = {version for version in catalogue.versions() if version.version >= floor.version}
-    kept: set[str] = set(busy)
-    for version in versions | {floor} | set(pins):
-        kept |= catalogue.reach(version)
-    kept.update(f.entry.name for f in catalogue.files() if f.version is not None and f.version in versions)
-    zips = [f for f in catalogue.files() if f.kind is FileKind.SNAPSHOT and f.entry.name in kept]
-    newest_zip_s = max((f.arrived_s for f in zips), default=float("-inf"))
-    referenced = {name for f in zips for name in f.entry.references}
-    named = {name for f in catalogue.files() if f.kind is FileKind.SNAPSHOT for name in f.entry.references}
+    kept = {*busy, *catalogue.reach(floor, *versions, *pins)}
+    zips = [f for f in catalogue.files() if f.kind is FileKind.SNAPSHOT]
+    kept_zips = [f for f in zips if f.entry.name in kept]
+    newest_zip_s = max((f.arrived_s for f in kept_zips), default=float("-inf"))
+    kept.update(name for f in kept_zips for name in f.entry.references if name in catalogue)
+    named = {name for f in zips for name in f.entry.references}
     for file in catalogue.files():
         # A data file that no zip names may belong to a snapshot whose zip is still on its way: another snapshot may
         # have overtaken it.
-        awaited = file.entry.name not in named and file.arrived_s >= newest_zip_s - ZIP_AFTER_FILES_S
-        if not file.kind.versioned and (file.entry.name in referenced or awaited):
+        unnamed = file.version is None and file.entry.name not in named
+        if unnamed and file.arrived_s >= newest_zip_s - ZIP_AFTER_FILES_S:
             kept.add(file.entry.name)
     return frozenset(kept)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import heapq
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from rhino.errors import CopiesTimeoutError
@@ -35,6 +36,9 @@ class Commits:
 
     def __init__(self) -> None:
         self._waiting: dict[FileKey, list[Commit]] = {}
+        self._of_store: dict[StoreId, dict[FileKey, None]] = {}  # the same files, in order
+        self._requests: dict[int, Commit] = {}
+        self._deadlines: list[tuple[float, int]] = []  # a heap of deadline and request, also of requests that have gone
 
     def __contains__(self, key: object) -> bool:
         return key in self._waiting
@@ -46,7 +50,7 @@ class Commits:
         return [key for key in self._waiting if key.store.group == group]
 
     def of_store(self, store: StoreId) -> list[FileKey]:
-        return [key for key in self._waiting if key.store == store]
+        return list(self._of_store.get(store, ()))
 
     def entry(self, key: FileKey) -> FileEntry:
         return self._waiting[key][0].entry
@@ -54,30 +58,46 @@ class Commits:
     def add(self, commit: Commit) -> FileKey:
         key = key_of(commit.entry)
         self._waiting.setdefault(key, []).append(commit)
+        self._of_store.setdefault(key.store, {})[key] = None
+        self._requests[commit.request] = commit
+        heapq.heappush(self._deadlines, (commit.deadline, commit.request))
         return key
 
     def pop(self, key: FileKey) -> list[Commit]:
         """All who wait for this file."""
-        return self._waiting.pop(key, [])
+        popped = list(self._waiting.get(key, ()))
+        self._drop(popped)
+        return popped
 
     def abandon(self, request: int) -> list[FileKey]:
         """Forgets one caller; files for which nobody waits any more."""
-        return self._drop(lambda commit: commit.request == request)[1]
+        commit = self._requests.get(request)
+        return self._drop([commit]) if commit is not None else []
 
     def due(self, now: float) -> tuple[list[Commit], list[FileKey]]:
         """Takes out those whose deadline has passed; also files for which nobody waits any more."""
-        return self._drop(lambda commit: commit.deadline <= now)
+        late: list[Commit] = []
+        while self._deadlines and self._deadlines[0][0] <= now:
+            commit = self._requests.get(heapq.heappop(self._deadlines)[1])
+            if commit is not None:
+                late.append(commit)
+        return late, self._drop(late)
 
     def next_deadline(self) -> float | None:
-        return min((commit.deadline for waiting in self._waiting.values() for commit in waiting), default=None)
+        while self._deadlines and self._deadlines[0][1] not in self._requests:
+            heapq.heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None
 
-    def _drop(self, gone: Callable[[Commit], bool]) -> tuple[list[Commit], list[FileKey]]:
-        dropped: list[Commit] = []
+    def _drop(self, commits: list[Commit]) -> list[FileKey]:
+        """Files for which nobody waits any more."""
         empty: list[FileKey] = []
-        for key, waiting in list(self._waiting.items()):
-            dropped += [commit for commit in waiting if gone(commit)]
-            self._waiting[key] = [commit for commit in waiting if not gone(commit)]
+        for commit in commits:
+            key = key_of(commit.entry)
+            del self._requests[commit.request]
+            self._waiting[key].remove(commit)
             if not self._waiting[key]:
-                del self._waiting[key]
+                del self._waiting[key], self._of_store[key.store][key]
                 empty.append(key)
-        return dropped, empty
+                if not self._of_store[key.store]:
+                    del self._of_store[key.store]
+        return empty

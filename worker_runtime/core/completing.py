@@ -18,9 +18,10 @@ class Completing(Forgetting):
 
         A zip is shown only when every file that it names is here; a file with a waiting commit when that completes.
         """
-        if self.forgotten(entry.store.group):
-            return self._drop_job(entry.store.job)
-        state = self._groups.get(entry.store.group)
+        group = entry.store.group
+        if self.forgotten(group):
+            return self._drop_job(group.job)
+        state = self._groups.get(group)
         if state is not None and state.progress(now):
             self._groups_moved = True
         effects: list[ev.Effect] = []

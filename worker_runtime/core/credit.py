@@ -148,8 +148,12 @@ class GrantPool:
 
     def _fair_bytes(self) -> int:
         """What each stream that is not idle would have if all of these had the same."""
-        idle_bytes = sum(state.window_bytes for state in self._streams.values() if state.idle)
-        working = sum(not state.idle for state in self._streams.values())
+        idle_bytes = working = 0
+        for state in self._streams.values():
+            if state.idle:
+                idle_bytes += state.window_bytes
+            else:
+                working += 1
         return min(self._window, (self._limit - idle_bytes) // max(1, working))
 
     def _grow(self, state: _Stream) -> int:

@@ -253,9 +253,7 @@ def removable(
     if len(members) < copies or _wrote_newest(me, (here, *members)):
         return ()
     passed = floor is not None and sum(member.holds(floor) for member in members) >= copies
-    kept = set(busy)
-    for pin in pins:
-        kept |= here.reach(pin)
+    kept = {*busy, *here.reach(*pins)}
     needed: set[str] = set()  # by versions that may still be loaded
     for version in here.versions():
         if passed and floor is not None and version.version < floor.version:

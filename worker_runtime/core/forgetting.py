@@ -28,7 +28,7 @@ class Forgetting(ChainState):
             self._epochs.pop(group, None)
             for commit_key in self._commits.of_group(group):
                 refused += [self._refuse_commit(c.request, commit_key.store) for c in self._commits.pop(commit_key)]
-            for key in self._outbox.keys(group):
+            for key in self._outbox.of_group(group):
                 refused += self._outbox.drop(key)
             self._upstreams.forget_group(group)
             self._unheld = {store: names for store, names in self._unheld.items() if store.group != group}

@@ -63,8 +63,11 @@ class Outbox:
     def __contains__(self, key: object) -> bool:
         return key in self._files
 
-    def keys(self, group: GroupId | None = None) -> list[FileKey]:
-        return [key for key in self._files if group is None or key.store.group == group]
+    def of_group(self, group: GroupId) -> list[FileKey]:
+        return [key for key in self._files if key.store.group == group]
+
+    def of_store(self, store: StoreId) -> list[FileKey]:
+        return [key for key in self._files if key.store == store]
 
     def values(self) -> Iterator[Outgoing]:
         return iter(self._files.values())

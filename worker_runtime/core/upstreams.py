@@ -11,7 +11,7 @@ from worker_runtime.core.outbox import FileKey, key_of
 
 
 def lane_of(name: str) -> Lane:
-    return Lane.COMMIT if parse_name(name).kind.versioned else Lane.BULK
+    return parse_name(name).lane
 
 
 def refusal(

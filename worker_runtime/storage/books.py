@@ -16,7 +16,7 @@ from pathlib import Path
 from rhino.errors import RhinoError
 from rhino.failpoints import hit
 from rhino.ids import Epoch, FileEntry, GroupId, StoreId, StoreVersion, Version
-from worker_runtime.core.closure import Catalogue, kept_names, raise_floor
+from worker_runtime.core.closure import Catalogue, changelog_name, kept_names, raise_floor, snapshot_name
 from worker_runtime.storage.disk import Disk
 from worker_runtime.storage.files import Layout
 from worker_runtime.storage.index import Index, StoredFile
@@ -128,12 +128,8 @@ class Books:
         found = self._newest.get(store)
         if found is None:
             catalogue = self.catalogue.store(store)
-            written = (
-                file.version
-                for file in catalogue.files()
-                if file.version and file.entry.written_by == self._worker_id and self._visible(file.entry)
-            )
-            found = self._newest[store] = _Newest(catalogue.newest_held(), max(written, default=None))
+            written = (version for version in catalogue.newest_first() if self._written(store, version))
+            found = self._newest[store] = _Newest(catalogue.newest_held(), next(written, None))
         return found
 
     def written_here(self, version: StoreVersion) -> bool:
@@ -141,8 +137,10 @@ class Books:
         entries = [catalogue.get(f"{version.version}.{end}") for end in ("changelog", "zip")]
         return any(entry is not None and entry.written_by == self._worker_id for entry in entries)
 
-    def _visible(self, entry: FileEntry) -> bool:
-        return self._records[entry.store, entry.name].visible
+    def _written(self, store: StoreId, version: Version) -> bool:
+        """Written by an executor of this worker, and committed."""
+        records = (self._records.get((store, name)) for name in (changelog_name(version), snapshot_name(version)))
+        return any(r is not None and r.visible and r.entry.written_by == self._worker_id for r in records)
 
     # ------------------------------------------------------------ epochs, floors, memos
 

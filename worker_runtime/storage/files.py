@@ -62,10 +62,10 @@ class Layout:
             folder.mkdir(parents=True, exist_ok=True)
 
     def path(self, store: StoreId, name: str) -> Path:
-        return self.store / store.job / str(store.operator) / str(store.partition) / store.store / name
+        return self.store / f"{store}/{name}"
 
     def group(self, group: GroupId) -> Path:
-        return self.store / group.job / str(group.operator) / str(group.partition)
+        return self.store / str(group)
 
     def temporary(self) -> Path:
         return self.tmp / uuid.uuid4().hex
@@ -125,12 +125,20 @@ def check_inbox_file(path: Path, device: int) -> tuple[Checked, tuple[int, int]]
     return Checked(seal_of(status), crc), (status.st_dev, status.st_ino)
 
 
-def move_in(source: Path, target: Path, identity: tuple[int, int]) -> None:
-    """Renames a checked file to its final name; raises InvalidRequestError if it was swapped meanwhile."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    hit("store.move_in.rename.before")
+def rename_in(source: Path, target: Path) -> None:
+    """Renames; the folder is made when it turns out to be missing, which is seldom. Raises OSError."""
     try:
         os.rename(source, target)
+    except FileNotFoundError:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.rename(source, target)
+
+
+def move_in(source: Path, target: Path, identity: tuple[int, int]) -> None:
+    """Renames a checked file to its final name; raises InvalidRequestError if it was swapped meanwhile."""
+    hit("store.move_in.rename.before")
+    try:
+        rename_in(source, target)
     except FileNotFoundError:
         raise InvalidRequestError(f"inbox file {source} was taken away during the call") from None
     hit("store.move_in.rename.after")

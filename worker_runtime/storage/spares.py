@@ -13,7 +13,8 @@ from pathlib import Path
 
 from rhino.failpoints import hit
 
-COUNT = 4  # more would come at once only when nobody waits for a single one
+COUNT = 8  # more would come at once only when nobody waits for a single one
+LOW = 4  # when so few are left a thread makes others: to wake it for each one would cost more than it saves
 
 
 def create(path: Path) -> int:
@@ -36,10 +37,10 @@ class Spares:
         self._closed = False
 
     def take(self) -> tuple[Path, int] | None:
-        """A file and its descriptor, if one is ready; others are made meanwhile."""
+        """A file and its descriptor, if one is ready; others are made when few are left."""
         with self._lock:
             spare = self._ready.popleft() if self._ready else None
-            due = not self._filling and not self._closed
+            due = len(self._ready) <= LOW and not self._filling and not self._closed
             self._filling = self._filling or due
         if due:
             self._later(self._fill)

@@ -232,10 +232,8 @@ class Store(Removing):
 
     def _place(self, entry: FileEntry, incoming: Incoming) -> files.Seal:
         seal = incoming.finish(entry.size_bytes, entry.crc32c)
-        target = self.path(entry)
-        target.parent.mkdir(parents=True, exist_ok=True)
         hit("store.incoming.rename.before")
-        incoming.path.rename(target)
+        files.rename_in(incoming.path, self.path(entry))
         hit("store.incoming.rename.after")
         return seal
 
