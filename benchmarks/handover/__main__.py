@@ -3,8 +3,8 @@
 `direct`: half of a worker's virtual nodes to a worker that holds nothing of them (r = 0). `assisted`: to one that
 holds a replica (r = 1). `stock`: Spark's own provider with the query checkpoint on a local path, and the smallest
 planned move that it has: one executor is decommissioned, with all its partitions. `all_at_once`, `batched` (three a
-step), `fluid`, `matched`: two of four workers are emptied of half of twelve virtual nodes by that strategy (r = 1);
-these four compare among themselves. Compare subjects within a run.
+step), `fluid`, `matched`: the two of four workers that run most of twelve virtual nodes are emptied by that strategy
+(r = 1); these four compare among themselves. Compare subjects within a run.
 """
 
 from __future__ import annotations
