@@ -113,8 +113,15 @@ class Process:
 
     @contextlib.asynccontextmanager
     async def attach(
-        self, *, commit_timeout_s: float = 10.0, replicas: int = 1, synced: bool = False, blocks: bool = False
+        self,
+        *,
+        commit_timeout_s: float = 10.0,
+        replicas: int = 1,
+        synced: bool = False,
+        blocks: bool = False,
+        patient: bool = False,
     ) -> AsyncIterator[Client]:
+        """`patient`: on a busy machine the first attempts to connect may fail, though the sidecar is there."""
         channel = aio_channel(f"unix://{self.settings.socket}")
         try:
             stub = sidecar_pb2_grpc.SidecarStub(channel)
@@ -127,7 +134,7 @@ class Process:
             request = sidecar_pb2.AttachRequest(
                 client="test", settings=settings, commit_timeout_s=commit_timeout_s, protocol_version="1"
             )
-            stream: Any = stub.Attach(request, timeout=120)
+            stream: Any = stub.Attach(request, timeout=120, wait_for_ready=patient)
             info = await stream.read()
             yield Client(stub, info)
             stream.cancel()

@@ -127,7 +127,7 @@ class Scene:
         """Both hold the newest version by themselves, and show only what is whole."""
         newest = max(parse_name(n).version or Version(0, "") for s, n in self.acked if s == store)
         for process in self.cluster.sidecars.values():
-            async with process.attach() as client:
+            async with process.attach(patient=True) as client:
                 reply = await client.prepare(store, newest)
                 assert reply.state == READY
                 assert reply.source in HELD_BEFORE
