@@ -5,13 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
-from functools import partial
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -25,10 +23,9 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
-from rich.table import Table
 
 from benchmarks.machine import machine
-from benchmarks.stateful import Load, Running, running
+from benchmarks.stateful import Load, Place, Running, running
 from rhino.errors import RhinoError
 
 GB = GBIT = 1_000_000_000
@@ -96,7 +93,7 @@ class Cells(Generic[Result]):
             task = progress.add_task("", total=len(cells))
             for subject, size in cells:
                 title = f"{subject}, {size:g} GB"
-                result = self._one(subject, size, partial(_say, progress, task, title))
+                result = self._one(subject, size, _Progress(progress, task, title, console))
                 console.print(f"  {title}: {self._describe(result)}", highlight=False)
                 results.append(result)
                 progress.advance(task)
@@ -105,51 +102,51 @@ class Cells(Generic[Result]):
                     arguments.json.write_text(json.dumps(report, indent=2) + "\n")
         return results
 
-    def _one(self, subject: str, size: float, say: Say) -> Result:
+    def _one(self, subject: str, size: float, say: _Progress) -> Result:
         work = Path(tempfile.mkdtemp(prefix="rhino-benchmark-", dir=self._arguments.dir))
         try:
             say("starting the cluster")
             return self._measure(subject, Load(round(size * GB)), work / "cluster", say)
+        except BaseException:  # an interruption too: what was it waiting for?
+            say.broken_off()
+            raise
         finally:
             if not self._arguments.keep:
                 shutil.rmtree(work, ignore_errors=True)
 
 
-def _say(progress: Progress, task: TaskID, title: str, text: str) -> None:
-    progress.update(task, description=f"{title}: {text}")
+@dataclass(slots=True)
+class _Progress:
+    """Shows what a measurement is at."""
+
+    progress: Progress
+    task: TaskID
+    title: str
+    console: Console
+    last: str = ""
+
+    def __call__(self, text: str) -> None:
+        self.last = text
+        self.progress.update(self.task, description=f"{self.title}: {text}")
+
+    def broken_off(self) -> None:
+        self.console.print(f"  {self.title}: broken off at: {self.last}", highlight=False)
 
 
 @contextmanager
 def settled(
-    subject: str, load: Load, folder: Path, say: Say, extra: Mapping[str, str] | None = None
+    place: Place, load: Load, folder: Path, say: Say, extra: Mapping[str, str] | None = None
 ) -> Iterator[Running]:
-    """The query, built up and steady. `subject`: "stock..." is without Rhino, "...1gbit" behind links of 1 Gbit/s."""
-    rhino, link = not subject.startswith("stock"), GBIT if subject.endswith("1gbit") else 0
-    with running(folder, load, rhino=rhino, link_bits_per_s=link, extra=extra or {}, say=say) as run:
+    """The query, built up and steady."""
+    with running(folder, load, place, extra=extra or {}, say=say) as run:
         run.wait_until_settled()
         yield run
 
 
-def show(table: Table) -> None:
-    """On standard output, as wide as it is when that is no terminal."""
-    console = Console()
-    (console if console.is_terminal else Console(width=200)).print(table)
-
-
-def main(run: Callable[[], None]) -> int:
-    """Exit code 0; 1 with the reason when a measurement failed; 130 when interrupted.
-
-    Ctrl-C and SIGTERM stop and clean up as well.
-    """
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        run()
-    except RhinoError as error:
-        Console(stderr=True).print(f"[bold red]FAILED[/] {error}", highlight=False, soft_wrap=True)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    return 0
+def place_of(subject: str) -> Place:
+    """`subject`: "stock..." is without Rhino, "...1gbit" behind links of 1 Gbit/s, "...cut" behind unlimited ones."""
+    link = GBIT if subject.endswith("1gbit") else 0 if subject.endswith("cut") else None
+    return Place(not subject.startswith("stock"), link)
 
 
 def _check_room(folder: Path, size: float) -> None:
