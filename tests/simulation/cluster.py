@@ -132,6 +132,8 @@ class Cluster:
             if not sidecar.up:
                 sidecar.start()
             sidecar.check_bytes()
+        for stream in self.network.streams():
+            stream.close_if_behind()
         if not self.manager.up:
             self.manager.start()
 

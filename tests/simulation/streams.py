@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 CHUNK_BYTES = 16
 WINDOW_BYTES = 48
 IDLE_S = 0.3
+BEHIND_S = 2.0  # of a disk that was slow
 
 
 def limit_bytes(workers: int) -> int:
@@ -183,6 +184,11 @@ class Stream:
             self.close()
 
     # ------------------------------------------------------------ end
+
+    def close_if_behind(self) -> None:
+        """The disk is quick again, and what came while it was slow would still wait: it is sent anew."""
+        if self._disk_free_at > self._world.now + BEHIND_S:
+            self.close()
 
     def close(self) -> None:
         """Breaks: what is queued or under way is gone, and both ends that are up hear of it."""
