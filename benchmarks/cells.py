@@ -9,8 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
-from functools import partial
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -26,7 +25,7 @@ from rich.progress import (
 )
 
 from benchmarks.machine import machine
-from benchmarks.stateful import Load, Running, running
+from benchmarks.stateful import Load, Place, Running, running
 from rhino.errors import RhinoError
 
 GB = GBIT = 1_000_000_000
@@ -94,7 +93,7 @@ class Cells(Generic[Result]):
             task = progress.add_task("", total=len(cells))
             for subject, size in cells:
                 title = f"{subject}, {size:g} GB"
-                result = self._one(subject, size, partial(_say, progress, task, title))
+                result = self._one(subject, size, _Progress(progress, task, title, console))
                 console.print(f"  {title}: {self._describe(result)}", highlight=False)
                 results.append(result)
                 progress.advance(task)
@@ -103,29 +102,51 @@ class Cells(Generic[Result]):
                     arguments.json.write_text(json.dumps(report, indent=2) + "\n")
         return results
 
-    def _one(self, subject: str, size: float, say: Say) -> Result:
+    def _one(self, subject: str, size: float, say: _Progress) -> Result:
         work = Path(tempfile.mkdtemp(prefix="rhino-benchmark-", dir=self._arguments.dir))
         try:
             say("starting the cluster")
             return self._measure(subject, Load(round(size * GB)), work / "cluster", say)
+        except BaseException:  # an interruption too: what was it waiting for?
+            say.broken_off()
+            raise
         finally:
             if not self._arguments.keep:
                 shutil.rmtree(work, ignore_errors=True)
 
 
-def _say(progress: Progress, task: TaskID, title: str, text: str) -> None:
-    progress.update(task, description=f"{title}: {text}")
+@dataclass(slots=True)
+class _Progress:
+    """Shows what a measurement is at."""
+
+    progress: Progress
+    task: TaskID
+    title: str
+    console: Console
+    last: str = ""
+
+    def __call__(self, text: str) -> None:
+        self.last = text
+        self.progress.update(self.task, description=f"{self.title}: {text}")
+
+    def broken_off(self) -> None:
+        self.console.print(f"  {self.title}: broken off at: {self.last}", highlight=False)
 
 
 @contextmanager
 def settled(
-    subject: str, load: Load, folder: Path, say: Say, extra: Mapping[str, str] | None = None
+    place: Place, load: Load, folder: Path, say: Say, extra: Mapping[str, str] | None = None
 ) -> Iterator[Running]:
-    """The query, built up and steady. `subject`: "stock..." is without Rhino, "...1gbit" behind links of 1 Gbit/s."""
-    rhino, link = not subject.startswith("stock"), GBIT if subject.endswith("1gbit") else 0
-    with running(folder, load, rhino=rhino, link_bits_per_s=link, extra=extra or {}, say=say) as run:
+    """The query, built up and steady."""
+    with running(folder, load, place, extra=extra or {}, say=say) as run:
         run.wait_until_settled()
         yield run
+
+
+def place_of(subject: str) -> Place:
+    """`subject`: "stock..." is without Rhino, "...1gbit" behind links of 1 Gbit/s, "...cut" behind unlimited ones."""
+    link = GBIT if subject.endswith("1gbit") else 0 if subject.endswith("cut") else None
+    return Place(not subject.startswith("stock"), link)
 
 
 def _check_room(folder: Path, size: float) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from deploy.local import LocalWorker
@@ -33,6 +33,7 @@ class StateLoad:
     copied_bytes: int = 0  # by Spark's file manager; with Rhino these are hard links
     opened_ms: float = 0.0
     ended_ms: float = 0.0  # changelogs replayed
+    executor: str = ""  # Spark's id of it: a worker may have several, one after the other
 
     @property
     def real(self) -> bool:
@@ -53,7 +54,7 @@ class StateLoad:
 def loads_of(workers: Iterable[LocalWorker]) -> list[StateLoad]:
     """Every finished load of all executors there have been, oldest first."""
     found = [
-        load
+        replace(load, executor=log.parent.name)
         for worker in workers
         for log in worker.folder.glob("spark/work/app-*/*/stderr")
         for load in parse(worker.worker_id, log.read_text(errors="replace").splitlines())
@@ -91,9 +92,29 @@ def parse(worker_id: str, lines: Iterable[str]) -> Iterator[StateLoad]:
 
 def places(loads: Iterable[StateLoad]) -> dict[int, str]:
     """Worker of the newest version of each partition: where it runs now."""
+    return {partition: load.worker_id for partition, load in newest_loads(loads).items()}
+
+
+def newest_loads(loads: Iterable[StateLoad]) -> dict[int, StateLoad]:
+    """The load of the newest version of each partition."""
     newest: dict[int, StateLoad] = {}
     for load in loads:
         before = newest.get(load.partition)
         if before is None or (load.version, load.ended_ms) >= (before.version, before.ended_ms):
             newest[load.partition] = load
-    return {partition: load.worker_id for partition, load in sorted(newest.items())}
+    return dict(sorted(newest.items()))
+
+
+def moved_loads(loads: Iterable[StateLoad], before: Mapping[int, StateLoad], since_ms: float) -> list[StateLoad]:
+    """Loads since then by other executors than those of `before`, by partition; others are of no concern.
+
+    By executor, not worker: one that was started on the same worker has nothing of the former's state.
+    """
+    return [
+        load
+        for load in loads
+        if load.real
+        and load.ended_ms > since_ms
+        and load.partition in before
+        and load.executor != before[load.partition].executor
+    ]

@@ -40,7 +40,6 @@ logger.state.name = org.apache.spark.sql.execution.streaming.state
 logger.state.level = info
 """
 SESSION_CONF = {
-    "spark.sql.shuffle.partitions": str(PARTITIONS),
     "spark.sql.streaming.numRecentProgressUpdates": "1000",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.streaming.minBatchesToRetain": "20",  # several times the state must fit on the disk
@@ -90,6 +89,13 @@ def stream(spark: SparkSession, load: Load) -> DataFrame:
 
 
 @dataclass(slots=True)
+class Doing:
+    """What a measurement is at, for whoever waits for it or finds it broken off."""
+
+    what: str = "building the state"
+
+
+@dataclass(slots=True)
 class Running:
     """The query on its cluster."""
 
@@ -100,14 +106,19 @@ class Running:
     load: Load
     checkpoint: Path
     copies: int  # of the state, beside that which the query works on
+    partitions: int
+    network: Namespaces | None  # None: the loopback
+    doing: Doing
 
     def wait_until_settled(self) -> None:
         """Built up, small batches run, and every partition has a snapshot of them, whole wherever copies are kept."""
         last = self.load.building_batches - 1
         self.watch.wait_for_batch(last)
+        self.doing.what = "small batches"
         os.sync()  # state that took hours would be on disk; what is not holds up every fsync of a database
         self.watch.wait_for_batch(last + SETTLED_BATCHES)
-        for partition in range(PARTITIONS):
+        for partition in range(self.partitions):
+            self.doing.what = f"waiting for {self.copies} snapshots of partition {partition}"
             self.watch.wait_for(lambda p=partition: self._has_snapshot(p, last + 2))  # type: ignore[misc]
 
     def _has_snapshot(self, partition: int, oldest: int) -> bool:
@@ -130,15 +141,24 @@ def _whole_snapshot(folder: Path, oldest: int) -> bool:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the query runs. `link_bits_per_s`: None: on the loopback. A number: every worker is in a network namespace
+    behind a link of that speed each way, 0 for no limit. With a limit, the query checkpoint is on WebHDFS, whose server
+    has no limit of its own; else on a local path.
+    """
+
+    rhino: bool
+    link_bits_per_s: int | None = None
+    workers: int = WORKERS
+    partitions: int = PARTITIONS
+
+
 @contextmanager
 def running(
-    folder: Path, load: Load, *, rhino: bool, link_bits_per_s: int, extra: Mapping[str, str], say: Callable[[str], None]
+    folder: Path, load: Load, place: Place, *, extra: Mapping[str, str], say: Callable[[str], None]
 ) -> Iterator[Running]:
-    """A cluster of three workers in `folder` with the query on it, until the context ends.
-
-    `link_bits_per_s`: 0: on the loopback, with the query checkpoint on a local path. Otherwise every worker is behind a
-    link of that speed each way, and the query checkpoint on WebHDFS, whose server has no limit of its own.
-    """
+    """A cluster in `folder` with the query on it, until the context ends. `extra`: Spark settings."""
     folder.mkdir(parents=True)
     checkpoint = folder / "store" / "checkpoint"
     logging = folder / "log4j2.properties"
@@ -147,11 +167,15 @@ def running(
     shape = ClusterShape(executor_memory_mb=1024)
     with ExitStack() as stack:
         network, location = None, str(checkpoint)
-        if link_bits_per_s:
-            network = stack.enter_context(Namespaces(WORKERS, link_bits_per_s))
+        if place.link_bits_per_s is not None:
+            network = stack.enter_context(Namespaces(place.workers, place.link_bits_per_s))
+        if network is not None and place.link_bits_per_s:
             location = f"webhdfs://{stack.enter_context(serving(folder / 'store', network.center))}/checkpoint"
-        cluster = stack.enter_context(LocalCluster(folder, workers=WORKERS, rhino=rhino, shape=shape, network=network))
-        conf = SESSION_CONF | {"spark.executor.extraJavaOptions": java} | dict(extra)
+        cluster = stack.enter_context(
+            LocalCluster(folder, workers=place.workers, rhino=place.rhino, shape=shape, network=network)
+        )
+        partitions = {"spark.sql.shuffle.partitions": str(place.partitions)}
+        conf = SESSION_CONF | partitions | {"spark.executor.extraJavaOptions": java} | dict(extra)
         spark = cluster.session("rhino benchmark", conf)
         query = (
             stream(spark, load)
@@ -162,11 +186,14 @@ def running(
             .start()
         )
 
+        doing = Doing()
+
         def progressed(committed: int) -> None:
             done = min(committed + 1, load.building_batches)
-            say(f"batch {committed}, state {done * 100 // load.building_batches} %")
+            say(f"{doing.what}, batch {committed}, state {done * 100 // load.building_batches} %")
 
         watch = QueryWatch(query, checkpoint, on_poll=progressed, check=cluster.check)
         factor = int(conf.get("spark.rhino.replicationFactor", "1"))
-        yield Running(cluster, spark, query, watch, load, checkpoint, factor + 1 if rhino else 1)
+        copies = factor + 1 if place.rhino else 1
+        yield Running(cluster, spark, query, watch, load, checkpoint, copies, place.partitions, network, doing)
         query.stop()

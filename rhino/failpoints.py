@@ -1,7 +1,9 @@
 """Named points at which a test lets a real daemon die or fail: before and after each step that persists something.
 
 The environment variable RHINO_FAILPOINTS arms them: `name=kill` (kill -9 at the first hit), `name=kill:3` (at the
-third), `name=error` (raises OSError EIO); several are joined by commas. Unarmed, a point costs one look at a dict.
+third), `name=error` (raises OSError EIO), `name=stop` (SIGSTOP at every hit, after a line "failpoint <name>" on
+standard error: whoever waits for it looks, or kills something else, and sends SIGCONT); several are joined by commas.
+Unarmed, a point costs one look at a dict.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import sys
 import threading
 from collections.abc import Mapping
 
@@ -43,12 +46,21 @@ _STEPS = (
     "journal.put",
     "journal.put_all",
     "journal.delete",
+    "handover.intent",  # journalled, or a later step's beginning
+    "handover.join",  # a target is asked into a group
+    "handover.marker",  # journalled, with the desired locations
+    "handover.push",  # of desired locations to a driver
+    "handover.writers",  # sidecars are asked who wrote a logged batch
+    "handover.confirm",  # journalled
+    "handover.owner",  # a target is made owner, or a former owner named again
+    "handover.settled",  # journalled: the targets own the groups
+    "handover.end",  # journalled: rolled back, cancelled or redirected
 )
 NAMES = tuple(f"{step}.{when}" for step in _STEPS for when in ("before", "after"))
 
 
 class _Armed:
-    """What happens at one point, at its `hits`-th hit; after that nothing."""
+    """What happens at one point, at its `hits`-th hit; after that nothing. A stop: at every hit."""
 
     def __init__(self, action: str, hits: int) -> None:
         self._action = action
@@ -56,6 +68,10 @@ class _Armed:
         self._lock = threading.Lock()
 
     def reach(self, name: str) -> None:
+        if self._action == "stop":
+            print(f"failpoint {name}", file=sys.stderr, flush=True)
+            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
+            return
         with self._lock:
             self._hits -= 1
             if self._hits != 0:
@@ -76,8 +92,10 @@ def arm(environment: Mapping[str, str]) -> None:
         if name not in NAMES:
             raise InvalidSettingError(f"{VARIABLE}: unknown failpoint {name!r}; known: {', '.join(NAMES)}")
         what, _, hits = action.partition(":")
-        if what not in ("kill", "error") or not (hits or "1").isdigit() or hits == "0":
-            raise InvalidSettingError(f"{VARIABLE}: {item!r}: must be name=kill, name=kill:<hit> or name=error")
+        if what not in ("kill", "error", "stop") or not (hits or "1").isdigit() or hits == "0":
+            raise InvalidSettingError(
+                f"{VARIABLE}: {item!r}: must be name=kill, name=kill:<hit>, name=error or name=stop"
+            )
         _armed[name] = _Armed(what, int(hits or 1))
 
 

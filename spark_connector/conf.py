@@ -44,9 +44,13 @@ def recovery_conf() -> dict[str, str]:
         "spark.locality.wait": "500ms",
         "spark.stage.maxConsecutiveAttempts": "10",
         "spark.task.maxFailures": "8",
-        "spark.executor.heartbeatInterval": "2s",
         "spark.network.timeout": "20s",
-        "spark.network.timeoutInterval": "5s",
+        # A worker that vanishes without a reset is known by its silence alone: its executors are dropped after 8 s, and
+        # a fetch from it ends after 5 s. Longer than pauses of a healthy JVM; a wrong guess costs time only.
+        "spark.executor.heartbeatInterval": "1s",
+        "spark.storage.blockManagerHeartbeatTimeoutMs": "8s",
+        "spark.network.timeoutInterval": "1s",
+        "spark.shuffle.io.connectionTimeout": "5s",
         "spark.files.fetchFailure.unRegisterOutputOnHost": "true",
     }
 

@@ -2,7 +2,9 @@
 
 `direct`: half of a worker's virtual nodes to a worker that holds nothing of them (r = 0). `assisted`: to one that
 holds a replica (r = 1). `stock`: Spark's own provider with the query checkpoint on a local path, and the smallest
-planned move that it has: one executor is decommissioned, with all its partitions. Compare subjects within a run.
+planned move that it has: one executor is decommissioned, with all its partitions. `all_at_once`, `batched` (three a
+step), `fluid`, `matched`: the two of four workers that run most of twelve virtual nodes are emptied by that strategy
+(r = 1); these four compare among themselves. Compare subjects within a run.
 """
 
 from __future__ import annotations
@@ -10,23 +12,29 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from benchmarks.cells import Cells, Say, parser, settled
+from benchmarks.cells import Cells, Say, parser, place_of, settled
 from benchmarks.command import main, show
-from benchmarks.handover.move import Moved, decommission, hand_over
+from benchmarks.handover.move import Moved, decommission, hand_over, scale_in
 from benchmarks.handover.summary import summarise, table
-from benchmarks.stateful import Load
-from spark_connector import MoveKind
+from benchmarks.stateful import Load, Place
+from spark_connector import Kind, MoveKind, Strategy
 
+BATCHED = 3  # virtual nodes in a step
+_SPREAD = Place(rhino=True, workers=4, partitions=12)
 _SETTINGS = {
     "direct": {"spark.rhino.replicationFactor": "0"},
     "assisted": {"spark.rhino.replicationFactor": "1"},
     "stock": {"spark.decommission.enabled": "true"},
 }
 _KINDS = {"direct": MoveKind.DIRECT, "assisted": MoveKind.CHECKPOINT_ASSISTED}
+_STRATEGIES = {kind.value: Strategy(kind, batch_size=BATCHED if kind is Kind.BATCHED else 1) for kind in Kind}
 
 
 def _measure(subject: str, load: Load, folder: Path, say: Say) -> Moved:
-    with settled(subject, load, folder, say, _SETTINGS[subject]) as run:
+    if subject in _STRATEGIES:
+        with settled(_SPREAD, load, folder, say) as run:
+            return scale_in(run, subject, _STRATEGIES[subject])
+    with settled(place_of(subject), load, folder, say, _SETTINGS[subject]) as run:
         if subject in _KINDS:
             return hand_over(run, subject, _KINDS[subject])
         return decommission(run, subject)
@@ -37,7 +45,7 @@ def _describe(result: Moved) -> str:
 
 
 def _run() -> None:
-    arguments = parser("benchmarks.handover", __doc__, tuple(_SETTINGS), tuple(_SETTINGS)).parse_args()
+    arguments = parser("benchmarks.handover", __doc__, (*_SETTINGS, *_STRATEGIES), tuple(_SETTINGS)).parse_args()
     show(table(summarise(Cells(arguments, _measure, summarise, _describe).run())))
 
 

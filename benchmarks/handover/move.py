@@ -5,20 +5,22 @@ from __future__ import annotations
 import statistics
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from benchmarks.loads import StateLoad, loads_of, places
+from benchmarks.loads import StateLoad, loads_of, moved_loads, newest_loads
 from benchmarks.stateful import QUERY_NAME, Running
 from deploy.demo.plan import handover_choice
 from deploy.demo.watch import Batch, DemoError
 from rhino.rpc.overview import JobView, fetch_overview
-from spark_connector import HandoverClient, MoveKind, Phase
+from spark_connector import HandoverClient, MoveKind, Phase, ScaleIn, Strategy
+from spark_connector.rpc.client import Handover
 
 STEADY_BATCHES = 12
 AFTER_BATCHES = 8
-DEADLINE_S = 120.0
+DEADLINE_S = 120.0  # of each step
+SCALED_IN = 2  # workers that a scale-in empties
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,7 @@ class Moved:
     subject: str
     state_bytes: int
     partitions: int
+    steps: int
     steady_batch: float  # median before
     during_batch: float  # median of the batches before the switch that ran while bytes were moved; 0: there was none
     switch_batch: int  # the longest of those in which a moved partition was loaded
@@ -48,37 +51,69 @@ def hand_over(run: Running, subject: str, kind: MoveKind) -> Moved:
     """Half of a worker's virtual nodes, by Rhino. DemoError when it is not confirmed or of another kind."""
     job = _placed(run)
     choice = handover_choice(job)
+    before = newest_loads(loads_of(run.cluster.workers))
+    started_ms, handover = _confirmed(
+        run, lambda c: c.start(job.job, choice.virtual_nodes, choice.target, deadline_s=DEADLINE_S)
+    )
+    if wrong := {move.kind for move in handover.plan.moves} - {kind}:
+        raise DemoError(f"the handover was planned as {wrong.pop().value}, not {kind.value}")
+    return _moved(run, subject, _of(handover, before), handover.started_ms or started_ms, handover)
+
+
+def scale_in(run: Running, subject: str, strategy: Strategy) -> Moved:
+    """Everything off the two workers with most virtual nodes, to the others, in the steps of `strategy`."""
+    job = _placed(run)
+    counts = Counter(node.desired_worker for node in job.virtual_nodes)
+    leaving = tuple(sorted(sorted(counts), key=lambda w: -counts[w])[:SCALED_IN])
+    before = newest_loads(loads_of(run.cluster.workers))
+    started_ms, handover = _confirmed(
+        run, lambda c: c.start(job.job, intent=ScaleIn(leaving), strategy=strategy, deadline_s=DEADLINE_S)
+    )
+    return _moved(run, subject, _of(handover, before), handover.started_ms or started_ms, handover)
+
+
+def _of(handover: Handover, loads: Mapping[int, StateLoad]) -> dict[int, StateLoad]:
+    moved = {int(move.virtual_node.split("/")[1]) for move in handover.plan.moves}
+    return {partition: load for partition, load in loads.items() if partition in moved}
+
+
+def _confirmed(run: Running, start: Callable[[HandoverClient], Handover]) -> tuple[float, Handover]:
+    """Wall clock in milliseconds before, and the handover once it has ended. DemoError unless it is confirmed."""
+    run.doing.what = "the handover"
     with HandoverClient(run.cluster.manager) as client, ThreadPoolExecutor(1) as pool:
         started_ms = time.time() * 1000
-        handover = client.start(job.job, choice.virtual_nodes, choice.target, deadline_s=DEADLINE_S)
-        ended = pool.submit(client.wait, handover.handover_id, timeout_s=DEADLINE_S + 10)
+        handover = start(client)
+        timeout_s = DEADLINE_S * len(handover.steps) + 10
+        ended = pool.submit(client.wait, handover.handover_id, timeout_s=timeout_s)
         run.watch.wait_for(ended.done)
         handover = ended.result()
     if handover.phase is not Phase.CONFIRMED:
         raise DemoError(f"the handover ended {handover.phase.value}: {handover.reason}")
-    if wrong := {move.kind for move in handover.plan.moves} - {kind}:
-        raise DemoError(f"the handover was planned as {wrong.pop().value}, not {kind.value}")
-    partitions = {int(node.split("/")[1]) for node in choice.virtual_nodes}
-    at_ms = handover.started_ms or started_ms
-    return _moved(run, subject, partitions, choice.origin, at_ms, handover.finished_ms, handover.bytes_moved)
+    return started_ms, handover
 
 
 def decommission(run: Running, subject: str) -> Moved:
-    """All partitions of an executor, by Spark's own decommissioning: it has no smaller planned move."""
-    before = places(loads_of(run.cluster.workers))
-    origin = max(sorted(set(before.values())), key=lambda w: (Counter(before.values())[w], w))
+    """All partitions of an executor, by Spark's own decommissioning: it has no smaller planned move.
+
+    Spark's worker starts another executor in its place, which may get partitions of the former: they have moved too,
+    for it has nothing of their state.
+    """
+    loads = newest_loads(loads_of(run.cluster.workers))
+    counts = Counter(load.worker_id for load in loads.values())
+    origin = max(sorted(counts), key=lambda w: (counts[w], w))
     host = next(w.host for w in run.cluster.workers if w.worker_id == origin)
-    partitions = {p for p, worker in before.items() if worker == origin}
+    before = {partition: load for partition, load in loads.items() if load.worker_id == origin}
     run.watch.wait_for_batch(run.watch.committed() + 1)
+    run.doing.what = f"waiting for partitions {sorted(before)} to leave their executor on {host}"
     at_ms = time.time() * 1000
     _decommission(run, host)
 
     def away() -> bool:
-        now = places(loads_of(run.cluster.workers))
-        return all(now[p] != origin for p in partitions)
+        loads = moved_loads(loads_of(run.cluster.workers), before, at_ms)
+        return {load.partition for load in loads} == before.keys()
 
     run.watch.wait_for(away)
-    return _moved(run, subject, partitions, origin, at_ms, 0, 0)
+    return _moved(run, subject, before, at_ms, None)
 
 
 def _placed(run: Running) -> JobView:
@@ -101,30 +136,29 @@ def _decommission(run: Running, host: str) -> None:
 
 
 def _moved(
-    run: Running, subject: str, partitions: set[int], origin: str, at_ms: float, finished_ms: float, moved_bytes: int
+    run: Running, subject: str, before: Mapping[int, StateLoad], at_ms: float, handover: Handover | None
 ) -> Moved:
+    """`before`: loads before the move, by partition. `handover`: None without Rhino."""
+    run.doing.what = "batches after the move"
     run.watch.wait_for_batch(run.watch.committed() + AFTER_BATCHES)
     batches = run.steady(10_000)
-    loads = [
-        load
-        for load in loads_of(run.cluster.workers)
-        if load.real and load.partition in partitions and load.worker_id != origin and load.ended_ms > at_ms
-    ]
+    loads = moved_loads(loads_of(run.cluster.workers), before, at_ms)
     switches = [b for b in batches if any(b.started_ms <= load.started_ms <= b.ended_ms for load in loads)]
     if not switches:
-        raise DemoError(f"no batch loaded partitions {sorted(partitions)} elsewhere than on {origin}")
-    end_ms = finished_ms or max(b.ended_ms for b in switches)
+        raise DemoError(f"no batch loaded one of partitions {sorted(before)} elsewhere than before")
+    end_ms = handover.finished_ms if handover else max(b.ended_ms for b in switches)
     during = [b for b in batches if b.ended_ms > at_ms and b.ended_ms < switches[0].started_ms + 1]
     return Moved(
         subject=subject,
         state_bytes=run.load.state_bytes,
-        partitions=len(partitions),
+        partitions=len({load.partition for load in loads}),
+        steps=len(handover.steps) if handover else 1,
         steady_batch=_median([b for b in batches if b.ended_ms <= at_ms][-STEADY_BATCHES:]),
         during_batch=_median(during),
         switch_batch=max(b.duration_ms for b in switches),
         after_batch=_median([b for b in batches if b.started_ms > end_ms]),
         total=end_ms - at_ms,
-        bytes_before_switch=moved_bytes,
+        bytes_before_switch=handover.bytes_moved if handover else 0,
         bytes_at_switch=_waited_bytes(run, loads),
         prepare_slowest=max(load.prepare_ms for load in loads),
         fetch_slowest=max(load.fetch_ms for load in loads),

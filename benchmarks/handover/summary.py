@@ -11,12 +11,12 @@ from benchmarks.cells import Row
 from benchmarks.handover.move import Moved
 
 _FIGURES = (
-    *("partitions", "steady_batch", "during_batch", "switch_batch", "added_pause", "after_batch", "total"),
+    *("partitions", "steps", "steady_batch", "during_batch", "switch_batch", "added_pause", "after_batch", "total"),
     *("bytes_before_switch", "bytes_at_switch", "prepare_slowest", "fetch_slowest", "load_slowest"),
 )
 _COLUMNS = (
-    *("state GB", "subject", "runs", "partitions", "steady", "during", "switch", "switch / steady", "added pause"),
-    *("after", "total", "MB before switch", "MB at switch", "Prepare", "fetching", "loading"),
+    *("state GB", "subject", "runs", "partitions", "steps", "steady", "during", "switch", "switch / steady"),
+    *("added pause", "after", "total", "MB before switch", "MB at switch", "Prepare", "fetching", "loading"),
 )
 
 
@@ -40,7 +40,7 @@ def table(rows: Sequence[Row]) -> Table:
             f"{row['state_bytes'] / 1e9:g}",
             row["subject"],
             f"{row['runs']}",
-            f"{row['partitions']:g}",
+            *(f"{row[name]:g}" for name in ("partitions", "steps")),
             *(f"{row[name]:.0f}" for name in ("steady_batch", "during_batch", "switch_batch")),
             f"{row['switch_ratio']:.2f}",
             *(f"{row[name]:.0f}" for name in ("added_pause", "after_batch")),

@@ -3,7 +3,9 @@
 Each measurement has a cluster of its own: three workers, six partitions, state built up, small batches, then the kill
 of one worker (executor, Spark worker, and the sidecar where there is one) right after a batch was logged. The query
 checkpoint is on a local path; with "-1gbit" it is on WebHDFS, and every worker is in a network namespace behind a link
-of 1 Gbit/s each way (needs root). Compare subjects within a run; absolute figures depend on the machine.
+of 1 Gbit/s each way (needs root). "-cut": nothing is killed, the worker's link loses every packet from one moment on,
+so that no connection is reset and only time tells (needs root). Compare subjects within a run; absolute figures depend
+on the machine.
 """
 
 from __future__ import annotations
@@ -11,23 +13,23 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from benchmarks.cells import Cells, Say, parser, settled
+from benchmarks.cells import Cells, Say, parser, place_of, settled
 from benchmarks.command import main, show
-from benchmarks.recovery.kill import Recovery, kill_and_recover
+from benchmarks.recovery.loss import Recovery, lose_and_recover
 from benchmarks.recovery.picture import draw
 from benchmarks.recovery.summary import summarise, table
 from benchmarks.stateful import Load
 
-SUBJECTS = ("rhino", "stock", "rhino-1gbit", "stock-1gbit")
+SUBJECTS = ("rhino", "stock", "rhino-1gbit", "stock-1gbit", "rhino-cut", "stock-cut")
 
 
 def _measure(subject: str, load: Load, folder: Path, say: Say) -> Recovery:
-    with settled(subject, load, folder, say) as run:
-        return kill_and_recover(run, subject)
+    with settled(place_of(subject), load, folder, say) as run:
+        return lose_and_recover(run, subject)
 
 
 def _describe(result: Recovery) -> str:
-    return f"next batch done {result.next_batch / 1000:.2f} s after the kill"
+    return f"next batch done {result.next_batch / 1000:.2f} s after the loss"
 
 
 def _run() -> None:

@@ -26,7 +26,7 @@ def draw(path: Path, rows: Sequence[Row]) -> None:
         axes.barh(names, widths, left=left, color=colour, label=f"until {phase.replace('_', ' ')}")
         left = until
     axes.invert_yaxis()
-    axes.set(xlabel="seconds after kill -9 of a worker (medians)", title="Recovery of a lost worker")
+    axes.set(xlabel="seconds after the loss of a worker (medians)", title="Recovery of a lost worker")
     axes.legend(loc="lower right")
     axes.grid(axis="x", alpha=0.3)
     figure.savefig(path, dpi=120)

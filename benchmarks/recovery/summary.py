@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from benchmarks.cells import Row
-from benchmarks.recovery.kill import Recovery
+from benchmarks.recovery.loss import Recovery
 
 _TIMES = (
-    *("steady_batch_ms", "detected", "scheduled", "fetch_slowest", "load_slowest", "loaded", "next_batch"),
-    *("prepare_slowest", "prepare_p50", "prepare_p99", "copied_bytes", "fetched_bytes"),
+    *("steady_batch_ms", "lease_ended", "detected", "scheduled", "fetch_slowest", "load_slowest", "loaded"),
+    *("next_batch", "prepare_slowest", "prepare_p50", "prepare_p99", "copied_bytes", "fetched_bytes"),
 )
 _COLUMNS = (
-    *("state GB", "subject", "runs", "steady batch", "detected", "scheduled", "fetching", "loading", "loaded"),
-    *("next batch", "beside Rhino", "Prepare p50, p99", "MB copied or linked", "MB over the network"),
+    *("state GB", "subject", "runs", "steady batch", "lease ended", "detected", "scheduled", "fetching", "loading"),
+    *("loaded", "next batch", "beside Rhino", "Prepare p50, p99", "MB copied or linked", "MB over the network"),
 )
 
 
@@ -36,7 +36,7 @@ def summarise(results: Sequence[Recovery]) -> list[Row]:
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """Seconds after the kill; fetching, loading and Prepare are the slowest partition's duration in milliseconds."""
+    """Seconds after the loss; fetching, loading and Prepare are the slowest partition's duration in milliseconds."""
     shown = Table(*_COLUMNS)
     for row in rows:
         shown.add_row(
@@ -44,6 +44,7 @@ def table(rows: Sequence[Row]) -> Table:
             row["subject"],
             str(row["runs"]),
             f"{row['steady_batch_ms']:.0f} ms",
+            f"{row['lease_ended'] / 1000:.2f} s" if row["lease_ended"] else "",
             *(f"{row[name] / 1000:.2f} s" for name in ("detected", "scheduled")),
             *(f"{row[name]:.0f} ms" for name in ("fetch_slowest", "load_slowest")),
             *(f"{row[name] / 1000:.2f} s" for name in ("loaded", "next_batch")),

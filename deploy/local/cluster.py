@@ -51,6 +51,7 @@ class LocalCluster:
     is no manager and no sidecar, and sessions use Spark's own RocksDB provider (to compare with).
     Errors of a process carry its name and the end of its log. Everything ends with the context, on exceptions and
     Ctrl-C too; should this process be killed, a helper ends the others.
+    `manager_failpoints`: of every life of the manager (`rhino.failpoints`), for tests.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class LocalCluster:
         rhino: bool = True,
         shape: ClusterShape | None = None,
         network: Network | None = None,
+        manager_failpoints: str = "",
     ) -> None:
         self.folder = Path(folder).resolve()
         self.log_dir = self.folder / "logs"
@@ -69,6 +71,7 @@ class LocalCluster:
         self.workers: list[LocalWorker] = []
         self.network = network or Loopback()
         self._count = workers
+        self._manager_failpoints = manager_failpoints
         self._rhino = rhino
         self._master: spark_daemons.Master | None = None
         self._processes: list[Process] = []
@@ -253,7 +256,12 @@ class LocalCluster:
         assert self._reaper is not None
         self._manager = self._own(
             rhino_daemons.start_manager(
-                self.folder / "manager", log_dir=self.log_dir, reaper=self._reaper, listen=listen, bootstrap=bootstrap
+                self.folder / "manager",
+                log_dir=self.log_dir,
+                reaper=self._reaper,
+                listen=listen,
+                bootstrap=bootstrap,
+                failpoints=self._manager_failpoints,
             )
         )
         self.manager = rhino_daemons.wait_manager(self._manager)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import subprocess
+import time
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Protocol, Self
@@ -67,11 +68,27 @@ class Namespaces:
         return f"{self._net}.{11 + index}"
 
     def command(self, index: int, command: Sequence[str]) -> list[str]:
-        return ["ip", "netns", "exec", f"{self._name}-{index}", *command]
+        return [*self._inside(index), *command]
 
-    def cut(self, index: int) -> None:
-        """From now on packets to and from the worker get lost, without a word to either side."""
+    def cut(self, index: int) -> int:
+        """From now on packets to and from the worker get lost, without a word to either side. Wall clock in ms before.
+
+        Nobody is told that the address does not answer either, as a neighbour on one link would be after some seconds:
+        a lost host is behind a switch or a router.
+        """
+        places = (
+            (self.center, (), self._name),
+            *((self.host(i), self._inside(i), "eth0") for i in range(self._workers)),
+        )
+        links = {host: _link_address(inside, device) for host, inside, device in places}
+        cut = self.host(index)
+        for host, inside, device in places:
+            for other in set(links) - {cut} if host == cut else {cut}:
+                known = ("lladdr", links[other], "dev", device, "nud", "permanent")
+                _run(*inside, "ip", "neighbour", "replace", other, *known)
+        at_ms = time.time_ns() // 1_000_000
         _run("ip", "link", "set", f"{self._name}-{index}", "down")
+        return at_ms
 
     def __enter__(self) -> Self:
         try:
@@ -90,12 +107,15 @@ class Namespaces:
     ) -> None:
         self._remove()
 
+    def _inside(self, index: int) -> tuple[str, ...]:
+        return ("ip", "netns", "exec", f"{self._name}-{index}")
+
     def _add(self, index: int) -> None:
         name = f"{self._name}-{index}"
         _run("ip", "netns", "add", name)
         _run("ip", "link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", name)
         _run("ip", "link", "set", name, "master", self._name, "up")
-        inside = ("ip", "netns", "exec", name)
+        inside = self._inside(index)
         _run(*inside, "ip", "link", "set", "lo", "up")
         _run(*inside, "ip", "address", "add", f"{self.host(index)}/24", "dev", "eth0")
         _run(*inside, "ip", "link", "set", "eth0", "up")
@@ -111,10 +131,15 @@ class Namespaces:
         subprocess.run(["ip", "link", "delete", self._name], capture_output=True, check=False)
 
 
-def _run(*command: str) -> None:
+def _link_address(inside: Sequence[str], device: str) -> str:
+    return _run(*inside, "cat", f"/sys/class/net/{device}/address").strip()
+
+
+def _run(*command: str) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError as error:
         raise ClusterError(f"{command[0]} is not installed: network namespaces need iproute2") from error
     if done.returncode:
         raise ClusterError(f"`{' '.join(command)}` failed (network namespaces need root): {done.stderr.strip()}")
+    return done.stdout

@@ -12,14 +12,18 @@ from pathlib import Path
 from deploy.local.process import Process
 from deploy.local.reaper import Reaper
 from deploy.local.rpc.health import serving
+from rhino.failpoints import VARIABLE
 
 START_TIMEOUT_S = 60.0
 OnHost = Callable[[Sequence[str]], list[str]]
 
 
-def _start(name: str, arguments: list[str], *, log_dir: Path, reaper: Reaper, on_host: OnHost = list) -> Process:
+def _start(
+    name: str, arguments: list[str], *, log_dir: Path, reaper: Reaper, on_host: OnHost = list, failpoints: str = ""
+) -> Process:
     command = [sys.executable, "-m", "rhino.cli.main", *arguments, "--exit-with-parent"]
-    return Process(name, on_host(command), log_dir=log_dir, env=dict(os.environ), reaper=reaper)
+    env = dict(os.environ) | ({VARIABLE: failpoints} if failpoints else {})
+    return Process(name, on_host(command), log_dir=log_dir, env=env, reaper=reaper)
 
 
 def _announced(process: Process, service: str) -> dict[str, str] | None:
@@ -37,13 +41,22 @@ def _serving(address: str) -> bool | None:
 
 
 def start_manager(
-    data_dir: Path, *, log_dir: Path, reaper: Reaper, listen: str = "127.0.0.1:0", bootstrap: bool = True
+    data_dir: Path,
+    *,
+    log_dir: Path,
+    reaper: Reaper,
+    listen: str = "127.0.0.1:0",
+    bootstrap: bool = True,
+    failpoints: str = "",
 ) -> Process:
-    """Starts a manager on its journal, without waiting; see `wait_manager`. `bootstrap`: the journal is empty."""
+    """Starts a manager on its journal, without waiting; see `wait_manager`. `bootstrap`: the journal is empty.
+
+    `failpoints`: to arm, see `rhino.failpoints`.
+    """
     arguments = ["manager", "--data-dir", str(data_dir), "--listen", listen]
     if bootstrap:
         arguments.append("--bootstrap")
-    return _start("rhino-manager", arguments, log_dir=log_dir, reaper=reaper)
+    return _start("rhino-manager", arguments, log_dir=log_dir, reaper=reaper, failpoints=failpoints)
 
 
 def wait_manager(process: Process) -> str:

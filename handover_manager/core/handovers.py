@@ -269,7 +269,9 @@ class Handovers:
                 effects += [*(self._note(handover) if changed else ()), *settled]
             if step.unwinding:
                 busy = {group for _, other in self._open() for group in other.target_of_group}
-                effects += self._stepping.unwind(handover.handover_id, step, busy, view)
+                before = set(step.unwinding)
+                shortened = self._stepping.unwind(handover.handover_id, step, busy, view)
+                effects += [*(self._note(handover) if step.unwinding != before else ()), *shortened]
         return effects
 
     def _note(self, handover: Handover) -> list[Effect]:

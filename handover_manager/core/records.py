@@ -120,6 +120,7 @@ def step_to_json(step: Step) -> dict[str, object]:
         "pause_s": step.pause_s,
         "redirected": [[n.job, n.task_group, n.partition] for n in sorted(step.redirected)],
         "settling": [[g.job, g.operator, g.partition] for g in sorted(step.settling)],
+        "unwinding": [[g.job, g.operator, g.partition] for g in sorted(step.unwinding)],
     }
 
 
@@ -132,6 +133,7 @@ def _restore_step(step: Step, value: dict[str, Any]) -> None:
     step.pause_s = value["pause_s"]
     step.redirected = {VirtualNode(*name) for name in value["redirected"]}
     step.settling = {GroupId(*name) for name in value["settling"]}
+    step.unwinding = {GroupId(*name) for name in value.get("unwinding", ())}  # older records lack it
     step.waiting_for = set() if step.phase.ended else step.nodes - step.redirected
     step.noted = value
 

@@ -81,6 +81,7 @@ class Step:
     unwinding: set[GroupId] = field(default_factory=set)  # given up; the chain may still be longer than asked for
     last_error: str = ""  # of a group change that is tried again
     in_flight: set[GroupId] = field(default_factory=set)  # group changes that have not been answered
+    answered_at: dict[GroupId, float] = field(default_factory=dict)  # the last that was: a view from before lacks it
     noted: dict[str, object] | None = None  # as journalled; None: not yet, for it has not begun
     history: list[tuple[Trigger, Phase]] = field(default_factory=list)
 

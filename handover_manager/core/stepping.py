@@ -137,6 +137,7 @@ class Stepping:
     def group_changed(self, step: Step, event: GroupChanged, view: ClusterView, now: float) -> None:
         """The answer to a ChangeGroup; what may succeed later is tried again with the next view."""
         step.in_flight.discard(event.group)
+        step.answered_at[event.group] = now
         if event.error is None:
             return
         step.last_error = str(event.error)
@@ -165,10 +166,13 @@ class Stepping:
 
     def unwind(self, handover_id: str, step: Step, busy: set[GroupId], view: ClusterView) -> list[Effect]:
         """Takes targets out of chains that they made longer: naming the owner again cuts them to r secondaries."""
+        if not view.groups:
+            return []  # a manager that has just started has seen nothing yet
         target_of = step.target_of_group
-        known = view.known(sorted(step.unwinding - busy - step.in_flight))
+        unseen = step.in_flight | {g for g, answered_at in step.answered_at.items() if answered_at >= view.asked_at}
+        known = view.known(sorted(step.unwinding - busy - unseen))
         asked = [g for g in known if view.is_longer(g) and g.has(target_of[g.group.group])]
-        step.unwinding = {g.group.group for g in asked} | ((step.in_flight & step.unwinding) - busy)
+        step.unwinding = {g.group.group for g in asked} | ((unseen & step.unwinding) - busy)
         step.in_flight.update(g.group.group for g in asked)
         return [ChangeGroup(handover_id, g.group.group, make_owner=g.owner) for g in asked]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -57,11 +58,13 @@ class GroupSeen:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """`presumed`: workers taken for reachable, since they may not have introduced themselves to a new manager yet."""
+    """`presumed`: workers taken for reachable, since they may not have introduced themselves to a new manager yet.
+    `asked_at`: monotonic; a group change that was answered later may not be in it."""
 
     workers: Mapping[str, WorkerSeen] = field(default_factory=dict)
     groups: Mapping[GroupId, GroupSeen] = field(default_factory=dict)
     presumed: frozenset[str] = frozenset()
+    asked_at: float = math.inf
 
     def reachable(self, worker_id: str) -> bool:
         seen = self.workers.get(worker_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import time
 from collections import defaultdict
@@ -21,9 +22,11 @@ from handover_manager.core.records import HANDOVER_PREFIX, JOB_PREFIX, STEP_PREF
 from handover_manager.core.step import Phase
 from handover_manager.rpc.cluster import ReplicationClient
 from handover_manager.rpc.messages import handover_to_pb
+from handover_manager.rpc.moments import after_write, before_write
 from handover_manager.rpc.session import DriverLine
 from handover_manager.rpc.writers import WriterFinder
 from rhino.errors import RhinoError, UnavailableError, UnknownError
+from rhino.failpoints import hit
 from rhino.journal import Journal
 from rhino_pb import common_pb2
 from rhino_pb import handover_pb2 as pb
@@ -101,8 +104,9 @@ class Runtime:
     async def look(self) -> None:
         """Takes a fresh view of the cluster; raises UnavailableError."""
         async with self._looking:
+            asked_at = self._loop.time()
             view = await self._cluster.view()
-            self.apply(ev.ClusterSeen(view))
+            self.apply(ev.ClusterSeen(dataclasses.replace(view, asked_at=asked_at)))
 
     async def plan(self, request: Request) -> Plan:
         """On a fresh view; changes nothing."""
@@ -199,7 +203,9 @@ class Runtime:
         """Journals first, all or nothing. A failure leaves core and journal apart: that ends `run`."""
         records = {e.key: e.value for e in effects if isinstance(e, ev.Persist) and e.value is not None}
         try:
+            before_write(records)
             self._journal.put_all(records)
+            after_write(records)
             for effect in effects:
                 self._carry_out(effect)
         except Exception as error:
@@ -238,17 +244,27 @@ class Runtime:
 
     async def _change_group(self, effect: ev.ChangeGroup) -> None:
         error: RhinoError | None = None
+        if effect.add_member:
+            hit("handover.join.before")
+        else:
+            hit("handover.owner.before")
         try:
             await self._cluster.change_group(effect)
         except RhinoError as failure:
             error = failure
             log.info("group not changed", extra={"group": str(effect.group), "error": str(error)})
+        if effect.add_member:
+            hit("handover.join.after")
+        else:
+            hit("handover.owner.after")
         self.apply(ev.GroupChanged(effect.handover_id, effect.group, error))
         if error is None:
             self.look_soon()
 
     async def _find_writers(self, effect: ev.FindWriters) -> None:
         workers = [seen.worker for seen in self.core.view.workers.values() if seen.reachable]
+        hit("handover.writers.before")
         async with self._checks:
             writers = await self._finder.find(effect.versions, workers)
+        hit("handover.writers.after")
         self.apply(ev.WritersFound(effect.job, effect.batch_id, writers))

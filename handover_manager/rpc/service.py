@@ -20,6 +20,7 @@ from handover_manager.rpc import messages
 from handover_manager.rpc.runtime import Runtime
 from handover_manager.rpc.session import DriverLine
 from rhino.errors import AlreadyThereError, InvalidRequestError, TooFewWorkersError
+from rhino.failpoints import hit
 from rhino.journal import Journal
 from rhino.rpc import convert
 from rhino.rpc.server import Server
@@ -134,7 +135,9 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
             reader = asyncio.create_task(self._read(requests, line))
             try:
                 async for push in line.pushes():
+                    hit("handover.push.before")
                     yield pb.DriverCommand(desired=messages.locations_to_pb(push, self._runtime.generation))
+                    hit("handover.push.after")
                 await reader
             finally:
                 reader.cancel()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from benchmarks.loads import parse, places
+from pathlib import Path
+
+from benchmarks.loads import loads_of, moved_loads, newest_loads, parse, places
+from deploy.local import LocalWorker
 
 STORE = (
     "StateStoreProviderId[ storeId=StateStoreId[ operatorId=0, partitionId={0}, storeName=default ], queryRunId=a-b ]"
@@ -44,3 +47,22 @@ def test_a_partition_is_where_its_newest_version_was_loaded() -> None:
     older = list(parse("worker-2", LOG.replace("21", "19").splitlines()))
     assert places(here + older) == {1: "worker-1", 4: "worker-1"}
     assert all(load.partition != 5 for load in here), "it has not ended"
+
+
+def test_a_partition_has_moved_when_another_executor_of_the_same_worker_loads_it(tmp_path: Path) -> None:
+    worker = LocalWorker("worker-1", "127.0.0.1", tmp_path, spark=None)  # type: ignore[arg-type]
+
+    def write(executor: str, log: str) -> None:
+        folder = tmp_path / "spark" / "work" / "app-1" / executor
+        folder.mkdir(parents=True)
+        (folder / "stderr").write_text(log)
+
+    write("2", LOG)
+    before = newest_loads(loads_of([worker]))
+    assert before[4].executor == "2"
+    since_ms = before[4].ended_ms
+    assert moved_loads(loads_of([worker]), before, since_ms) == []
+    write("3", LOG.replace("17952602", "17952603").replace("21", "22"))
+    (moved,) = moved_loads(loads_of([worker]), before, since_ms)
+    assert (moved.worker_id, moved.executor, moved.partition) == ("worker-1", "3", 4)
+    assert moved_loads(loads_of([worker]), {1: before[1]}, since_ms) == []

@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks.handover import summary as handover_summary
 from benchmarks.handover.move import Moved
 from benchmarks.recovery import summary as recovery_summary
-from benchmarks.recovery.kill import Recovery
+from benchmarks.recovery.loss import Recovery
 from benchmarks.recovery.picture import draw
 
 RHINO = Recovery(
@@ -16,6 +16,7 @@ RHINO = Recovery(
     state_bytes=1_000_000_000,
     moved_partitions=2,
     steady_batch_ms=600.0,
+    lease_ended=1100.0,
     detected=100.0,
     scheduled=300.0,
     fetch_slowest=50.0,
@@ -35,6 +36,7 @@ MOVED = Moved(
     subject="assisted",
     state_bytes=250_000_000,
     partitions=1,
+    steps=1,
     steady_batch=600.0,
     during_batch=0.0,
     switch_batch=900,

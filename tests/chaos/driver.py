@@ -1,4 +1,4 @@
-"""A Spark driver in a process of its own, so that it can be killed: `python -m tests.chaos.driver CONF FOLDER`.
+"""A Spark driver in a process of its own, to be killed: `python -m tests.chaos.driver CONF FOLDER [QUERY...]`.
 
 A query that fails is started again from its checkpoint, as a user's supervisor does, and the failure is written to
 standard output as a JSON line. The end of standard input, or SIGTERM, ends it.
@@ -10,6 +10,7 @@ import json
 import signal
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 from deploy.local.session import close_driver, open_session
@@ -18,13 +19,13 @@ from tests.chaos import queries
 POLL_S = 0.2
 
 
-def main(conf_path: str, folder: Path) -> None:
+def main(conf_path: str, folder: Path, names: Sequence[str]) -> None:
     ending = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ending.set())
     conf = json.loads(Path(conf_path).read_text())
     spark = open_session(conf, log_path=folder / "spark-driver.log")
     try:
-        running = {name: queries.start(spark, name, folder) for name in queries.NAMES}
+        running = {name: queries.start(spark, name, folder) for name in names}
         while not ending.wait(POLL_S):
             for name, query in running.items():
                 if (error := query.exception()) is not None:
@@ -37,4 +38,4 @@ def main(conf_path: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3:] or queries.NAMES)

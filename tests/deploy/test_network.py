@@ -30,7 +30,7 @@ while True:
 """
 RECEIVE = """
 import socket, sys
-connection = socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=2)
+connection = socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=5)
 received = b"".join(iter(lambda: connection.recv(65536), b""))
 print(received[:20].decode().strip(), len(received))
 """

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import pytest
 
 from handover_manager.core import events as ev
 from handover_manager.core.step import TRANSITIONS, Phase, Step, Trigger, diagram
-from handover_manager.core.view import TaskGroup
+from handover_manager.core.view import ClusterView, TaskGroup
 from rhino.errors import (
     ConflictError,
     LocalProtocolError,
@@ -223,8 +224,23 @@ def test_what_was_given_up_leaves_the_chain_again(play: Play) -> None:
     assert play.of(ev.ChangeGroup) == [ev.ChangeGroup("h1", G0, make_owner="w1")]
     play(ev.GroupChanged("h1", G0, None))
     play.cluster.chain(G0, "w1 w2")
-    assert not play.see()
+    play.see()
+    assert not play.of(ev.ChangeGroup)
     assert not play.handover().unwinding
+    assert not play.see()
+
+
+def test_a_view_from_before_a_join_does_not_say_that_it_was_taken_back(play: Play) -> None:
+    play.start("w3", "0/0")
+    play(ev.CancelRequested("h1"))
+    before = dataclasses.replace(play.cluster.view, asked_at=1.0)
+    play.now = 2.0
+    play(ev.GroupChanged("h1", G0, None))
+    play(ev.ClusterSeen(before))
+    play.now = 3.0
+    play.cluster.chain(G0, "w1 w2 w3?")
+    play(ev.ClusterSeen(dataclasses.replace(play.cluster.view, asked_at=3.0)))
+    assert play.of(ev.ChangeGroup) == [ev.ChangeGroup("h1", G0, make_owner="w1")]
 
 
 def test_a_new_handover_is_not_disturbed_by_one_that_was_given_up(play: Play) -> None:
@@ -263,6 +279,25 @@ def test_restart_before_the_marker_rolls_back(play: Play) -> None:
     assert after.handover().phase is Phase.ROLLED_BACK
     assert "restarted" in after.handover().reason
     assert after.restart().handover().phase is Phase.ROLLED_BACK
+
+
+def test_what_was_given_up_leaves_the_chain_also_after_a_restart(play: Play) -> None:
+    play.start("w3", "0/0")
+    play.cluster.chain(G0, "w1 w2 w3?")
+    play(ev.GroupChanged("h1", G0, None))
+    play(ev.CancelRequested("h1"))
+    after = play.restart()
+    after(ev.ClusterSeen(ClusterView()))  # nothing is known yet
+    after.see()
+    assert after.of(ev.ChangeGroup) == [ev.ChangeGroup("h1", G0, make_owner="w1")]
+    after.cluster.chain(G0, "w1 w2")
+    after(ev.GroupChanged("h1", G0, None))
+    after.see()
+    assert after.of(ev.ChangeGroup) == []
+    again = after.restart()
+    again.cluster.chain(G0, "w1 w2 w3")  # for another reason
+    again.see()
+    assert again.of(ev.ChangeGroup) == []
 
 
 def test_restart_after_the_marker_goes_on_to_confirm(play: Play) -> None:

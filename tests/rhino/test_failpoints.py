@@ -36,7 +36,7 @@ STEPS: list[tuple[str, Values]] = [("put_all", {"a": 2, "b": 2}), ("put", {"c": 
 
 
 def test_declared_and_used_are_the_same() -> None:
-    paths = [path for top in ("rhino", "worker_runtime") for path in (ROOT / top).rglob("*.py")]
+    paths = [path for top in ("rhino", "worker_runtime", "handover_manager") for path in (ROOT / top).rglob("*.py")]
     sources = [path.read_text() for path in paths if path.name != "failpoints.py"]
     used = [name for source in sources for name in re.findall(r'\bhit\("([^"]+)"\)', source)]
     calls = sum(len(re.findall(r"\bhit\(", source)) for source in sources)
@@ -67,6 +67,23 @@ def test_error_is_raised_at_the_hit_that_is_named_and_only_there() -> None:
         failpoints.hit("store.epoch.after")
     finally:
         failpoints.arm({})
+
+
+def test_a_stop_is_announced_and_lasts_until_somebody_lets_it_go_on(tmp_path: Path) -> None:
+    Journal(tmp_path, bootstrap=True).close()
+    with subprocess.Popen(
+        [sys.executable, "-c", USE, str(tmp_path)],
+        env=_environment("journal.put.before=stop,journal.put.after=stop"),
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        for when in ("before", "after"):
+            assert process.stderr.readline() == f"failpoint journal.put.{when}\n"
+            _, status = os.waitpid(process.pid, os.WUNTRACED)
+            assert os.WIFSTOPPED(status)
+            os.kill(process.pid, signal.SIGCONT)
+        assert process.wait(30) == 0
 
 
 @pytest.mark.parametrize("name", JOURNAL)

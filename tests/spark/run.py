@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from deploy.local import LocalCluster
-from rhino.rpc.overview import JobView, fetch_overview
+from rhino.rpc.overview import JobView, VirtualNodeView, fetch_overview
 from spark_connector import HandoverClient
 from spark_connector.rpc.client import Phase
 from tests.spark.conftest import wait_for
@@ -85,18 +85,28 @@ def assert_equals_batch(run: Run) -> None:
     assert (missing.head(5), extra.head(5)) == ([], [])
 
 
-def hand_over_one(cluster: LocalCluster, name: str, partitions: int) -> None:
-    """Moves one virtual node to another worker and waits until a logged batch confirms it."""
+def placed(cluster: LocalCluster, name: str, count: int) -> JobView:
+    """The job, once `count` virtual nodes have a worker and a holder."""
+    found: list[JobView] = []
 
     def settled() -> bool:
         view = job(cluster, name)
         nodes = view.virtual_nodes if view else ()
-        return len(nodes) >= partitions and all(n.desired_worker and n.holders for n in nodes)
+        if view and len(nodes) >= count and all(n.desired_worker and n.holders for n in nodes):
+            found.append(view)
+        return bool(found)
 
     wait_for(settled, f"{name}: every virtual node has a worker")
-    view = job(cluster, name)
-    assert view is not None
-    node = view.virtual_nodes[0]
+    return found[0]
+
+
+def hand_over_one(cluster: LocalCluster, name: str, partitions: int) -> None:
+    """Moves one virtual node to another worker and waits until a logged batch confirms it."""
+    hand_over(cluster, name, placed(cluster, name, partitions).virtual_nodes[0])
+
+
+def hand_over(cluster: LocalCluster, name: str, node: VirtualNodeView) -> None:
+    """As `hand_over_one`, of `node`."""
     workers = sorted(w.worker_id for w in fetch_overview(cluster.manager).workers if w.state == "live")
     target = next(w for w in workers if w != node.desired_worker)
     with HandoverClient(cluster.manager) as client:

@@ -1,17 +1,19 @@
-"""One kill -9 of a whole worker, and when the query had recovered from it, step by step (Rhino, table 1)."""
+"""One loss of a whole worker, by kill -9 or by its network, and when the query had recovered (Rhino, table 1)."""
 
 from __future__ import annotations
 
+import json
 import statistics
 import time
 from collections import Counter
 from dataclasses import dataclass
+from datetime import datetime
 
 from benchmarks.loads import loads_of, places
 from benchmarks.prepares import replica_prepares
 from benchmarks.stateful import Running
 from deploy.demo.report import percentile
-from deploy.demo.watch import driver_hosts
+from deploy.demo.watch import DemoError, driver_hosts
 
 STEADY_BATCHES = 12
 PREPARE_ROUNDS = 35  # of all six virtual nodes: over 200 calls
@@ -19,20 +21,21 @@ PREPARE_ROUNDS = 35  # of all six virtual nodes: over 200 calls
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """Milliseconds after the kill, except where said. Loads are those of the partitions that the worker ran."""
+    """Milliseconds after the loss, except where said. Loads are those of the partitions that the worker ran."""
 
     subject: str
     state_bytes: int
     moved_partitions: int
-    steady_batch_ms: float  # median duration before the kill
+    steady_batch_ms: float  # median duration before the loss
+    lease_ended: float  # Rhino's manager counts the worker as lost; 0 without Rhino
     detected: float  # the driver has dropped the executor
     scheduled: float  # the first load begins on another worker
     fetch_slowest: float  # duration: until all files were there
     load_slowest: float  # duration: open and replay
     loaded: float  # the last load is done
-    next_batch: float  # the batch after the kill is in the commit log
+    next_batch: float  # the batch after the loss is in the commit log
     prepare_slowest: float  # duration of Rhino's Prepare as the tasks felt it; 0 without Rhino
-    prepare_p50: float  # of many calls for replicas before the kill
+    prepare_p50: float  # of many calls for replicas before the loss
     prepare_p99: float
     sources: str  # of Prepare
     copied_bytes: int  # read from the checkpoint, or linked with Rhino
@@ -40,9 +43,10 @@ class Recovery:
     reloads: int  # loads of partitions that had not moved
 
 
-def kill_and_recover(run: Running, subject: str) -> Recovery:
-    """Kills the worker with most partitions right after a batch is logged, so that the next one has to recover."""
+def lose_and_recover(run: Running, subject: str) -> Recovery:
+    """Loses the worker with most partitions right after a batch is logged, so that the next one has to recover."""
     workers = run.cluster.workers
+    run.doing.what = "calling Prepare for replicas"
     prepares = replica_prepares(run, PREPARE_ROUNDS) if run.cluster.manager else [0.0]
     run.watch.wait_for_batch(run.watch.committed() + 3)
     before = places(loads_of(workers))
@@ -52,7 +56,8 @@ def kill_and_recover(run: Running, subject: str) -> Recovery:
     host = workers[index].host
     run.watch.wait_for_batch(run.watch.committed() + 1)
     newest = run.watch.committed()
-    at_ms = run.cluster.kill_worker(index)
+    run.doing.what = f"recovering from the loss of {victim}"
+    at_ms = _lose(run, subject, index)
     detected_ms = next_ms = 0.0
 
     def recovered() -> bool:
@@ -73,6 +78,7 @@ def kill_and_recover(run: Running, subject: str) -> Recovery:
         state_bytes=run.load.state_bytes,
         moved_partitions=len({load.partition for load in moved}),
         steady_batch_ms=statistics.median(steady),
+        lease_ended=_lease_ended(run, victim, at_ms) if run.cluster.manager else 0.0,
         detected=detected_ms - at_ms,
         next_batch=next_ms - at_ms,
         reloads=sum(load.started_ms < next_ms for load in after) - len(moved),
@@ -87,3 +93,22 @@ def kill_and_recover(run: Running, subject: str) -> Recovery:
         copied_bytes=sum(load.copied_bytes for load in moved),
         fetched_bytes=sum(load.fetched_bytes for load in moved),
     )
+
+
+def _lose(run: Running, subject: str, index: int) -> float:
+    """Wall clock in milliseconds before."""
+    if not subject.endswith("-cut"):
+        return run.cluster.kill_worker(index)
+    if run.network is None:
+        raise DemoError(f"{subject}: only the link of a network namespace can be cut")
+    return run.network.cut(index)
+
+
+def _lease_ended(run: Running, worker_id: str, since_ms: float) -> float:
+    """Milliseconds from `since_ms` until the manager's log calls the worker lost."""
+    for line in (run.cluster.log_dir / "rhino-manager.log").read_text().splitlines():
+        if f'"{worker_id}": "lost"' in line:
+            at_ms = datetime.fromisoformat(json.loads(line)["time"]).timestamp() * 1000
+            if at_ms >= since_ms:
+                return at_ms - since_ms
+    raise DemoError(f"the manager has not counted {worker_id} as lost")

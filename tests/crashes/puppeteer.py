@@ -1,0 +1,76 @@
+"""Leads a manager that stops itself at every failpoint of a handover: looks which one it is, acts, lets it go on."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import psutil
+
+from deploy.local import LocalCluster
+from deploy.local.process import ClusterError
+
+POLL_S = 0.005
+TAIL_BYTES = 4096
+_POINT = re.compile(rb"^failpoint (\S+)$", re.MULTILINE)
+Act = Callable[[], object]
+
+
+class Puppeteer(threading.Thread):
+    """`script`: points that are waited for, one after the other, each with what is to be done while the manager stands
+    there. Between them, and without a script, it goes on at once.
+    """
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        super().__init__(name="puppeteer", daemon=True)
+        self._cluster = cluster
+        self._script: list[tuple[str, Act]] = []
+        self._lock = threading.Lock()
+        self._ending = threading.Event()
+        self._failure: Exception | None = None
+
+    def play(self, script: Sequence[tuple[str, Act]]) -> None:
+        with self._lock:
+            self._script = list(script)
+
+    def played(self) -> bool:
+        """Whether the script is over. Raises what one of its acts has raised."""
+        if self._failure is not None:
+            raise self._failure
+        with self._lock:
+            return not self._script
+
+    def end(self) -> None:
+        self._ending.set()
+        self.join()
+
+    def run(self) -> None:
+        while not self._ending.wait(POLL_S):
+            try:
+                pid = self._cluster.manager_pid
+                if psutil.Process(pid).status() == psutil.STATUS_STOPPED:
+                    self._stands(pid)
+            except (ClusterError, psutil.NoSuchProcess, ProcessLookupError):
+                continue  # not started yet, or killed just now
+            except Exception as error:  # an act has failed: told by `played`
+                self._failure = error
+
+    def _stands(self, pid: int) -> None:
+        try:
+            with self._lock:
+                act = self._script.pop(0)[1] if self._script and self._script[0][0] == self._point() else None
+            if act is not None:
+                act()
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    def _point(self) -> str:
+        log: Path = self._cluster.log_dir / "rhino-manager.log"
+        with log.open("rb") as file:
+            file.seek(max(log.stat().st_size - TAIL_BYTES, 0))
+            points: list[bytes] = _POINT.findall(file.read())
+        return points[-1].decode()
