@@ -1,6 +1,6 @@
 # make demo: the whole main job.  make test: everything that CI runs.  make setup alone prepares .venv and the jar.
 # make chaos: random faults on a real cluster for 30 minutes (CHAOS_ARGS="--minutes 5 --seed 1"), output compared.
-# make bench: a quick run of every benchmark (BENCH_ARGS="nexmark" for some), and a page: build/bench/report.html
+# make bench: a quick run of every benchmark (BENCH_ARGS="nexmark" for some, --resume to go on), and a page: build/bench/report.html
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
