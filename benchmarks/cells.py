@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +23,6 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
-from rich.table import Table
 
 from benchmarks.machine import machine
 from benchmarks.stateful import Load, Place, Running, running
@@ -149,28 +147,6 @@ def place_of(subject: str) -> Place:
     """`subject`: "stock..." is without Rhino, "...1gbit" behind links of 1 Gbit/s, "...cut" behind unlimited ones."""
     link = GBIT if subject.endswith("1gbit") else 0 if subject.endswith("cut") else None
     return Place(not subject.startswith("stock"), link)
-
-
-def show(table: Table) -> None:
-    """On standard output, as wide as it is when that is no terminal."""
-    console = Console()
-    (console if console.is_terminal else Console(width=200)).print(table)
-
-
-def main(run: Callable[[], None]) -> int:
-    """Exit code 0; 1 with the reason when a measurement failed; 130 when interrupted.
-
-    Ctrl-C and SIGTERM stop and clean up as well.
-    """
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        run()
-    except RhinoError as error:
-        Console(stderr=True).print(f"[bold red]FAILED[/] {error}", highlight=False, soft_wrap=True)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    return 0
 
 
 def _check_room(folder: Path, size: float) -> None:

@@ -12,7 +12,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from benchmarks.cells import Cells, Say, main, parser, place_of, settled, show
+from benchmarks.cells import Cells, Say, parser, place_of, settled
+from benchmarks.command import main, show
 from benchmarks.handover.move import Moved, decommission, hand_over, scale_in
 from benchmarks.handover.summary import summarise, table
 from benchmarks.stateful import Load, Place

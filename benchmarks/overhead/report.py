@@ -16,7 +16,9 @@ class Row:
     """One load under one provider. `growth`: median duration of the last third of the batches over that of the first.
 
     `ratio_p50`: the median over the stock provider's in the same session; `growth_ratio`: the same of growth.
-    Processor, disk and network are per million rows; peaks are of the session so far, and common to both providers.
+    Processor, disk and network are per million rows; `cpu_ratio`: Spark's and Rhino's processor time together over
+    Spark's alone with the stock provider (the daemons idle beside that one). Peaks are of the session so far, and
+    common to both providers.
     """
 
     setting: str
@@ -32,8 +34,9 @@ class Row:
     commit_p99_ms: float
     rhino_commit_p50_ms: float
     rows_per_s: float
-    executors_cpu_s: float
-    sidecars_cpu_s: float
+    spark_cpu_s: float
+    daemons_cpu_s: float
+    cpu_ratio: float
     disk_mb: float
     network_mb: float
     state_rows: int
@@ -50,7 +53,7 @@ def rows_of(setting: str, subjects: Sequence[Subject], executor_bytes: int, side
 def _row(setting: str, subject: Subject, stock: Subject, executor_mb: float, sidecar_mb: float) -> Row:
     durations = [batch.duration_ms for batch in subject.batches]
     commits = [batch.commit_ms for batch in subject.batches]
-    millions = _rows_in_all(subject) / 1e6
+    millions = subject.rows / 1e6
     return Row(
         setting=setting,
         load=subject.load,
@@ -65,8 +68,9 @@ def _row(setting: str, subject: Subject, stock: Subject, executor_mb: float, sid
         commit_p99_ms=_percentile(commits, 0.99),
         rhino_commit_p50_ms=statistics.median(b.rhino_commit_ms for b in subject.batches),
         rows_per_s=sum(b.rows for b in subject.batches) / (sum(durations) / 1000),
-        executors_cpu_s=sum(used.executors_cpu_s for used in subject.used) / millions,
-        sidecars_cpu_s=sum(used.sidecars_cpu_s for used in subject.used) / millions,
+        spark_cpu_s=sum(used.spark_cpu_s for used in subject.used) / millions,
+        daemons_cpu_s=sum(used.daemons_cpu_s for used in subject.used) / millions,
+        cpu_ratio=_cpu_ratio(subject, stock),
         disk_mb=sum(used.disk_bytes for used in subject.used) / 1e6 / millions,
         network_mb=sum(used.network_bytes for used in subject.used) / 1e6 / millions,
         state_rows=subject.batches[-1].state_rows,
@@ -75,9 +79,12 @@ def _row(setting: str, subject: Subject, stock: Subject, executor_mb: float, sid
     )
 
 
-def _rows_in_all(subject: Subject) -> int:
-    """Of all slices, warm-up included: what `used` covers."""
-    return (subject.batches[-1].batch_id + 1) * subject.rows_per_batch
+def _cpu_ratio(subject: Subject, stock: Subject) -> float:
+    """Per row."""
+    if subject is stock:
+        return 1.0
+    both = sum(used.spark_cpu_s + used.daemons_cpu_s for used in subject.used) / subject.rows
+    return both / (sum(used.spark_cpu_s for used in stock.used) / stock.rows)
 
 
 def growth(batches: Sequence[Batch]) -> float:
@@ -94,14 +101,15 @@ def _percentile(values: Sequence[float], share: float) -> float:
 def table(rows: Sequence[Row]) -> Table:
     columns = (
         *("setting", "load", "provider", "p50 ms", "p99 ms", "x stock", "growth", "x stock", "commit p50 ms", "p99"),
-        *("until copies", "rows/s", "CPU s/M exec", "sidecar", "disk MB/M", "network", "state rows"),
+        *("until copies", "rows/s", "CPU s/M Spark", "daemons", "x stock", "disk MB/M", "network", "state rows"),
     )
     shown = Table(*columns)
     for r in rows:
         shown.add_row(
             *(r.setting, r.load, r.provider, f"{r.p50_ms:.0f}", f"{r.p99_ms:.0f}", f"{r.ratio_p50:.2f}"),
             *(f"{r.growth:.2f}", f"{r.growth_ratio:.2f}", f"{r.commit_p50_ms:.0f}", f"{r.commit_p99_ms:.0f}"),
-            *(f"{r.rhino_commit_p50_ms:.0f}", f"{r.rows_per_s:,.0f}", f"{r.executors_cpu_s:.2f}"),
-            *(f"{r.sidecars_cpu_s:.2f}", f"{r.disk_mb:.0f}", f"{r.network_mb:.0f}", f"{r.state_rows:,}"),
+            *(f"{r.rhino_commit_p50_ms:.0f}", f"{r.rows_per_s:,.0f}", f"{r.spark_cpu_s:.2f}"),
+            *(f"{r.daemons_cpu_s:.2f}", f"{r.cpu_ratio:.2f}", f"{r.disk_mb:.0f}", f"{r.network_mb:.0f}"),
+            f"{r.state_rows:,}",
         )
     return shown

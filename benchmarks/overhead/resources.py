@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import psutil
@@ -9,21 +11,25 @@ import psutil
 from benchmarks.usage import peak_resident_bytes
 from deploy.local import LocalCluster
 from deploy.local.rpc.describe import describe
+from deploy.local.session import driver_pid
+
+QUIET_CPU_S = 0.05  # of all daemons in a second: what heartbeats take
+QUIET_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Since the start of the processes; `cpu_s` by kind of process."""
+    """Since the start of the processes. `spark_cpu_s`: driver and executors; `daemons_cpu_s`: manager and sidecars."""
 
-    executors_cpu_s: float
-    sidecars_cpu_s: float
+    spark_cpu_s: float
+    daemons_cpu_s: float
     disk_bytes: int
     network_bytes: int
 
     def since(self, before: Reading) -> Reading:
         return Reading(
-            self.executors_cpu_s - before.executors_cpu_s,
-            self.sidecars_cpu_s - before.sidecars_cpu_s,
+            self.spark_cpu_s - before.spark_cpu_s,
+            self.daemons_cpu_s - before.daemons_cpu_s,
             self.disk_bytes - before.disk_bytes,
             self.network_bytes - before.network_bytes,
         )
@@ -31,19 +37,36 @@ class Reading:
 
 def read(cluster: LocalCluster) -> Reading:
     """`disk_bytes`: written by executors and sidecars, as the kernel counts what it will have to write back."""
-    executors = [psutil.Process(pid) for worker in cluster.workers for pid in worker.executor_pids()]
-    sidecars = [psutil.Process(pid) for pid in sidecar_pids(cluster)]
+    executors = [pid for worker in cluster.workers for pid in worker.executor_pids()]
+    writers = [psutil.Process(pid) for pid in (*executors, *sidecar_pids(cluster))]
     return Reading(
-        sum(_cpu_s(process) for process in executors),
-        sum(_cpu_s(process) for process in sidecars),
-        sum(process.io_counters().write_bytes for process in (*executors, *sidecars)),
+        _cpu_s((*executors, driver_pid())),
+        daemons_cpu_s(cluster),
+        sum(process.io_counters().write_bytes for process in writers),
         sum(describe(w.peer_address, prepares_max=0, commits_max=0).replicated_bytes_in for w in cluster.workers),
     )
 
 
-def _cpu_s(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)
+def wait_until_quiet(cluster: LocalCluster) -> None:
+    """Until the daemons have done what they were given, so that the next query pays for itself alone."""
+    deadline = time.monotonic() + QUIET_TIMEOUT_S
+    before = daemons_cpu_s(cluster)
+    while time.monotonic() < deadline:
+        time.sleep(1)
+        now = daemons_cpu_s(cluster)
+        if now - before < QUIET_CPU_S:
+            return
+        before = now
+
+
+def daemons_cpu_s(cluster: LocalCluster) -> float:
+    """Processor time of manager and sidecars since their start."""
+    return _cpu_s((cluster.manager_pid, *sidecar_pids(cluster)))
+
+
+def _cpu_s(pids: Iterable[int]) -> float:
+    times = [psutil.Process(pid).cpu_times() for pid in pids]
+    return float(sum(t.user + t.system for t in times))
 
 
 def sidecar_pids(cluster: LocalCluster) -> list[int]:

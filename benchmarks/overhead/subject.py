@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks.overhead.loads import LOADS
-from benchmarks.overhead.resources import Reading, read
+from benchmarks.overhead.resources import Reading, read, wait_until_quiet
 from deploy.local import LocalCluster
 from rhino.errors import RhinoError
 from spark_connector.conf import WAYS
@@ -39,7 +41,7 @@ class Batch:
 
 @dataclass(slots=True)
 class Subject:
-    """`used`: over the measured slices, warm-up included."""
+    """`used`, `rows`: over the measured slices, warm-up included."""
 
     name: str
     load: str
@@ -47,13 +49,13 @@ class Subject:
     folder: Path
     batches: list[Batch] = field(default_factory=list)
     used: list[Reading] = field(default_factory=list)
-    wall_s: float = 0.0
+    rows: int = 0
 
-    def run(self, spark: SparkSession, cluster: LocalCluster, batches: int) -> None:
+    def run(self, spark: SparkSession, cluster: LocalCluster, batches: int, *, counted: bool = True) -> None:
         """One slice of `WARM_UP` and `batches` batches. Raises OverheadError."""
         spark.conf.set(PROVIDER_KEY, PROVIDERS[self.name])
         make, mode = LOADS[self.load]
-        before, started = read(cluster), time.monotonic()
+        before = read(cluster)
         query = (
             make(spark, self.rows_per_batch)
             .writeStream.outputMode(mode)
@@ -63,19 +65,27 @@ class Subject:
         )
         try:
             found: dict[int, Batch] = {}
-            deadline = time.monotonic() + STALL_S
+            deadline = time.monotonic() + STALL_S + batches
             while len(found) < WARM_UP + batches:
                 if (error := query.exception()) is not None:
                     raise OverheadError(f"{self.name} {self.load}: {error}")
                 if time.monotonic() > deadline:
-                    raise OverheadError(f"{self.name} {self.load}: {len(found)} batches in {STALL_S:g} s")
+                    raise OverheadError(f"{self.name} {self.load}: {len(found)} batches in {STALL_S + batches:g} s")
                 time.sleep(0.2)
-                found.update({p["batchId"]: _batch(p) for p in query.recentProgress if p["numInputRows"]})
+                found.update(_batches(query))
         finally:
             query.stop()
-        self.batches += [found[number] for number in sorted(found)][WARM_UP : WARM_UP + batches]
-        self.wall_s += time.monotonic() - started
-        self.used.append(read(cluster).since(before))
+        found.update(_batches(query))
+        wait_until_quiet(cluster)
+        os.sync()  # nor does the disk owe anything
+        if counted:
+            self.rows += sum(batch.rows for batch in found.values())
+            self.batches += [found[number] for number in sorted(found)][WARM_UP : WARM_UP + batches]
+            self.used.append(read(cluster).since(before))
+
+
+def _batches(query: StreamingQuery) -> dict[int, Batch]:
+    return {p["batchId"]: _batch(p) for p in query.recentProgress if p["numInputRows"]}
 
 
 def _batch(progress: dict[str, Any]) -> Batch:

@@ -18,6 +18,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.command import main
 from benchmarks.machine import machine
 from benchmarks.replication.sidecars import JOB, Chain, attached, chain, stored_bytes
 from benchmarks.replication.source import Source, make_source
@@ -39,7 +40,7 @@ class TakeOver:
     prepare_ms: float
 
 
-def main() -> None:
+def _run() -> None:
     arguments = _arguments()
     console = Console(stderr=True)
     results: list[TakeOver] = []
@@ -110,4 +111,4 @@ def _sizes(result: TakeOver) -> tuple[int, int, int]:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(_run))

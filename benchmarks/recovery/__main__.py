@@ -13,7 +13,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from benchmarks.cells import Cells, Say, main, parser, place_of, settled, show
+from benchmarks.cells import Cells, Say, parser, place_of, settled
+from benchmarks.command import main, show
 from benchmarks.recovery.loss import Recovery, lose_and_recover
 from benchmarks.recovery.picture import draw
 from benchmarks.recovery.summary import summarise, table

@@ -19,6 +19,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.command import main
 from benchmarks.machine import machine
 from benchmarks.replication import commits, peers, soak, throughput
 from benchmarks.replication.source import make_source
@@ -29,7 +30,7 @@ from worker_runtime.allocator import keep_freed_memory
 PARTS = ("throughput", "commits", "soak")
 
 
-def main() -> None:
+def _run() -> None:
     arguments = _arguments()
     console = Console(stderr=True)
     keep_freed_memory()  # as sidecars do: this process is the sending end of the bare stream
@@ -119,4 +120,4 @@ def _table(rows: list[dict[str, float | str | int | None]]) -> Table:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(_run))

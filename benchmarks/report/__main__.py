@@ -1,7 +1,7 @@
 """`python -m benchmarks.report`: runs every benchmark quickly and writes one page about all of them.
 
 The page (OUT/report.html) holds tables and plots and needs no other file; raw JSON and logs lie beside it. Exit code
-1: a benchmark failed, or found an output wrong.
+1: a benchmark failed, or found an output wrong. After an interruption `--resume` goes on with what is left.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -38,7 +39,8 @@ def main(argv: Sequence[str]) -> int:
     results = []
     for number, run in enumerate(runs, start=1):
         console.print(f"{number} of {len(runs)}: {_command(run)}", highlight=False)
-        result = _carry_out(run, out, max(deadline - time.monotonic(), 1.0))
+        done = _done(run, out) if arguments.resume else None
+        result = done or _carry_out(run, out, max(deadline - time.monotonic(), 1.0))
         outcome = "done" if result.exit_code == 0 else f"FAILED with code {result.exit_code}: see {out / result.log}"
         console.print(f"  {outcome} after {result.seconds:.0f} s", highlight=False, soft_wrap=True)
         results.append(result)
@@ -48,9 +50,21 @@ def main(argv: Sequence[str]) -> int:
     return 1 if any(result.exit_code for result in results) else 0
 
 
+def _done(run: Run, out: Path) -> Result | None:
+    """What a former report has of the very same run, if that went well."""
+    outcome = out / f"{run.name}.outcome.json"
+    if not outcome.exists():
+        return None
+    former = json.loads(outcome.read_text())
+    if (former["command"], former["exit_code"]) != (_command(run), 0):
+        return None
+    return _result(run, out, former["seconds"], 0)
+
+
 def _carry_out(run: Run, out: Path, timeout_s: float) -> Result:
-    raw, log = out / f"{run.name}.json", out / f"{run.name}.log"
-    raw.unlink(missing_ok=True)  # of an earlier run: this one may fail
+    raw, log, outcome = (out / f"{run.name}{end}" for end in (".json", ".log", ".outcome.json"))
+    for path in (raw, outcome):  # of an earlier run: this one may fail
+        path.unlink(missing_ok=True)
     command = [sys.executable, "-m", f"benchmarks.{run.benchmark}", *run.arguments, "--json", str(raw)]
     paths = [str(ROOT), str(ROOT / "proto"), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
@@ -67,8 +81,15 @@ def _carry_out(run: Run, out: Path, timeout_s: float) -> Result:
             process.terminate()
             process.wait()
             raise
+    seconds = time.monotonic() - started
+    outcome.write_text(json.dumps({"command": _command(run), "seconds": seconds, "exit_code": code}) + "\n")
+    return _result(run, out, seconds, code)
+
+
+def _result(run: Run, out: Path, seconds: float, code: int) -> Result:
+    raw = out / f"{run.name}.json"
     report = json.loads(raw.read_text()) if raw.exists() else None
-    return Result(run.name, _command(run), time.monotonic() - started, code, report, raw.name, log.name)
+    return Result(run.name, _command(run), seconds, code, report, raw.name, f"{run.name}.log")
 
 
 def _command(run: Run) -> str:
@@ -82,6 +103,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("benchmarks", nargs="*", metavar="NAME", help=f"default: all of {', '.join(names)}")
     parser.add_argument("--out", type=Path, default=Path("build/bench"), help="folder of the page, JSON and logs")
+    parser.add_argument("--resume", action="store_true", help="runs that went well before, in OUT, are not run again")
     parser.add_argument("--minutes", type=float, default=20, help="for all runs together; what is left then fails")
     arguments = parser.parse_args(argv)
     if unknown := [name for name in arguments.benchmarks if name not in names]:
@@ -91,4 +113,5 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the benchmark that runs, as Ctrl-C does
     sys.exit(main(sys.argv[1:]))

@@ -13,6 +13,7 @@ BLUE, GREEN, RED, GREY = "#31688e", "#35b779", "#d1495b", "#888888"
 _COLOURS = {"handover": GREEN, "kill": RED, "restart": GREY}
 _SIZES = ("state_bytes", "state_gb", "state_mb", "size_gb", "gb", "state_rows")
 _TIMES = {"next_batch": "next batch done after (ms)", "total": "whole move (ms)", "recovery_s": "recovery (s)"}
+_BARS = {"mb_per_s": "MB/s", "p50_ms": "median of the batches (ms)"}
 _SUBJECTS = ("subject", "provider", "system", "strategy")
 
 
@@ -32,28 +33,33 @@ def timeline(line: Timeline) -> str:
 
 
 def of_table(table: Table) -> str | None:
-    """Bars of throughput, or lines of times against state size, where a table has such columns."""
+    """Bars of throughput or of batches, or lines of times against state size, where a table has such columns."""
     if not table.rows:
         return None
     columns = set(table.columns)
     subject = next((name for name in _SUBJECTS if name in columns), None)
     if subject is None:
         return None
-    if "mb_per_s" in columns:
-        return _bars(table, subject)
+    if bars := next((name for name in _BARS if name in columns), None):
+        return _bars(table, subject, bars)
     size = next((name for name in _SIZES if name in columns), None)
     time = next((name for name in _TIMES if name in columns), None)
     return _lines(table, subject, size, time) if size and time else None
 
 
-def _bars(table: Table, subject: str) -> str:
-    rows = [row for row in table.rows if isinstance(row.get("mb_per_s"), int | float)]
+def _bars(table: Table, subject: str, value: str) -> str:
+    rows = [row for row in table.rows if isinstance(row.get(value), int | float)]
     figure, axes = _figure(9, 0.6 + 0.35 * len(rows))
-    labels = [f"{row[subject]}, {row['hops']} hops" if "hops" in row else str(row[subject]) for row in rows]
-    axes.barh(labels[::-1], [row["mb_per_s"] for row in rows][::-1], color=BLUE)
-    axes.set(xlabel="MB/s", title=table.title)
+    labels = [_label(row, subject) for row in rows]
+    axes.barh(labels[::-1], [row[value] for row in rows][::-1], color=BLUE)
+    axes.set(xlabel=_BARS[value], title=table.title)
     axes.grid(alpha=0.3, axis="x")
     return _svg(figure)
+
+
+def _label(row: Mapping[str, Any], subject: str) -> str:
+    parts = [str(row[name]) for name in ("setting", "load", subject) if name in row]
+    return " ".join(parts) + (f", {row['hops']} hops" if "hops" in row else "")
 
 
 def _lines(table: Table, subject: str, size: str, time: str) -> str:

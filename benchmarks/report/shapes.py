@@ -96,7 +96,8 @@ def _timeline(value: Mapping[str, Any], path: str) -> Timeline:
     batches = sorted(value["batches"], key=lambda batch: batch["started_ms"])
     zero = batches[0]["started_ms"]
     names = [str(value[name]) for name in _NAMES if isinstance(value.get(name), str)]
-    events = [event for name in _EVENTS for event in value.get(name, []) if "started_ms" in event]
+    lists = [value[name] for name in _EVENTS if _is_rows(value.get(name))]  # elsewhere `events` is how many there were
+    events = [event for rows in lists for event in rows if "started_ms" in event]
     return Timeline(
         title=", ".join(names) or path,
         ends_s=[(batch["started_ms"] + batch["duration_ms"] - zero) / 1000 for batch in batches],

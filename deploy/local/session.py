@@ -53,12 +53,22 @@ def close_driver() -> None:
     SparkContext._jvm = None
 
 
+def driver_pid() -> int:
+    """The driver's JVM. ClusterError when this process has started none."""
+    return _driver().pid
+
+
+def _driver() -> subprocess.Popen[bytes]:
+    process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
+    if process is None:
+        raise ClusterError("no driver JVM was started by this process")
+    return process
+
+
 def kill_driver() -> None:
     """kill -9 of the driver's JVM; PySpark forgets it and what was connected to it, without a word to the cluster."""
-    gateway = SparkContext._gateway
-    process = getattr(gateway, "proc", None)
-    if gateway is None or process is None:
-        raise ClusterError("no driver JVM was started by this process")
+    process, gateway = _driver(), SparkContext._gateway
+    assert gateway is not None
     process.kill()
     process.wait()
     gateway.shutdown()

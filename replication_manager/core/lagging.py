@@ -57,6 +57,7 @@ class Laggards:
         self._looked_at = now
         self._since: dict[tuple[GroupId, str], float] = {}  # beyond the cap from then on
         self._rests: dict[str, _Rest] = {}
+        self._seen_resting: set[str] = set()  # those that were resting when this was looked at last
         self.leaving: dict[GroupId, Leaving] = {}
 
     def judge(
@@ -93,6 +94,7 @@ class Laggards:
             return
         length_s = min(former.length_s * 2, REST_S_MAX) if former is not None else REST_S
         self._rests[worker_id] = _Rest(now + length_s, length_s)
+        self._seen_resting.add(worker_id)
 
     def resting(self, now: float) -> set[str]:
         """Workers that are placed nowhere, because they were dropped lately or lag right now."""
@@ -101,9 +103,10 @@ class Laggards:
         }
 
     def rested(self, now: float) -> bool:
-        """Whether a rest has ended since the last call. Old ones are forgotten."""
-        before, self._looked_at = self._looked_at, now
-        ended = any(before < rest.until <= now for rest in self._rests.values())
+        """Whether somebody has ceased to be `resting` since the last call. Old rests are forgotten."""
+        before, self._looked_at = self._seen_resting, now
+        self._seen_resting = self.resting(now)
+        ended = not before <= self._seen_resting
         self._rests = {w: rest for w, rest in self._rests.items() if now < rest.until + REST_S_MAX}
         return ended
 

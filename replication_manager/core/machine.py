@@ -219,7 +219,7 @@ class ReplicationMachine:
 
     def _part_from_sources(self, group_id: GroupId) -> list[ev.Effect]:
         group = self.groups.get(group_id)
-        leaving = self.returned.take_superfluous(group, self.membership.records) if group else ()
+        leaving = self.returned.take_superfluous(group, self.membership.records, self.draining) if group else ()
         if group is None or not leaving:
             return []
         return self._chains.renew(group, tuple(m for m in group.members if m.worker.worker_id not in leaving))

@@ -6,7 +6,7 @@ has the version: such a worker joins as a source, and leaves again when everybod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from replication_manager.core.membership import Report, WorkerRecord
@@ -72,20 +72,23 @@ class Returned:
         """Workers that have joined the group as sources. A restarted manager has forgotten it."""
         return frozenset(self._sources.get(group, ()))
 
-    def take_superfluous(self, group: ReplicaGroup, records: Mapping[str, WorkerRecord]) -> set[str]:
+    def take_superfluous(
+        self, group: ReplicaGroup, records: Mapping[str, WorkerRecord], draining: Collection[str]
+    ) -> set[str]:
         """Members beyond the chain's length, once every member is whole under the present epoch.
 
-        Sources first; but one may have become the owner, and then the end of the chain goes.
+        Sources first; but one may have become the owner, and then the end of the chain goes. Draining workers do not
+        count: what they have needs another place.
         """
-        excess = len(group.members) - group.settings.replication_factor - 1
         joined = self._sources.get(group.group, set())
-        all_whole = all(_whole_now(group, records.get(m.worker.worker_id)) for m in group.members)
-        if excess <= 0 or not joined or not all_whole:
+        if not joined or not all(_whole_now(group, records.get(m.worker.worker_id)) for m in group.members):
             return set()
-        secondaries = [m.worker.worker_id for m in group.members[1:]]
-        sources_last = sorted(secondaries, key=lambda worker_id: worker_id in joined)  # stable
         del self._sources[group.group]
-        return set(sources_last[-excess:])
+        staying = [m for m in group.members if m.worker.worker_id not in draining]
+        excess = len(staying) - group.settings.replication_factor - 1
+        secondaries = [m.worker.worker_id for m in staying if m is not group.members[0]]
+        sources_last = sorted(secondaries, key=lambda worker_id: worker_id in joined)  # stable
+        return set(sources_last[-excess:]) if excess > 0 else set()
 
 
 def _covered(version: StoreVersion, held: Iterable[StoreVersion]) -> bool:

@@ -22,6 +22,8 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.max_receive_message_length", 64 * 1024 * 1024),
     ("grpc.max_send_message_length", 64 * 1024 * 1024),
+    ("grpc.http2.bdp_probe", 0),  # else gRPC buffers many megabytes of a stream whose reader is slower than the network
+    ("grpc.http2.lookahead_bytes", 1024 * 1024),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 1_000),  # also what one attempt to connect may take: a busy machine needs it
     ("grpc.max_reconnect_backoff_ms", 1_000),

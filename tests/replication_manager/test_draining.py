@@ -8,7 +8,8 @@ from replication_manager.core import events as ev
 from replication_manager.core.membership import Report
 from rhino.errors import PreconditionError, UnknownError
 from rhino.ids import GroupId, JobSettings
-from tests.replication_manager.harness import GROUP, Manager
+from tests.replication_manager.harness import GROUP, Manager, written
+from tests.replication_manager.test_returned import come_back, lost_and_replaced
 
 
 def mark(manager: Manager, name: str, draining: bool = True) -> list[ev.Effect]:
@@ -113,3 +114,22 @@ def test_lost_replacements_are_replaced_and_a_drained_worker_serves_meanwhile() 
     assert manager.members() == f"a{leaving}{rest}?"
     manager.beat(rest, Report(GROUP, manager.group().epoch, True, 10))
     assert manager.members() == f"a{rest}"
+
+
+def test_a_source_stays_while_a_drained_owner_would_be_counted_in_its_place() -> None:
+    """Simulator, seed 192 with drains: the group was left with its drained owner and one more."""
+    manager = lost_and_replaced()
+    assert manager.members() == "ac"
+    come_back(manager, written(7))
+    manager.now += 1
+    for name in "ac":
+        manager.beat(name)
+    assert manager.members() == "acb?", "b has a version that they lack"
+    mark(manager, "a")
+    for name in "acb":
+        manager.whole(name)
+    for name in "acb":
+        manager.whole(name)
+    assert manager.members() == "acb"
+    manager.do(ev.Change(GROUP, None, "", "c"))
+    assert manager.members() == "cb"

@@ -166,6 +166,27 @@ def test_a_dropped_worker_rests_and_may_come_back_as_a_new_member() -> None:
     assert manager.members() == f"a{slow}"
 
 
+def test_who_lags_elsewhere_when_its_rest_ends_is_placed_once_that_is_over() -> None:
+    """Simulator, seed 666 with drains: the group stayed one member short."""
+    manager, slow, other = pair()
+    elsewhere = GroupId("job", 0, 9)
+    manager.resolve(other, elsewhere)
+    manager.do(ev.DrainSet("a", True))
+    manager.whole(other)
+    assert manager.members() == f"a{slow}{other}"
+    proved(manager, "a", lag(slow))
+    assert manager.members() == f"a{other}"
+    late = lag(slow, group=elsewhere)
+    wait(manager, REST_S - 1)
+    owes(manager, other, late)
+    wait(manager, 1)
+    owes(manager, other, late)
+    assert manager.members() == f"a{other}"
+    owes(manager, other)
+    owes(manager, other)
+    assert manager.members() == f"a{other}{slow}?"
+
+
 def test_each_further_rest_is_longer() -> None:
     manager, slow, other = pair()
     laggards = manager.machine.laggards

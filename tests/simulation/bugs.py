@@ -12,6 +12,7 @@ import pytest
 from replication_manager.core import events as manager_ev
 from replication_manager.core import groups as rules
 from replication_manager.core import logged as logged_core
+from replication_manager.core.chains import Chains
 from replication_manager.core.machine import ReplicationMachine
 from rhino.ids import NO_EPOCH, FileEntry, FileKind, GroupId, Member, Worker
 from tests.simulation import manager as manager_module
@@ -262,6 +263,26 @@ def excess_deleted_on_the_managers_word(patch_: Patch) -> None:
     patch_.setattr(excess, "removable", everything)
 
 
+def drained_worker_leaves_at_once(patch_: Patch) -> None:
+    """A drained secondary leaves before the others have its copies."""
+
+    def without(settings: Any, members: rules.Members, draining: Any, present: Any) -> rules.Members:
+        return (members[0], *(m for m in members[1:] if m.worker.worker_id not in draining))
+
+    patch_.setattr(rules, "without_draining", without)
+
+
+def drained_worker_is_given_copies(patch_: Patch) -> None:
+    """Placement does not look at who is to be emptied."""
+    original = Chains._chosen
+
+    def chosen(self: Chains, *arguments: Any) -> list[Worker]:
+        with patch.object(self, "draining", set()):
+            return original(self, *arguments)
+
+    patch_.setattr(Chains, "_chosen", chosen)
+
+
 BUGS = [
     ack_of_another_epoch_counts,
     stale_epoch_is_accepted,
@@ -284,4 +305,6 @@ BUGS = [
     delete_overtakes_the_bulk_lane,
     epochs_reissued_after_losing_the_journal,
     excess_deleted_on_the_managers_word,
+    drained_worker_leaves_at_once,
+    drained_worker_is_given_copies,
 ]

@@ -140,7 +140,7 @@ class Checkers:
     def committed(self, entry: FileEntry, answer: ev.CompleteCommit, writer: Life, disk: Disk) -> bool:
         """1. A commit returns with as many copies as members have acknowledged under its epoch, and as that asks.
 
-        False when bits have flipped unnoticed in every one of them.
+        False when bits have flipped unnoticed in every one of them. One copy alone may be lost before the answer comes.
         """
         assert entry.version is not None
         version = StoreVersion(entry.store, entry.version)
@@ -155,12 +155,13 @@ class Checkers:
                 f"{version} under {answer.epoch}: {answer.copies} copies, acknowledged by "
                 f"{[m.worker.worker_id for m in counted]}; {asked} whole ones are asked for"
             )
-        lives = {_life(m.worker) for m in counted}
+        lives = {_life(m.worker) for m in counted} | ({writer} & holders)  # a guest may not hold what it has loaded
         unsound = {life for life, store in self._unsound if store == version.store}
         given_up = {life for life in lives if (life, (entry.store, entry.name)) in self._given_up}
-        sound = (lives | {writer}) - self._lost - unsound - given_up
-        self._promised(version, sound)
-        return bool(sound)
+        there = lives - self._lost - given_up
+        if sound := there - unsound:
+            self._promised(version, sound)
+        return bool(sound) or not there
 
     def _promised(self, version: StoreVersion, lives: set[Life]) -> None:
         if version.version.version >= self.floors.get(version.store, 0):

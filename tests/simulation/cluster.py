@@ -8,8 +8,10 @@ from unittest.mock import patch
 
 from replication_manager.core import lagging
 from rhino.ids import JobSettings, Placement, StoreId
+from tests.simulation import drain_checkers
 from tests.simulation.checkers import Checkers, require
 from tests.simulation.disk import Disk
+from tests.simulation.drains import Drains
 from tests.simulation.faults import FaultInjector
 from tests.simulation.manager import Manager
 from tests.simulation.network import Network
@@ -38,6 +40,7 @@ class Cluster:
         self.manager = Manager(self, self.settings)
         self.workload = Workload(self)
         self.faults = FaultInjector(self)
+        self.drains = Drains(self)
 
     @property
     def spread(self) -> bool:
@@ -104,6 +107,7 @@ class Cluster:
     def _run(self) -> None:
         self.start()
         self.faults.start(until=FAULTY_S)
+        self.drains.start(until=FAULTY_S)
         self._watch_copies()
         self.world.run_until(FAULTY_S)
         self._end_faults()
@@ -134,7 +138,8 @@ class Cluster:
     def _check_end(self) -> None:
         disks = self.disks()
         self.checkers.durable(disks.values())
-        self.checkers.converged(self.manager.core.groups.values(), disks, self.factor, self.manager.forgotten)
+        groups = self.manager.core.groups.values()
+        self.checkers.converged(groups, disks, self.factor, self.manager.may_stay())
         self.workload.check_progress()
         for name, sidecar in self.sidecars.items():
             require(not sidecar.commits, f"{name} has commits that were never answered: {sorted(sidecar.commits)}")
@@ -142,5 +147,6 @@ class Cluster:
                 self.checkers.nothing_in_excess(name, sidecar.disk, store.id)
                 owed = sidecar.machine.busy_names(store.id, sidecar.disk.floors.get(store.id))
                 require(not owed, f"{name} has never got rid of {sorted(owed)} of {store.id}")
-        for group in self.manager.core.groups.values():
+        for group in groups:
             self.checkers.no_copies_outside(group, disks)
+            drain_checkers.emptied(group, self.manager.draining)

@@ -10,6 +10,7 @@ from replication_manager.core.machine import ReplicationMachine
 from replication_manager.core.membership import Lag, Report
 from rhino.errors import RhinoError
 from rhino.ids import GroupId, JobSettings, ReplicaGroup, StoreVersion, Worker
+from tests.simulation import drain_checkers
 from worker_runtime.core import events as worker_ev
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ LAG_CAP_S = 1.0
 
 
 class Manager:
-    """Journal: generation, workers, groups, floors. Everything else is learnt again after a crash."""
+    """Journal: generation, workers, groups, floors, who is drained. Everything else is learnt again after a crash."""
 
     def __init__(self, cluster: Cluster, settings: JobSettings) -> None:
         self._cluster = cluster
@@ -33,6 +34,7 @@ class Manager:
         self._workers: dict[str, Worker] = {}
         self._groups: dict[GroupId, ReplicaGroup] = {}
         self._floors: dict[object, StoreVersion] = {}
+        self.draining: set[str] = set()
         self.forgotten: dict[GroupId, set[str]] = {}  # members beyond the chain's length
         self.up = False
 
@@ -47,6 +49,7 @@ class Manager:
             workers=self._workers.values(),
             groups=self._groups.values(),
             floors=self._floors.values(),
+            draining=self.draining,
             lag_cap=LagCap(LAG_CAP_S, 0),
         )
         self._checked: dict[GroupId, ReplicaGroup] = {}
@@ -61,6 +64,13 @@ class Manager:
             self.forgotten.setdefault(group, set()).update(self.core.returned.joined(group))
         for group, leaving in self.core.laggards.leaving.items():
             self.forgotten.setdefault(group, set()).add(leaving.worker_id)
+
+    def may_stay(self) -> dict[GroupId, set[str]]:
+        """Members beyond a chain's length that nobody will send away: forgotten ones, and a drained owner."""
+        stay = {group: set(names) for group, names in self.forgotten.items()}
+        for group in self.core.groups.values():
+            stay.setdefault(group.group, set()).update(self.draining & {group.owner.worker_id})
+        return stay
 
     def _tick(self, life: int) -> None:
         if self.up and self.generation == life:
@@ -86,6 +96,13 @@ class Manager:
                 self._check_owner(before.get(effect.group.group), effect.group)
         return True
 
+    def _check_drains(self, before: ReplicaGroup | None, group: ReplicaGroup) -> None:
+        drain_checkers.given_nothing(before, group, self.draining - self.core.returned.joined(group.group))
+        present, resting = self.core.membership.is_present, self.core.laggards.resting(self._world.now)
+        gone = [m for m in before.members if group.member(m.worker.worker_id) is None] if before is not None else []
+        left = [m for m in gone if present(m.worker) and m.worker.worker_id not in resting]
+        drain_checkers.left_others_whole(left, group, self.draining)
+
     def _check_owner(self, before: ReplicaGroup | None, group: ReplicaGroup) -> None:
         if before is not None:
             live = self.core.membership.is_present(before.owner) and before.members[0].whole
@@ -98,10 +115,14 @@ class Manager:
             case ev.PersistGeneration(generation):
                 self.generation = generation
             case ev.PersistGroup(group):
+                self._check_drains(self._groups.get(group.group), group)
                 self._groups[group.group] = group
                 self._cluster.checkers.group_issued(group)
                 members = ">".join(f"{m.worker.worker_id}{'' if m.whole else '?'}" for m in group.members)
                 self._world.say(f"group {group.group.partition} epoch {group.epoch} {members} {group.required_copies}")
+            case ev.PersistDraining(worker_id, draining):
+                (self.draining.add if draining else self.draining.discard)(worker_id)
+                self._world.say(f"{worker_id} is {'' if draining else 'not '}to be emptied")
             case ev.PersistFloor(floor):
                 self._floors[floor.store] = floor
             case ev.PublishGroup(group):
@@ -137,7 +158,7 @@ class Manager:
 
         def deliver() -> None:
             if sidecar.up and sidecar.process == process and self._answers(sidecar):
-                sidecar.raise_floors(floors)
+                sidecar.retention.raise_floors(floors)
 
         self._world.after(self._world.delay(), deliver)
 
@@ -183,6 +204,9 @@ class Manager:
     def beat(self, sidecar: Sidecar) -> bool:
         if not self._hears(sidecar):
             return True
+        record = self.core.membership.records.get(sidecar.name)
+        if record is None or not record.process_id:
+            return not self.up  # a stream that a restarted manager does not know: to be registered first
         reports = self._reports(sidecar)
         lags = tuple(
             Lag(lag.group, lag.to, lag.owed_bytes, lag.oldest_s) for lag in sidecar.machine.lags(self._world.now)
@@ -203,6 +227,10 @@ class Manager:
     def change(self, group: GroupId, *, add_member: str = "", make_owner: str = "") -> bool:
         """What the handover manager asks for; False when refused."""
         return self._handle(ev.Change(group, None, add_member, make_owner))
+
+    def set_draining(self, worker_id: str, draining: bool) -> bool:
+        """What the handover manager asks for; False when refused."""
+        return self._handle(ev.DrainSet(worker_id, draining))
 
     def published(self, logged: StoreVersion, floor: StoreVersion | None) -> None:
         self._handle(

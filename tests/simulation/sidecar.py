@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rhino.errors import NoSpaceError
@@ -14,6 +14,7 @@ from tests.simulation.catch_up import CatchUp
 from tests.simulation.checkers import Life
 from tests.simulation.disk import Disk, Key
 from tests.simulation.excess import Excess
+from tests.simulation.retention import Retention
 from tests.simulation.streams import WINDOW_BYTES, Stream
 from worker_runtime.core import chain as chain_core
 from worker_runtime.core import closure
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 BEAT_S = 0.5
 CHECK_EVERY = 3  # events, between looks at what the machine knows of itself
-COLLECT_S, SWEEP_S = 0.4, 3.0  # retention: after a floor has risen, and anyway
 COMMIT_S = 3.0  # an executor waits this long
 Done = Callable[[ev.CompleteCommit], None]
 
@@ -61,7 +61,6 @@ class Sidecar:
         self.process += 1
         self.written: dict[StoreId, Version] = {}
         self.damaged: set[Key] = set()
-        self._due: set[StoreId] = set()
         self.pins: dict[int, StoreVersion] = {}
         self.catalogue = closure.Catalogue()
         for files in self.disk.files.values():
@@ -76,7 +75,7 @@ class Sidecar:
         self.world.say(f"{self.name} starts")
         self.later(0.01, self.register)
         self.later(BEAT_S, self._beat)
-        self.later(SWEEP_S, self._sweep)
+        self.retention = Retention(self)
 
     def crash(self, *, lose_disk: bool = False, lose_power: bool = False) -> None:
         loss = " and loses its disk" if lose_disk else " and loses power" if lose_power else ""
@@ -281,42 +280,11 @@ class Sidecar:
             self.handle(ev.FileStored(entry, written=False))
         return self.up
 
-    def raise_floors(self, floors: Iterable[StoreVersion]) -> None:
-        for floor in floors:
-            raised = closure.raise_floor(self.disk.floors.get(floor.store), floor.version)
-            if raised != self.disk.floors.get(floor.store):
-                self.disk.floors[floor.store] = raised
-                self._collect_soon(floor.store)
-
-    def _collect_soon(self, store: StoreId) -> None:
-        if store not in self._due:
-            self._due.add(store)
-            self.later(COLLECT_S, lambda: self.collect(store))
-
-    def _sweep(self) -> None:
-        self.later(SWEEP_S, self._sweep)
-        for store in sorted(self.disk.floors):
-            if self.up:
-                self.collect(store)
-
     def check_bytes(self) -> None:
         """Reads everything, as a power cycle does."""
         for store, name in sorted(self.disk.rotten):
             if self.up:
                 self.readable(store, name)
-
-    def collect(self, store: StoreId) -> None:
-        """Retention: what the core says may go, goes."""
-        self._due.discard(store)
-        if self.cluster.spread:
-            return
-        floor = self.disk.floors[store]
-        pins = {pin.version for pin in self.pins.values() if pin.store == store}
-        busy = self.machine.busy_names(store, floor)
-        names = closure.collectable(self.catalogue.store(store), floor, pins, busy)
-        if names:
-            self.cluster.checkers.deleted(self.disk, store, names, pins)
-            self.remove(store, names, damaged=False)
 
     def remove(self, store: StoreId, names: tuple[str, ...], *, damaged: bool) -> None:
         if damaged:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from rhino.ids import Epoch, FileEntry, Lane, Member, ReplicaGroup, StoreId, Version, Worker
 from worker_runtime.core import events as ev
 from worker_runtime.core.chain import ChainMachine
 from worker_runtime.core.closure import Catalogue
 
 STORE = StoreId("job", 0, 0, "default")
-WORKERS = {name: Worker(name, f"{name}/1", name, f"{name}:1") for name in "abc"}
+SST = "SSTs/1-a.sst"
+WORKERS = {name: Worker(name, f"{name}/1", name, f"{name}:1") for name in "abcd"}
 
 
 def group(counter: int, names: str) -> ReplicaGroup:
@@ -106,6 +109,29 @@ def test_who_was_forwarding_a_file_that_is_damaged_asks_for_it_again() -> None:
     assert [(e.upstream, e.reason) for e in effects if isinstance(e, ev.SendRefusal)] == [("a", ev.Refusal.CHECKSUM)]
 
 
+@pytest.mark.parametrize(("members", "pushed"), [("ab", {SST, "1_x.zip"}), ("abc", set())])
+def test_a_guest_pushes_what_members_cannot_fetch_from_it(members: str, pushed: set[str]) -> None:
+    """Seed 166, with drains: c had left; a and b had collected files that a late snapshot of c named, and with it all
+    that c wrote afterwards could not be opened by them."""
+    catalogue = Catalogue()
+    for entry in (FileEntry(STORE, SST, 10, 7), FileEntry(STORE, "1_x.zip", 10, 1, references=(SST,))):
+        catalogue.add(entry)
+    second = changelog(2, (Version(1, "x"),))
+    catalogue.add(second)
+    machine = ChainMachine(WORKERS["c"], catalogue, {})
+    machine.handle(ev.GroupAdopted(group(1, members)), now=0.0)
+    for lane in Lane:
+        machine.handle(ev.PeerConnected("a", lane), now=0.0)
+    machine.handle(ev.CommitRequested(1, second, deadline=3.0), now=0.0)
+    machine.handle(ev.AckReceived("a", STORE, second.name, Epoch(1, 1), WORKERS["a"], holds=False), now=0.0)
+    effects = machine.handle(ev.Tick(), now=3.0)
+    assert {(e.to.worker_id, e.entry.name) for e in effects if isinstance(e, ev.OfferFile)} == {
+        ("a", name) for name in pushed
+    }
+    assert isinstance(effects[0], ev.CompleteCommit)
+    machine.check_invariants()
+
+
 def test_two_that_count_on_each_other_for_a_third_offer_it_the_file() -> None:
     """Seeds 179 and 247, factor 2: a and b owed the file to each other and to c, and c was offered it by nobody."""
     catalogue, first = Catalogue(), changelog(1)
@@ -137,3 +163,39 @@ def test_a_waiting_file_that_was_damaged_is_not_offered_before_it_is_back() -> N
     catalogue.add(first)
     effects = machine.handle(ev.FileStored(first, written=False), now=0.0)
     assert ev.Connect(WORKERS["b"], Lane.COMMIT) in effects
+
+
+@pytest.mark.parametrize("answered_first", [True, False])
+def test_three_that_count_on_each_other_for_a_fourth_offer_it_the_file(answered_first: bool) -> None:
+    """Seed 164, factor 2, with drains: a counted on c for b, c on d, and d on a; what they owed b stayed for ever."""
+    catalogue, first = Catalogue(), changelog(1)
+    catalogue.add(first)
+    machine = ChainMachine(WORKERS["c"], catalogue, {})
+    machine.handle(ev.GroupAdopted(group(1, "dacb")), now=0.0)
+    for name in "db":
+        machine.handle(ev.PeerConnected(name, Lane.COMMIT), now=0.0)
+    machine.handle(ev.CommitRequested(1, first, deadline=3.0), now=0.0)
+    ack = ev.AckReceived("d", STORE, first.name, Epoch(1, 1), WORKERS["d"], holds=True)
+    begin = ev.BeginReceived("a", 1, first, Epoch(1, 1), (WORKERS["b"],))
+    events: list[ev.Event] = [ack, begin] if answered_first else [begin, ack]
+    effects = [effect for event in events for effect in machine.handle(event, now=0.0)]
+    assert [e.to.worker_id for e in effects if isinstance(e, ev.OfferFile)] == ["b"]
+    machine.check_invariants()
+
+
+def test_who_has_sent_the_file_is_asked_for_its_word_in_the_end() -> None:
+    """Seed 87, factor 3: a withdrew its offer to b, which had sent it, offered it to c, and waited for b."""
+    catalogue, first = Catalogue(), changelog(1)
+    catalogue.add(first)
+    machine = ChainMachine(WORKERS["a"], catalogue, {})
+    machine.handle(ev.GroupAdopted(group(1, "abc")), now=0.0)
+    for name in "bc":
+        machine.handle(ev.PeerConnected(name, Lane.COMMIT), now=0.0)
+    machine.handle(ev.CommitRequested(1, first, deadline=3.0), now=0.0)
+    effects = machine.handle(ev.BeginReceived("b", 1, first, Epoch(1, 1), (WORKERS["c"],)), now=0.0)
+    assert {type(e): e.to for e in effects if isinstance(e, ev.WithdrawOffer | ev.OfferFile)} == {
+        ev.WithdrawOffer: "b",
+        ev.OfferFile: WORKERS["c"],
+    }
+    effects = machine.handle(ev.AckReceived("c", STORE, first.name, Epoch(1, 1), WORKERS["c"], holds=True), now=0.0)
+    assert [e.to.worker_id for e in effects if isinstance(e, ev.OfferFile)] == ["b"]

@@ -20,10 +20,10 @@ def data_frame(offset: int, data: bytes, transfer: int = 1) -> bytes:
 
 @contextlib.asynccontextmanager
 async def stream(
-    address: str, lane: peer_pb2.Lane.ValueType = peer_pb2.LANE_COMMIT
+    address: str, lane: peer_pb2.Lane.ValueType = peer_pb2.LANE_COMMIT, sender: str = "x"
 ) -> AsyncIterator[tuple[Wire, asyncio.Queue[peer_pb2.PushReply]]]:
-    """As worker x; with the queue of its replies."""
-    hello = peer_pb2.PushHello(sender=worker_to_pb(worker("x")), lane=lane)
+    """With the queue of its replies."""
+    hello = peer_pb2.PushHello(sender=worker_to_pb(worker(sender)), lane=lane)
     async with aio_channel(address) as channel:
         ticket = await peer_pb2_grpc.PeerStub(channel).OpenPush(hello, timeout=10)
     wire = Wire(await connect("127.0.0.1", ticket.port, ticket.token))

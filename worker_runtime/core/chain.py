@@ -147,6 +147,20 @@ class ChainMachine(Receiving):
             chain = tuple(w for w in chain if life(w) not in out.held and w.worker_id not in sources)
         return self._outbox.offer(out.entry, group.epoch, chain)
 
+    def _push_closure(self, entry: FileEntry, group: ReplicaGroup) -> list[ev.Effect]:
+        """Who has had the file for so long and cannot open its version lacks files that it does not get by catching up,
+        if this worker is no member: collected, perhaps, before a late snapshot that names them came from here."""
+        out = self._outbox.get(key_of(entry))
+        if out is None or entry.version is None or group.member(self._me.worker_id) is not None:
+            return []
+        lacking = tuple(worker for worker in out.chain if life(worker) in out.stored - out.held)
+        store = self._catalogue.store(entry.store)
+        files = [file for name in store.closure(entry.version) or () if (file := store.get(name)) is not None]
+        idle = sorted(
+            (file for file in files if key_of(file) not in self._outbox), key=lambda f: (f.lane.value, f.name)
+        )
+        return [effect for file in idle for effect in self._outbox.offer(file, out.epoch, lacking)]
+
     def _connected(self, event: ev.PeerConnected, now: float) -> list[ev.Effect]:
         return self._outbox.connected(event.worker_id, event.lane)
 
@@ -162,6 +176,7 @@ class ChainMachine(Receiving):
         out = self._outbox.get(key)
         if out is not None and out.epoch == event.epoch:
             out.stored.add(life(event.member))
+            effects += self._outbox.go_round(out, self._upstreams.of(key)) if out.crossed else []
         if out is not None and out.epoch == event.epoch and event.holds:
             out.held.add(life(event.member))
             effects += self._try_complete(key)
@@ -247,6 +262,7 @@ class ChainMachine(Receiving):
         for commit in late:
             group, out = self.group(commit.entry.store.group), self._outbox.get(key_of(commit.entry))
             effects.append(commit.timed_out(group, out.held if out else ()))
+            effects += self._push_closure(commit.entry, group) if group is not None else []
         for key in left:
             self._settle(key)
         effects += self._outbox.retry(now)

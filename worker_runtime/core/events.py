@@ -293,6 +293,7 @@ class StartCatchUp:
     group: GroupId
     epoch: Epoch
     members: tuple[Worker, ...]
+    whole: bool = False  # this worker has caught up before: what it lacks may be on its way here
 
 
 @dataclass(frozen=True, slots=True)

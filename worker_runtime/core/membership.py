@@ -62,7 +62,8 @@ class GroupState:
             self.whole_epoch, self._catch_up_epoch, self._sweep_at = self.group.epoch, None, None
             return []
         self._catch_up_epoch = self.group.epoch
-        return [ev.StartCatchUp(self.group.group, self.group.epoch, others)]
+        whole = self.whole_epoch == self.group.epoch
+        return [ev.StartCatchUp(self.group.group, self.group.epoch, others, whole)]
 
     def finished(self, epoch: Epoch, now: float, *, incomplete: bool) -> bool:
         """The catch-up of `epoch` is done; true when this member has just become whole. Outdated ones are ignored."""

@@ -6,7 +6,7 @@ neighbour costs one more offer, never a copy.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -31,7 +31,8 @@ class Outgoing:
     """One file on its way down `chain`. `held`: lives of the members that have acknowledged under `epoch`.
 
     `stored`: of these, and of those that have the file but not the whole version. `tried`: ids of the members that it
-    has been offered to directly.
+    has been offered to directly. `crossed`: the file has come from others as well since it was offered, and they count
+    on this worker for members for which this one counts on the first of the chain.
     """
 
     entry: FileEntry
@@ -40,6 +41,7 @@ class Outgoing:
     held: set[tuple[str, str]] = field(default_factory=set)
     stored: set[tuple[str, str]] = field(default_factory=set)
     tried: set[str] = field(default_factory=set)
+    crossed: bool = False
 
     @property
     def to(self) -> Worker:
@@ -88,20 +90,26 @@ class Outbox:
             effects += self._send(out)
         return effects
 
-    def extend(self, out: Outgoing, chain: tuple[Worker, ...], upstream: str) -> list[ev.Effect]:
-        """The file has come from `upstream`, which counts on this worker for `chain`: owes it to all of these, too.
-
-        When it is on its way to just that upstream, both would count on each other and nobody would offer it to the
-        rest: the next member that has not been offered it directly comes first then.
-        """
+    def extend(self, out: Outgoing, chain: tuple[Worker, ...], upstreams: Collection[str]) -> list[ev.Effect]:
+        """The file has come from one of `upstreams`, which counts on this worker for `chain`: owes it to these, too."""
         mine = {life(worker) for worker in out.chain}
         out.chain += tuple(worker for worker in chain if life(worker) not in mine)
+        out.crossed = True
         grown = len(out.chain) > len(mine)
-        untried = [w for w in out.chain if w.worker_id not in out.tried and life(w) not in out.held]
-        if out.to.worker_id != upstream or not untried:
-            return self._send(out) if grown else []
+        return self.go_round(out, upstreams) or (self._send(out) if grown else [])
+
+    def go_round(self, out: Outgoing, upstreams: Collection[str]) -> list[ev.Effect]:
+        """Two or more that have sent each other the file may count on each other, and nobody offers it to the rest: so
+        once the first of the chain has it, the next that has not been offered it directly comes first."""
+        has_it = out.to.worker_id in upstreams or life(out.to) in out.stored
+        untried = [w for w in out.chain if w.worker_id not in out.tried and life(w) not in out.stored]
+        if not out.crossed or not has_it or not untried:
+            return []
         effects: list[ev.Effect] = [self._withdraw(out)]
-        out.chain = (untried[0], *(worker for worker in out.chain if worker != untried[0]))
+        if life(out.to) not in out.stored:
+            out.tried.discard(out.to.worker_id)  # the offer may have been taken back in time
+        first = min(untried, key=lambda w: w.worker_id in upstreams)  # these have it, but their word is still due
+        out.chain = (first, *(worker for worker in out.chain if worker != first))
         return effects + self._send(out)
 
     def drop(self, key: FileKey) -> list[ev.Effect]:

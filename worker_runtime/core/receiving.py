@@ -61,7 +61,7 @@ class Receiving(Completing):
         if out is not None and out.epoch == begin.epoch:
             for worker in (w for w in chain if life(w) in out.held):
                 effects += self._upstreams.tell(key, worker, holds=True, epoch=begin.epoch)
-            effects += self._outbox.extend(out, chain, begin.upstream)
+            effects += self._outbox.extend(out, chain, self._upstreams.of(key))
         elif chain:
             effects += self._outbox.offer(begin.entry, begin.epoch, chain)
         self._forget_upstreams(key)

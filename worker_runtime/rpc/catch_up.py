@@ -22,6 +22,7 @@ from worker_runtime.throttle import Throttle
 log = logging.getLogger(__name__)
 RETRY_S = (0.05, 2.0)  # first and longest pause before asking or fetching again
 INVENTORIES_AT_ONCE = 16
+PATIENCE_S = 10.0  # a member that is whole pulls what it lacks once nothing of it has come by itself for so long
 
 
 class Puller:
@@ -56,7 +57,7 @@ class Puller:
         while self._still_member(order.group):
             inventories = await self._ask_all(order)
             if inventories is not None:
-                fetched = await self._pull_all(order.group, inventories)
+                fetched = await self._pull_all(order, inventories)
                 if fetched is not None:
                     self._report(order, fetched, time.monotonic() - started)
                     return
@@ -88,22 +89,31 @@ class Puller:
                 return None
         return inventory if inventory.epoch >= order.epoch else None
 
-    async def _pull_all(self, group: GroupId, inventories: list[Inventory]) -> int | None:
+    async def _pull_all(self, order: ev.StartCatchUp, inventories: list[Inventory]) -> int | None:
         """Pulls what is wanted, store by store; the bytes fetched, or None when something could not be had."""
+        finds = self._finds(inventories)
+        while order.whole and finds:  # chains push what is new, and to pull it as well would double the work
+            await asyncio.sleep(PATIENCE_S)
+            before, finds = finds, self._finds(inventories)
+            if len(finds) == len(before):
+                break
+        results = await asyncio.gather(*(self._pull(found) for found in finds))
+        fetched = [size for size in results if size is not None]
+        return sum(fetched) if len(fetched) == len(results) else None
+
+    def _finds(self, inventories: list[Inventory]) -> list[Found]:
+        """What is wanted now, and who has it."""
         by_store: dict[StoreId, list[FileEntry]] = {}
         holders: dict[tuple[StoreId, str], list[Worker]] = {}
         for inventory in inventories:
             for entry in inventory.files:
                 by_store.setdefault(entry.store, []).append(entry)
                 holders.setdefault((entry.store, entry.name), []).append(inventory.worker)
-        finds = [
+        return [
             Found(entry, tuple(holders[entry.store, entry.name]))
             for store, entries in by_store.items()
             for entry in self._wanted(store, entries)
         ]
-        results = await asyncio.gather(*(self._pull(found) for found in finds))
-        fetched = [size for size in results if size is not None]
-        return sum(fetched) if len(fetched) == len(results) else None
 
     def _wanted(self, store: StoreId, entries: list[FileEntry]) -> Sequence[FileEntry]:
         here, group = self._replication.store.catalogue.store(store), self._replication.group(store.group)

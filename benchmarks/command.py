@@ -1,0 +1,33 @@
+"""How the command of a benchmark shows its table and ends."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+
+from rich.console import Console
+from rich.table import Table
+
+from rhino.errors import RhinoError
+
+
+def show(table: Table) -> None:
+    """On standard output, as wide as it is when that is no terminal."""
+    console = Console()
+    (console if console.is_terminal else Console(width=200)).print(table)
+
+
+def main(run: Callable[[], None]) -> int:
+    """Exit code 0; 1 with the reason when a measurement failed; 130 when interrupted.
+
+    Ctrl-C and SIGTERM stop and clean up as well.
+    """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        run()
+    except RhinoError as error:
+        Console(stderr=True).print(f"[bold red]FAILED[/] {error}", highlight=False, soft_wrap=True)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0

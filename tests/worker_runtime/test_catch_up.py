@@ -1,0 +1,67 @@
+"""A member that is whole leaves to the chain what comes by itself, and pulls the rest."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from rhino.ids import Epoch, FileEntry, GroupId, ReplicaGroup
+from tests.worker_runtime.scenario import STORE, group, sst, worker
+from worker_runtime.core import events as ev
+from worker_runtime.core.closure import Catalogue
+from worker_runtime.rpc import catch_up
+from worker_runtime.rpc.catch_up import Puller
+from worker_runtime.rpc.peers import Found, Inventory
+
+FILES = tuple(sst(number) for number in range(4))
+MEMBERS = (worker("a"),)
+
+
+class Scene:
+    """Member b, which lacks all files that a has; `comes` is what the chain brings while b waits, one at a time."""
+
+    def __init__(self, comes: list[FileEntry]) -> None:
+        self.catalogue = Catalogue()
+        self.comes = comes
+        self.pulled: list[FileEntry] = []
+        self.finished = asyncio.Event()
+        self.me = worker("b")
+        self.store = SimpleNamespace(catalogue=self.catalogue, floor=lambda store: None)
+
+    def group(self, of: GroupId) -> ReplicaGroup:
+        return group(1, "ab")
+
+    def post(self, event: ev.Event) -> None:
+        self.finished.set()
+
+    async def inventory(self, member: object, of: GroupId) -> Inventory:
+        return Inventory(worker("a"), FILES, Epoch(1, 1))
+
+    async def pull(self, found: Found) -> int:
+        self.pulled.append(found.entry)
+        return found.entry.size_bytes
+
+    async def sleep(self, pause_s: float) -> None:
+        if self.comes:
+            self.catalogue.add(self.comes.pop(0))
+
+    async def run(self, *, whole: bool) -> list[FileEntry]:
+        async with asyncio.TaskGroup() as tasks:
+            puller = Puller(cast("Any", self), cast("Any", self), 2, 0, tasks)
+            puller.start(ev.StartCatchUp(STORE.group, Epoch(1, 1), MEMBERS, whole))
+            await self.finished.wait()
+        return self.pulled
+
+
+@pytest.mark.parametrize(("coming", "pulled"), [(4, 0), (2, 2), (0, 4)])
+async def test_only_what_does_not_come_is_pulled(coming: int, pulled: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(list(FILES[:coming]))
+    monkeypatch.setattr(catch_up, "asyncio", SimpleNamespace(**vars(asyncio) | {"sleep": scene.sleep}))
+    assert await scene.run(whole=True) == list(FILES[4 - pulled :])
+
+
+async def test_who_is_not_whole_pulls_at_once() -> None:
+    assert await Scene([]).run(whole=False) == list(FILES)
