@@ -177,12 +177,22 @@ class Checkers:
         return [version for version in self.copies if store is None or version.store == store]
 
     def may_lose(self, life: Life, disks: Mapping[Life, Disk]) -> bool:
-        """Whether the promise covers the loss of this disk: every version has another copy, promised or repaired."""
+        """Whether the promise covers the loss of this disk: every version has another copy, promised or repaired.
+
+        With a member: others may be about to delete theirs in excess, having asked the members before (seed 9907).
+        """
         for version in self.wanted():
-            others = self.copies[version] - {life}
-            if not others and not any(disk.holds(version) for other, disk in disks.items() if other != life):
+            others = self._members(version.store.group) - {life}
+            if not self.copies[version] & others and not any(
+                disks[other].holds(version) for other in others & disks.keys()
+            ):
                 return False
         return True
+
+    def _members(self, group: GroupId) -> set[Life]:
+        """As issued last."""
+        issued = self._issued[group, self._newest[group]]
+        return {(member.worker.worker_id, member.worker.incarnation) for member in issued.members}
 
     def lost(self, life: Life) -> None:
         self._lost.add(life)
