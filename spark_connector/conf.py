@@ -6,24 +6,33 @@ from pathlib import Path
 
 from rhino.errors import InvalidSettingError
 from rhino.settings import check_address, require
-from spark_connector.jar import ensure_jar
+from spark_connector.jar import ensure_jar, spark_jars
 
 PACKAGE = "org.apache.spark.sql.execution.streaming.state"
 STREAMING = "spark.sql.streaming"
 FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+JOIN_FORMAT = f"{STREAMING}.join.stateFormatVersion"
 WAYS = {"provider": f"{PACKAGE}.RhinoStateStoreProvider", "checkpoint": f"{PACKAGE}.RocksDBStateStoreProvider"}
 DEFAULT_SOCKET = "/run/rhino/sidecar.sock"
 
 
+def join_format(spark_version: str) -> str:
+    """The newest state format of stream-stream joins that this Spark takes: 4.2 refuses 4 as under development."""
+    return "3" if spark_version.startswith("4.2.") else "4"
+
+
 def state_conf() -> dict[str, str]:
-    """Settings of the state store that Rhino (or a fair comparison with it) needs; no Rhino class among them."""
+    """Settings of the state store that Rhino (or a fair comparison with it) needs; no Rhino class among them.
+
+    Raises UnknownError without a supported PySpark.
+    """
     return {
         # Unique file names: a late or speculative task can never overwrite another's version. Required.
         f"{STREAMING}.stateStore.checkpointFormatVersion": "2",
         # A changelog with every batch is what is replicated. Required.
         f"{STREAMING}.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         # One store per partition of a join instead of four.
-        f"{STREAMING}.join.stateFormatVersion": "4",
+        JOIN_FORMAT: join_format(spark_jars()[0]),
         # A second file per file; the sidecar's crc32c replaces it.
         f"{STREAMING}.checkpoint.fileChecksum.enabled": "false",
         # Without the native Hadoop library the default one forks chmod for every file of the query checkpoint.

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from spark_connector.conf import JOIN_FORMAT, state_conf
+
 ROWS_PER_BATCH = 600
 START_MS = 1_600_000_000_000
 MS_PER_BATCH = 10_000
@@ -63,7 +65,7 @@ class StatefulQuery:
     stream: Callable[[SparkSession], DataFrame]
     batch: Callable[[SparkSession, int], DataFrame]
     key: str | None  # update mode: the newest row per key counts
-    state_format: int = 4  # of joins
+    state_format: int = int(state_conf()[JOIN_FORMAT])  # of joins
 
 
 def union(left: DataFrame, right: DataFrame) -> DataFrame:

@@ -1,5 +1,6 @@
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from rhino.errors import InvalidSettingError, UnknownError
@@ -24,6 +25,14 @@ def test_the_three_settings_and_what_the_provider_requires(jar: Path) -> None:
     assert conf["spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"] == "true"
     assert "spark.rhino.minCopies" not in conf
     assert all(isinstance(value, str) for value in conf.values())
+
+
+@pytest.mark.parametrize(("spark", "expected"), [("4.2.1", "3"), ("4.3.0", "4")])
+def test_joins_get_the_newest_state_format_that_spark_takes(
+    spark: str, expected: str, jar: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pyspark, "__version__", spark)
+    assert rhino_conf("h:7461", jar=jar)["spark.sql.streaming.join.stateFormatVersion"] == expected
 
 
 def test_through_the_checkpoint_sparks_own_provider_stays(jar: Path) -> None:
