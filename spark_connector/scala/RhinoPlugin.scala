@@ -82,8 +82,9 @@ private class ExecutorListener(locations: RhinoLocations, session: RhinoDriverSe
 }
 
 /**
- * The driver's stream to the handover manager. The first connection must succeed, with a clear error; later ones are
- * tried again for ever, while queries go on. After each one the running queries introduce themselves again.
+ * The driver's stream to the handover manager. The first connection must succeed within OpenTimeoutS (a manager may be
+ * about to be restarted), or there is a clear error; later ones are tried again for ever, while queries go on. After each
+ * one the running queries introduce themselves again.
  */
 private class RhinoDriverSession(
     settings: RhinoSettings, locations: RhinoLocations, provider: String, applicationId: String)
@@ -101,6 +102,7 @@ private class RhinoDriverSession(
   private val outgoing = new LinkedBlockingQueue[Message](WaitingMax)
   private val queries = new RhinoQueries(locations, provider, send, (kind, m) => message("DriverEvent", kind -> m))
   private val opened = new CompletableFuture[Unit]()
+  @volatile private var lastFailure: Throwable = _ // of the attempts to open
   private var connected = false // of the session's thread: the present stream has been welcomed
   @volatile private var closed = false
   private val thread = new Thread(() => run(), "rhino-driver-session")
@@ -114,7 +116,7 @@ private class RhinoDriverSession(
     try opened.get(OpenTimeoutS, TimeUnit.SECONDS)
     catch {
       case error: java.util.concurrent.ExecutionException => close(); throw refused(error.getCause)
-      case error: TimeoutException => close(); throw refused(error)
+      case error: TimeoutException => close(); throw refused(Option(lastFailure).getOrElse(error))
     }
     queries.start()
   }
@@ -124,7 +126,7 @@ private class RhinoDriverSession(
       new IllegalStateException(s"the Rhino manager at ${settings.manager} refuses this application: " +
         error.getStatus.getDescription, error)
     case other =>
-      new IllegalStateException(s"no Rhino manager answers at ${settings.manager} (${other.getMessage}): start one with " +
+      new IllegalStateException(s"no Rhino manager answers at ${settings.manager} within $OpenTimeoutS s (${other.getMessage}): start one with " +
         s"`rhino manager --listen ${settings.manager} --data-dir <folder>`, or correct ${RhinoSettings.Manager}", other)
   }
 
@@ -135,15 +137,23 @@ private class RhinoDriverSession(
       try {
         converse(ended)
         val error = ended.get()
-        if (!opened.isDone) opened.completeExceptionally(error) else lost(error)
+        if (!opened.isDone) notOpened(error) else lost(error)
       } catch {
         case _: InterruptedException => closed = true
-        case NonFatal(error) => if (!opened.isDone) opened.completeExceptionally(error) else lost(error)
+        case NonFatal(error) => if (!opened.isDone) notOpened(error) else lost(error)
       }
       pauseMs = if (connected) 100L else math.min(pauseMs * 2, 1000L)
       connected = false
       if (!closed) Thread.sleep(pauseMs)
     }
+  }
+
+  private def notOpened(error: Throwable): Unit = error match {
+    case status: StatusRuntimeException if status.getStatus.getCode == Status.Code.UNAVAILABLE =>
+      if (lastFailure == null)
+        logWarning(s"no Rhino manager answers at ${settings.manager} yet: trying for $OpenTimeoutS s")
+      lastFailure = error
+    case other => opened.completeExceptionally(other)
   }
 
   /** Says once that the manager is away, however often the connection is tried. */

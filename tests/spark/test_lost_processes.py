@@ -1,17 +1,39 @@
-"""A sidecar and the driver die by kill -9 under a running query: it goes on, and its output is exact."""
+"""A sidecar, the driver and the manager die by kill -9 under a running query: it goes on, and its output is exact."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from deploy.local import LocalCluster
+from tests.spark.conftest import wait_for
 from tests.spark.queries import QUERIES
 from tests.spark.run import Run, assert_equals_batch
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+
+
+@contextmanager
+def _manager_back_once_missed(cluster: LocalCluster) -> Iterator[None]:
+    """The manager is killed, and comes back only after a driver has said that it waits for it."""
+    log = cluster.log_dir / "spark-driver.log"
+    cluster.kill_manager()
+
+    def come_back() -> None:
+        wait_for(lambda: f"no Rhino manager answers at {cluster.manager} yet" in log.read_text(), "a driver that waits")
+        cluster.restart_manager()
+
+    back = threading.Thread(target=come_back)
+    back.start()
+    try:
+        yield
+    finally:
+        back.join()
 
 
 def test_output_is_exact_with_a_restarted_sidecar_and_a_killed_driver(cluster: LocalCluster, tmp_path: Path) -> None:
@@ -28,7 +50,8 @@ def test_output_is_exact_with_a_restarted_sidecar_and_a_killed_driver(cluster: L
     assert [worker.executor_pids() for worker in cluster.workers] == executors, "healthy executors were dropped"
     cluster.kill_driver()
     logged = run.logged()
-    spark = session()
+    with _manager_back_once_missed(cluster):
+        spark = session()
     try:
         run = Run(spark, QUERIES["aggregation"], tmp_path)
         assert run.logged() == logged
