@@ -26,6 +26,7 @@ $(STAMP): pyproject.toml
 
 setup: $(STAMP)
 	@$(BIN)/python -m spark_connector.build_jar
+	@$(BIN)/python -m deploy.local.class_archive
 
 demo: setup
 	@$(BIN)/rhino demo $(DEMO_ARGS)
