@@ -57,7 +57,7 @@ def lean_jvm() -> tuple[str, ...]:
     return ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *archive_option())
 
 
-def _java(heap: str, main_class: str) -> list[str]:
+def java_command(heap: str, main_class: str) -> list[str]:
     """With the class path that Spark's launcher gives to drivers and executors, for which the archive was made."""
     jars = SPARK_HOME / "jars"
     class_path = os.pathsep.join(map(str, [SPARK_HOME / "conf", *jars.glob("slf4j-api-*.jar"), jars / "*"]))
@@ -67,7 +67,7 @@ def _java(heap: str, main_class: str) -> list[str]:
 def start_master(host: str, *, log_dir: Path, reaper: Reaper) -> Process:
     """Starts a master on free ports of `host`, without waiting; see `wait_master`."""
     command = [
-        *_java("512m", "org.apache.spark.deploy.master.Master"),
+        *java_command("512m", "org.apache.spark.deploy.master.Master"),
         *("--host", host, "--port", "0", "--webui-port", "0"),
     ]
     return Process("spark-master", command, log_dir=log_dir, env=spark_env(host), reaper=reaper)
@@ -97,7 +97,7 @@ def start_worker(
     `on_host` makes a command run where `host` is.
     """
     command = [
-        *_java("512m", "org.apache.spark.deploy.worker.Worker"),
+        *java_command("512m", "org.apache.spark.deploy.worker.Worker"),
         *("--host", host, "--port", "0", "--webui-port", "0"),
         *("--cores", str(cores), "--memory", f"{memory_mb}m", "--work-dir", str(folder / "work"), master_url),
     ]
