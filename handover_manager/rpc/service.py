@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import logging
 import uuid
 from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeAlias
@@ -27,6 +28,7 @@ from rhino.rpc.server import Server
 from rhino_pb import common_pb2, handover_pb2_grpc
 from rhino_pb import handover_pb2 as pb
 
+log = logging.getLogger(__name__)
 SERVICE_NAME = "rhino.v1.HandoverManager"
 WORKERS_WAIT_S = 10.0  # for enough live workers when a driver says hello
 WORKERS_POLL_S = 0.2
@@ -166,18 +168,24 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
                 raise InvalidRequestError(f"driver event {other!r} is not expected here")
 
     async def _check_workers(self, hello: pb.DriverHello) -> None:
-        """Waits for as many live workers as the settings need; raises TooFewWorkersError with the way out."""
+        """Waits until as many workers are known as the settings need; raises TooFewWorkersError with the way out.
+
+        Lost ones count: a driver starts again while a worker is down, and a running one finds a new manager then. Its
+        commits are as safe as those of a query that has been running all the time.
+        """
         factor = convert.settings_of(hello.settings).replication_factor
         loop = asyncio.get_running_loop()
         deadline = loop.time() + WORKERS_WAIT_S
         while True:
             await self._runtime.look()
-            live = sorted(w for w, seen in self._runtime.core.view.workers.items() if seen.live)
-            if len(live) > factor:
+            workers = self._runtime.core.view.workers
+            live = sorted(w for w, seen in workers.items() if seen.live)
+            few = f"replication factor {factor} needs {factor + 1} live workers, {len(live)} are live"
+            few += f"{': ' if live else ''}{', '.join(live)}"
+            if len(workers) > factor:
+                if len(live) <= factor:
+                    log.warning(few, extra={"application": hello.application_id, "known": ", ".join(sorted(workers))})
                 return
             if loop.time() >= deadline:
-                raise TooFewWorkersError(
-                    f"replication factor {factor} needs {factor + 1} live workers, {len(live)} are live"
-                    f"{': ' if live else ''}{', '.join(live)}; start more sidecars or lower the replication factor"
-                )
+                raise TooFewWorkersError(f"{few}; start more sidecars or lower the replication factor")
             await asyncio.sleep(WORKERS_POLL_S)

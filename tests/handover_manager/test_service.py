@@ -12,6 +12,7 @@ import pytest
 
 from rhino.ids import GroupId
 from rhino.rpc.channel import aio_channel
+from rhino.rpc.overview import fetch_overview
 from rhino_pb import handover_pb2 as pb
 from rhino_pb import handover_pb2_grpc, replication_pb2, replication_pb2_grpc
 from tests.handover_manager.cluster import STATE_BYTES, TIMEOUT_S, FakeDriver, FakeSidecar, Manager, eventually, until
@@ -255,6 +256,20 @@ async def test_a_driver_that_needs_more_workers_is_refused(scene: Scene, monkeyp
         await driver.hello()
     assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
     await driver.stop()
+
+
+async def test_a_driver_starts_while_a_worker_is_down(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    await scene.sidecars.pop("w3").stop()
+
+    async def down() -> bool:
+        overview = await asyncio.to_thread(fetch_overview, scene.manager.address)
+        return next(w.state for w in overview.workers if w.worker_id == "w3") == "lost"
+
+    await eventually(down, "w3 is known to be down")
+    driver = FakeDriver(scene.manager.address, factor=2)
+    await driver.hello()
+    await driver.stop()
+    assert "replication factor 2 needs 3 live workers, 2 are live: w1, w2" in caplog.text
 
 
 async def test_a_session_begins_with_hello_and_ends_with_the_driver(scene: Scene) -> None:
