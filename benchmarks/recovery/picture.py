@@ -7,7 +7,10 @@ from pathlib import Path
 
 from benchmarks.cells import Row
 
-_PHASES = (("detected", "#d9d9d9"), ("scheduled", "#9ecae1"), ("loaded", "#fd8d3c"), ("next_batch", "#31a354"))
+_PHASES = (
+    *(("detected", "#d9d9d9"), ("scheduled", "#9ecae1"), ("prepared", "#e6550d"), ("loaded", "#fdae6b")),
+    ("next_batch", "#31a354"),
+)
 
 
 def draw(path: Path, rows: Sequence[Row]) -> None:
