@@ -13,8 +13,12 @@ from handover_manager.core.intents import Rebalance, ScaleOut, Weight
 from handover_manager.core.plan import Request
 from handover_manager.core.view import TaskGroup
 from handover_manager.core.work import KEPT, Work
+from handover_manager.rpc.messages import batch_logged_of, job_to_pb
 from rhino import errors
 from rhino.ids import StoreId, StoreVersion, Version
+from rhino.rpc.overview import job_view
+from rhino_pb import common_pb2
+from rhino_pb import handover_pb2 as pb
 from tests.handover_manager.scenario import JOB, RUN, Cluster, Play, group, node
 
 CHAINS = ("w1 w2", "w1 w2", "w1 w2", "w2 w1")
@@ -93,6 +97,16 @@ def test_another_run_tells_anew_and_a_driver_that_comes_back_need_not() -> None:
         moves(play, Weight.ROWS)
     tell(play, 1, {"0/9": Work(1, 1.0)}, run_id="run-2")  # of no virtual node of this job
     assert not play.core.jobs[JOB].work.usual()
+
+
+def test_what_a_driver_sends_is_what_status_shows() -> None:
+    play = running(*CHAINS)
+    tell(play, 0, {"0/1": Work(1, 0.1)})
+    version = common_pb2.StoreVersion(store=common_pb2.StoreId(job=JOB, store="default"), version={"version": 2})
+    work = [pb.NodeWork(partition=1, rows=7, task_s=0.5), pb.NodeWork(partition=0, rows=0, task_s=0.25)]
+    play(batch_logged_of(pb.BatchLogged(job=JOB, run_id=RUN, batch_id=1, versions=[version], work=work)))
+    view = job_view(job_to_pb(play.core.jobs[JOB], play.core.view))
+    assert [(n.rows, n.task_s) for n in view.virtual_nodes] == [(0, 0.25), (7, 0.3), (None, None), (None, None)]
 
 
 @settings(deadline=None)
