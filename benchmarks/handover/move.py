@@ -40,6 +40,7 @@ class Moved:
     bytes_at_switch: int  # that the switching batch waited for: over the network, or copied from the checkpoint
     prepare_slowest: float
     fetch_slowest: float  # of a moved partition: until its files were there, Prepare included
+    open_slowest: float  # RocksDB opens them
     load_slowest: float  # open and replay
 
     @property
@@ -162,6 +163,7 @@ def _moved(
         bytes_at_switch=_waited_bytes(run, loads),
         prepare_slowest=max(load.prepare_ms for load in loads),
         fetch_slowest=max(load.fetch_ms for load in loads),
+        open_slowest=max(load.opened_ms - load.copied_ms for load in loads),
         load_slowest=max(load.open_ms for load in loads),
     )
 

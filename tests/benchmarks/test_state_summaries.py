@@ -48,6 +48,7 @@ MOVED = Moved(
     bytes_at_switch=0,
     prepare_slowest=5.0,
     fetch_slowest=50.0,
+    open_slowest=30.0,
     load_slowest=40.0,
 )
 

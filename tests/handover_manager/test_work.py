@@ -102,7 +102,9 @@ def test_another_run_tells_anew_and_a_driver_that_comes_back_need_not() -> None:
 def test_what_a_driver_sends_is_what_status_shows() -> None:
     play = running(*CHAINS)
     tell(play, 0, {"0/1": Work(1, 0.1)})
-    version = common_pb2.StoreVersion(store=common_pb2.StoreId(job=JOB, store="default"), version={"version": 2})
+    version = common_pb2.StoreVersion(
+        store=common_pb2.StoreId(job=JOB, store="default"), version=common_pb2.Version(version=2)
+    )
     work = [pb.NodeWork(partition=1, rows=7, task_s=0.5), pb.NodeWork(partition=0, rows=0, task_s=0.25)]
     play(batch_logged_of(pb.BatchLogged(job=JOB, run_id=RUN, batch_id=1, versions=[version], work=work)))
     view = job_view(job_to_pb(play.core.jobs[JOB], play.core.view))
