@@ -166,6 +166,7 @@ private class RhinoDriverSession(
 
   /** One stream, from hello to its end; returns when the end is known. */
   private def converse(ended: CompletableFuture[Throwable]): Unit = {
+    channel.resetConnectBackoff() // its own pause grows to minutes; `run` has one
     val welcomed = new CompletableFuture[Unit]()
     val call = channel.newCall(method("HandoverManager", "DriverSession"), CallOptions.DEFAULT)
     val requests = ClientCalls.asyncBidiStreamingCall(call, new StreamObserver[Message] {

@@ -43,7 +43,10 @@ private[state] class RhinoSidecar(socket: String, host: String, client: String, 
   private def awaitSession(timeoutS: Int)(wanted: RhinoSession => Boolean): Option[RhinoSession] = synchronized {
     val deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(timeoutS)
     def found: Option[RhinoSession] = Option(current.get()).filter(wanted)
-    while (found.isEmpty && !closed && System.nanoTime() < deadline) wait(200)
+    while (found.isEmpty && !closed && System.nanoTime() < deadline) {
+      channel.resetConnectBackoff() // after a long absence of the sidecar the channel's own pause would be minutes
+      wait(200)
+    }
     found
   }
 

@@ -19,6 +19,7 @@ from tests.spark.queries import QUERIES
 from tests.spark.run import Run, assert_equals_batch, job
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+LONG_S = 75.0  # in which the pauses between a gRPC channel's own attempts to connect have grown to half a minute
 
 
 @contextmanager
@@ -83,6 +84,25 @@ def test_output_is_exact_with_a_restarted_sidecar_and_a_killed_driver(cluster: L
         assert run.logged() == logged
         running = run.start()
         run.advance(running, 2)
+        running.stop()
+        assert_equals_batch(run)
+    finally:
+        spark.stop()
+
+
+@pytest.mark.exhaustive
+def test_executors_attach_at_once_to_a_sidecar_that_was_away_for_long(cluster: LocalCluster, tmp_path: Path) -> None:
+    spark = cluster.session("long away", {"spark.sql.shuffle.partitions": "4"})
+    try:
+        run = Run(spark, QUERIES["aggregation"], tmp_path)
+        running = run.start()
+        run.advance(running, 2)
+        cluster.kill_sidecar(1)
+        time.sleep(LONG_S)
+        cluster.restart_sidecar(1)
+        back = time.monotonic()
+        run.advance(running, 1)
+        assert time.monotonic() - back < 12
         running.stop()
         assert_equals_batch(run)
     finally:
