@@ -14,13 +14,13 @@ private[state] case class RhinoTask(stage: Int, partition: Int, ranMs: Long, cou
 
 /** Tasks with state, as they end, of all queries of the driver. */
 private[state] class RhinoTasks extends SparkListener {
-  private val WaitingMax = 100000 // tasks; nobody takes them while queries cannot be followed
+  private val WaitingMax = 10000 // nobody takes them while queries cannot be followed
   private val ended = new LinkedBlockingQueue[RhinoTask](WaitingMax)
 
   override def onTaskEnd(event: SparkListenerTaskEnd): Unit =
     if (event.reason == Success && event.taskMetrics != null) {
-      val added = event.taskInfo.accumulables
-      if (added.exists(_.name.contains(RhinoWork.Stores))) {
+      val added = event.taskInfo.accumulables.filter(_.name.exists(RhinoWork.Metrics.contains))
+      if (added.nonEmpty) {
         val counters = added.flatMap(a => a.update.collect { case value: Long => a.id -> value }).toMap
         val task = RhinoTask(event.stageId, event.taskInfo.partitionId, event.taskMetrics.executorRunTime, counters)
         while (!ended.offer(task)) ended.poll()
@@ -102,6 +102,6 @@ private[state] class RhinoWork(taskGroups: Seq[RhinoTaskGroup]) {
 }
 
 private[state] object RhinoWork {
-  /** Spark's name of the metric to which every task with state adds something, also one without a row. */
-  val Stores = "number of state store instances"
+  /** Spark's names of what is looked at; to the second one every task with state adds something, also without a row. */
+  val Metrics = Set("number of total state rows", "number of state store instances")
 }
