@@ -10,7 +10,7 @@ CHAOS_ARGS ?=
 BENCH_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo chaos bench test test-spark test-rest lint clean
+.PHONY: help setup demo chaos bench test test-spark test-rest test-chaos lint clean
 
 help:
 	@grep -hE '^# make' Makefile | tr '#' '\n' | sed '/^$$/d'
@@ -26,6 +26,7 @@ $(STAMP): pyproject.toml
 
 setup: $(STAMP)
 	@$(BIN)/python -m spark_connector.build_jar
+	@$(BIN)/python -m deploy.local.archive_classes
 
 demo: setup
 	@$(BIN)/rhino demo $(DEMO_ARGS)
@@ -41,14 +42,17 @@ lint: $(STAMP)
 	PYTHONPATH=.:proto $(BIN)/lint-imports --no-cache
 
 test: setup lint
-	@$(MAKE) --no-print-directory -j2 --output-sync=target test-spark test-rest
+	@$(MAKE) --no-print-directory -j2 --output-sync=target test-spark test-rest test-chaos
 
-# Side by side: one uses the processors while the other waits. The output of each comes at its end.
+# Two side by side: one uses the processors while the other waits. The output of each comes at its end.
 test-spark:
 	$(BIN)/python -m pytest -p no:cacheprovider --durations=15 -m "spark and not chaos and not exhaustive"
 
 test-rest:
-	$(BIN)/python -m pytest -p no:cacheprovider --durations=15 -m "(chaos or not spark) and not exhaustive"
+	$(BIN)/python -m pytest -p no:cacheprovider --durations=15 -m "not spark and not exhaustive"
+
+test-chaos:
+	$(BIN)/python -m pytest -p no:cacheprovider -rA -m chaos
 
 bench: setup
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from deploy.local.spark_daemons import LEAN_JVM
+from deploy.local.spark_daemons import lean_jvm
 from spark_connector import rhino_conf
 from spark_connector.conf import PACKAGE, STREAMING, recovery_conf, state_conf
 
@@ -23,7 +23,7 @@ def spark_settings(master_url: str, app_name: str, shape: ClusterShape, workers:
 
     The first task waits for all executors: tasks keep their workers, so a late one would stay without any.
     """
-    java_options = " ".join(LEAN_JVM)
+    java_options = " ".join(lean_jvm())
     return {
         "spark.master": master_url,
         "spark.app.name": app_name,

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pyspark
 
+from deploy.local.class_archive import archive_option
 from deploy.local.process import Process
 from deploy.local.reaper import Reaper
 from spark_connector.java import find_java, spark_java_home
@@ -20,8 +21,6 @@ from spark_connector.java import find_java, spark_java_home
 START_TIMEOUT_S = 60.0
 EXECUTOR_CLASS = "CoarseGrainedExecutorBackend"
 SPARK_HOME = Path(pyspark.__file__).parent
-# Short-lived daemons on few cores: no parallel collector, no second compiler.
-LEAN_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +52,22 @@ def spark_env(host: str, extra: Mapping[str, str] | None = None) -> dict[str, st
     }
 
 
-def _java(heap: str, main_class: str) -> list[str]:
-    return [str(find_java()), f"-Xmx{heap}", *LEAN_JVM, "-cp", str(SPARK_HOME / "jars" / "*"), main_class]
+def lean_jvm() -> tuple[str, ...]:
+    """Options of short-lived JVMs on few cores: no parallel collector, no second compiler, classes from an archive."""
+    return ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *archive_option())
+
+
+def java_command(heap: str, main_class: str) -> list[str]:
+    """With the class path that Spark's launcher gives to drivers and executors, for which the archive was made."""
+    jars = SPARK_HOME / "jars"
+    class_path = os.pathsep.join(map(str, [SPARK_HOME / "conf", *jars.glob("slf4j-api-*.jar"), jars / "*"]))
+    return [str(find_java()), f"-Xmx{heap}", *lean_jvm(), "-cp", class_path, main_class]
 
 
 def start_master(host: str, *, log_dir: Path, reaper: Reaper) -> Process:
     """Starts a master on free ports of `host`, without waiting; see `wait_master`."""
     command = [
-        *_java("512m", "org.apache.spark.deploy.master.Master"),
+        *java_command("512m", "org.apache.spark.deploy.master.Master"),
         *("--host", host, "--port", "0", "--webui-port", "0"),
     ]
     return Process("spark-master", command, log_dir=log_dir, env=spark_env(host), reaper=reaper)
@@ -90,7 +97,7 @@ def start_worker(
     `on_host` makes a command run where `host` is.
     """
     command = [
-        *_java("512m", "org.apache.spark.deploy.worker.Worker"),
+        *java_command("512m", "org.apache.spark.deploy.worker.Worker"),
         *("--host", host, "--port", "0", "--webui-port", "0"),
         *("--cores", str(cores), "--memory", f"{memory_mb}m", "--work-dir", str(folder / "work"), master_url),
     ]

@@ -169,15 +169,13 @@ class Faults:
         return Begun(what, self.random.uniform(least_s, most_s), heal)
 
     def _stopped(self, what: str, pids: list[int]) -> Begun:
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
+        stopped = [pid for pid in pids if _signalled(pid, signal.SIGSTOP)]
+        if not stopped:
+            raise NotNow(f"{what}: it is down")
 
         def go_on() -> None:
-            for pid in pids:
-                try:
-                    os.kill(pid, signal.SIGCONT)
-                except ProcessLookupError:
-                    continue  # killed meanwhile
+            for pid in stopped:
+                _signalled(pid, signal.SIGCONT)
 
         return self._lasting(what, 0.5, 8, go_on)
 
@@ -229,6 +227,15 @@ class Faults:
             elif not scrub.running and scrub.missing == 0:
                 del self._unscrubbed[index]
         return not self._unscrubbed
+
+
+def _signalled(pid: int, number: signal.Signals) -> bool:
+    """False when the process has been killed meanwhile."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def live_copies(group: GroupView) -> list[str]:

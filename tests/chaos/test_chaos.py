@@ -8,14 +8,14 @@ import pytest
 
 from tests.chaos.run import Chaos
 
-MINUTES = 0.6
+MINUTES = 5.0
 
 
 @pytest.mark.spark
 @pytest.mark.chaos
-@pytest.mark.timeout(700)
+@pytest.mark.timeout(1200)
 def test_output_is_exact_under_random_faults(tmp_path: Path) -> None:
     report = Chaos(tmp_path, seed=7, say=print).run(MINUTES)
-    assert sum(report.faults.values()) >= 5
+    assert sum(report.faults.values()) >= 20
     assert report.equal, report.to_json()
     assert all(verdict.rows > 500 for verdict in report.verdicts.values())
