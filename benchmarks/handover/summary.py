@@ -12,12 +12,14 @@ from benchmarks.handover.move import Moved
 
 _FIGURES = (
     *("partitions", "steps", "steady_batch", "during_batch", "switch_batch", "added_pause", "after_batch", "total"),
-    *("bytes_before_switch", "bytes_at_switch", "prepare_slowest", "fetch_slowest", "open_slowest", "load_slowest"),
+    *("scheduled", "prepared", "loaded", "next_batch", "bytes_before_switch", "bytes_at_switch"),
+    *("prepare_slowest", "fetch_slowest", "open_slowest", "load_slowest"),
 )
 _COLUMNS = (
     *("state GB", "subject", "runs", "partitions", "steps", "steady", "during", "switch", "switch / steady"),
     *("added pause", "after", "total", "MB before switch", "MB at switch", "Prepare", "fetching", "open", "loading"),
 )
+_PHASES = ("scheduled", "prepared", "loaded", "next_batch")
 
 
 def summarise(results: Sequence[Moved]) -> list[Row]:
@@ -49,4 +51,13 @@ def table(rows: Sequence[Row]) -> Table:
             f"{row['prepare_slowest']:.1f}",
             *(f"{row[name]:.0f}" for name in ("fetch_slowest", "open_slowest", "load_slowest")),
         )
+    return shown
+
+
+def phases(rows: Sequence[Row]) -> Table:
+    """The switch step by step, in milliseconds after the marker (without Rhino: after the request)."""
+    shown = Table("state GB", "subject", *_PHASES, "MB at switch")
+    for row in rows:
+        times = (f"{row[name]:.0f}" for name in _PHASES)
+        shown.add_row(f"{row['state_bytes'] / 1e9:g}", row["subject"], *times, f"{row['bytes_at_switch'] / 1e6:.0f}")
     return shown

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from benchmarks.cells import Cells, Say, parser, place_of, settled
 from benchmarks.command import main, show
+from benchmarks.phases import draw
 from benchmarks.recovery.loss import Recovery, lose_and_recover
-from benchmarks.recovery.picture import draw
 from benchmarks.recovery.summary import summarise, table
 from benchmarks.stateful import Load
 
@@ -43,7 +43,7 @@ def _run() -> None:
     rows = summarise(Cells(arguments, _measure, summarise, _describe).run())
     show(table(rows))
     if arguments.picture:
-        draw(arguments.picture, rows)
+        draw(arguments.picture, rows, since="the loss of a worker", title="Recovery of a lost worker")
 
 
 if __name__ == "__main__":
