@@ -28,6 +28,7 @@ ROWS_PER_BATCH = 600
 KEYS_PER_ROW = 256  # while the state is built up
 VALUE_BYTES = 1024
 SETTLED_BATCHES = 8  # after the last that built
+WARM_BATCHES = 34  # in all: 4 GB take so many, and with fewer the executors' code is not as warm
 BLOCK_COPIES = 2  # of every file, when files are spread
 LOGGING = """
 rootLogger.level = warn
@@ -118,7 +119,7 @@ class Running:
         self.watch.wait_for_batch(last)
         self.doing.what = "small batches"
         os.sync()  # state that took hours would be on disk; what is not holds up every fsync of a database
-        self.watch.wait_for_batch(last + SETTLED_BATCHES)
+        self.watch.wait_for_batch(max(last + SETTLED_BATCHES, WARM_BATCHES))
         for partition in range(self.partitions):
             self.doing.what = f"waiting for {self.copies} copies of a snapshot of partition {partition}"
             self.watch.wait_for(lambda p=partition: self._has_snapshot(p, last + 2))  # type: ignore[misc]
