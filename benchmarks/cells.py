@@ -144,9 +144,10 @@ def settled(
 
 
 def place_of(subject: str) -> Place:
-    """`subject`: "stock..." is without Rhino, "...1gbit" behind links of 1 Gbit/s, "...cut" behind unlimited ones."""
+    """`subject`: "stock..." is without Rhino, "block..." with spread files, "...1gbit" behind links of 1 Gbit/s,
+    "...cut" behind unlimited ones."""
     link = GBIT if subject.endswith("1gbit") else 0 if subject.endswith("cut") else None
-    return Place(not subject.startswith("stock"), link)
+    return Place(not subject.startswith("stock"), link, blocks=subject.startswith("block"))
 
 
 def _check_room(folder: Path, size: float) -> None:

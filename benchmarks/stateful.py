@@ -6,7 +6,7 @@ Its state is built up first, in large batches; small batches that update keys at
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,8 @@ ROWS_PER_BATCH = 600
 KEYS_PER_ROW = 256  # while the state is built up
 VALUE_BYTES = 1024
 SETTLED_BATCHES = 8  # after the last that built
+WARM_BATCHES = 34  # in all: 4 GB take so many, and with fewer the executors' code is not as warm
+BLOCK_COPIES = 2  # of every file, when files are spread
 LOGGING = """
 rootLogger.level = warn
 rootLogger.appenderRef.stderr.ref = stderr
@@ -105,7 +107,8 @@ class Running:
     watch: QueryWatch
     load: Load
     checkpoint: Path
-    copies: int  # of the state, beside that which the query works on
+    place: Place
+    copies: int  # of every file of the state, beside what the query works on
     partitions: int
     network: Namespaces | None  # None: the loopback
     doing: Doing
@@ -116,16 +119,16 @@ class Running:
         self.watch.wait_for_batch(last)
         self.doing.what = "small batches"
         os.sync()  # state that took hours would be on disk; what is not holds up every fsync of a database
-        self.watch.wait_for_batch(last + SETTLED_BATCHES)
+        self.watch.wait_for_batch(max(last + SETTLED_BATCHES, WARM_BATCHES))
         for partition in range(self.partitions):
-            self.doing.what = f"waiting for {self.copies} snapshots of partition {partition}"
+            self.doing.what = f"waiting for {self.copies} copies of a snapshot of partition {partition}"
             self.watch.wait_for(lambda p=partition: self._has_snapshot(p, last + 2))  # type: ignore[misc]
 
     def _has_snapshot(self, partition: int, oldest: int) -> bool:
-        """As many folders as there are copies have a snapshot of version `oldest` or newer with all its data files."""
+        """There are all copies of each file of a snapshot of version `oldest` or newer."""
         rhino, stock = self.cluster.folder.glob("worker-*/rhino/store/*"), self.checkpoint.glob("state")
-        folders = [root / "0" / str(partition) for root in (rhino if self.cluster.manager else stock)]
-        return sum(_whole_snapshot(folder, oldest) for folder in folders) >= self.copies
+        stores = [root / "0" / str(partition) for root in (rhino if self.cluster.manager else stock)]
+        return _has_snapshot(stores, oldest, self.copies)
 
     def steady(self, count: int) -> list[Batch]:
         """The newest `count` batches that did not build."""
@@ -133,11 +136,20 @@ class Running:
         return [b for b in done if b.batch_id > self.load.building_batches][-count:]
 
 
-def _whole_snapshot(folder: Path, oldest: int) -> bool:
-    return any(
-        all((path.parent / name).exists() for name in zip_references(path))
-        for path in folder.rglob("*.zip")
+def _has_snapshot(stores: Sequence[Path], oldest: int, copies: int) -> bool:
+    """`stores`: the folders of one partition's store, wherever there are any."""
+    zips = {
+        path.relative_to(store): path
+        for store in stores
+        for path in store.rglob("*.zip")
         if path.name[0].isdigit() and int(path.name.split("_")[0]) >= oldest
+    }
+    return any(
+        all(
+            sum((store / name.parent / file).exists() for store in stores) >= copies
+            for file in (name.name, *zip_references(path))
+        )
+        for name, path in zips.items()
     )
 
 
@@ -145,13 +157,28 @@ def _whole_snapshot(folder: Path, oldest: int) -> bool:
 class Place:
     """Where the query runs. `link_bits_per_s`: None: on the loopback. A number: every worker is in a network namespace
     behind a link of that speed each way, 0 for no limit. With a limit, the query checkpoint is on WebHDFS, whose server
-    has no limit of its own; else on a local path.
+    has no limit of its own; else on a local path. `blocks`: Rhino spreads the files of the state over all workers, two
+    copies of each.
     """
 
     rhino: bool
     link_bits_per_s: int | None = None
     workers: int = WORKERS
     partitions: int = PARTITIONS
+    blocks: bool = False
+
+    @property
+    def remote_checkpoint(self) -> bool:
+        """The query checkpoint is reached over the network."""
+        return bool(self.link_bits_per_s)
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Spark settings of the placement, unless Rhino's defaults."""
+        if not self.blocks:
+            return {}
+        factor = {"spark.rhino.replicationFactor": str(self.workers - 1), "spark.rhino.minCopies": str(BLOCK_COPIES)}
+        return {"spark.rhino.placement": "block", **factor}
 
 
 @contextmanager
@@ -169,13 +196,13 @@ def running(
         network, location = None, str(checkpoint)
         if place.link_bits_per_s is not None:
             network = stack.enter_context(Namespaces(place.workers, place.link_bits_per_s))
-        if network is not None and place.link_bits_per_s:
+        if network is not None and place.remote_checkpoint:
             location = f"webhdfs://{stack.enter_context(serving(folder / 'store', network.center))}/checkpoint"
         cluster = stack.enter_context(
             LocalCluster(folder, workers=place.workers, rhino=place.rhino, shape=shape, network=network)
         )
         partitions = {"spark.sql.shuffle.partitions": str(place.partitions)}
-        conf = SESSION_CONF | partitions | {"spark.executor.extraJavaOptions": java} | dict(extra)
+        conf = SESSION_CONF | partitions | {"spark.executor.extraJavaOptions": java} | place.settings | dict(extra)
         spark = cluster.session("rhino benchmark", conf)
         query = (
             stream(spark, load)
@@ -194,6 +221,6 @@ def running(
 
         watch = QueryWatch(query, checkpoint, on_poll=progressed, check=cluster.check)
         factor = int(conf.get("spark.rhino.replicationFactor", "1"))
-        copies = factor + 1 if place.rhino else 1
-        yield Running(cluster, spark, query, watch, load, checkpoint, copies, place.partitions, network, doing)
+        copies = BLOCK_COPIES if place.blocks else factor + 1 if place.rhino else 1
+        yield Running(cluster, spark, query, watch, load, checkpoint, place, copies, place.partitions, network, doing)
         query.stop()

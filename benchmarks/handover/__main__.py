@@ -15,7 +15,8 @@ from pathlib import Path
 from benchmarks.cells import Cells, Say, parser, place_of, settled
 from benchmarks.command import main, show
 from benchmarks.handover.move import Moved, decommission, hand_over, scale_in
-from benchmarks.handover.summary import summarise, table
+from benchmarks.handover.summary import phases, summarise, table
+from benchmarks.phases import draw
 from benchmarks.stateful import Load, Place
 from spark_connector import Kind, MoveKind, Strategy
 
@@ -45,8 +46,14 @@ def _describe(result: Moved) -> str:
 
 
 def _run() -> None:
-    arguments = parser("benchmarks.handover", __doc__, (*_SETTINGS, *_STRATEGIES), tuple(_SETTINGS)).parse_args()
-    show(table(summarise(Cells(arguments, _measure, summarise, _describe).run())))
+    options = parser("benchmarks.handover", __doc__, (*_SETTINGS, *_STRATEGIES), tuple(_SETTINGS))
+    options.add_argument("--picture", type=Path, help="write a PNG there")
+    arguments = options.parse_args()
+    rows = summarise(Cells(arguments, _measure, summarise, _describe).run())
+    show(table(rows))
+    show(phases(rows))
+    if arguments.picture:
+        draw(arguments.picture, rows, since="the marker (stock: the request)", title="The batch that switches")
 
 
 if __name__ == "__main__":

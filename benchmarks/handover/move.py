@@ -25,7 +25,10 @@ SCALED_IN = 2  # workers that a scale-in empties
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Durations in milliseconds. A batch is of the move when it ran while the move did."""
+    """Durations in milliseconds. A batch is of the move when it ran while the move did.
+
+    `scheduled` to `next_batch` count from the (first) marker; without Rhino from the request.
+    """
 
     subject: str
     state_bytes: int
@@ -36,10 +39,15 @@ class Moved:
     switch_batch: int  # the longest of those in which a moved partition was loaded
     after_batch: float  # median after
     total: float  # from the request until the moved partitions run elsewhere
+    scheduled: float  # the first of them is loaded elsewhere
+    prepared: float  # all files of the last load are there
+    loaded: float  # the last load is done
+    next_batch: float  # the batch of the last load is done
     bytes_before_switch: int  # moved while the query went on
     bytes_at_switch: int  # that the switching batch waited for: over the network, or copied from the checkpoint
     prepare_slowest: float
     fetch_slowest: float  # of a moved partition: until its files were there, Prepare included
+    open_slowest: float  # RocksDB opens them
     load_slowest: float  # open and replay
 
     @property
@@ -147,6 +155,7 @@ def _moved(
     if not switches:
         raise DemoError(f"no batch loaded one of partitions {sorted(before)} elsewhere than before")
     end_ms = handover.finished_ms if handover else max(b.ended_ms for b in switches)
+    marked_ms = handover.marked_ms if handover else at_ms
     during = [b for b in batches if b.ended_ms > at_ms and b.ended_ms < switches[0].started_ms + 1]
     return Moved(
         subject=subject,
@@ -158,10 +167,15 @@ def _moved(
         switch_batch=max(b.duration_ms for b in switches),
         after_batch=_median([b for b in batches if b.started_ms > end_ms]),
         total=end_ms - at_ms,
+        scheduled=min(load.started_ms for load in loads) - marked_ms,
+        prepared=max(load.copied_ms for load in loads) - marked_ms,
+        loaded=max(load.ended_ms for load in loads) - marked_ms,
+        next_batch=max(b.ended_ms for b in switches) - marked_ms,
         bytes_before_switch=handover.bytes_moved if handover else 0,
         bytes_at_switch=_waited_bytes(run, loads),
         prepare_slowest=max(load.prepare_ms for load in loads),
         fetch_slowest=max(load.fetch_ms for load in loads),
+        open_slowest=max(load.opened_ms - load.copied_ms for load in loads),
         load_slowest=max(load.open_ms for load in loads),
     )
 

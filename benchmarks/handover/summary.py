@@ -12,12 +12,14 @@ from benchmarks.handover.move import Moved
 
 _FIGURES = (
     *("partitions", "steps", "steady_batch", "during_batch", "switch_batch", "added_pause", "after_batch", "total"),
-    *("bytes_before_switch", "bytes_at_switch", "prepare_slowest", "fetch_slowest", "load_slowest"),
+    *("scheduled", "prepared", "loaded", "next_batch", "bytes_before_switch", "bytes_at_switch"),
+    *("prepare_slowest", "fetch_slowest", "open_slowest", "load_slowest"),
 )
 _COLUMNS = (
     *("state GB", "subject", "runs", "partitions", "steps", "steady", "during", "switch", "switch / steady"),
-    *("added pause", "after", "total", "MB before switch", "MB at switch", "Prepare", "fetching", "loading"),
+    *("added pause", "after", "total", "MB before switch", "MB at switch", "Prepare", "fetching", "open", "loading"),
 )
+_PHASES = ("scheduled", "prepared", "loaded", "next_batch")
 
 
 def summarise(results: Sequence[Moved]) -> list[Row]:
@@ -33,7 +35,7 @@ def summarise(results: Sequence[Moved]) -> list[Row]:
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """Batches, Prepare, fetching and loading (the slowest partition's) in milliseconds."""
+    """Milliseconds; Prepare, fetching, open and loading (open, replay) are the slowest partition's."""
     shown = Table(*_COLUMNS)
     for row in rows:
         shown.add_row(
@@ -47,6 +49,15 @@ def table(rows: Sequence[Row]) -> Table:
             f"{row['total'] / 1000:.1f} s",
             *(f"{row[name] / 1e6:.0f}" for name in ("bytes_before_switch", "bytes_at_switch")),
             f"{row['prepare_slowest']:.1f}",
-            *(f"{row[name]:.0f}" for name in ("fetch_slowest", "load_slowest")),
+            *(f"{row[name]:.0f}" for name in ("fetch_slowest", "open_slowest", "load_slowest")),
         )
+    return shown
+
+
+def phases(rows: Sequence[Row]) -> Table:
+    """The switch step by step, in milliseconds after the marker (without Rhino: after the request)."""
+    shown = Table("state GB", "subject", *_PHASES, "MB at switch")
+    for row in rows:
+        times = (f"{row[name]:.0f}" for name in _PHASES)
+        shown.add_row(f"{row['state_bytes'] / 1e9:g}", row["subject"], *times, f"{row['bytes_at_switch'] / 1e6:.0f}")
     return shown

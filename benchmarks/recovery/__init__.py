@@ -1,3 +1,3 @@
 """A killed worker with gigabytes of state, beside Spark's own RocksDB provider."""
 
-QUICK = ("--sizes 0.25 --subjects rhino,stock --rounds 1",)
+QUICK = ("--sizes 0.25 --subjects rhino,stock,block --rounds 1",)

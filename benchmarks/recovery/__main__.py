@@ -4,8 +4,9 @@ Each measurement has a cluster of its own: three workers, six partitions, state 
 of one worker (executor, Spark worker, and the sidecar where there is one) right after a batch was logged. The query
 checkpoint is on a local path; with "-1gbit" it is on WebHDFS, and every worker is in a network namespace behind a link
 of 1 Gbit/s each way (needs root). "-cut": nothing is killed, the worker's link loses every packet from one moment on,
-so that no connection is reset and only time tells (needs root). Compare subjects within a run; absolute figures depend
-on the machine.
+so that no connection is reset and only time tells (needs root). "block" is Rhino with the files of the state spread
+over the workers, two copies of each, as the paper's RhinoDFS has them: who takes over fetches what it lacks. Compare
+subjects within a run; absolute figures depend on the machine.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ from pathlib import Path
 
 from benchmarks.cells import Cells, Say, parser, place_of, settled
 from benchmarks.command import main, show
+from benchmarks.phases import draw
 from benchmarks.recovery.loss import Recovery, lose_and_recover
-from benchmarks.recovery.picture import draw
 from benchmarks.recovery.summary import summarise, table
 from benchmarks.stateful import Load
 
-SUBJECTS = ("rhino", "stock", "rhino-1gbit", "stock-1gbit", "rhino-cut", "stock-cut")
+SUBJECTS = (
+    *("rhino", "stock", "block", "rhino-1gbit", "stock-1gbit", "block-1gbit"),
+    *("rhino-cut", "stock-cut", "block-cut"),
+)
 
 
 def _measure(subject: str, load: Load, folder: Path, say: Say) -> Recovery:
@@ -39,7 +43,7 @@ def _run() -> None:
     rows = summarise(Cells(arguments, _measure, summarise, _describe).run())
     show(table(rows))
     if arguments.picture:
-        draw(arguments.picture, rows)
+        draw(arguments.picture, rows, since="the loss of a worker", title="Recovery of a lost worker")
 
 
 if __name__ == "__main__":

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from rhino.errors import NoSpaceError
 from rhino.ids import VirtualNode
 
-SLACK = 0.05  # with unequal weights, a worker at most this far above the mean is not worth another move
-
 
 @dataclass(frozen=True, slots=True)
 class Item:
@@ -79,14 +77,16 @@ def move_off(items: Collection[Item], leaving: Collection[str], room: Mapping[st
 
 
 def even_out(
-    items: Collection[Item], room: Mapping[str, int], receivers: Collection[str] | None = None
+    items: Collection[Item], room: Mapping[str, int], receivers: Collection[str] | None = None, *, slack: float
 ) -> dict[VirtualNode, Choice]:
     """Moves that bring every worker of `room` near the mean load, from the fullest first; few, but not provably fewest
-    unless all weights are equal. `receivers`: only these take some (None: all)."""
+    unless all weights are equal. `receivers`: only these take some (None: all). `slack`: with unequal weights, by how
+    much of the mean a worker may stay above it."""
     movable = [item for item in items if item.worker in room]
     bins = Bins(movable, room)
     takers = sorted(worker for worker in room if receivers is None or worker in receivers)
-    slack = SLACK if len({item.weight for item in movable}) > 1 else 0.0
+    if len({item.weight for item in movable}) <= 1:
+        slack = 0.0
     on: dict[str, list[Item]] = {worker: [] for worker in room}  # the heaviest first
     for item in sorted(movable, key=lambda i: (-i.weight, i.node)):
         on[item.worker].append(item)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from handover_manager.core.locations import Location
 from handover_manager.core.plan import Request
 from handover_manager.core.view import ClusterView, TaskGroup
+from handover_manager.core.work import Work
 from rhino.errors import RhinoError
-from rhino.ids import GroupId, StoreVersion
+from rhino.ids import GroupId, StoreVersion, VirtualNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +43,14 @@ class SessionClosed:
 
 @dataclass(frozen=True, slots=True)
 class BatchLogged:
-    """A batch in Spark's commit log, with the version of every store."""
+    """A batch in Spark's commit log, with the version of every store. `work`: of the virtual nodes whose tasks have
+    ended since the last report."""
 
     job: str
     run_id: str
     batch_id: int
     versions: tuple[StoreVersion, ...]
+    work: Mapping[VirtualNode, Work] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,11 @@ from rhino.errors import InvalidRequestError
 
 
 class Weight(enum.Enum):
-    """What "evenly" means: BYTES of state, or the COUNT of virtual nodes."""
+    """What "evenly" means: BYTES of state, ROWS (keys) of state, TIME of tasks, or the COUNT of virtual nodes."""
 
     BYTES = "bytes"
+    ROWS = "rows"
+    TIME = "time"
     COUNT = "count"
 
 
@@ -64,9 +66,7 @@ def weight_of(name: str) -> Weight:
     try:
         return Weight(name or Weight.BYTES.value)
     except ValueError:
-        raise InvalidRequestError(
-            f"rebalance by {name!r}: use bytes or count; Spark tells neither rows nor time of a single virtual node"
-        ) from None
+        raise InvalidRequestError(f"by {name!r}: use {', '.join(weight.value for weight in Weight)}") from None
 
 
 def check_workers(workers: tuple[str, ...]) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from handover_manager.core.figures import Figures
 from handover_manager.core.locations import Location, choose_worker, make_locations, virtual_nodes
 from handover_manager.core.view import ClusterView, TaskGroup
+from handover_manager.core.work import WorkFigures
 from rhino.ids import StoreVersion, VirtualNode
 
 PENDING_BATCHES_MAX = 64  # batches whose writers are being asked for
@@ -48,6 +49,7 @@ class Job:
     figures: Figures = field(default_factory=Figures)
     logged_at: float | None = None  # monotonic time of the newest report of a batch
     slowest: dict[str, float] = field(default_factory=dict)  # interval of batches, under each marker that is watched
+    work: WorkFigures = field(default_factory=WorkFigures)
     missed: frozenset[VirtualNode] = frozenset()  # ran elsewhere than desired in the newest settled batch
 
     @property

@@ -52,6 +52,8 @@ class Jobs:
     def query_started(self, event: QueryStarted, view: ClusterView) -> list[Effect]:
         """Takes over the query for the event's session; its map is asserted to the new run or driver."""
         job = self._jobs.setdefault(event.job, Job(event.job))
+        if job.run_id != event.run_id:
+            job.work.clear()  # its plan may be another one
         job.run_id, job.name, job.application_id = event.run_id, event.name, event.application_id
         job.task_groups, job.session, job.pushed = event.task_groups, event.session, None
         job.lost_at = None
@@ -97,7 +99,8 @@ class Jobs:
         if job is None or job.run_id != event.run_id or not event.versions:
             return []
         job.logged(event.batch_id, event.versions, now)
-        node_of = job.node_of()
+        nodes, node_of = job.nodes, job.node_of()
+        job.work.note({node: told for node, told in event.work.items() if node in nodes})
         hints = tuple(
             (v, job.desired.get(node_of[v.store.operator, v.store.partition], ""))
             for v in event.versions

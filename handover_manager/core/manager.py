@@ -64,6 +64,7 @@ class HandoverCore:
             running=self.handovers.running(),
             arriving=self.handovers.arriving(),
             view=self.view,
+            work={node: told for seen in concerned for node, told in seen.work.usual().items()},
         )
         return self._predicted(make_plan(request, job, situation), now)
 

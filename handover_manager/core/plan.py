@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from handover_manager.core.intents import Drain, Intent
 from handover_manager.core.move import Move, make_move
@@ -15,6 +15,7 @@ from handover_manager.core.spread import steps_of
 from handover_manager.core.strategy import ALL_AT_ONCE, Strategy
 from handover_manager.core.targets import choose_targets
 from handover_manager.core.view import ClusterView
+from handover_manager.core.work import Work
 from rhino.errors import (
     AlreadyThereError,
     ConflictError,
@@ -55,6 +56,7 @@ class Situation:
     running: Mapping[VirtualNode, str]
     arriving: Mapping[str, str]
     view: ClusterView
+    work: Mapping[VirtualNode, Work] = field(default_factory=dict)  # what drivers have told of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +144,7 @@ def _moves_of_intent(intent: Intent, situation: Situation) -> list[Move]:
     nodes = situation.nodes
     if isinstance(intent, Drain):  # repeated while it is under way, it takes what is left
         nodes = {node: operators for node, operators in nodes.items() if node not in situation.running}
-    chosen = choose_targets(intent, nodes, situation.desired, situation.arriving, situation.view)
+    chosen = choose_targets(intent, nodes, situation.desired, situation.arriving, situation.view, situation.work)
     if not chosen:
         raise AlreadyThereError(f"{intent}: nothing has to move")
     _check_free(tuple(chosen), situation.running)

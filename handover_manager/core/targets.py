@@ -8,8 +8,12 @@ from handover_manager.core.balance import Choice, Item, even_out, move_off
 from handover_manager.core.intents import Drain, Intent, Rebalance, ScaleIn, ScaleOut, Weight
 from handover_manager.core.move import lacking_bytes, state_bytes
 from handover_manager.core.view import ClusterView, groups_of
+from handover_manager.core.work import Work, check_told
 from rhino.errors import ConflictError, PreconditionError, UnavailableError, UnknownError
 from rhino.ids import VirtualNode
+
+# A worker at most this far above the mean is not worth another move. Times of tasks differ by that much by themselves.
+SLACK = {Weight.BYTES: 0.05, Weight.ROWS: 0.05, Weight.TIME: 0.1, Weight.COUNT: 0.0}
 
 
 def choose_targets(
@@ -18,11 +22,12 @@ def choose_targets(
     desired: Mapping[VirtualNode, str],
     arriving: Mapping[str, str],
     view: ClusterView,
+    work: Mapping[VirtualNode, Work],
 ) -> dict[VirtualNode, Choice]:
     """A new worker for each virtual node that `intent` moves. Those without state stay out of it.
 
     Raises UnknownError and UnavailableError for workers, ConflictError while a handover moves to one that is to be
-    emptied, NoSpaceError, and PreconditionError when nobody may take anything.
+    emptied, NoSpaceError, and PreconditionError when nobody may take anything, or `work` is not known.
     """
     room = {w: seen.free_bytes for w, seen in view.workers.items() if seen.eligible}
     match intent:
@@ -32,7 +37,7 @@ def choose_targets(
             return _off(workers, nodes, desired, arriving, view, room)
         case Rebalance(by):
             _check_anybody(room)
-            return even_out(_items(nodes, desired, view, by), room)
+            return even_out(_items(nodes, desired, view, by, work), room, slack=SLACK[by])
         case ScaleOut(workers, by):
             _check_known(workers, view)
             closed = [worker for worker in workers if worker not in room]
@@ -40,7 +45,7 @@ def choose_targets(
                 raise UnavailableError(
                     f"workers {', '.join(closed)} take nothing: not live, draining, or their disk is full or failing"
                 )
-            return even_out(_items(nodes, desired, view, by), room, workers)
+            return even_out(_items(nodes, desired, view, by, work), room, workers, slack=SLACK[by])
 
 
 def _off(
@@ -57,7 +62,7 @@ def _off(
             raise ConflictError(f"handover {arriving[worker]} moves to worker {worker}: wait for its end or cancel it")
     staying = {worker: size for worker, size in room.items() if worker not in leaving}
     _check_anybody(staying)
-    return move_off(_items(nodes, desired, view, Weight.BYTES), leaving, staying)
+    return move_off(_items(nodes, desired, view, Weight.BYTES, {}), leaving, staying)
 
 
 def _check_known(workers: Iterable[str], view: ClusterView) -> None:
@@ -79,6 +84,7 @@ def _items(
     desired: Mapping[VirtualNode, str],
     view: ClusterView,
     by: Weight,
+    work: Mapping[VirtualNode, Work],
 ) -> list[Item]:
     found = []
     for node, operators in sorted(nodes.items()):
@@ -87,9 +93,21 @@ def _items(
             continue
         size = state_bytes(groups)
         lacking = {worker: lacking_bytes(groups, worker) for worker in view.workers}
-        # An empty virtual node weighs something too, so that a young job is spread as well.
-        weight = max(size, 1) if by is Weight.BYTES else 1
-        found.append(
-            Item(node, desired[node], weight, size, frozenset(view.holders(groups_of(node, operators))), lacking)
-        )
+        holders = frozenset(view.holders(groups_of(node, operators)))
+        found.append(Item(node, desired[node], _weight(by, size, work.get(node)), size, holders, lacking))
+    if by in (Weight.ROWS, Weight.TIME):
+        check_told((item.node for item in found), work, by.value)
     return found
+
+
+def _weight(by: Weight, size: int, work: Work | None) -> int:
+    """At least 1: an empty virtual node weighs something too, so that a young job is spread as well."""
+    match by:
+        case Weight.BYTES:
+            return max(size, 1)
+        case Weight.ROWS:
+            return max(work.rows if work else 0, 1)
+        case Weight.TIME:
+            return max(round(work.task_s * 1e6) if work else 0, 1)
+        case Weight.COUNT:
+            return 1

@@ -14,6 +14,8 @@ from handover_manager.core.predict import Prediction, StepPrediction
 from handover_manager.core.step import Phase, Step
 from handover_manager.core.strategy import Strategy, kind_of
 from handover_manager.core.view import ClusterView, GroupSeen, TaskGroup, WorkerSeen, groups_of
+from handover_manager.core.work import Work
+from rhino.ids import VirtualNode
 from rhino.rpc import convert
 from rhino_pb import handover_pb2 as pb
 from rhino_pb import replication_pb2
@@ -173,6 +175,7 @@ def handover_to_pb(handover: Handover) -> pb.HandoverStatus:
 
 
 def job_to_pb(job: Job, view: ClusterView) -> pb.JobStatus:
+    work = job.work.usual()
     nodes = [
         pb.VirtualNodeStatus(
             virtual_node=node.name,
@@ -180,6 +183,8 @@ def job_to_pb(job: Job, view: ClusterView) -> pb.JobStatus:
             actual_worker=job.actual.get(node, ""),
             misses=job.misses.get(node, 0),
             holders=view.holders(groups_of(node, operators)),
+            rows=work[node].rows if node in work else None,
+            task_s=work[node].task_s if node in work else None,
         )
         for node, operators in sorted(job.nodes.items())
     ]
@@ -216,7 +221,8 @@ def query_started_of(message: pb.QueryStarted, session: int, application_id: str
 
 def batch_logged_of(message: pb.BatchLogged) -> BatchLogged:
     versions = tuple(convert.store_version_of(v) for v in message.versions)
-    return BatchLogged(message.job, message.run_id, message.batch_id, versions)
+    work = {VirtualNode(message.job, w.task_group, w.partition): Work(w.rows, w.task_s) for w in message.work}
+    return BatchLogged(message.job, message.run_id, message.batch_id, versions, work)
 
 
 def view_of(workers: replication_pb2.ListWorkersReply, groups: replication_pb2.DescribeGroupsReply) -> ClusterView:

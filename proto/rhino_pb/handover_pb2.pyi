@@ -168,7 +168,9 @@ class RebalanceIntent(_message.Message):
 
     BY_FIELD_NUMBER: _builtins.int
     by: _builtins.str
-    """"bytes" (default) or "count" of virtual nodes"""
+    """"bytes" (default) of state, "rows" of state, "time" of tasks, or "count" of virtual nodes. FAILED_PRECONDITION for
+    rows and time before the driver has told them.
+    """
     def __init__(
         self,
         *,
@@ -934,12 +936,18 @@ class VirtualNodeStatus(_message.Message):
     ACTUAL_WORKER_FIELD_NUMBER: _builtins.int
     MISSES_FIELD_NUMBER: _builtins.int
     HOLDERS_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    TASK_S_FIELD_NUMBER: _builtins.int
     virtual_node: _builtins.str
     desired_worker: _builtins.str
     actual_worker: _builtins.str
     """who wrote the newest logged batch; empty: unknown"""
     misses: _builtins.int
     """logged batches that ran elsewhere than desired"""
+    rows: _builtins.int
+    """keys in its stores, as of a recent batch"""
+    task_s: _builtins.float
+    """of its task, median of recent batches"""
     @_builtins.property
     def holders(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """worker_ids that are whole"""
@@ -952,12 +960,21 @@ class VirtualNodeStatus(_message.Message):
         actual_worker: _builtins.str = ...,
         misses: _builtins.int = ...,
         holders: _abc.Iterable[_builtins.str] | None = ...,
+        rows: _builtins.int | None = ...,
+        task_s: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_rows", b"_rows", "_task_s", b"_task_s", "rows", b"rows", "task_s", b"task_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actual_worker", b"actual_worker", "desired_worker", b"desired_worker", "holders", b"holders", "misses", b"misses", "virtual_node", b"virtual_node"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rows", b"_rows", "_task_s", b"_task_s", "actual_worker", b"actual_worker", "desired_worker", b"desired_worker", "holders", b"holders", "misses", b"misses", "rows", b"rows", "task_s", b"task_s", "virtual_node", b"virtual_node"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__rows: _TypeAlias = _typing.Literal["rows"]  # noqa: Y015
+    _WhichOneofArgType__rows: _TypeAlias = _typing.Literal["_rows", b"_rows"]  # noqa: Y015
+    _WhichOneofReturnType__task_s: _TypeAlias = _typing.Literal["task_s"]  # noqa: Y015
+    _WhichOneofArgType__task_s: _TypeAlias = _typing.Literal["_task_s", b"_task_s"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rows) -> _WhichOneofReturnType__rows | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__task_s) -> _WhichOneofReturnType__task_s | None: ...
 
 Global___VirtualNodeStatus: _TypeAlias = VirtualNodeStatus  # noqa: Y015
 
@@ -1098,6 +1115,7 @@ class BatchLogged(_message.Message):
     BATCH_ID_FIELD_NUMBER: _builtins.int
     VERSIONS_FIELD_NUMBER: _builtins.int
     FLOORS_FIELD_NUMBER: _builtins.int
+    WORK_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     run_id: _builtins.str
     batch_id: _builtins.int
@@ -1109,6 +1127,10 @@ class BatchLogged(_message.Message):
     def floors(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Floor]:
         """oldest versions Spark may still load"""
 
+    @_builtins.property
+    def work(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeWork]:
+        """of tasks that have ended since the last report"""
+
     def __init__(
         self,
         *,
@@ -1117,14 +1139,47 @@ class BatchLogged(_message.Message):
         batch_id: _builtins.int = ...,
         versions: _abc.Iterable[_common_pb2.StoreVersion] | None = ...,
         floors: _abc.Iterable[_common_pb2.Floor] | None = ...,
+        work: _abc.Iterable[Global___NodeWork] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_id", b"batch_id", "floors", b"floors", "job", b"job", "run_id", b"run_id", "versions", b"versions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_id", b"batch_id", "floors", b"floors", "job", b"job", "run_id", b"run_id", "versions", b"versions", "work", b"work"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___BatchLogged: _TypeAlias = BatchLogged  # noqa: Y015
+
+@_typing.final
+class NodeWork(_message.Message):
+    """What a virtual node keeps and takes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_GROUP_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    TASK_S_FIELD_NUMBER: _builtins.int
+    task_group: _builtins.int
+    partition: _builtins.int
+    rows: _builtins.int
+    """keys in its stores"""
+    task_s: _builtins.float
+    """for how long its task ran in one batch"""
+    def __init__(
+        self,
+        *,
+        task_group: _builtins.int = ...,
+        partition: _builtins.int = ...,
+        rows: _builtins.int = ...,
+        task_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partition", b"partition", "rows", b"rows", "task_group", b"task_group", "task_s", b"task_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeWork: _TypeAlias = NodeWork  # noqa: Y015
 
 @_typing.final
 class QueryEnded(_message.Message):

@@ -61,7 +61,7 @@ class Chains:
 
     def renew(self, group: ReplicaGroup, members: rules.Members) -> list[ev.Effect]:
         """These members, under a new epoch."""
-        new = rules.renewed(group, self.next_epoch(), members)
+        new = rules.renewed(group, self.next_epoch(), rules.respread(group, members))
         if new.group not in self.groups:
             self._kindred.setdefault((new.group.job, new.group.partition), []).append(new.group)
             self._settings.setdefault(new.group.job, new.settings)
@@ -77,7 +77,7 @@ class Chains:
 
     def mend(self, group: ReplicaGroup, members: rules.Members) -> list[ev.Effect]:
         """Gives the group these members, less the lost ones, plus replacements (Rhino 4.2.3)."""
-        members = self._filled(group, rules.settled(members, self._membership.is_present))
+        members = self._filled(group, rules.settled(group.settings, members, self._membership.is_present))
         members = rules.without_draining(group.settings, members, self.draining, self._membership.is_present)
         return self.renew(group, members) if members != group.members else []
 
@@ -195,4 +195,4 @@ class Chains:
         chain = (owner, *chosen)
         if not known:
             return rules.held_by(chain, [worker.worker_id for worker in chain])
-        return rules.settled(rules.held_by(chain, whole), self._membership.is_present)
+        return rules.settled(settings, rules.held_by(chain, whole), self._membership.is_present)

@@ -6,15 +6,20 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 from rhino.errors import PreconditionError
-from rhino.ids import BelowMinCopies, Epoch, JobSettings, Member, ReplicaGroup, Worker
+from rhino.ids import BelowMinCopies, Epoch, JobSettings, Member, Placement, ReplicaGroup, Worker
 
 Members = tuple[Member, ...]
 
 
 def required_copies(settings: JobSettings, members: Members) -> int:
-    """Whole members that must hold a version now: min_copies, or under DEGRADED as many as there are (at least 1)."""
+    """Whole members that must hold a version now: min_copies, or under DEGRADED as many as there are (at least 1).
+
+    Spread blocks: members that must have each block, also while they are not whole for want of older ones.
+    """
     if settings.below_min_copies is BelowMinCopies.BLOCK:
         return settings.copies
+    if settings.placement is Placement.BLOCK:
+        return max(1, min(settings.copies, len(members)))
     return max(1, min(settings.copies, sum(m.whole for m in members)))
 
 
@@ -23,16 +28,26 @@ def renewed(group: ReplicaGroup, epoch: Epoch, members: Members) -> ReplicaGroup
     return replace(group, epoch=epoch, members=members, required_copies=required_copies(group.settings, members))
 
 
-def settled(members: Members, present: Callable[[Worker], bool]) -> Members:
+def settled(settings: JobSettings, members: Members, present: Callable[[Worker], bool]) -> Members:
     """Members without the absent ones; unchanged while nobody who is whole is present: they may hold the only copy.
 
-    When the owner is absent or not whole, the first whole member that is present follows it (Rhino 4.2.3).
+    When the owner is absent or not whole, the first whole member that is present follows it (Rhino 4.2.3). Of spread
+    blocks nobody has everything anyway: then any member will do.
     """
     live = tuple(m for m in members if present(m.worker))
-    heirs = [m for m in live if m.whole]
+    heirs = [m for m in live if m.whole] or (list(live) if settings.placement is Placement.BLOCK else [])
     if not heirs:
         return members
     return (heirs[0], *(m for m in live if m is not heirs[0])) if live[0] not in heirs else live
+
+
+def respread(group: ReplicaGroup, members: Members) -> Members:
+    """Members of a group of spread blocks of which some have left: other members are to keep their blocks now, and
+    nobody counts as whole until all that are his have come."""
+    left = {m.worker.worker_id for m in group.members} - {m.worker.worker_id for m in members}
+    if group.settings.placement is not Placement.BLOCK or not left:
+        return members
+    return tuple(Member(m.worker, False) for m in members)
 
 
 def owned_by(

@@ -28,7 +28,12 @@ DrainOption = Annotated[str, typer.Option("--drain", metavar="WORKER", help="Eve
 RebalanceOption = Annotated[bool, typer.Option("--rebalance", help="Evenly over all workers, with few moves.")]
 ScaleOutOption = Annotated[str, typer.Option(metavar="WORKERS", help="A fair share onto these, separated by commas.")]
 ScaleInOption = Annotated[str, typer.Option(metavar="WORKERS", help="Everything off these.")]
-ByOption = Annotated[str, typer.Option(help="What evenly means: bytes of state, or count of virtual nodes.")]
+ByOption = Annotated[
+    str,
+    typer.Option(
+        help="What evenly means: bytes or rows of state, time of tasks in recent batches, or count of virtual nodes."
+    ),
+]
 
 
 def plan(

@@ -66,7 +66,7 @@ def _job(job: JobView, groups: tuple[GroupView, ...]) -> Table:
     for durability in sorted({group.durability for group in groups if group.group.job == job.job}):
         title += f", {durability}"
     title += f", {job.misses} misses ({job.missed_now} in the newest batch)"
-    table = _table(title, "virtual node", "desired", "actual", "misses", "holders")
+    table = _table(title, "virtual node", "desired", "actual", "misses", "rows", "task", "holders")
     for node in job.virtual_nodes:
         actual = node.actual_worker or "?"
         at_home = not node.actual_worker or node.actual_worker == node.desired_worker
@@ -75,6 +75,8 @@ def _job(job: JobView, groups: tuple[GroupView, ...]) -> Table:
             node.desired_worker or "?",
             actual if at_home else f"[yellow]{actual}[/]",
             str(node.misses),
+            "?" if node.rows is None else str(node.rows),
+            "?" if node.task_s is None else f"{node.task_s * 1000:.0f} ms",
             ", ".join(node.holders),
         )
     return table

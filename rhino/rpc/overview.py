@@ -70,6 +70,8 @@ class VirtualNodeView:
     actual_worker: str
     misses: int
     holders: tuple[str, ...]
+    rows: int | None = None  # keys in its stores; None: its driver has not told
+    task_s: float | None = None  # of its task, median of recent batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +151,15 @@ def _group(message: replication_pb2.GroupStatus) -> GroupView:
 
 def job_view(message: handover_pb2.JobStatus) -> JobView:
     nodes = tuple(
-        VirtualNodeView(v.virtual_node, v.desired_worker, v.actual_worker, v.misses, tuple(v.holders))
+        VirtualNodeView(
+            virtual_node=v.virtual_node,
+            desired_worker=v.desired_worker,
+            actual_worker=v.actual_worker,
+            misses=v.misses,
+            holders=tuple(v.holders),
+            rows=v.rows if v.HasField("rows") else None,
+            task_s=v.task_s if v.HasField("task_s") else None,
+        )
         for v in message.virtual_nodes
     )
     return JobView(

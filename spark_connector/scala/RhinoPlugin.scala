@@ -53,8 +53,10 @@ private class RhinoDriverPlugin extends DriverPlugin with Logging {
       "StateStoreCoordinator", new RhinoStateStoreCoordinator(env.rpcEnv, sqlConf, locations))
     // Spark has no application id yet when plugins start.
     val provider = sc.conf.get("spark.sql.streaming.stateStore.providerClass", "")
-    session = new RhinoDriverSession(settings, locations, provider, s"${sc.appName}-${sc.startTime}")
+    val tasks = new RhinoTasks
+    session = new RhinoDriverSession(settings, locations, tasks, provider, s"${sc.appName}-${sc.startTime}")
     sc.addSparkListener(new ExecutorListener(locations, session))
+    sc.addSparkListener(tasks)
     session.open()
     Collections.emptyMap()
   }
@@ -87,7 +89,7 @@ private class ExecutorListener(locations: RhinoLocations, session: RhinoDriverSe
  * one the running queries introduce themselves again.
  */
 private class RhinoDriverSession(
-    settings: RhinoSettings, locations: RhinoLocations, provider: String, applicationId: String)
+    settings: RhinoSettings, locations: RhinoLocations, tasks: RhinoTasks, provider: String, applicationId: String)
   extends Logging {
   import RhinoSchema._
 
@@ -95,12 +97,13 @@ private class RhinoDriverSession(
   private val WaitingMax = 256 // events kept while the manager is away; newer batches tell more than older ones
   private val channel: ManagedChannel = {
     val builder = Grpc.newChannelBuilder(settings.manager, InsecureChannelCredentials.create())
-    builder.keepAliveTime(10, TimeUnit.SECONDS)
+    builder.keepAliveTime(10, TimeUnit.SECONDS) // gRPC raises less to that
+    builder.keepAliveTimeout(2, TimeUnit.SECONDS)
     builder.keepAliveWithoutCalls(true)
     builder.build()
   }
   private val outgoing = new LinkedBlockingQueue[Message](WaitingMax)
-  private val queries = new RhinoQueries(locations, provider, send, (kind, m) => message("DriverEvent", kind -> m))
+  private val queries = new RhinoQueries(locations, tasks, provider, send, (kind, m) => message("DriverEvent", kind -> m))
   private val opened = new CompletableFuture[Unit]()
   @volatile private var lastFailure: Throwable = _ // of the attempts to open
   private var connected = false // of the session's thread: the present stream has been welcomed

@@ -33,6 +33,7 @@ private[state] class RhinoQuery(val stream: StreamExecution, val taskGroups: Seq
   private val retained = session.sessionState.conf.minBatchesToRetain
   private var seen: StreamingQueryProgress = _
   private var newest: Option[Message] = None
+  private val work = new RhinoWork(taskGroups)
   // Batches before this run have been reported by the run that made them; the first of this one may be over already.
   private lazy val before =
     math.max(commits.getLatestBatchId().getOrElse(-1L) - (if (stream.lastProgress == null) 0L else 1L), -1L)
@@ -74,13 +75,17 @@ private[state] class RhinoQuery(val stream: StreamExecution, val taskGroups: Seq
     reports.map(_._2)
   }
 
+  /** Tasks that have ended, of whatever query. */
+  def ended(tasks: Seq[RhinoTask]): Unit = if (stateful) work.ended(tasks, stream.lastExecution)
+
   private def report(batch: Long, named: Seq[Message]): Message = message(
     "BatchLogged",
     "job" -> job,
     "run_id" -> runId.toString,
     "batch_id" -> batch,
     "versions" -> named,
-    "floors" -> versions(batch - retained).getOrElse(Nil).map(v => message("Floor", "version" -> v)))
+    "floors" -> versions(batch - retained).getOrElse(Nil).map(v => message("Floor", "version" -> v)),
+    "work" -> work.take())
 
   /** What a manager that has just been reached must hear: the report of the newest batch may have been lost on the way. */
   def introduction: Seq[(String, Message)] =
@@ -139,7 +144,7 @@ private[state] object RhinoTaskGroup {
  * the application is configured with. `send` takes events of the driver session, `wrap` makes them.
  */
 private[state] class RhinoQueries(
-    locations: RhinoLocations, wanted: String, send: RhinoSchema.Message => Unit,
+    locations: RhinoLocations, tasks: RhinoTasks, wanted: String, send: RhinoSchema.Message => Unit,
     wrap: (String, RhinoSchema.Message) => RhinoSchema.Message)
   extends Logging {
   private val PollMs = 25L
@@ -177,6 +182,8 @@ private[state] class RhinoQueries(
       case _ =>
     }
     val gone = running.keySet.toSet -- active.map(_.runId)
+    val ended = tasks.take()
+    if (ended.nonEmpty) running.values.foreach(_.ended(ended))
     running.values.foreach(_.logged().foreach(m => send(wrap("batch_logged", m))))
     gone.foreach { runId =>
       locations.runEnded(runId)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from benchmarks.handover import summary as handover_summary
 from benchmarks.handover.move import Moved
+from benchmarks.phases import draw
 from benchmarks.recovery import summary as recovery_summary
 from benchmarks.recovery.loss import Recovery
-from benchmarks.recovery.picture import draw
 
 RHINO = Recovery(
     subject="rhino",
@@ -19,7 +19,9 @@ RHINO = Recovery(
     lease_ended=1100.0,
     detected=100.0,
     scheduled=300.0,
+    prepared=900.0,
     fetch_slowest=50.0,
+    open_slowest=60.0,
     load_slowest=100.0,
     loaded=1200.0,
     next_batch=1500.0,
@@ -28,7 +30,7 @@ RHINO = Recovery(
     prepare_p99=9.0,
     sources="replica",
     copied_bytes=300_000_000,
-    fetched_bytes=0,
+    network_bytes=0,
     reloads=0,
 )
 STOCK = replace(RHINO, subject="stock", next_batch=3000.0, prepare_p50=0.0, sources="")
@@ -42,10 +44,15 @@ MOVED = Moved(
     switch_batch=900,
     after_batch=610.0,
     total=2000.0,
+    scheduled=100.0,
+    prepared=200.0,
+    loaded=300.0,
+    next_batch=800.0,
     bytes_before_switch=0,
     bytes_at_switch=0,
     prepare_slowest=5.0,
     fetch_slowest=50.0,
+    open_slowest=30.0,
     load_slowest=40.0,
 )
 
@@ -53,22 +60,26 @@ MOVED = Moved(
 def test_recoveries_are_compared_within_their_round(tmp_path: Path) -> None:
     slower = [replace(RHINO, next_batch=2000.0), replace(STOCK, next_batch=6000.0)]
     behind = replace(STOCK, subject="stock-1gbit", next_batch=9000.0)
-    rows = recovery_summary.summarise([RHINO, STOCK, *slower, behind])
+    spread = replace(STOCK, subject="block", next_batch=2250.0)
+    rows = recovery_summary.summarise([RHINO, STOCK, *slower, behind, spread])
     assert [(row["subject"], row["runs"], row["next_batch"], row["ratio"]) for row in rows] == [
+        ("block", 1, 2250.0, 1.5),
         ("rhino", 2, 1750.0, 1.0),
         ("stock", 2, 4500.0, 2.5),
         ("stock-1gbit", 1, 9000.0, None),
     ]
-    assert recovery_summary.table(rows).row_count == 3
-    draw(tmp_path / "recovery.png", rows)
+    assert recovery_summary.table(rows).row_count == 4
+    draw(tmp_path / "recovery.png", rows, since="the loss", title="Recovery")
     assert (tmp_path / "recovery.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_moves_are_summarised_by_size_and_subject() -> None:
+def test_moves_are_summarised_by_size_and_subject(tmp_path: Path) -> None:
     other = replace(MOVED, switch_batch=1200)
     rows = handover_summary.summarise([MOVED, other, replace(MOVED, state_bytes=1_000_000_000)])
     assert [(row["state_bytes"], row["runs"], row["added_pause"], row["switch_ratio"]) for row in rows] == [
         (250_000_000, 2, 450.0, 1.75),
         (1_000_000_000, 1, 300.0, 1.5),
     ]
-    assert handover_summary.table(rows).row_count == 2
+    assert handover_summary.table(rows).row_count == handover_summary.phases(rows).row_count == 2
+    draw(tmp_path / "handover.png", rows, since="the marker", title="Moves")
+    assert (tmp_path / "handover.png").read_bytes().startswith(b"\x89PNG")

@@ -157,7 +157,7 @@ async def test_the_command_line(scene: Scene) -> None:
         (["plan", "--job", "q", "--rebalance", "--drain", "w1"], "give one of"),
         (["plan", "--job", "q", "--to", "w1"], "belong together"),
         (["plan", "--rebalance"], "--job is needed"),
-        (["plan", "--job", "q", "--rebalance", "--by", "rows"], "use bytes or count"),
+        (["plan", "--job", "q", "--rebalance", "--by", "size"], "use bytes, rows, time, count"),
         (["plan", "--drain", "w1", "--gap", "1.5b"], "--gap '1.5b'"),
         (["plan", "--drain", "w1", "--strategy", "slow"], "strategy 'slow'"),
         (["plan", "--drain", "w1", "--start-at", "noon"], "--start-at 'noon'"),

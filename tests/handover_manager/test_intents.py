@@ -14,6 +14,7 @@ from handover_manager.core.intents import Drain, Intent, Rebalance, ScaleIn, Sca
 from handover_manager.core.plan import Plan, Request, Situation, make_plan
 from handover_manager.core.strategy import Kind, Strategy, kind_of
 from handover_manager.core.view import TaskGroup
+from handover_manager.core.work import Work
 from rhino import errors
 from rhino.ids import DiskState, VirtualNode
 from tests.handover_manager.scenario import JOB, Cluster, Play, group
@@ -25,7 +26,8 @@ def situation(cluster: Cluster, *jobs: str) -> Situation:
     """Every group of one operator is a virtual node, desired where its owner is."""
     nodes = {VirtualNode(g.job, g.operator, g.partition): (g.operator,) for g in cluster.groups if g.job in jobs}
     desired = {n: cluster.groups[group(n.task_group, n.partition, n.job)].owner for n in nodes}
-    return Situation(nodes, desired, {}, {}, cluster.view)
+    told = {n: Work(n.partition * 7 % 11, 0.1 * (n.partition % 4)) for n in nodes}
+    return Situation(nodes, desired, {}, {}, cluster.view, told)
 
 
 def plan(cluster: Cluster, intent: Intent, strategy: Strategy | None = None) -> Plan:
@@ -127,8 +129,8 @@ def test_a_drain_concerns_all_running_jobs_and_the_other_intents_one() -> None:
 def test_malformed_strategies_and_weights_name_the_value_and_what_there_is() -> None:
     with pytest.raises(errors.InvalidRequestError, match="'slow': use one of all_at_once, batched, fluid, matched"):
         kind_of("slow")
-    with pytest.raises(errors.InvalidRequestError, match="by 'rows': use bytes or count"):
-        weight_of("rows")
+    with pytest.raises(errors.InvalidRequestError, match="by 'size': use bytes, rows, time, count"):
+        weight_of("size")
     wrong: list[dict[str, Any]] = [{"batch_size": 0}, {"gap_s": -1.0}, {"gap_batches": -1}, {"max_transfers": -1}]
     for arguments in [*wrong, {"gap_s": float("inf")}, {"start_at_ms": -1}]:
         with pytest.raises(errors.InvalidRequestError):

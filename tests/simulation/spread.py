@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
-from rhino.ids import FileEntry, GroupId, Placement, ReplicaGroup, StoreId, StoreVersion, Worker
+from rhino.ids import FileEntry, GroupId, Placement, ReplicaGroup, StoreId, StoreVersion
 from tests.simulation.checkers import Checkers, Life, require
 from tests.simulation.cluster import Cluster
 from tests.simulation.disk import Disk, opens
 from worker_runtime.core import events as ev
-
-if TYPE_CHECKING:
-    from tests.simulation.sidecar import Sidecar
 
 WORKERS = 4
 
@@ -33,16 +29,13 @@ class SpreadCheckers(Checkers):
             require(ack.name in disk.files[ack.store], f"{text}, which is not on its disk")
 
     def committed(self, entry: FileEntry, answer: ev.CompleteCommit, writer: Life, disk: Disk) -> bool:
-        """Every block of the version has as many copies as the commit reports, once every member has caught up under
-        its epoch: before that blocks of a lost member are on their way to another one, as in a distributed file
-        system."""
+        """Every block of the version has as many copies as the commit reports, unless a disk has been lost of which the
+        manager, when it issued the epoch, had not heard."""
         assert entry.version is not None
         version = StoreVersion(entry.store, entry.version)
-        group = self._issued[version.store.group, answer.epoch]
-        sidecars = self._cluster.sidecars
-        caught_up = all(_caught_up(sidecars[m.worker.worker_id], m.worker, group) for m in group.members)
-        disks = {side.life: side.disk for side in sidecars.values()}
-        if answer.copies > 1 and caught_up:
+        disks = {side.life: side.disk for side in self._cluster.sidecars.values()}
+        members = self._issued[version.store.group, answer.epoch].members
+        if answer.copies > 1 and all((m.worker.worker_id, m.worker.incarnation) in disks for m in members):
             for life in disks:
                 without = [other for key, other in disks.items() if key != life]
                 require(_opens(without, version), f"{version} under {answer.epoch}: 2 copies, but only with {life[0]}")
@@ -88,11 +81,6 @@ class SpreadCluster(Cluster):
         self.checkers: Checkers = SpreadCheckers(self, self.settings.copies, self.limit_bytes)
         self.workload.check_with(self.checkers)
         self.faults.no_damage()
-
-
-def _caught_up(sidecar: Sidecar, member: Worker, group: ReplicaGroup) -> bool:
-    machine, same_life = sidecar.machine, sidecar.worker.incarnation == member.incarnation
-    return sidecar.up and same_life and machine.whole(group.group) and machine.epoch(group.group) == group.epoch
 
 
 def _opens(disks: Iterable[Disk], version: StoreVersion) -> bool:

@@ -60,6 +60,12 @@ def busiest(cluster: LocalCluster) -> tuple[str, int]:
     return Counter(node.desired_worker for node in view.virtual_nodes).most_common(1)[0]
 
 
+def rows_told(cluster: LocalCluster) -> int:
+    view = job(cluster, NAME)
+    nodes = view.virtual_nodes if view else ()
+    return sum(node.rows or 0 for node in nodes if node.task_s)
+
+
 def test_a_drained_worker_is_killed_and_nobody_notices(
     own_cluster: LocalCluster, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -82,6 +88,8 @@ def test_a_drained_worker_is_killed_and_nobody_notices(
     figures = loads(running, since)
     assert figures["rhinoCommitMs"] > 0, "figures are reported"
     assert (figures["rhinoPreparesRemote"], figures["rhinoFetchedBytes"]) == (0, 0)
+    keys = QUERIES[NAME].batch(spark, run.logged()).count()
+    wait_for(lambda: rows_told(own_cluster) == keys, f"{keys} rows over all virtual nodes")
     running.stop()
     batches = run.logged()
     got, expected = run.result(batches).cache(), run.query.batch(spark, batches).cache()

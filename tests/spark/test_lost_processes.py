@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -14,7 +16,7 @@ from pyspark.sql import SparkSession
 from deploy.local import LocalCluster
 from tests.spark.conftest import wait_for
 from tests.spark.queries import QUERIES
-from tests.spark.run import Run, assert_equals_batch
+from tests.spark.run import Run, assert_equals_batch, job
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 LONG_S = 75.0  # in which the pauses between a gRPC channel's own attempts to connect have grown to half a minute
@@ -36,6 +38,29 @@ def _manager_back_once_missed(cluster: LocalCluster) -> Iterator[None]:
         yield
     finally:
         back.join()
+
+
+@pytest.mark.exhaustive
+def test_a_driver_misses_a_manager_that_falls_silent(cluster: LocalCluster, tmp_path: Path) -> None:
+    """Its connections stay as they are: only an unanswered probe tells. Sent after 10 s, waited for 2 s."""
+    spark = cluster.session("silent manager", {"spark.sql.shuffle.partitions": "4"})
+    log = cluster.log_dir / "spark-driver.log"
+    seen = len(log.read_text())
+    run = Run(spark, QUERIES["aggregation"], tmp_path)
+    running = run.start()
+    run.advance(running, 2)
+    os.kill(cluster.manager_pid, signal.SIGSTOP)
+    try:
+        silent = time.monotonic()
+        wait_for(lambda: "Queries go on" in log.read_text()[seen:], "a driver that misses the manager", timeout_s=60)
+        took_s = time.monotonic() - silent
+        run.advance(running, 2)
+    finally:
+        os.kill(cluster.manager_pid, signal.SIGCONT)
+    assert took_s < 14
+    wait_for(lambda: job(cluster, "aggregation"), "the query introduces itself again")
+    running.stop()
+    spark.stop()
 
 
 def test_output_is_exact_with_a_restarted_sidecar_and_a_killed_driver(cluster: LocalCluster, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from rhino.ids import Epoch, FileEntry, GroupId, ReplicaGroup
 from tests.worker_runtime.scenario import STORE, group, sst, worker
 from worker_runtime.core import events as ev
 from worker_runtime.core.closure import Catalogue
+from worker_runtime.fetching import Turns
 from worker_runtime.rpc import catch_up
 from worker_runtime.rpc.catch_up import Puller
 from worker_runtime.rpc.peers import Found, Inventory
@@ -29,6 +30,7 @@ class Scene:
         self.pulled: list[FileEntry] = []
         self.finished = asyncio.Event()
         self.me = worker("b")
+        self.turns = Turns()
         self.store = SimpleNamespace(catalogue=self.catalogue, floor=lambda store: None)
 
     def group(self, of: GroupId) -> ReplicaGroup:
@@ -65,3 +67,16 @@ async def test_only_what_does_not_come_is_pulled(coming: int, pulled: int, monke
 
 async def test_who_is_not_whole_pulls_at_once() -> None:
     assert await Scene([]).run(whole=False) == list(FILES)
+
+
+async def test_no_file_is_begun_while_a_prepare_fetches() -> None:
+    scene = Scene([])
+    with scene.turns.prepare():
+        running = asyncio.ensure_future(scene.run(whole=False))
+        with scene.turns.prepare():
+            for _ in range(20):
+                await asyncio.sleep(0)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert scene.pulled == []
+    assert await running == list(FILES)

@@ -123,6 +123,7 @@ class Puller:
 
     async def _pull(self, found: Found) -> int | None:
         async with self._transfers:
+            await self._peers.turns.catch_up()
             await self._throttle.spend(found.entry.size_bytes)
             try:
                 return await self._peers.pull(found)

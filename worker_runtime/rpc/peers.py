@@ -16,6 +16,7 @@ from rhino.rpc.convert import epoch_of, file_of, group_to_pb, store_to_pb, store
 from rhino.rpc.status import error_of
 from rhino_pb import peer_pb2, peer_pb2_grpc
 from worker_runtime.core import events as ev
+from worker_runtime.fetching import Turns
 from worker_runtime.figures import Figures
 from worker_runtime.replication import Replication
 from worker_runtime.storage.files import Incoming
@@ -53,6 +54,7 @@ class Peers:
         self._figures = figures
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._pulling = KeyedLocks()
+        self.turns = Turns()
 
     async def close(self) -> None:
         for channel in self._channels.values():

@@ -154,7 +154,8 @@ class Preparer:
         if unknown:
             return self._verdict(unknown, survey)
         finds = {(f.entry.store, f.entry.name): f for plan in plans for f in plan or ()}
-        results = await asyncio.gather(*(self._pull(found) for found in finds.values()))
+        with self._peers.turns.prepare():
+            results = await asyncio.gather(*(self._pull(found) for found in finds.values()))
         if not all(results):
             await asyncio.sleep(ROUND_PAUSE_S)
         return None
