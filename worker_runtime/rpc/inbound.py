@@ -23,7 +23,7 @@ from worker_runtime.storage.store import Store
 log = logging.getLogger(__name__)
 BUFFER_BYTES = 512 * 1024  # larger ones fall out of the processor's caches
 TRANSFERS_MAX = 64  # begun and not complete; a link has a few, and they are not within its credit
-NOTE_BYTES = 1024 * 1024  # written before the loop is told, unless the stream pauses
+NOTE_BYTES = 4 * 1024 * 1024  # written before the loop is told, unless the stream pauses or runs out of credit
 
 
 @dataclass(slots=True)
@@ -168,6 +168,7 @@ class InboundThread:
         self._copy(transfer, known, size - known)
         if transfer.complete:
             del self._transfers[message.transfer]
+            self._note()
             if not transfer.over:
                 self._loop.finish(transfer)
 
@@ -198,7 +199,7 @@ class InboundThread:
                 transfer.received_bytes += len(piece)
                 size -= len(piece)
             self._unnoted_bytes += len(piece)
-            if self._unnoted_bytes >= NOTE_BYTES:
+            if self._unnoted_bytes >= min(NOTE_BYTES, self._granted_bytes - self._received_bytes):
                 self._note()
 
     def _write(self, transfer: Transfer, piece: memoryview) -> None:

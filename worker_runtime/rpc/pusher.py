@@ -35,11 +35,12 @@ from worker_runtime.storage.threads import run_in
 
 log = logging.getLogger(__name__)
 GROUPS_AT_ONCE = 4  # groups whose files take turns on one link
-PART_BYTES = 2 * 1024 * 1024  # of a data file with one trip to the thread, when no commit is under way
+PART_BYTES = 4 * 1024 * 1024  # of a data file with one trip to the thread, when no commit is under way
 CONNECT_TIMEOUT_S = 5.0
 BACKOFF_S = (0.05, 1.0)  # first and longest pause between attempts
 IDLE_S = 1.0  # after which a link gives its credit back, but for one chunk
 BROKEN_MAX = 1000  # cut files of which a link remembers to ask where to go on
+DOUBTED_MAX = 1000  # refused files of which it remembers to check its own copy
 
 
 class Link:
@@ -56,6 +57,7 @@ class Link:
         self._window = SendWindow()
         self._active: deque[Sending] = deque()
         self._broken: set[Key] = set()  # large files that a broken link has cut
+        self._doubted: set[Key] = set()  # arrived with other bytes than announced: to be checked when sent again
         self._transfers = itertools.count(1)
         self._connected = False
         self._sent_at = 0.0
@@ -155,6 +157,8 @@ class Link:
             case "refusal":
                 refusal = refusal_of(peer.worker_id, reply.refusal)
                 self._settled((refusal.store, refusal.name))
+                if refusal.reason is ev.Refusal.CHECKSUM and len(self._doubted) < DOUBTED_MAX:
+                    self._doubted.add((refusal.store, refusal.name))
                 self._replication.post(refusal)
             case "resume":
                 for sending in self._active:
@@ -217,8 +221,9 @@ class Link:
             return
         number, key = next(self._transfers), (entry.store, entry.name)
         begin = begin_frame(number, offer, ask_offset=key in self._broken)
-        self._active.append(Sending(number, entry, fd, begin, asked=key in self._broken))
+        self._active.append(Sending(number, entry, fd, begin, asked=key in self._broken, doubted=key in self._doubted))
         self._broken.discard(key)
+        self._doubted.discard(key)
 
     async def _send(self, wire: Wire, pool: ThreadPoolExecutor, sending: Sending) -> None:
         """The next part of the file whose turn it is; then it is another one's turn."""

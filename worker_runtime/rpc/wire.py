@@ -21,6 +21,7 @@ from rhino_pb import peer_pb2
 _HEAD = struct.Struct("<II")  # bytes of the message, bytes of the data behind it
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024  # a zip names thousands of files
 _SMALL_BYTES = 4096  # read at once for a message; what is already data is copied
+_PAUSE_MS = 2  # between two frames of a sender that has more
 _SILENT_MS = 15_000  # after which a peer that does not even acknowledge is taken for dead
 
 
@@ -55,11 +56,11 @@ def send_all(sock: socket.socket, head: bytes, data: memoryview) -> None:
             pieces[0] = pieces[0][sent:]
 
 
-def _wait(sock: socket.socket, event: int) -> None:
-    """uvloop makes a socket that it watches non-blocking."""
+def _wait(sock: socket.socket, event: int, timeout_ms: int | None = None) -> bool:
+    """Whether it came; uvloop makes a socket that it watches non-blocking."""
     poll = select.poll()
     poll.register(sock, event)
-    poll.poll()
+    return bool(poll.poll(timeout_ms))
 
 
 def _lengths(head: bytes | bytearray | memoryview) -> tuple[int, int]:
@@ -70,7 +71,7 @@ def _lengths(head: bytes | bytearray | memoryview) -> tuple[int, int]:
 
 
 class FrameReader:
-    """Reads PushFrames from a socket, in a thread. `before_waiting` is called when nothing more is there."""
+    """Reads PushFrames from a socket, in a thread. `before_waiting` is called when nothing has come for a while."""
 
     def __init__(self, sock: socket.socket, before_waiting: Callable[[], None]) -> None:
         self._sock = sock
@@ -115,8 +116,9 @@ class FrameReader:
             try:
                 piece = self._sock.recv(wanted, socket.MSG_DONTWAIT)
             except BlockingIOError:
-                self._before_waiting()
-                _wait(self._sock, select.POLLIN)
+                if not _wait(self._sock, select.POLLIN, _PAUSE_MS):
+                    self._before_waiting()
+                    _wait(self._sock, select.POLLIN)
                 continue
             if not piece:
                 raise EOFError
@@ -187,6 +189,7 @@ class Wire:
                 self._lose(UnavailableError(f"connection lost: {error}") if isinstance(error, OSError) else error)
 
         self._loop.add_reader(self.sock.fileno(), readable)
+        self.sock.setblocking(True)  # uvloop has made it non-blocking: threads would poll between small sends
 
     def _replies(self) -> list[peer_pb2.PushReply]:
         replies = []
