@@ -42,14 +42,14 @@ def test_many_streams_share_the_limit_and_a_closed_one_feeds_the_hungry() -> Non
     pool.check_invariants()
 
 
-def test_credit_goes_back_in_quarters_of_a_window() -> None:
+def test_credit_goes_back_in_halves_of_a_window() -> None:
     pool = GrantPool(100, 20)
     stream, _ = pool.open()
     pool.received(stream, 20)
-    assert [pool.settled(stream, 2) for _ in range(5)] == [0, 0, 6, 0, 0]
-    assert pool.owed_bytes == 4
+    assert [pool.settled(stream, 2) for _ in range(8)] == [0, 0, 0, 0, 10, 0, 0, 0]
+    assert pool.owed_bytes == 6
     with pytest.raises(RemoteProtocolError):
-        pool.received(stream, 7)  # what is owed has not been told
+        pool.received(stream, 11)  # what is owed has not been told
 
 
 def test_a_late_stream_gets_its_share_from_those_that_have_more() -> None:

@@ -14,7 +14,7 @@ from crc32c import crc32c
 from rhino.errors import IntegrityError, NoSpaceError, RhinoError
 from rhino.ids import DiskState, Epoch, FileEntry, StoreId, Version
 from tests.worker_runtime.tmpfs import fill, tmpfs
-from worker_runtime.storage import files
+from worker_runtime.storage import files, reserving
 from worker_runtime.storage.disk import INDEX_BYTES
 from worker_runtime.storage.index import Index
 from worker_runtime.storage.store import Store
@@ -43,7 +43,7 @@ def failing(number: int) -> Callable[..., Any]:
     return fail
 
 
-@pytest.mark.parametrize("operation", ["rename", "read", "open"])
+@pytest.mark.parametrize("operation", ["rename", "preadv", "open"])
 async def test_an_io_error_while_a_file_is_taken_over_is_told_and_remembered(
     store: Store, monkeypatch: pytest.MonkeyPatch, operation: str
 ) -> None:
@@ -114,19 +114,51 @@ async def test_an_epoch_that_is_not_persisted_is_an_error(store: Store, monkeypa
         store.put_epoch(STORE.group, Epoch(1, 1))
 
 
-async def test_files_on_their_way_are_counted_before_they_are_here(tmp_path: Path) -> None:
+@pytest.mark.parametrize("reserved", [True, False], ids=["reserved", "announced"])
+async def test_files_on_their_way_are_counted_before_they_are_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reserved: bool
+) -> None:
+    if not reserved:
+        monkeypatch.setattr(files, "reserve", lambda fd, size_bytes: False)
     free = os.statvfs(tmp_path).f_bavail * os.statvfs(tmp_path).f_frsize
     slack = 600 * 1024 * 1024  # others use this disk meanwhile
     store = Store.open("a", tmp_path, free - 3 * slack)
     first = FileEntry(STORE, "SSTs/000001-x.sst", 2 * slack, 1)
     incoming = await store.start_incoming(first, [b"begin"])
+    assert incoming.reserved is reserved
     second = FileEntry(STORE, "SSTs/000002-x.sst", 2 * slack, 1)
-    with pytest.raises(NoSpaceError, match=rf"{tmp_path}.* bytes free.*on their way.*reserve_bytes"):
+    with pytest.raises(NoSpaceError, match=rf"{tmp_path}.* bytes free.*reserve_bytes") as refused:
         await store.start_incoming(second)
+    assert ("on their way" in str(refused.value)) is not reserved
     await store.abort_incoming(first, incoming)
     again = await store.start_incoming(second)
     await store.abort_incoming(second, again)
     store.close()
+
+
+async def test_reserved_space_is_no_part_of_a_file_and_returns_when_its_transfer_breaks(store: Store) -> None:
+    size = 64 * 1024 * 1024
+    entry = FileEntry(STORE, "SSTs/000001-x.sst", size, 1)
+    incoming = await store.start_incoming(entry, [bytes(2 * 1024 * 1024)])
+    assert incoming.reserved
+    assert incoming.path.stat().st_size == 2 * 1024 * 1024
+    assert incoming.path.stat().st_blocks * 512 >= size
+    await store.suspend_incoming(entry, incoming)
+    (left,) = store.layout.partial.iterdir()
+    assert left.stat().st_size == 2 * 1024 * 1024
+    assert left.stat().st_blocks * 512 < size // 2
+    again = await store.resume_incoming(entry)
+    assert again is not None
+    assert again.size_bytes == 2 * 1024 * 1024
+    await store.abort_incoming(entry, again)
+
+
+async def test_no_room_to_reserve_is_told_before_the_bytes_come(tmp_path: Path) -> None:
+    with tmpfs(tmp_path / "disk", 16) as folder:
+        file = (folder / "file").open("wb")
+        with file, pytest.raises(OSError, match="No space left") as refused:
+            reserving.reserve(file.fileno(), 17 * 1024 * 1024)
+        assert refused.value.errno == errno.ENOSPC
 
 
 async def test_a_disk_filled_to_the_last_byte_is_full_and_recovers_by_itself(tmp_path: Path) -> None:

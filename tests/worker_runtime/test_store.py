@@ -20,7 +20,7 @@ from rhino.errors import (
     PreconditionError,
     UnknownError,
 )
-from rhino.ids import Epoch, FileEntry, StoreVersion, Version
+from rhino.ids import Epoch, FileEntry, StoreId, StoreVersion, Version
 from tests.worker_runtime.cluster import zip_bytes
 from tests.worker_runtime.scenario import GROUP, STORE, version
 from worker_runtime.core.closure import changelog_name
@@ -95,6 +95,22 @@ async def test_the_newest_versions_follow_every_change(disk: Disk) -> None:
     assert newest() == ([version(1)], [version(1)])
     disk.store.drop_job(STORE.job, Epoch(9, 9), [GROUP])
     assert newest() == ([], [])
+
+
+async def test_a_heartbeat_does_not_look_at_all_that_others_have_written(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked, written = [], Store._written
+
+    def count(self: Store, store: StoreId, version: Version) -> bool:
+        looked.append(version)
+        return written(self, store, version)
+
+    monkeypatch.setattr(Store, "_written", count)
+    for number in range(1, 6):
+        await disk.store.receive_whole(entry_of(b"x", changelog_name(version(number))), [b"x"])
+        assert disk.store.newest_written(GROUP) == []
+    assert len(looked) == 1
 
 
 async def test_inbox_takes_plain_files_only(disk: Disk, tmp_path: Path) -> None:

@@ -131,18 +131,18 @@ async def test_a_connection_needs_a_token_that_was_not_used_yet(cluster: Cluster
 async def test_wrong_bytes_are_refused_and_their_credit_returns(cluster: Cluster) -> None:
     (a,) = await cluster.start("a", window_bytes=4096, chunk_bytes=4096, memory_limit_bytes=8192)
     assert a.worker is not None
-    for parts in ((2000,), (900, 1100)):  # in one piece, and as large files come
+    for parts in ((3000,), (1400, 1600)):  # in one piece, and as large files come
         async with stream(a.worker.peer_address) as (wire, replies), asyncio.timeout(10):
             begin = peer_pb2.PushBegin(transfer=1, file=file_to_pb(ENTRY), epoch=epoch_to_pb(Epoch(1, 1)))
-            begin.file.size_bytes = 2000
+            begin.file.size_bytes = 3000
             wire.post(packed(peer_pb2.PushFrame(begin=begin)))
             for number, size in enumerate(parts):
                 wire.post(data(sum(parts[:number]), size))
             got: list[peer_pb2.PushReply] = []
-            while [reply.WhichOneof("reply") for reply in got].count("refusal") < 1 or _credit(got) < 2000:
+            while [reply.WhichOneof("reply") for reply in got].count("refusal") < 1 or _credit(got) < 3000:
                 got.append(await replies.get())
         assert got[0].WhichOneof("reply") == "welcome"
-        assert _credit(got) == 2000
+        assert _credit(got) == 3000
         (refusal,) = [reply.refusal for reply in got if reply.WhichOneof("reply") == "refusal"]
         assert refusal.reason == peer_pb2.REFUSAL_REASON_CHECKSUM
     assert not list(a.settings.data_dir.joinpath("tmp").iterdir())

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from rhino.errors import LocalProtocolError, RemoteProtocolError
 
-OWED_PART = 4  # of a window: credit goes back in such parts
+OWED_PART = 2  # of a window: credit goes back in such parts
 
 
 class SendWindow:
@@ -106,8 +106,8 @@ class GrantPool:
         """Bytes are on disk or discarded; returns the credit to send back: more while there is room, less while this
         stream has more than its fair share and others are hungry, to whom it is due (`top_up`).
 
-        0 until a quarter of the window is free: a message per chunk would cost more than the chunk. A sender that waits
-        has used up its whole window, so that quarter always comes.
+        0 until half of the window is free: a message per chunk would cost more than the chunk. A sender that waits
+        has used up its whole window, so that half always comes.
         """
         state = self._streams[stream]
         if data_bytes > state.buffered_bytes:

@@ -1,7 +1,9 @@
-"""The thread of one inbound push stream: reads frames in order and brings the bytes of large files to disk.
+"""The reading end of one inbound push stream: reads frames in order and brings the bytes of large files to disk.
 
-It holds one buffer, and nothing else that grows: while it writes, the connection fills up and the sender waits. Small
-files go to the event loop in one piece, within the stream's credit. Decisions and everything that counts happen there.
+A thread does it. It holds one buffer, and nothing else that grows: while it writes, the connection fills up and the
+sender waits. Small files go to the event loop in one piece, within the stream's credit. Decisions and everything that
+counts happen there. While there are only small files the event loop may read them itself, which spares a commit the
+way from one thread to the other.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from worker_runtime.storage.store import Store
 log = logging.getLogger(__name__)
 BUFFER_BYTES = 512 * 1024  # larger ones fall out of the processor's caches
 TRANSFERS_MAX = 64  # begun and not complete; a link has a few, and they are not within its credit
-NOTE_BYTES = 1024 * 1024  # written before the loop is told, unless the stream pauses
+NOTE_BYTES = 4 * 1024 * 1024  # written before the loop is told, unless the stream pauses or runs out of credit
 
 
 @dataclass(slots=True)
@@ -45,7 +47,7 @@ class Transfer:
 
 
 class Loop(Protocol):
-    """The side of the stream on the event loop; to be called from the thread."""
+    """The side of the stream on the event loop; to be called from the thread, or the loop when that reads."""
 
     def decide(self, transfer: Transfer) -> bool:
         """Waits for the machine's decision. Raises EOFError when the stream has ended meanwhile."""
@@ -63,8 +65,8 @@ class Loop(Protocol):
     def failed(self, transfer: Transfer, error: RhinoError) -> None: ...
 
 
-class InboundThread:
-    """Call `run` in a thread of its own; `grant` may be called from any."""
+class Inbound:
+    """`run`, or `read_small` on the loop and `read_large` in a thread in turns; then `close`. `grant` from anywhere."""
 
     def __init__(self, sock: socket.socket, store: Store, loop: Loop) -> None:
         self._store = store
@@ -81,20 +83,50 @@ class InboundThread:
         self._granted_bytes += credit_bytes
 
     def run(self) -> None:
-        """Until the stream ends; large unfinished files are kept for the next attempt, others thrown away.
+        """In a thread: all of it. Raises EOFError when the stream ends, OSError, RemoteProtocolError."""
+        while True:
+            self._frame()
 
-        Raises RemoteProtocolError when the sender breaks the protocol.
+    def read_small(self) -> bool:
+        """What has come, on the event loop, without waiting; false when the next file is one for `read_large`.
+
+        Raises as `run`, and BlockingIOError when nothing has come.
         """
-        try:
-            while True:
-                self._frame()
-        except (EOFError, OSError):
-            return  # the sender connects again, and offers again what still matters
-        finally:
-            for transfer in self._transfers.values():
-                if transfer.incoming is not None and not transfer.over:
-                    with contextlib.suppress(RhinoError):  # noted by the disk; nothing depends on it
-                        self._store.keep_partial(transfer.entry, transfer.incoming)
+        self._reader.take_in()
+        return self.read_ahead()
+
+    def read_ahead(self) -> bool:
+        """As `read_small`, of what was read before."""
+        while (ahead := self._reader.ahead()) is not None:
+            if not self._is_small(*ahead):
+                return False
+            if self._reader.data_bytes < ahead[1]:
+                return True
+            self._frame()
+        return True
+
+    def read_large(self) -> None:
+        """In a thread: until no such file is under way. Raises as `run`."""
+        self._frame()
+        while any(not transfer.over for transfer in self._transfers.values()):
+            self._frame()
+
+    def close(self) -> None:
+        """Blocks. Large unfinished files are kept for the next attempt, others thrown away."""
+        for transfer in self._transfers.values():
+            if transfer.incoming is not None and not transfer.over:
+                with contextlib.suppress(RhinoError):  # noted by the disk; nothing depends on it
+                    self._store.keep_partial(transfer.entry, transfer.incoming)
+
+    def _is_small(self, frame: peer_pb2.PushFrame, data_bytes: int) -> bool:
+        """Neither a thread is needed nor is anything wrong with it: what is here in one piece, or is going to be."""
+        match frame.WhichOneof("frame"):
+            case "begin" if data_bytes == 0:
+                return frame.begin.file.size_bytes <= BUFFER_BYTES and not frame.begin.ask_offset
+            case "data" if transfer := self._transfers.get(frame.data.transfer):
+                return data_bytes == transfer.entry.size_bytes <= BUFFER_BYTES and transfer.number is None
+            case kind:
+                return kind == "returned" and data_bytes == 0
 
     def _frame(self) -> None:
         frame, data_bytes = self._reader.frame()
@@ -168,6 +200,7 @@ class InboundThread:
         self._copy(transfer, known, size - known)
         if transfer.complete:
             del self._transfers[message.transfer]
+            self._note()
             if not transfer.over:
                 self._loop.finish(transfer)
 
@@ -198,7 +231,7 @@ class InboundThread:
                 transfer.received_bytes += len(piece)
                 size -= len(piece)
             self._unnoted_bytes += len(piece)
-            if self._unnoted_bytes >= NOTE_BYTES:
+            if self._unnoted_bytes >= min(NOTE_BYTES, self._granted_bytes - self._received_bytes):
                 self._note()
 
     def _write(self, transfer: Transfer, piece: memoryview) -> None:

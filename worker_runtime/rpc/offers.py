@@ -39,5 +39,9 @@ class OfferQueue:
                 return offer
         return None
 
+    def __len__(self) -> int:
+        """Groups with offers."""
+        return len(self._groups)
+
     def clear(self) -> None:
         self._groups.clear()

@@ -1,10 +1,14 @@
-"""A file on its way out: its parts as they go over the wire, read from disk and checked while they are sent."""
+"""A file on its way out: its parts as they go over the wire, read from disk.
+
+The receiver compares the checksum. Once it has refused a file for that, the next attempt checks the bytes here as well.
+"""
 
 from __future__ import annotations
 
 import os
 import socket
 from dataclasses import dataclass
+from pathlib import Path
 
 from crc32c import crc32c
 
@@ -34,7 +38,7 @@ class Sending:
     unwanted: bool = False
     asked: bool = False  # waits for the receiver to say where to go on
     resume_at: int = 0  # said by the receiver, for the next part
-    whole: bool = True  # from the start, so that the checksum can be compared
+    doubted: bool = False  # the receiver has got other bytes before: whose fault was it?
 
     @property
     def key(self) -> Key:
@@ -52,7 +56,7 @@ class Sending:
     def go_on(self) -> None:
         """Between parts: to where the receiver has said."""
         if self.offset < self.resume_at:
-            self.offset, self.whole = self.resume_at, False
+            self.offset, self.doubted = self.resume_at, False
 
     def part(self, size: int) -> list[bytes | memoryview]:
         """The next `size` bytes with the frames before them. Blocks; raises Damaged, OSError."""
@@ -66,22 +70,26 @@ class Sending:
         data = memoryview(bytearray(size))
         return self._framed(data) if read_cached(self.fd, data, self.offset) else None
 
-    def head(self, data: memoryview) -> bytes:
-        """The frames that go before the next bytes, which are checked. Raises Damaged."""
+    def head(self, size: int) -> bytes:
+        """The frames that go before the next `size` bytes."""
         head = self.begin
-        if data:
-            self.crc = crc32c(data, self.crc)
-            end = self.offset + len(data)
-            if self.whole and end == self.entry.size_bytes and self.crc != self.entry.crc32c:
-                raise Damaged
+        if size:
             message = peer_pb2.PushData(transfer=self.transfer, offset=self.offset)
-            head += packed(peer_pb2.PushFrame(data=message), len(data))
-            self.offset = end
+            head += packed(peer_pb2.PushFrame(data=message), size)
         self.begin = b""
         return head
 
+    def passed(self, data: memoryview) -> memoryview:
+        """The next bytes. Raises Damaged."""
+        self.offset += len(data)
+        if self.doubted:
+            self.crc = crc32c(data, self.crc)
+            if self.offset == self.entry.size_bytes and self.crc != self.entry.crc32c:
+                raise Damaged
+        return data
+
     def _framed(self, data: memoryview) -> list[bytes | memoryview]:
-        return [self.head(data), data]
+        return [self.head(len(data)), self.passed(data)]
 
 
 def begin_frame(transfer: int, offer: ev.OfferFile, *, ask_offset: bool) -> bytes:
@@ -95,13 +103,24 @@ def begin_frame(transfer: int, offer: ev.OfferFile, *, ask_offset: bool) -> byte
     return packed(peer_pb2.PushFrame(begin=begin))
 
 
+def cached_file(path: Path, transfer: int, offer: ev.OfferFile) -> list[bytes | memoryview] | None:
+    """All frames of a small file, if it is in the page cache. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        sending = Sending(transfer, offer.entry, fd, begin_frame(transfer, offer, ask_offset=False))
+        return sending.cached_part(offer.entry.size_bytes)
+    finally:
+        os.close(fd)
+
+
 def send_part(sock: socket.socket, sending: Sending, size: int, buffer: memoryview) -> None:
-    """Sends the next `size` bytes, as many at a time as the buffer takes; in a thread. Raises Damaged, OSError."""
-    end = sending.offset + size
+    """Sends the next `size` bytes in one frame, by way of the buffer; in a thread. Raises Damaged, OSError."""
+    head, end = sending.head(size), sending.offset + size
     while True:
         data = buffer[: end - sending.offset]
         if os.preadv(sending.fd, [data], sending.offset) != len(data):
             raise Damaged
-        send_all(sock, sending.head(data), data)
+        send_all(sock, head, sending.passed(data))
         if sending.offset == end:
             return
+        head = b""

@@ -28,18 +28,19 @@ from worker_runtime.figures import Figures
 from worker_runtime.replication import Replication
 from worker_runtime.rpc.convert import LANE_TO_PB, ack_of, refusal_of
 from worker_runtime.rpc.offers import Key, OfferQueue
-from worker_runtime.rpc.outbound import Damaged, Sending, begin_frame, send_part
+from worker_runtime.rpc.outbound import Damaged, Sending, begin_frame, cached_file, send_part
 from worker_runtime.rpc.wire import Wire, packed, send_all, tune
 from worker_runtime.storage.partials import BYTES_MIN as RESUME_BYTES_MIN
-from worker_runtime.storage.threads import run_in
+from worker_runtime.storage.threads import SMALL_BYTES, run_in
 
 log = logging.getLogger(__name__)
 GROUPS_AT_ONCE = 4  # groups whose files take turns on one link
-PART_BYTES = 2 * 1024 * 1024  # of a data file with one trip to the thread, when no commit is under way
+PART_BYTES = 4 * 1024 * 1024  # of a data file with one trip to the thread, when no commit is under way
 CONNECT_TIMEOUT_S = 5.0
 BACKOFF_S = (0.05, 1.0)  # first and longest pause between attempts
 IDLE_S = 1.0  # after which a link gives its credit back, but for one chunk
 BROKEN_MAX = 1000  # cut files of which a link remembers to ask where to go on
+DOUBTED_MAX = 1000  # refused files of which it remembers to check its own copy
 
 
 class Link:
@@ -56,16 +57,38 @@ class Link:
         self._window = SendWindow()
         self._active: deque[Sending] = deque()
         self._broken: set[Key] = set()  # large files that a broken link has cut
+        self._doubted: set[Key] = set()  # arrived with other bytes than announced: to be checked when sent again
         self._transfers = itertools.count(1)
         self._connected = False
+        self._wire: Wire | None = None
+        self._at_once_bytes = min(chunk_bytes, SMALL_BYTES)
         self._sent_at = 0.0
         self._buffer = memoryview(bytearray(chunk_bytes if lane is Lane.BULK else 0))
         self._retarget = asyncio.Event()
 
     def offer(self, offer: ev.OfferFile) -> None:
-        if self._connected:  # otherwise the machine offers again when the link opens
-            self._queue.put(offer)
-            self._wake.set()
+        if not self._connected or self._sent_at_once(offer):
+            return  # if it is not connected the machine offers again when the link opens
+        self._queue.put(offer)
+        self._wake.set()
+
+    def _sent_at_once(self, offer: ev.OfferFile) -> bool:
+        """A small file in the page cache, with nothing before it, spares a commit the way over the link's task."""
+        entry, wire = offer.entry, self._wire
+        if wire is None or self._lane is Lane.BULK or self._active or self._queue:
+            return False
+        key = entry.store, entry.name
+        if entry.size_bytes > min(self._at_once_bytes, self._window.available_bytes) or key in self._doubted:
+            return False
+        try:
+            pieces = cached_file(self._replication.store.path(entry), next(self._transfers), offer)
+        except OSError:
+            return False  # whatever it is, the link's task meets it as well, and tells
+        if pieces is None:
+            return False
+        self._figures.sent_bytes += self._window.take(entry.size_bytes)
+        wire.post(*pieces)
+        return True
 
     def withdraw(self, key: Key) -> None:
         self._queue.discard(key)
@@ -97,6 +120,7 @@ class Link:
 
     def _down(self) -> bool:
         was_connected, self._connected = self._connected, False
+        self._wire = None
         self._queue.clear()
         while self._active:
             cut = self._active.pop()
@@ -108,7 +132,7 @@ class Link:
         return was_connected
 
     async def _session(self, peer: Worker) -> None:
-        wire = Wire(await self._connect(peer))
+        wire = self._wire = Wire(await self._connect(peer))
         pool = ThreadPoolExecutor(1, thread_name_prefix=f"to-{peer.worker_id}")
         tasks: set[asyncio.Future[Any]] = {asyncio.create_task(self._retarget.wait()), wire.lost}
         try:
@@ -155,6 +179,8 @@ class Link:
             case "refusal":
                 refusal = refusal_of(peer.worker_id, reply.refusal)
                 self._settled((refusal.store, refusal.name))
+                if refusal.reason is ev.Refusal.CHECKSUM and len(self._doubted) < DOUBTED_MAX:
+                    self._doubted.add((refusal.store, refusal.name))
                 self._replication.post(refusal)
             case "resume":
                 for sending in self._active:
@@ -217,8 +243,9 @@ class Link:
             return
         number, key = next(self._transfers), (entry.store, entry.name)
         begin = begin_frame(number, offer, ask_offset=key in self._broken)
-        self._active.append(Sending(number, entry, fd, begin, asked=key in self._broken))
+        self._active.append(Sending(number, entry, fd, begin, asked=key in self._broken, doubted=key in self._doubted))
         self._broken.discard(key)
+        self._doubted.discard(key)
 
     async def _send(self, wire: Wire, pool: ThreadPoolExecutor, sending: Sending) -> None:
         """The next part of the file whose turn it is; then it is another one's turn."""

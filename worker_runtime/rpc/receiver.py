@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import CancelledError as StreamEnded
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +23,7 @@ from worker_runtime.core.credit import GrantPool
 from worker_runtime.figures import Figures
 from worker_runtime.replication import Replication
 from worker_runtime.rpc.convert import ack_to_pb, refusal_to_pb
-from worker_runtime.rpc.inbound import InboundThread, Transfer
+from worker_runtime.rpc.inbound import Inbound, Transfer
 from worker_runtime.rpc.wire import Wire, packed
 from worker_runtime.storage.threads import run_in
 
@@ -74,7 +75,7 @@ class Receiver:
                 async with asyncio.timeout(END_S):
                     await older.read.wait()
         grant, credit = self.grants.open()
-        stream = InboundStream(self, wire, sender, grant)
+        stream = InboundStream(self, wire, sender, lane, grant)
         self._streams[sender, lane] = self._by_grant[grant] = stream
         try:
             await stream.run(credit)
@@ -95,16 +96,19 @@ class Receiver:
 
 
 class InboundStream:
-    """One stream; `Loop` of its thread."""
+    """One stream; `Loop` of its reading end."""
 
-    def __init__(self, receiver: Receiver, wire: Wire, upstream: str, grant: int) -> None:
+    def __init__(self, receiver: Receiver, wire: Wire, upstream: str, lane: Lane, grant: int) -> None:
         self._receiver = receiver
         self._wire = wire
         self._upstream = upstream
+        self._lane = lane
         self._grant = grant
         self._store = receiver.replication.store
-        self._thread = InboundThread(wire.sock, self._store, self)
+        self._inbound = Inbound(wire.sock, self._store, self)
         self._loop = asyncio.get_running_loop()
+        self._loop_thread = threading.get_ident()
+        self._large: asyncio.Future[None] | None = None  # a file that comes next; the loop reads until then
         self._tasks: set[asyncio.Task[None]] = set()  # files that are being finished
         self._undecided: set[asyncio.Task[bool]] = set()
         self._open: dict[int, Transfer] = {}  # accepted, with bytes on their way
@@ -115,15 +119,15 @@ class InboundStream:
         self._wire.post(packed(message))
 
     def give_credit(self, credit_bytes: int) -> None:
-        self._thread.grant(credit_bytes)
+        self._inbound.grant(credit_bytes)
         self.reply(peer_pb2.PushReply(credit=peer_pb2.PushCredit(bytes=credit_bytes)))
 
     async def run(self, credit_bytes: int) -> None:
         """Until the sender has ended it or has broken the protocol; then files that were complete are finished."""
         pool = ThreadPoolExecutor(1, thread_name_prefix=f"from-{self._upstream}")
-        self._thread.grant(credit_bytes)
+        self._inbound.grant(credit_bytes)
         self.reply(peer_pb2.PushReply(welcome=peer_pb2.PushWelcome(credit_bytes=credit_bytes)))
-        reading = asyncio.ensure_future(run_in(pool, self._thread.run))
+        reading = asyncio.ensure_future(self._read(pool))
         try:
             await asyncio.shield(reading)
         except RhinoError as error:
@@ -141,14 +145,68 @@ class InboundStream:
                 await asyncio.wait(self._tasks)  # their bytes are in memory, and so within this stream's credit
             self._wire.close()
 
+    async def _read(self, pool: ThreadPoolExecutor) -> None:
+        """Until the stream ends. Raises RemoteProtocolError when the sender breaks the protocol."""
+        try:
+            if self._lane is Lane.BULK:
+                await run_in(pool, self._inbound.run)
+            while True:
+                await self._read_small()
+                await run_in(pool, self._inbound.read_large)
+        except (EOFError, OSError):
+            return  # the sender connects again, and offers again what still matters
+        finally:
+            await run_in(pool, self._inbound.close)
+
+    async def _read_small(self) -> None:
+        """On the loop, until a large file comes."""
+        if self._ended:
+            raise EOFError
+        if not self._inbound.read_ahead():
+            return
+        large = self._large = self._loop.create_future()
+        self._wire.watch(self._readable)
+        try:
+            await large
+        finally:
+            self._large = None
+
+    def _readable(self) -> None:
+        try:
+            small = self._inbound.read_small()
+        except BlockingIOError:
+            return
+        except Exception as error:
+            self._wire.watch(None)
+            self._hand_over(error)
+        else:
+            if not small:
+                self._wire.watch(None)
+                self._hand_over(None)
+
+    def _hand_over(self, error: Exception | None) -> None:
+        if self._large is None or self._large.done():
+            return
+        if error is None:
+            self._large.set_result(None)
+        else:
+            self._large.set_exception(error)
+
     def end(self) -> None:
-        """The thread comes to its end."""
+        """Reading comes to its end."""
         self._ended = True
         self._wire.shut()
+        self._hand_over(EOFError())
         for task in self._undecided:
             task.cancel()
 
-    # ------------------------------------------------------------ called from the thread
+    # ------------------------------------------------------------ called from the reading end
+
+    def _tell(self, what: Callable[..., None], *arguments: object) -> None:
+        if threading.get_ident() == self._loop_thread:
+            what(*arguments)
+        else:
+            self._loop.call_soon_threadsafe(what, *arguments)
 
     def decide(self, transfer: Transfer) -> bool:
         try:
@@ -158,25 +216,25 @@ class InboundStream:
 
     def go_on(self, number: int, offset: int) -> None:
         resume = peer_pb2.PushResume(transfer=number, offset=offset)
-        self._loop.call_soon_threadsafe(self.reply, peer_pb2.PushReply(resume=resume))
+        self._tell(self.reply, peer_pb2.PushReply(resume=resume))
 
     def resumed(self, data_bytes: int) -> None:
-        self._loop.call_soon_threadsafe(self._resumed, data_bytes)
+        self._tell(self._resumed, data_bytes)
 
     def whole(self, transfer: Transfer, data: bytearray) -> None:
-        self._loop.call_soon_threadsafe(self._start, self._whole, transfer, data)
+        self._tell(self._start, self._whole, transfer, data)
 
     def returned(self, credit_bytes: int) -> None:
-        self._loop.call_soon_threadsafe(self._returned, credit_bytes)
+        self._tell(self._returned, credit_bytes)
 
     def written(self, data_bytes: int) -> None:
-        self._loop.call_soon_threadsafe(self._written, data_bytes)
+        self._tell(self._written, data_bytes)
 
     def finish(self, transfer: Transfer) -> None:
-        self._loop.call_soon_threadsafe(self._start, self._finish, transfer)
+        self._tell(self._start, self._finish, transfer)
 
     def failed(self, transfer: Transfer, error: RhinoError) -> None:
-        self._loop.call_soon_threadsafe(self._failed, transfer, error)
+        self._tell(self._failed, transfer, error)
 
     # ------------------------------------------------------------ on the loop
 

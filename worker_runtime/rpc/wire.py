@@ -21,6 +21,8 @@ from rhino_pb import peer_pb2
 _HEAD = struct.Struct("<II")  # bytes of the message, bytes of the data behind it
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024  # a zip names thousands of files
 _SMALL_BYTES = 4096  # read at once for a message; what is already data is copied
+_TAKE_BYTES = 256 * 1024  # read at once by the event loop
+_PAUSE_MS = 2  # between two frames of a sender that has more
 _SILENT_MS = 15_000  # after which a peer that does not even acknowledge is taken for dead
 
 
@@ -55,11 +57,11 @@ def send_all(sock: socket.socket, head: bytes, data: memoryview) -> None:
             pieces[0] = pieces[0][sent:]
 
 
-def _wait(sock: socket.socket, event: int) -> None:
-    """uvloop makes a socket that it watches non-blocking."""
+def _wait(sock: socket.socket, event: int, timeout_ms: int | None = None) -> bool:
+    """Whether it came; uvloop makes a socket that it watches non-blocking."""
     poll = select.poll()
     poll.register(sock, event)
-    poll.poll()
+    return bool(poll.poll(timeout_ms))
 
 
 def _lengths(head: bytes | bytearray | memoryview) -> tuple[int, int]:
@@ -69,29 +71,57 @@ def _lengths(head: bytes | bytearray | memoryview) -> tuple[int, int]:
     return message_bytes, data_bytes
 
 
+def _frame(message: bytes) -> peer_pb2.PushFrame:
+    try:
+        return peer_pb2.PushFrame.FromString(message)
+    except DecodeError as error:
+        raise RemoteProtocolError(f"not a frame of a push stream: {error}") from error
+
+
 class FrameReader:
-    """Reads PushFrames from a socket, in a thread. `before_waiting` is called when nothing more is there."""
+    """Reads PushFrames from a socket, in a thread. `before_waiting` is called when nothing has come for a while.
+
+    `take_in` and `ahead` never wait: they are for the event loop, while no thread reads.
+    """
 
     def __init__(self, sock: socket.socket, before_waiting: Callable[[], None]) -> None:
         self._sock = sock
         self._before_waiting = before_waiting
         self._ahead = bytearray()  # read, and not yet used
+        self._next: tuple[peer_pb2.PushFrame, int] | None = None  # came before these bytes
 
     def frame(self) -> tuple[peer_pb2.PushFrame, int]:
         """The next frame and the number of data bytes behind it, which have to be read next.
 
         Raises EOFError at the end of the stream, RemoteProtocolError, OSError.
         """
-        self._read_ahead(_HEAD.size)
-        message_bytes, data_bytes = _lengths(self._ahead)
-        end = _HEAD.size + message_bytes
-        self._read_ahead(end)
-        try:
-            frame = peer_pb2.PushFrame.FromString(bytes(memoryview(self._ahead)[_HEAD.size : end]))
-        except DecodeError as error:
-            raise RemoteProtocolError(f"not a frame of a push stream: {error}") from error
-        del self._ahead[:end]
-        return frame, data_bytes
+        while (found := self.ahead()) is None:
+            self._read_ahead(_HEAD.size)
+            self._read_ahead(_HEAD.size + _lengths(self._ahead)[0])
+        self._next = None
+        return found
+
+    def take_in(self) -> None:
+        """What has come. Raises BlockingIOError when that is nothing, EOFError at the end of the stream, OSError."""
+        piece = self._sock.recv(_TAKE_BYTES, socket.MSG_DONTWAIT)
+        if not piece:
+            raise EOFError
+        self._ahead += piece
+
+    def ahead(self) -> tuple[peer_pb2.PushFrame, int] | None:
+        """The next frame, which is not taken by that, if all of its message is here. Raises RemoteProtocolError."""
+        if self._next is None and len(self._ahead) >= _HEAD.size:
+            message_bytes, data_bytes = _lengths(self._ahead)
+            end = _HEAD.size + message_bytes
+            if len(self._ahead) >= end:
+                self._next = _frame(bytes(memoryview(self._ahead)[_HEAD.size : end])), data_bytes
+                del self._ahead[:end]
+        return self._next
+
+    @property
+    def data_bytes(self) -> int:
+        """How many bytes behind that frame are here."""
+        return len(self._ahead)
 
     def data(self, into: memoryview) -> None:
         """Fills all of it."""
@@ -115,8 +145,9 @@ class FrameReader:
             try:
                 piece = self._sock.recv(wanted, socket.MSG_DONTWAIT)
             except BlockingIOError:
-                self._before_waiting()
-                _wait(self._sock, select.POLLIN)
+                if not _wait(self._sock, select.POLLIN, _PAUSE_MS):
+                    self._before_waiting()
+                    _wait(self._sock, select.POLLIN)
                 continue
             if not piece:
                 raise EOFError
@@ -186,7 +217,15 @@ class Wire:
             except Exception as error:
                 self._lose(UnavailableError(f"connection lost: {error}") if isinstance(error, OSError) else error)
 
+        self.watch(readable)
+
+    def watch(self, readable: Callable[[], None] | None) -> None:
+        """Calls it whenever there is something to read, until told otherwise."""
+        if readable is None or not self._open:
+            self._loop.remove_reader(self.sock.fileno())
+            return
         self._loop.add_reader(self.sock.fileno(), readable)
+        self.sock.setblocking(True)  # uvloop has made it non-blocking: threads would poll between small pieces
 
     def _replies(self) -> list[peer_pb2.PushReply]:
         replies = []

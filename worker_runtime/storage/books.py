@@ -10,7 +10,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from rhino.errors import RhinoError
@@ -25,12 +25,6 @@ log = logging.getLogger(__name__)
 Key = tuple[StoreId, str]
 
 
-@dataclass(frozen=True, slots=True)
-class _Newest:
-    held: Version | None
-    written: Version | None
-
-
 class Books:
     """Answers at once and writes the index at once: records are small."""
 
@@ -43,7 +37,8 @@ class Books:
         self._records: dict[Key, StoredFile] = {}
         self._group_bytes: Counter[GroupId] = Counter()
         self._floors: dict[StoreId, Version] = index.floors()
-        self._newest: dict[StoreId, _Newest] = {}  # of stores that have not changed since
+        self._held: dict[StoreId, Version | None] = {}  # the newest, of stores that have not changed since
+        self._own: dict[StoreId, Version | None] = {}  # newest written here, until something own changes
 
     # ------------------------------------------------------------ files
 
@@ -77,7 +72,7 @@ class Books:
         record = self._records.get((store, name))
         if record is not None and record.visible is not visible:
             record = self._records[store, name] = replace(record, visible=visible)
-            self._newest.pop(store, None)
+            self._changed(record.entry)
             hit("store.make_visible.index.before")
             try:
                 self._write_index(f"{store}/{name}", lambda: self._index.put_file(record))
@@ -103,34 +98,42 @@ class Books:
         self._records[record.entry.store, record.entry.name] = record
         self._group_bytes[record.entry.store.group] += record.entry.size_bytes
         self.catalogue.add(record.entry, record.arrived_ns / 1e9)
-        self._newest.pop(record.entry.store, None)
+        self._changed(record.entry)
 
     def _strike(self, store: StoreId, name: str) -> StoredFile:
         record = self._records.pop((store, name))
         self._group_bytes[store.group] -= record.entry.size_bytes
         self.catalogue.discard(store, name)
-        self._newest.pop(store, None)
+        self._changed(record.entry)
         return record
+
+    def _changed(self, entry: FileEntry) -> None:
+        """Newest versions are asked for with every heartbeat: a member must not look at all that others wrote."""
+        self._held.pop(entry.store, None)
+        if entry.written_by == self._worker_id:
+            self._own.pop(entry.store, None)
 
     # ------------------------------------------------------------ versions
 
     def newest_held(self, group: GroupId) -> list[StoreVersion]:
-        newest = ((store, self._newest_of(store).held) for store in self.catalogue.stores(group))
+        newest = ((store, self._newest_held(store)) for store in self.catalogue.stores(group))
         return [StoreVersion(store, held) for store, held in newest if held is not None]
 
     def newest_written(self, group: GroupId) -> list[StoreVersion]:
         """Per store the highest version that an executor of this worker wrote and that was committed."""
-        newest = ((store, self._newest_of(store).written) for store in self.catalogue.stores(group))
+        newest = ((store, self._newest_written(store)) for store in self.catalogue.stores(group))
         return [StoreVersion(store, written) for store, written in newest if written is not None]
 
-    def _newest_of(self, store: StoreId) -> _Newest:
-        """Asked for with every heartbeat, and few stores have changed."""
-        found = self._newest.get(store)
-        if found is None:
-            catalogue = self.catalogue.store(store)
-            written = (version for version in catalogue.newest_first() if self._written(store, version))
-            found = self._newest[store] = _Newest(catalogue.newest_held(), next(written, None))
-        return found
+    def _newest_held(self, store: StoreId) -> Version | None:
+        if store not in self._held:
+            self._held[store] = self.catalogue.store(store).newest_held()
+        return self._held[store]
+
+    def _newest_written(self, store: StoreId) -> Version | None:
+        if store not in self._own:
+            versions = self.catalogue.store(store).newest_first()
+            self._own[store] = next((version for version in versions if self._written(store, version)), None)
+        return self._own[store]
 
     def written_here(self, version: StoreVersion) -> bool:
         catalogue = self.catalogue.store(version.store)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import re
 import threading
 import time
@@ -44,8 +45,9 @@ class Partials:
         for path in self._layout.partial.iterdir():
             self._kept_at[path.name] = path.stat().st_mtime
         for path in self._layout.tmp.iterdir():
-            if (match := _TEMPORARY.match(path.name)) and path.stat().st_size >= BYTES_MIN:
+            if (match := _TEMPORARY.match(path.name)) and (size := path.stat().st_size) >= BYTES_MIN:
                 self._kept_at[match[1]] = path.stat().st_mtime
+                os.truncate(path, size)  # gives back what is reserved behind the end
                 path.rename(self._layout.partial / match[1])
         if not same_boot:
             self.clear()

@@ -87,7 +87,8 @@ class Removing(Books):
         hit("store.drop_job.index.after")
         for key in keys:
             del self._records[key]
-            self._newest.pop(key[0], None)
+            self._held.pop(key[0], None)
+            self._own.pop(key[0], None)
         for group in gone:
             del self._group_bytes[group]
             self.catalogue.forget(group)

@@ -159,7 +159,8 @@ class Store(Removing):
     def append_incoming(self, entry: FileEntry, incoming: Incoming, pieces: Sequence[Piece]) -> None:
         """For any thread; blocks. Raises NoSpaceError, IntegrityError."""
         self._here(f"{entry.store}/{entry.name}", lambda: incoming.write(pieces))
-        self.disk.announce(incoming, entry.size_bytes - incoming.size_bytes)
+        if not incoming.reserved:
+            self.disk.announce(incoming, entry.size_bytes - incoming.size_bytes)
 
     async def start_incoming(self, entry: FileEntry, pieces: Sequence[Piece] = ()) -> Incoming:
         """As `begin_incoming`, in a thread."""
@@ -179,12 +180,19 @@ class Store(Removing):
         incoming = Incoming(self.partials.temporary(entry)) if spare is None else Incoming(*spare)
         self.disk.announce(incoming, entry.size_bytes - sum(map(len, pieces)))
         try:
+            self._reserve(entry, incoming)
             incoming.write(pieces)
         except OSError:
             self.disk.announce(incoming, 0)
             incoming.abort()
             raise
         return incoming
+
+    def _reserve(self, entry: FileEntry, incoming: Incoming) -> None:
+        """What is reserved is announced no more: the disk counts it as used. Raises OSError."""
+        incoming.reserve(entry.size_bytes)
+        if incoming.reserved:
+            self.disk.announce(incoming, 0)
 
     def _make_room(self, size_bytes: int) -> None:
         """Unfinished files go before a new one is refused; raises NoSpaceError."""
