@@ -128,7 +128,7 @@ class Running:
         """There are all copies of each file of a snapshot of version `oldest` or newer."""
         rhino, stock = self.cluster.folder.glob("worker-*/rhino/store/*"), self.checkpoint.glob("state")
         stores = [root / "0" / str(partition) for root in (rhino if self.cluster.manager else stock)]
-        return _has_snapshot(stores, oldest, self.copies)
+        return has_snapshot(stores, oldest, self.copies)
 
     def steady(self, count: int) -> list[Batch]:
         """The newest `count` batches that did not build."""
@@ -136,8 +136,11 @@ class Running:
         return [b for b in done if b.batch_id > self.load.building_batches][-count:]
 
 
-def _has_snapshot(stores: Sequence[Path], oldest: int, copies: int) -> bool:
-    """`stores`: the folders of one partition's store, wherever there are any."""
+def has_snapshot(stores: Sequence[Path], oldest: int, copies: int) -> bool:
+    """Whether some snapshot of version `oldest` or newer has each of its files in so many of `stores`.
+
+    Those are the folders of one partition on all workers.
+    """
     zips = {
         path.relative_to(store): path
         for store in stores
