@@ -205,8 +205,8 @@ class Manager:
         if not self._hears(sidecar):
             return True
         record = self.core.membership.records.get(sidecar.name)
-        if record is None or not record.process_id:
-            return not self.up  # a stream that a restarted manager does not know: to be registered first
+        if record is None or record.process_id != f"{sidecar.name}#{sidecar.process}":
+            return not self.up  # a stream of a process that this manager does not know: to be registered first
         reports = self._reports(sidecar)
         lags = tuple(
             Lag(lag.group, lag.to, lag.owed_bytes, lag.oldest_s) for lag in sidecar.machine.lags(self._world.now)
