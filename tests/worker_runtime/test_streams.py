@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from crc32c import crc32c
 
 from rhino.errors import UnavailableError
 from rhino.ids import Epoch, FileEntry, GroupId, Lane, StoreId, Version
@@ -126,6 +127,30 @@ async def test_a_connection_needs_a_token_that_was_not_used_yet(cluster: Cluster
     assert replies.empty()
     assert not good.lost.done()
     good.close()
+
+
+async def test_files_that_the_loop_reads_and_those_that_a_thread_reads_take_turns(cluster: Cluster) -> None:
+    (a,) = await cluster.start("a")
+    assert a.worker is not None
+    sizes = [10, 2_000_000, 20, 3000, 30, 600_000, 40]
+    steps = {3000: 1700, 600_000: 70_000}  # these come in pieces
+    store = ENTRY.store
+    async with stream(a.worker.peer_address) as (wire, replies), asyncio.timeout(20):
+        for number, size in enumerate(sizes, 1):
+            content = bytes([number]) * size
+            entry = FileEntry(store, f"{number}_id.changelog", size, crc32c(content))
+            start = peer_pb2.PushBegin(transfer=number, file=file_to_pb(entry), epoch=epoch_to_pb(EPOCH))
+            wire.post(packed(peer_pb2.PushFrame(begin=start)))
+            step = steps.get(size, size)
+            for offset in range(0, size, step):
+                wire.post(data_frame(offset, content[offset : offset + step], number))
+        acked: set[str] = set()
+        while len(acked) < len(sizes):
+            if (reply := await replies.get()).HasField("ack"):
+                acked.add(reply.ack.name)
+    async with a.attach() as client:
+        for number, size in enumerate(sizes, 1):
+            assert client.path(store, f"{number}_id.changelog").read_bytes() == bytes([number]) * size
 
 
 async def test_wrong_bytes_are_refused_and_their_credit_returns(cluster: Cluster) -> None:

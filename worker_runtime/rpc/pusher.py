@@ -87,7 +87,7 @@ class Link:
         if pieces is None:
             return False
         self._figures.sent_bytes += self._window.take(entry.size_bytes)
-        wire.post(*pieces)
+        wire.send(*pieces)
         return True
 
     def withdraw(self, key: Key) -> None:

@@ -178,6 +178,12 @@ class Wire:
             self._flush_due = True
             self._loop.call_soon(self._flush)
 
+    def send(self, *pieces: bytes | memoryview) -> None:
+        """As `post`, and now: the other side is to work on it while this one goes on."""
+        self.post(*pieces)
+        if not self._writing:
+            self._flush()
+
     def _flush(self) -> None:
         self._flush_due = False
         if not self._open:
