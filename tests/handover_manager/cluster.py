@@ -21,7 +21,7 @@ from rhino_pb import handover_pb2 as pb
 from rhino_pb import peer_pb2 as peer
 from rhino_pb import replication_pb2 as rep
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 20.0
 END_OF_STREAM: Any = vars(grpc.aio)["EOF"]  # missing from the stubs
 STATE_BYTES = 1_000
 
@@ -56,7 +56,7 @@ class Manager:
             self._folder,
             self.address or "127.0.0.1:0",
             heartbeat_interval_s=0.1,
-            lease_s=2.0,
+            lease_s=10.0,  # the loop may stand still for a while on a busy machine; workers leave by their streams
             suspect_lease_s=0.3,
             bootstrap=not self.address,
         )
