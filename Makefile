@@ -10,7 +10,7 @@ CHAOS_ARGS ?=
 BENCH_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo chaos bench test test-spark test-rest test-chaos lint clean
+.PHONY: help setup demo chaos bench test test-rest test-spark test-deploy test-chaos lint clean
 
 help:
 	@grep -hE '^# make' Makefile | tr '#' '\n' | sed '/^$$/d'
@@ -41,18 +41,24 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	PYTHONPATH=.:proto $(BIN)/lint-imports --no-cache
 
-test: setup lint
-	@$(MAKE) --no-print-directory -j2 --output-sync=target test-spark test-rest test-chaos
-
 # Two side by side: one uses the processors while the other waits. The output of each comes at its end.
-test-spark:
-	$(BIN)/python -m pytest -p no:cacheprovider --durations=15 -m "spark and not chaos and not exhaustive"
+test: $(STAMP)
+	@$(MAKE) --no-print-directory -j2 --output-sync=target setup lint
+	@$(MAKE) --no-print-directory -j2 --output-sync=target test-rest test-spark test-chaos test-deploy
+
+PYTEST = $(BIN)/python -m pytest -p no:cacheprovider
 
 test-rest:
-	$(BIN)/python -m pytest -p no:cacheprovider --durations=15 -m "not spark and not exhaustive"
+	$(PYTEST) --durations=15 -m "not spark and not exhaustive"
+
+test-spark:
+	$(PYTEST) --durations=10 -m "spark and not chaos and not exhaustive" tests/spark
+
+test-deploy:
+	$(PYTEST) --durations=10 -m "spark and not chaos and not exhaustive" --ignore=tests/spark
 
 test-chaos:
-	$(BIN)/python -m pytest -p no:cacheprovider -rA -m chaos
+	$(PYTEST) -rA -m chaos
 
 bench: setup
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
