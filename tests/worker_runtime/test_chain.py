@@ -126,6 +126,19 @@ def test_a_guest_does_not_count_itself() -> None:
     assert only(rig.ack(changelog(1), 1, B), ev.CompleteCommit)[0].copies == 2
 
 
+def test_a_guests_members_get_what_they_lack_while_its_commit_waits() -> None:
+    rig = Rig(C)
+    rig.adopt(group(1, "ab", required=2))
+    rig.connect("a", "b")
+    rig.stored(changelog(1))
+    rig.commit(changelog(2))
+    rig.ack(changelog(2), 1, A, holds=False)
+    rig.ack(changelog(2), 1, B)
+    rig.now = 101
+    assert [(o.to, o.entry, o.chain) for o in only(rig.do(ev.Tick()), ev.OfferFile)] == [(A, changelog(1), ())]
+    assert only(rig.ack(changelog(2), 1, A), ev.CompleteCommit)[0].copies == 2
+
+
 def test_commit_alone_and_commit_before_the_group_is_known() -> None:
     rig = Rig(A)
     assert only(rig.commit(changelog(1)), ev.AskForGroup)
@@ -146,6 +159,9 @@ def test_no_commit_completes_between_seeing_a_new_epoch_and_adopting_it() -> Non
 def test_timeout_leaves_the_file_in_the_outbox() -> None:
     rig = owner("ab")
     rig.commit(changelog(1), timeout=5)
+    assert rig.machine.next_deadline() == 101
+    rig.now = 101
+    assert not rig.do(ev.Tick()), "it is a member: the others get everything by catching up"
     assert rig.machine.next_deadline() == 105
     rig.now = 105
     (answer,) = only(rig.do(ev.Tick()), ev.CompleteCommit)

@@ -12,7 +12,7 @@ def commit(request: int, number: int, deadline: float, store: StoreId = STORES[0
 def test_the_next_deadline_is_that_of_a_commit_that_still_waits() -> None:
     commits, first, again, other = Commits(), commit(1, 1, 5.0), commit(2, 1, 7.0), commit(3, 1, 6.0, STORES[1])
     for each in (first, again, other):
-        commits.add(each)
+        commits.add(each, 6.5)
     assert commits.next_deadline() == 5.0
     assert commits.abandon(1) == [], "another caller waits for the file"
     assert commits.abandon(1) == []
@@ -27,10 +27,26 @@ def test_the_next_deadline_is_that_of_a_commit_that_still_waits() -> None:
 
 def test_waiting_files_are_found_by_their_store() -> None:
     commits, here, there = Commits(), commit(1, 1, 5.0), commit(2, 1, 5.0, STORES[1])
-    commits.add(here)
-    commits.add(there)
+    commits.add(here, 0.0)
+    commits.add(there, 0.0)
     assert commits.of_store(STORES[0]) == [key_of(here.entry)]
     assert commits.of_group(STORES[1].group) == [key_of(there.entry)]
     commits.pop(key_of(here.entry))
     assert commits.of_store(STORES[0]) == []
     assert commits.pop(key_of(here.entry)) == []
+
+
+def test_who_has_waited_for_a_second_is_named_once() -> None:
+    commits, short, first, second = Commits(), commit(1, 1, 10.4), commit(2, 2, 70.0), commit(3, 3, 70.0)
+    commits.add(short, 10.0)
+    commits.add(first, 10.0)
+    commits.add(second, 10.5)
+    assert commits.next_deadline() == 10.4
+    assert commits.due(10.4)[0] == [short]
+    assert commits.next_deadline() == 11.0
+    assert commits.impatient(10.9) == []
+    assert commits.impatient(11.0) == [first]
+    assert commits.next_deadline() == 11.5
+    commits.pop(key_of(second.entry))
+    assert commits.impatient(12.0) == []
+    assert commits.next_deadline() == 70.0

@@ -147,11 +147,11 @@ class ChainMachine(Receiving):
             chain = tuple(w for w in chain if life(w) not in out.held and w.worker_id not in sources)
         return self._outbox.offer(out.entry, group.epoch, chain)
 
-    def _push_closure(self, entry: FileEntry, group: ReplicaGroup) -> list[ev.Effect]:
+    def _push_closure(self, entry: FileEntry) -> list[ev.Effect]:
         """Who has had the file for so long and cannot open its version lacks files that it does not get by catching up,
         if this worker is no member: collected, perhaps, before a late snapshot that names them came from here."""
-        out = self._outbox.get(key_of(entry))
-        if out is None or entry.version is None or group.member(self._me.worker_id) is not None:
+        group, out = self.group(entry.store.group), self._outbox.get(key_of(entry))
+        if group is None or group.member(self._me.worker_id) is not None or out is None or entry.version is None:
             return []
         lacking = tuple(worker for worker in out.chain if life(worker) in out.stored - out.held)
         store = self._catalogue.store(entry.store)
@@ -223,7 +223,7 @@ class ChainMachine(Receiving):
     def _commit_requested(self, event: ev.CommitRequested, now: float) -> list[ev.Effect]:
         if self.forgotten(event.entry.store.group):
             return [*self._drop_job(event.entry.store.job), self._refuse_commit(event.request, event.entry.store)]
-        key = self._commits.add(Commit(event.request, event.entry, event.deadline))
+        key = self._commits.add(Commit(event.request, event.entry, event.deadline), now)
         effects = self._recheck(key.store)
         # Pushed also when complete by itself: the others need their copies all the same.
         return effects + self._push_written(event.entry)
@@ -257,12 +257,14 @@ class ChainMachine(Receiving):
         return any(names for store, names in self._unheld.items() if store.group == group)
 
     def _tick(self, event: ev.Tick, now: float) -> list[ev.Effect]:
-        late, left = self._commits.due(now)
         effects: list[ev.Effect] = []
+        for commit in self._commits.impatient(now):
+            effects += self._push_closure(commit.entry)
+        late, left = self._commits.due(now)
         for commit in late:
             group, out = self.group(commit.entry.store.group), self._outbox.get(key_of(commit.entry))
             effects.append(commit.timed_out(group, out.held if out else ()))
-            effects += self._push_closure(commit.entry, group) if group is not None else []
+            effects += self._push_closure(commit.entry)
         for key in left:
             self._settle(key)
         effects += self._outbox.retry(now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -10,6 +11,8 @@ from rhino.errors import CopiesTimeoutError
 from rhino.ids import NO_EPOCH, FileEntry, GroupId, ReplicaGroup, StoreId
 from worker_runtime.core import events as ev
 from worker_runtime.core.outbox import FileKey, key_of
+
+PATIENCE_S = 1.0  # after which members that have the file and cannot open its version are helped
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,7 @@ class Commits:
         self._of_store: dict[StoreId, dict[FileKey, None]] = {}  # the same files, in order
         self._requests: dict[int, Commit] = {}
         self._deadlines: list[tuple[float, int]] = []  # a heap of deadline and request, also of requests that have gone
+        self._patience: deque[tuple[float, int]] = deque()  # its end and request, as they came; also of those gone
 
     def __contains__(self, key: object) -> bool:
         return key in self._waiting
@@ -55,12 +59,13 @@ class Commits:
     def entry(self, key: FileKey) -> FileEntry:
         return self._waiting[key][0].entry
 
-    def add(self, commit: Commit) -> FileKey:
+    def add(self, commit: Commit, now: float) -> FileKey:
         key = key_of(commit.entry)
         self._waiting.setdefault(key, []).append(commit)
         self._of_store.setdefault(key.store, {})[key] = None
         self._requests[commit.request] = commit
         heapq.heappush(self._deadlines, (commit.deadline, commit.request))
+        self._patience.append((now + PATIENCE_S, commit.request))
         return key
 
     def pop(self, key: FileKey) -> list[Commit]:
@@ -74,6 +79,15 @@ class Commits:
         commit = self._requests.get(request)
         return self._drop([commit]) if commit is not None else []
 
+    def impatient(self, now: float) -> list[Commit]:
+        """Those that have waited for PATIENCE_S; each once."""
+        waiting: list[Commit] = []
+        while self._patience and self._patience[0][0] <= now:
+            commit = self._requests.get(self._patience.popleft()[1])
+            if commit is not None:
+                waiting.append(commit)
+        return waiting
+
     def due(self, now: float) -> tuple[list[Commit], list[FileKey]]:
         """Takes out those whose deadline has passed; also files for which nobody waits any more."""
         late: list[Commit] = []
@@ -86,7 +100,9 @@ class Commits:
     def next_deadline(self) -> float | None:
         while self._deadlines and self._deadlines[0][1] not in self._requests:
             heapq.heappop(self._deadlines)
-        return self._deadlines[0][0] if self._deadlines else None
+        while self._patience and self._patience[0][1] not in self._requests:
+            self._patience.popleft()
+        return min((waiting[0][0] for waiting in (self._deadlines, self._patience) if waiting), default=None)
 
     def _drop(self, commits: list[Commit]) -> list[FileKey]:
         """Files for which nobody waits any more."""
