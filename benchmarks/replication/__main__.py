@@ -45,7 +45,7 @@ def _run() -> None:
             results: list[Result] = []
             for turn in range(arguments.rounds):
                 console.print(f"throughput, round {turn + 1} of {arguments.rounds}")
-                results += throughput.compare(source, folder, (1, 2), CHUNK_BYTES)
+                results += throughput.compare(source, folder, (1, 2), CHUNK_BYTES, turn)
             rows = _summary(results)
             report["throughput"] = {"rounds": [asdict(result) for result in results], "median": rows}
             Console().print(_table(rows))
@@ -86,7 +86,7 @@ def _arguments() -> argparse.Namespace:
 def _summary(results: list[Result]) -> list[dict[str, float | str | int | None]]:
     """Medians per subject and hops; ratios are medians of the rounds' own ratios."""
     rows: list[dict[str, float | str | int | None]] = []
-    for subject, hops in dict.fromkeys((result.subject, result.hops) for result in results):
+    for subject, hops in sorted({(result.subject, result.hops) for result in results}, key=_place):
         mine = [result for result in results if (result.subject, result.hops) == (subject, hops)]
         rhino = [result for result in results if (result.subject, result.hops) == ("rhino", hops)]
         peaks = [result.peak_resident_mb for result in mine if result.peak_resident_mb is not None]
@@ -102,6 +102,11 @@ def _summary(results: list[Result]) -> list[dict[str, float | str | int | None]]
             }
         )
     return rows
+
+
+def _place(row: tuple[str, int]) -> tuple[int, int]:
+    subject, hops = row
+    return hops, throughput.SUBJECTS.index(subject)
 
 
 def _ratio(mine: list[float], others: list[float]) -> float | None:

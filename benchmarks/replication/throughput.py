@@ -1,10 +1,16 @@
-"""Bulk replication: the same files through Rhino's chain and through each peer, in turns."""
+"""Bulk replication: the same files through Rhino's chain and through each peer, in turns.
+
+A virtual machine may hand freed memory back to its host, and then the next page costs several times as much as one
+that was freed just now. So each subject waits until what the one before has freed is gone, and the order changes with
+each round.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +25,8 @@ from rhino.ids import StoreId
 
 PARTITIONS = 8
 MB = 1_000_000
+SUBJECTS = ("rhino", "bare", "rsync", "cp")
+SETTLE_S = 5.0  # Linux reports free pages to the host 2 s after they were freed, in portions
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +69,15 @@ async def push(client: Client, source: Source, *, first_partition: int) -> None:
     await asyncio.gather(*(client.snapshot(store, files) for store, files in zip(stores, paths, strict=True)))
 
 
-def compare(source: Source, folder: Path, hops: tuple[int, ...], chunk_bytes: int) -> list[Result]:
-    """One round: every subject once, each in a folder of its own that is removed afterwards."""
+def compare(source: Source, folder: Path, hops: tuple[int, ...], chunk_bytes: int, turn: int) -> list[Result]:
+    """Round number `turn`: every subject once, each in a folder of its own that is removed afterwards."""
     results = []
     for hop in hops:
-        for name, run in _subjects(source, hop, chunk_bytes).items():
+        subjects = list(_subjects(source, hop, chunk_bytes).items())
+        first = turn % len(subjects)
+        for name, run in subjects[first:] + subjects[:first]:
             target = folder / f"{name}-{hop}"
+            time.sleep(min(SETTLE_S, source.total_bytes / MB / 100))  # the tests' few bytes make no difference
             try:
                 results.append(run(target))
             finally:

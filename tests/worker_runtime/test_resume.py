@@ -255,9 +255,7 @@ def test_a_killed_process_leaves_them_but_not_a_reboot(kept: Partials, tmp_path:
     assert [again.has(entry(number)) for number in (1, 2, 3)] == [same_boot, same_boot, False]
 
 
-async def test_a_file_that_is_damaged_at_its_sender_is_dropped_there_once_the_receiver_has_refused_it(
-    cluster: Cluster,
-) -> None:
+async def test_a_file_that_is_damaged_at_its_sender_is_dropped_there_and_does_not_arrive(cluster: Cluster) -> None:
     a, b = await cluster.start("a", "b", **SMALL)
     async with a.attach() as client:
         await whole_before(cluster, client)
@@ -272,6 +270,5 @@ async def test_a_file_that_is_damaged_at_its_sender_is_dropped_there_once_the_re
         await b.start()
         await stored(cluster, "a", files=1)
     assert not path.exists()
-    assert (await figures(a)).replicated_bytes_out > SIZE, "the first attempt was not checked here"
     async with b.attach() as client:
         assert not client.path(STORE, SST).exists()

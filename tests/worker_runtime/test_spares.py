@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,8 +20,8 @@ STORE = StoreId("job", 0, 3, "default")
 
 class Made:
     def __init__(self, folder: Path) -> None:
-        self.folder, self.names, self.due = folder, iter(range(1000)), list[Callable[[], None]]()
-        self.spares = Spares(lambda: folder / str(next(self.names)), self.due.append)
+        self.folder, self.due = folder, list[Callable[[], None]]()
+        self.spares = Spares(folder, self.due.append)
 
     def work(self) -> None:
         while self.due:
@@ -63,6 +64,46 @@ def test_a_disk_that_takes_none_is_asked_again(tmp_path: Path, monkeypatch: pyte
     made.work()
     assert made.spares.take() is not None
     made.spares.close()
+
+
+def test_a_folder_in_which_files_are_slow_to_make_is_left_and_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Made(tmp_path)
+    took_s = 0.0
+
+    def create_slowly(path: Path) -> int:
+        nonlocal took_s
+        took_s += 2 * spares.SLOW_S
+        return create(path)
+
+    create = spares.create
+    monkeypatch.setattr(time, "thread_time", lambda: took_s)
+
+    def folders_of(count: int) -> list[Path]:
+        given = []
+        for _ in range(count):
+            if (spare := made.spares.take()) is not None:
+                given.append(spare[0].parent)
+                _take(spare)
+            made.work()
+        return given
+
+    assert len(set(folders_of(3 * spares.STAY))) == 1, "quick"
+    monkeypatch.setattr(spares, "create", create_slowly)
+    used = folders_of(3 * spares.STAY)
+    assert 2 < len(set(used)) <= 4
+    assert all(used.count(folder) <= spares.STAY + COUNT for folder in set(used) - {used[0], used[-1]})
+    assert {path for path in tmp_path.iterdir() if path.is_dir()} >= {used[-1]}
+    assert len(list(tmp_path.iterdir())) <= 2, "the others were empty"
+    made.spares.close()
+    assert not list(tmp_path.iterdir())
+
+
+def _take(spare: tuple[Path, int]) -> None:
+    path, fd = spare
+    os.close(fd)
+    path.unlink()
 
 
 async def test_received_files_are_whole_with_and_without_and_nothing_is_left(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ from worker_runtime.figures import Figures, resident_bytes
 from worker_runtime.known_workers import KnownWorkers
 from worker_runtime.replication import Replication
 from worker_runtime.rpc.convert import lag_to_pb, scrub_to_pb
+from worker_runtime.rpc.heartbeats import Heartbeats
 from worker_runtime.scrubber import Scrubber
 
 log = logging.getLogger(__name__)
@@ -44,9 +45,6 @@ STREAM_TIMEOUT_S = 30 * 24 * 3600.0  # streams live as long as both sides; keepa
 RETRY_S = (0.1, 2.0)  # first and longest pause between attempts
 RESOLVE_RETRY_S = 10.0  # a writer waits this long for a manager that is away, or for more workers
 RESOLVE_PAUSE_S = 0.2
-COALESCE_S = 0.01  # changes of wholeness are told this soon, with what else changes meanwhile
-LEAVE_TIMEOUT_S = 2.0
-Heartbeats = grpc.aio.StreamStreamCall[replication_pb2.HeartbeatRequest, replication_pb2.HeartbeatReply]
 
 
 class ManagerClient:
@@ -79,12 +77,9 @@ class ManagerClient:
         self._absent: list[Worker] = []
         self._known = KnownWorkers(replication.store)
         self._settled_at = 0.0  # monotonic seconds
-        self._interval_s = 0.5
         self._changed: set[GroupId] = set()
         self._reported: dict[GroupId, tuple[Epoch, bool]] = {}
-        self._beat_now = asyncio.Event()
-        self._leaving = False
-        self._left = asyncio.Event()
+        self._beats = Heartbeats(address, self._heartbeat)
         self._settings: dict[str, JobSettings] = {}
         self._resolving: dict[GroupId, asyncio.Task[ReplicaGroup]] = {}
         self._asking: dict[GroupId, asyncio.Task[None]] = {}
@@ -112,7 +107,7 @@ class ManagerClient:
         """The report on this group goes with the next heartbeat; at once if its epoch or wholeness has changed."""
         self._changed.add(group)
         if self._reported.get(group) != self._account(group):
-            self._beat_now.set()
+            self._beats.beat_now()
 
     def ask(self, group: GroupId) -> None:
         """Fetches the group as it is now, however long the manager is away; the machine adopts it."""
@@ -155,14 +150,7 @@ class ManagerClient:
 
     async def leave(self) -> None:
         """Tells the manager that this worker goes, if it can be reached."""
-        self._leaving = True
-        self._beat_now.set()
-        if self.connected:
-            try:
-                async with asyncio.timeout(LEAVE_TIMEOUT_S):
-                    await self._left.wait()
-            except TimeoutError:
-                log.warning("the manager did not take the farewell", extra={"manager": self.address})
+        await self._beats.leave(wait=self.connected)
 
     async def close(self) -> None:
         await self._channel.close(None)
@@ -212,11 +200,12 @@ class ManagerClient:
     async def run(self) -> None:
         """Until cancelled or gone: registers, beats and watches; begins anew whenever one of these fails."""
         pause = RETRY_S[0]
-        while not self._leaving:
+        while not self._beats.leaving:
             try:
                 await self._register()
                 pause = RETRY_S[0]
-                await _first_end(self._beat(), self._watch())
+                beats = self._stub.Heartbeat(timeout=STREAM_TIMEOUT_S)  # type: ignore[call-arg]  # written below
+                await _first_end(self._beats.run(beats), self._watch())
             except RhinoError as error:
                 log.warning(
                     "no manager; known groups go on working",
@@ -245,7 +234,7 @@ class ManagerClient:
             f"registration at the manager at {self.address}",
             lambda: self._stub.Register(request, timeout=CALL_TIMEOUT_S),
         )
-        self._interval_s = reply.heartbeat_interval_s or self._interval_s
+        self._beats.interval_s = reply.heartbeat_interval_s or self._beats.interval_s
         log.info("registered", extra={"manager": self.address, "generation": reply.generation, "groups": len(groups)})
 
     def _account(self, group: GroupId) -> tuple[Epoch, bool]:
@@ -268,38 +257,7 @@ class ManagerClient:
 
     # ------------------------------------------------------------ heartbeats
 
-    async def _beat(self) -> None:
-        beats: Heartbeats = self._stub.Heartbeat(timeout=STREAM_TIMEOUT_S)  # type: ignore[call-arg]  # written below
-        reader = asyncio.create_task(_drain(beats))
-        try:
-            while not reader.done():
-                self._beat_now.clear()
-                await beats.write(self._heartbeat())
-                if self._leaving:
-                    await reader  # the manager ends its side once it has read the farewell
-                    return
-                await self._until_next_beat(reader)
-            await reader
-        except grpc.RpcError as error:
-            raise error_of(error, f"heartbeat to the manager at {self.address}") from error
-        except asyncio.InvalidStateError as error:
-            raise UnavailableError(f"heartbeat to the manager at {self.address}: the stream has ended") from error
-        finally:
-            if self._leaving:
-                self._left.set()
-            reader.cancel()
-            await asyncio.gather(reader, return_exceptions=True)
-            beats.cancel()
-
-    async def _until_next_beat(self, reader: asyncio.Task[None]) -> None:
-        """One interval; shorter when something changes that others wait for."""
-        early = asyncio.create_task(self._beat_now.wait())
-        await asyncio.wait({early, reader}, timeout=self._interval_s, return_when=asyncio.FIRST_COMPLETED)
-        early.cancel()
-        if self._beat_now.is_set():
-            await asyncio.sleep(COALESCE_S)
-
-    def _heartbeat(self) -> replication_pb2.HeartbeatRequest:
+    def _heartbeat(self, farewell: bool) -> replication_pb2.HeartbeatRequest:
         store, me = self._replication.store, self._replication.me
         changed, self._changed = self._changed, set()
         disk, disk_message = store.disk.state()
@@ -311,7 +269,7 @@ class ManagerClient:
             changed=[self._report(group) for group in sorted(changed)],
             resident_bytes_max=resident_bytes()[1],
             replicated_bytes=self._figures.received_bytes,
-            leaving=self._leaving,
+            leaving=farewell,
             scrub=scrub_to_pb(self._scrubber.status()),
             disk=disk_to_pb(disk),
             disk_message=disk_message,
@@ -353,12 +311,6 @@ class ManagerClient:
             self.on_floors([store_version_of(floor.version) for floor in update.floors])
         self.connected = True
         self.ready.set()
-
-
-async def _drain(beats: Heartbeats) -> None:
-    """Reads replies until the stream ends."""
-    while isinstance(await beats.read(), replication_pb2.HeartbeatReply):
-        pass
 
 
 async def _first_end(*parts: Awaitable[None]) -> None:

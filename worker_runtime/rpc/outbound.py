@@ -1,6 +1,6 @@
-"""A file on its way out: its parts as they go over the wire, read from disk.
+"""A file on its way out: its parts as they go over the wire, read from disk and checked before they are sent.
 
-The receiver compares the checksum. Once it has refused a file for that, the next attempt checks the bytes here as well.
+The last part of a file whose bytes are not those of its entry does not leave: no receiver takes it for whole.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Sending:
     unwanted: bool = False
     asked: bool = False  # waits for the receiver to say where to go on
     resume_at: int = 0  # said by the receiver, for the next part
-    doubted: bool = False  # the receiver has got other bytes before: whose fault was it?
+    checked: bool = True  # from the first byte on, so that the checksum can be compared
 
     @property
     def key(self) -> Key:
@@ -56,7 +56,7 @@ class Sending:
     def go_on(self) -> None:
         """Between parts: to where the receiver has said."""
         if self.offset < self.resume_at:
-            self.offset, self.doubted = self.resume_at, False
+            self.offset, self.checked = self.resume_at, False
 
     def part(self, size: int) -> list[bytes | memoryview]:
         """The next `size` bytes with the frames before them. Blocks; raises Damaged, OSError."""
@@ -82,7 +82,7 @@ class Sending:
     def passed(self, data: memoryview) -> memoryview:
         """The next bytes. Raises Damaged."""
         self.offset += len(data)
-        if self.doubted:
+        if self.checked:
             self.crc = crc32c(data, self.crc)
             if self.offset == self.entry.size_bytes and self.crc != self.entry.crc32c:
                 raise Damaged
@@ -104,7 +104,7 @@ def begin_frame(transfer: int, offer: ev.OfferFile, *, ask_offset: bool) -> byte
 
 
 def cached_file(path: Path, transfer: int, offer: ev.OfferFile) -> list[bytes | memoryview] | None:
-    """All frames of a small file, if it is in the page cache. Raises OSError."""
+    """All frames of a small file, if it is in the page cache. Raises Damaged, OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         sending = Sending(transfer, offer.entry, fd, begin_frame(transfer, offer, ask_offset=False))

@@ -40,7 +40,6 @@ CONNECT_TIMEOUT_S = 5.0
 BACKOFF_S = (0.05, 1.0)  # first and longest pause between attempts
 IDLE_S = 1.0  # after which a link gives its credit back, but for one chunk
 BROKEN_MAX = 1000  # cut files of which a link remembers to ask where to go on
-DOUBTED_MAX = 1000  # refused files of which it remembers to check its own copy
 
 
 class Link:
@@ -57,7 +56,6 @@ class Link:
         self._window = SendWindow()
         self._active: deque[Sending] = deque()
         self._broken: set[Key] = set()  # large files that a broken link has cut
-        self._doubted: set[Key] = set()  # arrived with other bytes than announced: to be checked when sent again
         self._transfers = itertools.count(1)
         self._connected = False
         self._wire: Wire | None = None
@@ -77,12 +75,11 @@ class Link:
         entry, wire = offer.entry, self._wire
         if wire is None or self._lane is Lane.BULK or self._active or self._queue:
             return False
-        key = entry.store, entry.name
-        if entry.size_bytes > min(self._at_once_bytes, self._window.available_bytes) or key in self._doubted:
+        if entry.size_bytes > min(self._at_once_bytes, self._window.available_bytes):
             return False
         try:
             pieces = cached_file(self._replication.store.path(entry), next(self._transfers), offer)
-        except OSError:
+        except (Damaged, OSError):
             return False  # whatever it is, the link's task meets it as well, and tells
         if pieces is None:
             return False
@@ -179,8 +176,6 @@ class Link:
             case "refusal":
                 refusal = refusal_of(peer.worker_id, reply.refusal)
                 self._settled((refusal.store, refusal.name))
-                if refusal.reason is ev.Refusal.CHECKSUM and len(self._doubted) < DOUBTED_MAX:
-                    self._doubted.add((refusal.store, refusal.name))
                 self._replication.post(refusal)
             case "resume":
                 for sending in self._active:
@@ -243,9 +238,8 @@ class Link:
             return
         number, key = next(self._transfers), (entry.store, entry.name)
         begin = begin_frame(number, offer, ask_offset=key in self._broken)
-        self._active.append(Sending(number, entry, fd, begin, asked=key in self._broken, doubted=key in self._doubted))
+        self._active.append(Sending(number, entry, fd, begin, asked=key in self._broken))
         self._broken.discard(key)
-        self._doubted.discard(key)
 
     async def _send(self, wire: Wire, pool: ThreadPoolExecutor, sending: Sending) -> None:
         """The next part of the file whose turn it is; then it is another one's turn."""

@@ -24,6 +24,7 @@ from rhino.failpoints import hit
 from rhino.ids import GroupId, StoreId
 from worker_runtime.storage.reserving import reserve
 from worker_runtime.storage.spares import create
+from worker_runtime.storage.spreading import spread_subfolders
 
 Piece = bytes | memoryview
 READ_BYTES = 512 * 1024  # one read while checking: stays in the processor's cache until its checksum is computed
@@ -62,6 +63,8 @@ class Layout:
     def create(self) -> None:
         for folder in (self.store, self.inbox, self.tmp, self.partial, self.spare):
             folder.mkdir(parents=True, exist_ok=True)
+        for folder in (self.inbox, self.spare):
+            spread_subfolders(folder)
 
     def path(self, store: StoreId, name: str) -> Path:
         return self.store / f"{store}/{name}"

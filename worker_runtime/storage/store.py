@@ -44,9 +44,7 @@ class Store(Removing):
         self.syncer = syncer
         self.promises = Promises(index, syncer)
         self._locks = KeyedLocks()
-        self._spares = Spares(
-            lambda: layout.spare / layout.temporary().name, lambda work: self.threads.submit(Lane.COMMIT, work)
-        )
+        self._spares = Spares(layout.spare, lambda work: self.threads.submit(Lane.COMMIT, work))
         self._device = os.stat(layout.store).st_dev
 
     @classmethod

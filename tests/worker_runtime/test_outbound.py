@@ -1,0 +1,72 @@
+"""A file on its way out: what is sent of one that is damaged."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+from crc32c import crc32c
+
+from rhino.ids import Epoch, FileEntry, Lane, StoreId, Worker
+from worker_runtime.core import events as ev
+from worker_runtime.rpc.outbound import Damaged, Sending, begin_frame, cached_file, send_part
+
+STORE = StoreId("job", 0, 3, "default")
+CONTENT = bytes(range(256)) * 64
+
+
+def offer(content: bytes) -> ev.OfferFile:
+    entry = FileEntry(STORE, "SSTs/000001-x.sst", len(CONTENT), crc32c(content))
+    b = Worker("b", "1", "127.0.0.1", "127.0.0.1:1")
+    return ev.OfferFile(b, entry, Epoch(1, 1), (b,), Lane.BULK)
+
+
+def sent(path: Path, offered: ev.OfferFile, *parts: int, resume_at: int = 0) -> int:
+    """Bytes that arrive, frames included, when the file is sent in these parts; negative when it is found damaged."""
+    ours, theirs = socket.socketpair()
+    fd = os.open(path, os.O_RDONLY)
+    sending = Sending(1, offered.entry, fd, begin_frame(1, offered, ask_offset=False))
+    damaged = False
+    with ours, theirs:
+        try:
+            if resume_at:
+                sending.resumed(resume_at)
+                sending.go_on()
+            for size in parts:
+                send_part(ours, sending, size, memoryview(bytearray(4096)))
+            assert sending.done
+        except Damaged:
+            damaged = True
+        finally:
+            os.close(fd)
+        ours.shutdown(socket.SHUT_WR)
+        count = 0
+        while data := theirs.recv(65536):
+            count += len(data)
+    return -count if damaged else count
+
+
+@pytest.mark.parametrize("parts", [(16384,), (8192, 8192), (16000, 384)])
+def test_the_last_part_of_a_damaged_file_does_not_leave(tmp_path: Path, parts: tuple[int, ...]) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(CONTENT)
+    assert sent(path, offer(CONTENT), *parts) > len(CONTENT)
+    path.write_bytes(b"x" + CONTENT[1:])
+    assert -len(CONTENT) < sent(path, offer(CONTENT), *parts) < 0
+
+
+def test_a_damaged_small_file_does_not_leave(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(CONTENT)
+    assert cached_file(path, 1, offer(CONTENT)) is not None
+    path.write_bytes(CONTENT[:-1] + b"x")
+    with pytest.raises(Damaged):
+        cached_file(path, 1, offer(CONTENT))
+
+
+def test_what_is_resumed_is_left_to_the_receiver(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"x" + CONTENT[1:])
+    assert 0 < sent(path, offer(CONTENT), 8192, resume_at=8192) < len(CONTENT)
