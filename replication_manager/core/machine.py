@@ -106,8 +106,8 @@ class ReplicationMachine:
                 record = self._process(event.worker_id, event.process_id)
                 if record is None:
                     return []
-                record.lease_ends = now
-                return self._expire(now)
+                self.membership.leave(record)
+                return [*self._chains.mend_all(), ev.PublishWorkers()]
             case ev.Resolve():
                 return self._resolve(event)
             case ev.BatchPublished():
@@ -179,7 +179,8 @@ class ReplicationMachine:
 
     def _beat(self, event: ev.Beat, now: float) -> list[ev.Effect]:
         record = self.membership.records.get(event.worker_id)
-        if record is None or record.worker.incarnation != event.incarnation or record.state is WorkerState.LOST:
+        known = record is not None and record.worker.incarnation == event.incarnation and record.process_id
+        if record is None or not known or record.state is WorkerState.LOST:
             raise UnavailableError(f"worker {event.worker_id!r} is not registered: register again")
         self.membership.beat(record, now)
         record.stored_bytes, record.free_bytes = event.stored_bytes, event.free_bytes
@@ -227,8 +228,9 @@ class ReplicationMachine:
     def _expire(self, now: float) -> list[ev.Effect]:
         if not self.membership.expired(now):
             return self._chains.mend_all() if self.laggards.rested(now) else []
-        effects = self._chains.mend_all()
-        return [*effects, ev.PublishWorkers()]
+        if self.membership.silent(now):
+            return [ev.PublishWorkers()]  # nobody is there to take what they held, and they may all come back
+        return [*self._chains.mend_all(), ev.PublishWorkers()]
 
     # ---------------------------------------------------------------- groups
 

@@ -55,6 +55,7 @@ class WorkerRecord:
     lags: tuple[Lag, ...] = ()  # of those it sends to
     disk: DiskState = DiskState.OK  # others than OK become no members of further groups
     disk_message: str = ""
+    lost_in_silence: bool = False  # while nobody was heard: it may be the manager that was away
 
     @property
     def present(self) -> bool:
@@ -90,12 +91,30 @@ class Membership:
         record = WorkerRecord(worker, WorkerState.LIVE, now, now + self._lease_s, process_id)
         record.reports = {report.group: report for report in reports}
         self.records[worker.worker_id] = record
+        self._end_silence(now)
         return record
+
+    def silent(self, now: float) -> bool:
+        """Nobody has been heard for half a lease: rather than that all workers went, this manager is cut off."""
+        records = self.records.values()
+        return not any(r.state is WorkerState.LIVE and r.heard_at > now - self._lease_s / 2 for r in records)
+
+    def leave(self, record: WorkerRecord) -> None:
+        """It has said farewell."""
+        record.state = WorkerState.LOST
 
     def beat(self, record: WorkerRecord, now: float) -> None:
         record.heard_at = now
         record.lease_ends = now + self._lease_s
         record.state = WorkerState.LIVE
+        self._end_silence(now)
+
+    def _end_silence(self, now: float) -> None:
+        """Somebody is heard: who was lost meanwhile may be heard soon."""
+        for record in self.records.values():
+            if record.lost_in_silence:
+                record.state, record.process_id = WorkerState.SUSPECT, ""  # is to register again
+                record.lease_ends, record.lost_in_silence = now + self._lease_s, False
 
     def suspect(self, record: WorkerRecord, now: float) -> None:
         if record.state is WorkerState.LIVE:
@@ -103,10 +122,14 @@ class Membership:
             record.lease_ends = min(record.lease_ends, now + self._suspect_lease_s)
 
     def expired(self, now: float) -> list[WorkerRecord]:
-        """Present workers whose lease has ended; they are lost from now on."""
+        """Present workers whose lease has ended; they are lost from now on.
+
+        Those that are lost in silence get another lease once somebody is heard, like all workers of a new manager.
+        """
         gone = [r for r in self.records.values() if r.present and r.lease_ends <= now]
+        silent = self.silent(now)
         for record in gone:
-            record.state = WorkerState.LOST
+            record.state, record.lost_in_silence = WorkerState.LOST, silent
         return gone
 
     def next_deadline(self) -> float | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from replication_manager.core import events as ev
 from replication_manager.core.machine import ReplicationMachine
-from replication_manager.core.membership import Report
+from replication_manager.core.membership import Report, WorkerState
 from rhino.ids import NO_EPOCH, Epoch, GroupId, JobSettings, ReplicaGroup, StoreId, StoreVersion, Version, Worker
 
 STORE = StoreId("job", 0, 3, "default")
@@ -110,6 +110,22 @@ class Manager:
         """The stream of `name` breaks and its suspect lease ends; the others go on beating."""
         self.do(ev.StreamBroken(name, f"{name}-process"))
         self.now += 1.5
+        self.beat_all()
+        self.do(ev.Tick())
+
+    def beat_all(self) -> None:
+        """Those that are live."""
+        for record in list(self.machine.membership.records.values()):
+            if record.state is WorkerState.LIVE:
+                worker = record.worker
+                disk = record.disk, record.disk_message
+                self.do(ev.Beat(worker.worker_id, worker.incarnation, 0, 0, 0, 0, (), *disk))
+
+    def a_lease_later(self) -> None:
+        """Who is live goes on beating."""
+        for _ in range(6):
+            self.now += 1.0
+            self.beat_all()
         self.do(ev.Tick())
 
     def whole(self, name: str) -> list[ev.Effect]:

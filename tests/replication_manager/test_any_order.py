@@ -104,8 +104,9 @@ class AnyOrder(RuleBasedStateMachine):
     @invariant()
     def the_lost_are_members_only_while_nobody_can_take_over(self) -> None:
         machine = self.manager.machine
-        if any(r.present and not r.process_id for r in machine.membership.records.values()):
-            return  # a restarted manager waits for the workers that it knows
+        records = machine.membership.records.values()
+        if any((r.present and not r.process_id) or r.lost_in_silence for r in records):
+            return  # a manager that was restarted, or heard nobody for a while, waits for the workers that it knows
         for group in machine.groups.values():
             if not any(m.whole and machine.membership.is_present(m.worker) for m in group.members):
                 continue
