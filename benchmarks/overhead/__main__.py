@@ -26,15 +26,15 @@ from benchmarks.overhead.subject import PROVIDERS, Subject
 from deploy.local import LocalCluster
 from spark_connector.takeover.checkpoint import PROVIDER_KEY
 
+# All in full: what is left out would come from the session before, with which PySpark has started the JVM.
 SETTINGS = {
-    "r1": {"spark.rhino.replicationFactor": "1"},
-    "r2": {"spark.rhino.replicationFactor": "2", "spark.rhino.minCopies": "3"},
-    "r1-synced": {"spark.rhino.replicationFactor": "1", "spark.rhino.durability": "synced"},
-    "r2-synced": {
-        "spark.rhino.replicationFactor": "2",
-        "spark.rhino.minCopies": "3",
-        "spark.rhino.durability": "synced",
-    },
+    f"r{replicas}{suffix}": {
+        "spark.rhino.replicationFactor": str(replicas),
+        "spark.rhino.minCopies": str(replicas + 1),
+        "spark.rhino.durability": durability,
+    }
+    for suffix, durability in (("", "replicated"), ("-synced", "synced"))
+    for replicas in (1, 2)
 }
 
 
