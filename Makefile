@@ -41,23 +41,22 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	PYTHONPATH=.:proto $(BIN)/lint-imports --no-cache
 
-# Two side by side: one uses the processors while the other waits. The output of each comes at its end.
+# Two side by side, in this order: one uses the processors while the other waits. The output of each comes at its end.
 test: $(STAMP)
-	@$(MAKE) --no-print-directory -j2 --output-sync=target setup lint
-	@$(MAKE) --no-print-directory -j2 --output-sync=target test-rest test-spark test-chaos test-deploy
+	@$(MAKE) --no-print-directory -j2 --output-sync=target setup lint test-rest test-spark test-chaos test-deploy
 
 PYTEST = $(BIN)/python -m pytest -p no:cacheprovider
 
-test-rest:
+test-rest: $(STAMP)
 	$(PYTEST) --durations=15 -m "not spark and not exhaustive"
 
-test-spark:
+test-spark: setup
 	$(PYTEST) --durations=10 -m "spark and not chaos and not exhaustive" tests/spark
 
-test-deploy:
+test-deploy: setup
 	$(PYTEST) --durations=10 -m "spark and not chaos and not exhaustive" --ignore=tests/spark
 
-test-chaos:
+test-chaos: setup
 	$(PYTEST) -rA -m chaos
 
 bench: setup

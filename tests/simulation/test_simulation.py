@@ -10,7 +10,7 @@ from tests.simulation.bugs import BUGS
 from tests.simulation.seeds import failures, run, usable_processors
 from tests.simulation.spread import SpreadCluster
 
-SEEDS = 800
+SEEDS = 750
 SEEDS_R2 = 200
 SEEDS_R3 = 50  # rings of three and more among the members
 SEEDS_FOR_A_BUG = 100
