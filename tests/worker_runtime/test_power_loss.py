@@ -153,8 +153,9 @@ async def test_a_disk_that_cannot_sync_ends_its_sidecar_and_counts_for_nothing(c
     process, store = cluster.sidecars[victim], STORES[0]
     await process.end()
     await process.start(failpoints="store.sync.before=error:2")
-    async with cluster.sidecars["a"].attach(synced=True, commit_timeout_s=1) as client:
+    async with cluster.sidecars["a"].attach(synced=True) as client:
         await client.commit(store, version(1), changelog_bytes(1), [])
+    async with cluster.sidecars["a"].attach(synced=True, commit_timeout_s=1) as client:
         with pytest.raises(grpc.aio.AioRpcError) as failed:
             await client.commit(store, version(2), changelog_bytes(2), [version(1)])
     if victim == "a":

@@ -257,9 +257,10 @@ async def test_waits_for_a_manager_that_is_not_there_yet(cluster: Cluster) -> No
 
 async def test_commit_times_out_without_copies_and_stays_hidden(cluster: Cluster) -> None:
     a, b = await cluster.start("a", "b")
-    async with a.attach(commit_timeout_s=1.0) as client:
+    async with a.attach() as client:
         await write(client, 1)
-        await b.end(signal.SIGKILL)
+    await b.end(signal.SIGKILL)
+    async with a.attach(commit_timeout_s=1.0) as client:
         with pytest.raises(grpc.aio.AioRpcError) as failed:
             await client.commit(STORE, version(2), b"2", [version(1)])
         assert failed.value.code() is grpc.StatusCode.UNAVAILABLE
