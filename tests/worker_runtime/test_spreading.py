@@ -28,6 +28,7 @@ def test_others_are_left_alone(tmp_path: Path) -> None:
     with tmpfs(tmp_path / "disk", 1) as folder:
         spread_subfolders(folder)
         (folder / "below").mkdir()
+        assert (folder / "below").is_dir()
 
 
 def _marked(folder: Path) -> bool:
