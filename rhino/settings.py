@@ -92,7 +92,9 @@ class ManagerSettings:
         require(0 <= self.metrics_port <= 65535, "metrics_port", self.metrics_port, "a port, or 0 for none")
         check_address("listen", self.listen)
         require(self.heartbeat_interval_s > 0, "heartbeat_interval_s", self.heartbeat_interval_s, "above 0")
-        require(self.lease_s > 2 * self.heartbeat_interval_s, "lease_s", self.lease_s, "above two heartbeat intervals")
+        require(
+            self.lease_s >= 4 * self.heartbeat_interval_s, "lease_s", self.lease_s, "four heartbeat intervals or more"
+        )
         require(
             0 < self.suspect_lease_s <= self.lease_s, "suspect_lease_s", self.suspect_lease_s, "above 0, to lease_s"
         )

@@ -88,10 +88,10 @@ class Membership:
         return record is not None and record.state is WorkerState.LIVE and record.process_id not in ("", process_id)
 
     def register(self, worker: Worker, process_id: str, reports: tuple[Report, ...], now: float) -> WorkerRecord:
+        self._end_silence(now)
         record = WorkerRecord(worker, WorkerState.LIVE, now, now + self._lease_s, process_id)
         record.reports = {report.group: report for report in reports}
         self.records[worker.worker_id] = record
-        self._end_silence(now)
         return record
 
     def silent(self, now: float) -> bool:
@@ -104,17 +104,21 @@ class Membership:
         record.state = WorkerState.LOST
 
     def beat(self, record: WorkerRecord, now: float) -> None:
+        self._end_silence(now)
         record.heard_at = now
         record.lease_ends = now + self._lease_s
         record.state = WorkerState.LIVE
-        self._end_silence(now)
 
     def _end_silence(self, now: float) -> None:
-        """Somebody is heard: who was lost meanwhile may be heard soon."""
+        """Before somebody is heard: who was lost while nobody was, or was about to be, may be heard soon."""
+        silent = self.silent(now)
         for record in self.records.values():
             if record.lost_in_silence:
                 record.state, record.process_id = WorkerState.SUSPECT, ""  # is to register again
-                record.lease_ends, record.lost_in_silence = now + self._lease_s, False
+                record.lost_in_silence = False
+            elif not (silent and record.present):
+                continue
+            record.lease_ends = now + self._lease_s
 
     def suspect(self, record: WorkerRecord, now: float) -> None:
         if record.state is WorkerState.LIVE:

@@ -108,6 +108,7 @@ class Manager:
 
     def lose(self, name: str) -> None:
         """The stream of `name` breaks and its suspect lease ends; the others go on beating."""
+        self.beat_all()
         self.do(ev.StreamBroken(name, f"{name}-process"))
         self.now += 1.5
         self.beat_all()

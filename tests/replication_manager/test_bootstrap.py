@@ -28,9 +28,7 @@ def test_workers_that_others_name_are_known_as_after_any_restart() -> None:
         "c": WorkerState.SUSPECT,
     }
     assert manager.workers == {name: worker(name) for name in "abc"}
-    manager.now += 6
-    manager.beat("a")
-    manager.do(ev.Tick())
+    manager.a_lease_later()
     assert manager.machine.membership.records["b"].state is WorkerState.LOST  # absent: asked for, and not forgotten
 
 
@@ -52,11 +50,7 @@ def test_who_is_away_keeps_nobody_waiting_for_longer_than_a_lease_and_is_heard_w
     manager = Manager(generation=NEW, fresh=True)
     manager.register("a", seen=FORMER, known="abc")
     manager.register("b", seen=FORMER, known="abc")
-    manager.now += 4
-    for name in "ab":
-        manager.beat(name)
-    manager.now += 2
-    manager.do(ev.Tick())
+    manager.a_lease_later()
     manager.resolve("a")
     assert manager.members() == "ab"
     manager.register("c", old_report(), seen=FORMER)
@@ -70,9 +64,7 @@ def test_who_is_away_keeps_nobody_waiting_for_longer_than_a_lease_and_is_heard_w
 def test_a_worker_that_was_forgotten_since_is_not_named_into_life_again() -> None:
     manager = Manager(generation=NEW, fresh=True)
     manager.register("a", known="ab")
-    manager.now += 6
-    manager.beat("a")
-    manager.do(ev.Tick())
+    manager.a_lease_later()
     manager.do(ev.WorkerForgotten("b"))
     manager.register("c", known="abc")
     assert set(manager.machine.membership.records) == {"a", "c"}

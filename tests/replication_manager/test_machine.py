@@ -147,7 +147,9 @@ def test_epochs_rise_over_restarts_and_beyond_what_sidecars_have_seen() -> None:
     assert restarted.handle(ev.Tick(), now=4.9) == []
     effects = restarted.handle(ev.Registered(worker("a"), "p", Epoch(7, 3), ()), now=4.9)
     assert ev.PersistGeneration(8) in effects
-    restarted.handle(ev.Tick(), now=5.1)
+    for second in range(5, 10):
+        restarted.handle(ev.Beat("a", "a/1", 0, 0, 0, 0, ()), now=second)
+    restarted.handle(ev.Tick(), now=10)
     assert restarted.groups[GROUP].epoch.generation == 8
     assert [m.worker.worker_id for m in restarted.groups[GROUP].members] == ["a"]
 

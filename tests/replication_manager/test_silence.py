@@ -42,6 +42,30 @@ def test_nothing_is_moved_while_it_is_cut_off_nor_when_it_hears_them_again(order
     assert [state(manager, name) for name in "abc"] == [WorkerState.LIVE] * 3
 
 
+@pytest.mark.parametrize("tenths", range(1, 80))
+@pytest.mark.parametrize("first", "abc")
+def test_the_others_have_a_lease_whenever_the_first_one_is_heard_again(first: str, tenths: int) -> None:
+    """Also when that is just before, or at the moment when, their leases end."""
+    manager = Manager("abc")
+    before = manager.resolve("a")
+    for name in "abc":
+        manager.do(ev.StreamBroken(name, f"{name}-process"))
+    for _ in range(tenths):
+        manager.now = round(manager.now + 0.1, 1)
+        if manager.now != tenths / 10:  # the timer may come after the registration
+            manager.do(ev.Tick())
+    manager.register(first, process=f"{first}-process")
+    for _ in range(9):
+        manager.do(ev.Tick())
+        manager.now += 0.5
+        manager.beat(first)
+    others = [name for name in "abc" if name != first]
+    assert [state(manager, name) for name in others] == [WorkerState.SUSPECT] * 2
+    for name in others:
+        manager.register(name, process=f"{name}-process")
+    assert manager.group() == before
+
+
 def test_who_does_not_come_back_within_a_lease_is_replaced() -> None:
     manager = Manager("abc")
     manager.resolve("a")

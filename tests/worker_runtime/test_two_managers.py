@@ -76,10 +76,11 @@ async def name_of(target: str) -> AsyncIterator[Name]:
 
 
 @asynccontextmanager
-async def two_managers(folder: Path) -> AsyncIterator[tuple[str, str]]:
+async def two_managers(folder: Path, lease_s: float = 2.0) -> AsyncIterator[tuple[str, str]]:
     for one in ("first", "second"):
         (folder / one).mkdir()
-    async with manager(settings_of(folder / "first")) as first, manager(settings_of(folder / "second")) as second:
+    settings = [settings_of(folder / one, lease_s=lease_s) for one in ("first", "second")]
+    async with manager(settings[0]) as first, manager(settings[1]) as second:
         yield first, second
 
 
@@ -127,7 +128,8 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 
 
 async def test_all_go_to_the_other_one_and_back(cluster: Cluster, tmp_path: Path) -> None:
-    async with two_managers(tmp_path) as (first, second), name_of(first) as name:
+    """The lease is long: no worker of a busy machine comes so late that it is rightly replaced."""
+    async with two_managers(tmp_path, lease_s=20) as (first, second), name_of(first) as name:
         cluster.address = name.address
         a, _, _ = await cluster.start("a", "b", "c")
         async with a.attach(commit_timeout_s=30) as client:

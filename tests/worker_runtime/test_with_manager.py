@@ -49,9 +49,11 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
         yield made
 
 
-def settings_of(folder: Path, listen: str = "127.0.0.1:0", *, bootstrap: bool = True) -> ManagerSettings:
+def settings_of(
+    folder: Path, listen: str = "127.0.0.1:0", *, bootstrap: bool = True, lease_s: float = 2.0
+) -> ManagerSettings:
     return ManagerSettings(
-        folder / "journal", listen, heartbeat_interval_s=0.2, lease_s=2.0, suspect_lease_s=0.4, bootstrap=bootstrap
+        folder / "journal", listen, heartbeat_interval_s=0.2, lease_s=lease_s, suspect_lease_s=0.4, bootstrap=bootstrap
     )
 
 
