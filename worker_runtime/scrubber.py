@@ -152,7 +152,7 @@ class Scrubber:
 
     async def _matches(self, entry: FileEntry, scrub: ScrubRound, throttle: Throttle) -> bool:
         """Reads the file piece by piece; raises OSError."""
-        pieces = read_pieces(self._store.path(entry), 0, PIECE_BYTES)
+        pieces = read_pieces(self._store.path(entry), PIECE_BYTES)
         before, size, crc = scrub.checked_bytes, 0, 0
         while size <= entry.size_bytes:
             await throttle.spend(min(PIECE_BYTES, entry.size_bytes - size))

@@ -34,6 +34,8 @@ def sent(path: Path, offered: ev.OfferFile, *parts: int, resume_at: int = 0) -> 
             if resume_at:
                 sending.resumed(resume_at)
                 sending.go_on()
+            while sending.behind:
+                sending.catch_up(3000)
             for size in parts:
                 send_part(ours, sending, size, memoryview(bytearray(4096)))
             assert sending.done
@@ -66,7 +68,20 @@ def test_a_damaged_small_file_does_not_leave(tmp_path: Path) -> None:
         cached_file(path, 1, offer(CONTENT))
 
 
-def test_what_is_resumed_is_left_to_the_receiver(tmp_path: Path) -> None:
+@pytest.mark.parametrize("resume_at", [1, 3000, 8192, len(CONTENT) - 1])
+@pytest.mark.parametrize("damaged_at", [0, len(CONTENT) - 1])
+def test_what_is_left_of_a_damaged_file_does_not_leave(tmp_path: Path, resume_at: int, damaged_at: int) -> None:
+    """The receiver has the first bytes from an attempt that broke."""
+    path, left = tmp_path / "file", len(CONTENT) - resume_at
+    path.write_bytes(CONTENT)
+    assert left < sent(path, offer(CONTENT), left, resume_at=resume_at) < left + 200
+    damaged = bytearray(CONTENT)
+    damaged[damaged_at] ^= 1
+    path.write_bytes(damaged)
+    assert -left < sent(path, offer(CONTENT), left, resume_at=resume_at) <= 0
+
+
+def test_a_file_that_has_become_shorter_is_damaged(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    path.write_bytes(b"x" + CONTENT[1:])
-    assert 0 < sent(path, offer(CONTENT), 8192, resume_at=8192) < len(CONTENT)
+    path.write_bytes(CONTENT[:4096])
+    assert sent(path, offer(CONTENT), 8192, resume_at=8192) == 0, "nothing was sent"

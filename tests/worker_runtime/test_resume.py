@@ -8,13 +8,16 @@ import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import grpc
 import pytest
 from crc32c import crc32c
 
-from rhino.errors import UnavailableError
+from rhino.errors import IntegrityError, UnavailableError
 from rhino.ids import Epoch, FileEntry
-from rhino.rpc.convert import epoch_to_pb, file_to_pb
-from rhino_pb import peer_pb2, sidecar_pb2
+from rhino.rpc.channel import aio_channel
+from rhino.rpc.convert import epoch_to_pb, file_to_pb, store_to_pb
+from rhino.rpc.status import error_of
+from rhino_pb import peer_pb2, peer_pb2_grpc, sidecar_pb2
 from tests.worker_runtime.cluster import Client, Cluster, Process, changelog_bytes, zip_bytes
 from tests.worker_runtime.proxy import Proxy
 from tests.worker_runtime.pushing import data_frame, stream
@@ -263,12 +266,72 @@ async def test_a_file_that_is_damaged_at_its_sender_is_dropped_there_and_does_no
         await client.add(STORE, SST, CONTENT)
         await stored(cluster, "a", files=2)
         path = client.path(STORE, SST)
-        status = path.stat()
-        with path.open("r+b") as file:
-            file.write(bytes(64))
-        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+        damage(path)
         await b.start()
         await stored(cluster, "a", files=1)
     assert not path.exists()
     async with b.attach() as client:
         assert not client.path(STORE, SST).exists()
+
+
+def damage(path: Path) -> None:
+    """At its beginning, so that nobody sees it by the time."""
+    status = path.stat()
+    with path.open("r+b") as file:
+        file.write(bytes(64))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+async def test_what_is_left_of_a_push_does_not_leave_when_its_beginning_is_damaged(
+    cluster: Cluster, proxy: Proxy
+) -> None:
+    """The receiver has the beginning as it was."""
+    hide(cluster, proxy, "b")
+    (a,), (b,) = await cluster.start("a", **SMALL), await cluster.start("b", push_port=proxy.push_port, **SMALL)
+    async with a.attach() as client:
+        await whole_before(cluster, client)
+        proxy.cut_after_bytes = CUT_AFTER
+        await client.add(STORE, SST, CONTENT)
+        await proxy.cut.wait()
+        await stored(cluster, "a", files=2)
+        path = client.path(STORE, SST)
+        damage(path)
+        proxy.open()
+        await stored(cluster, "a", files=1)
+    assert not path.exists()
+    got = await figures(b)
+    assert got.resumed_bytes > 0
+    assert got.replicated_bytes_in < SIZE, "the last part did not leave"
+    async with b.attach() as client:
+        assert not client.path(STORE, SST).exists()
+
+
+async def fetched(process: Process, offset: int) -> bytes:
+    """What is left of the file from there. Raises RhinoError."""
+    assert process.worker is not None
+    request = peer_pb2.FetchRequest(store=store_to_pb(STORE), name=SST, offset=offset)
+    left, position = bytearray(), offset
+    async with aio_channel(process.worker.peer_address) as channel:
+        try:
+            async for chunk in peer_pb2_grpc.PeerStub(channel).Fetch(request, timeout=30):
+                assert chunk.offset == position
+                left += chunk.data
+                position += len(chunk.data)
+        except grpc.RpcError as error:
+            raise error_of(error, f"fetch after {len(left)} bytes") from error
+    return bytes(left)
+
+
+@pytest.mark.parametrize("offset", [0, 1, 64 * 1024, CUT_AFTER + 1, SIZE - 1, SIZE])
+async def test_what_is_left_of_a_pull_is_checked_before_it_leaves(cluster: Cluster, offset: int) -> None:
+    (a,) = await cluster.start("a", **SMALL)
+    async with a.attach(replicas=0) as client:
+        await client.add(STORE, SST, CONTENT)
+        path = client.path(STORE, SST)
+    assert await fetched(a, offset) == CONTENT[offset:]
+    damage(path)
+    with pytest.raises(IntegrityError, match="do not match their checksum") as raised:
+        await fetched(a, offset)
+    sent = int(str(raised.value).split("fetch after ")[1].split()[0])
+    assert sent < max(1, SIZE - offset), "the last piece did not leave"
+    assert not path.exists()

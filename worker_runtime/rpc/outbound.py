@@ -18,7 +18,7 @@ from rhino_pb import peer_pb2
 from worker_runtime.core import events as ev
 from worker_runtime.rpc.offers import Key
 from worker_runtime.rpc.wire import packed, send_all
-from worker_runtime.storage.files import read_cached
+from worker_runtime.storage.files import READ_BYTES, read_cached
 
 
 class Damaged(Exception):
@@ -34,11 +34,11 @@ class Sending:
     fd: int
     begin: bytes
     offset: int = 0
-    crc: int = 0
+    crc: int = 0  # of the first `crc_to` bytes
+    crc_to: int = 0
     unwanted: bool = False
     asked: bool = False  # waits for the receiver to say where to go on
     resume_at: int = 0  # said by the receiver, for the next part
-    checked: bool = True  # from the first byte on, so that the checksum can be compared
 
     @property
     def key(self) -> Key:
@@ -55,8 +55,22 @@ class Sending:
 
     def go_on(self) -> None:
         """Between parts: to where the receiver has said."""
-        if self.offset < self.resume_at:
-            self.offset, self.checked = self.resume_at, False
+        self.offset = max(self.offset, self.resume_at)
+
+    @property
+    def behind(self) -> bool:
+        """Bytes that the receiver has already have to be read before anything is sent (`catch_up`)."""
+        return self.crc_to < self.offset
+
+    def catch_up(self, size: int) -> None:
+        """Reads up to `size` of the bytes that are not sent again. Blocks; raises Damaged, OSError."""
+        end = min(self.crc_to + size, self.offset)
+        buffer = memoryview(bytearray(min(size, READ_BYTES)))
+        while self.crc_to < end:
+            data = buffer[: end - self.crc_to]
+            if os.preadv(self.fd, [data], self.crc_to) != len(data):
+                raise Damaged
+            self._count(data)
 
     def part(self, size: int) -> list[bytes | memoryview]:
         """The next `size` bytes with the frames before them. Blocks; raises Damaged, OSError."""
@@ -82,11 +96,14 @@ class Sending:
     def passed(self, data: memoryview) -> memoryview:
         """The next bytes. Raises Damaged."""
         self.offset += len(data)
-        if self.checked:
-            self.crc = crc32c(data, self.crc)
-            if self.offset == self.entry.size_bytes and self.crc != self.entry.crc32c:
-                raise Damaged
+        self._count(data)
         return data
+
+    def _count(self, data: memoryview) -> None:
+        self.crc = crc32c(data, self.crc)
+        self.crc_to += len(data)
+        if self.crc_to == self.entry.size_bytes and self.crc != self.entry.crc32c:
+            raise Damaged
 
     def _framed(self, data: memoryview) -> list[bytes | memoryview]:
         return [self.head(len(data)), self.passed(data)]

@@ -73,18 +73,18 @@ class PeerService(peer_pb2_grpc.PeerServicer):
         record = self._store.record(store, request.name)
         if record is None:
             raise UnknownError(f"{store}/{request.name} is not here")
-        entry, offset, crc = record.entry, request.offset, 0
-        yield peer_pb2.FetchChunk(file=file_to_pb(entry), offset=offset)
-        pieces = files.read_pieces(self._store.path(entry), offset, self._chunk_bytes)
+        entry, read, crc = record.entry, 0, 0
+        yield peer_pb2.FetchChunk(file=file_to_pb(entry), offset=request.offset)
+        pieces = files.read_pieces(self._store.path(entry), self._chunk_bytes)
         while data := await self._next_piece(entry, pieces):
-            if request.offset == 0:
-                crc = crc32c(data, crc)
-                if offset + len(data) >= entry.size_bytes and crc != entry.crc32c:
-                    await self._damaged(entry)
-            yield peer_pb2.FetchChunk(offset=offset, data=data)
-            offset += len(data)
-            self._figures.sent_bytes += len(data)
-        if offset < entry.size_bytes:
+            crc = crc32c(data, crc)
+            wanted = data[max(0, request.offset - read) :]  # nothing of the first pieces: a sign of life
+            read += len(data)
+            if read >= entry.size_bytes and crc != entry.crc32c:
+                await self._damaged(entry)
+            yield peer_pb2.FetchChunk(offset=max(read - len(wanted), request.offset), data=wanted)
+            self._figures.sent_bytes += len(wanted)
+        if read < entry.size_bytes:
             await self._damaged(entry)
 
     async def _next_piece(self, entry: FileEntry, pieces: Any) -> bytes:

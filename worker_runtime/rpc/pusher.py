@@ -249,22 +249,29 @@ class Link:
             self._end(sending)
             return
         sending.go_on()
-        left = 0 if sending.asked else sending.entry.size_bytes - sending.offset
         try:
-            if self._lane is Lane.COMMIT:
-                size = self._window.take(min(self._chunk_bytes, left))
-                pieces = sending.cached_part(size)
-                wire.post(*(await run_in(pool, partial(sending.part, size)) if pieces is None else pieces))
+            if sending.behind:
+                await run_in(pool, partial(sending.catch_up, PART_BYTES))
             else:
-                part = self._chunk_bytes if self._replication.precedence.under_way else PART_BYTES
-                size = self._window.take(min(max(part, self._chunk_bytes), left))
-                await run_in(pool, partial(send_part, wire.sock, sending, size, self._buffer))
+                self._figures.sent_bytes += await self._send_part(wire, pool, sending)
         except Damaged as error:
             await self._replication.drop_damaged(sending.entry.store, [sending.entry.name])
             raise RemoteProtocolError(f"{sending.entry.name}: damaged on this side while being sent") from error
-        self._figures.sent_bytes += size
         if sending.done:
             self._end(sending)
+
+    async def _send_part(self, wire: Wire, pool: ThreadPoolExecutor, sending: Sending) -> int:
+        """As many bytes of the file as go at once; none while the receiver has not said where to go on."""
+        left = 0 if sending.asked else sending.entry.size_bytes - sending.offset
+        if self._lane is Lane.COMMIT:
+            size = self._window.take(min(self._chunk_bytes, left))
+            pieces = sending.cached_part(size)
+            wire.post(*(await run_in(pool, partial(sending.part, size)) if pieces is None else pieces))
+        else:
+            part = self._chunk_bytes if self._replication.precedence.under_way else PART_BYTES
+            size = self._window.take(min(max(part, self._chunk_bytes), left))
+            await run_in(pool, partial(send_part, wire.sock, sending, size, self._buffer))
+        return size
 
     def _end(self, sending: Sending) -> None:
         self._active.remove(sending)

@@ -181,9 +181,10 @@ def read_cached(fd: int, into: memoryview, offset: int) -> bool:
         return False
 
 
-def read_pieces(path: Path, offset: int, piece_bytes: int) -> Iterator[bytes]:
-    """The bytes of a stored file from `offset`."""
+def read_pieces(path: Path, piece_bytes: int) -> Iterator[bytes]:
+    """The bytes of a stored file."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    offset = 0
     try:
         while piece := os.pread(fd, piece_bytes, offset):
             offset += len(piece)
