@@ -55,12 +55,12 @@ async def rhino(scene: Scene, *arguments: str) -> Result:
 
 
 async def test_a_drain_in_steps_until_it_is_safe_to_remove(scene: Scene) -> None:
-    batches = Batches(scene)
     with HandoverClient(scene.manager.address) as client:
         seen = await asyncio.to_thread(client.drain, "w1", strategy=Strategy(Kind.FLUID))
         assert (seen.draining, seen.safe_to_remove, bool(seen.handover_id)) == (True, False, True)
         again = await asyncio.to_thread(client.drain, "w1")
         assert (again.draining, again.handover_id) == (True, seen.handover_id), "repeating it starts nothing else"
+        batches = Batches(scene)
         safe = await asyncio.to_thread(client.wait_until_safe, "w1", timeout_s=20)
         assert safe.blockers == ()
         ended = await asyncio.to_thread(client.wait, seen.handover_id)
