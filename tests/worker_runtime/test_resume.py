@@ -75,6 +75,14 @@ async def whole_before(cluster: Cluster, client: Client) -> None:
     await cluster.manager.until(lambda: key in reports and reports[key].whole)
 
 
+async def push_until_cut(cluster: Cluster, proxy: Proxy, client: Client) -> None:
+    """Of the file of a snapshot "b" has the beginning; the proxy is closed."""
+    await whole_before(cluster, client)
+    proxy.cut_after_bytes = CUT_AFTER
+    await client.add(STORE, SST, CONTENT)
+    await proxy.cut.wait()
+
+
 async def check_resumed(receiver: Process, sender: Process, in_flight: int = 2 * WINDOW) -> None:
     """Everything is there, and no more was sent twice than can have been on its way when the connection was cut."""
     got, sent = await figures(receiver), await figures(sender)
@@ -95,10 +103,7 @@ async def test_a_push_goes_on_where_its_connection_was_cut(cluster: Cluster, pro
     hide(cluster, proxy, "b")
     (a,), (b,) = await cluster.start("a", **SMALL), await cluster.start("b", push_port=proxy.push_port, **SMALL)
     async with a.attach() as client:
-        await whole_before(cluster, client)
-        proxy.cut_after_bytes = CUT_AFTER
-        await client.add(STORE, SST, CONTENT)
-        await proxy.cut.wait()
+        await push_until_cut(cluster, proxy, client)
         proxy.open()
         await client.commit(STORE, version(2), zip_bytes("000001-x.sst"), [], end="zip")
     await check_resumed(b, a)
@@ -108,10 +113,7 @@ async def test_a_push_goes_on_after_kill_9_of_the_receiver(cluster: Cluster, pro
     hide(cluster, proxy, "b")
     (a,), (b,) = await cluster.start("a", **SMALL), await cluster.start("b", push_port=proxy.push_port, **SMALL)
     async with a.attach(commit_timeout_s=30) as client:
-        await whole_before(cluster, client)
-        proxy.cut_after_bytes = CUT_AFTER
-        await client.add(STORE, SST, CONTENT)
-        await proxy.cut.wait()
+        await push_until_cut(cluster, proxy, client)
         await b.end()
         await b.start()
         proxy.open()
@@ -123,10 +125,7 @@ async def test_a_damaged_beginning_costs_a_second_attempt_from_the_start(cluster
     hide(cluster, proxy, "b")
     (a,), (b,) = await cluster.start("a", **SMALL), await cluster.start("b", push_port=proxy.push_port, **SMALL)
     async with a.attach(commit_timeout_s=30) as client:
-        await whole_before(cluster, client)
-        proxy.cut_after_bytes = CUT_AFTER
-        await client.add(STORE, SST, CONTENT)
-        await proxy.cut.wait()
+        await push_until_cut(cluster, proxy, client)
         await b.end()
         (kept,) = [
             path for path in (b.settings.data_dir / "partial", b.settings.data_dir / "tmp") for path in path.iterdir()
@@ -289,10 +288,7 @@ async def test_what_is_left_of_a_push_does_not_leave_when_its_beginning_is_damag
     hide(cluster, proxy, "b")
     (a,), (b,) = await cluster.start("a", **SMALL), await cluster.start("b", push_port=proxy.push_port, **SMALL)
     async with a.attach() as client:
-        await whole_before(cluster, client)
-        proxy.cut_after_bytes = CUT_AFTER
-        await client.add(STORE, SST, CONTENT)
-        await proxy.cut.wait()
+        await push_until_cut(cluster, proxy, client)
         await stored(cluster, "a", files=2)
         path = client.path(STORE, SST)
         damage(path)
