@@ -130,13 +130,15 @@ def _choose(stage: Stage, steps: int) -> Setting:
     """The last virtual node goes to the worker that holds nothing of it, others before it to the same."""
     overview, job = stage.overview(), stage.job()
     assert job is not None
-    last = job.virtual_nodes[next(_turn) % len(job.virtual_nodes)]
-    group = next(g for g in overview.groups if g.group.job == job.job and g.group.partition == _partition(last))
-    (target,) = {w.worker_id for w in overview.workers} - {m.worker_id for m in group.members}
-    others = [n.virtual_node for n in job.virtual_nodes if n != last and n.desired_worker != target]
-    nodes = (*others[: steps - 1], last.virtual_node)
-    assert len(nodes) == steps, f"everything is on {target}"
-    return Setting(job.job, nodes, last.desired_worker, target, stage.logged())
+    turn = next(_turn) % len(job.virtual_nodes)
+    for last in (*job.virtual_nodes[turn:], *job.virtual_nodes[:turn]):
+        group = next(g for g in overview.groups if g.group.job == job.job and g.group.partition == _partition(last))
+        (target,) = {w.worker_id for w in overview.workers} - {m.worker_id for m in group.members}
+        others = [n.virtual_node for n in job.virtual_nodes if n != last and n.desired_worker != target]
+        if len(others) >= steps - 1:
+            nodes = (*others[: steps - 1], last.virtual_node)
+            return Setting(job.job, nodes, last.desired_worker, target, stage.logged())
+    raise AssertionError(f"of no virtual node of {job.job} there are {steps - 1} others elsewhere than at its target")
 
 
 def _partition(node: VirtualNodeView | str) -> int:
