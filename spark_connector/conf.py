@@ -73,6 +73,7 @@ def rhino_conf(
     below_min_copies: str = "degraded",
     durability: str = "replicated",
     placement: str = "state",
+    manager_timeout_s: float = 60.0,
     commit_timeout_s: float = 60.0,
     prepare_timeout_s: float = 120.0,
     through: str = "provider",
@@ -106,6 +107,7 @@ def rhino_conf(
     require(durability in ("replicated", "synced"), "durability", durability, "'replicated' or 'synced'")
     require(placement in ("state", "block"), "placement", placement, "'state' or 'block'")
     require(through in WAYS, "through", through, " or ".join(map(repr, WAYS)))
+    require(manager_timeout_s > 0, "manager_timeout_s", manager_timeout_s, "above 0")
     require(commit_timeout_s > 0, "commit_timeout_s", commit_timeout_s, "above 0")
     require(prepare_timeout_s > 0, "prepare_timeout_s", prepare_timeout_s, "above 0")
     require(socket.startswith("/"), "socket", socket, "an absolute path")
@@ -124,6 +126,7 @@ def rhino_conf(
         "spark.rhino.belowMinCopies": below_min_copies,
         "spark.rhino.durability": durability,
         "spark.rhino.placement": placement,
+        "spark.rhino.managerTimeout": str(manager_timeout_s),
         "spark.rhino.commitTimeout": str(commit_timeout_s),
         "spark.rhino.prepareTimeout": str(prepare_timeout_s),
         **state_conf(),

@@ -84,7 +84,7 @@ private class ExecutorListener(locations: RhinoLocations, session: RhinoDriverSe
 }
 
 /**
- * The driver's stream to the handover manager. The first connection must succeed within OpenTimeoutS (a manager may be
+ * The driver's stream to the handover manager. The first connection must succeed within managerTimeout (a manager may be
  * about to be restarted), or there is a clear error; later ones are tried again for ever, while queries go on. After each
  * one the running queries introduce themselves again.
  */
@@ -93,7 +93,6 @@ private class RhinoDriverSession(
   extends Logging {
   import RhinoSchema._
 
-  private val OpenTimeoutS = 20L
   private val WaitingMax = 256 // events kept while the manager is away; newer batches tell more than older ones
   private val channel: ManagedChannel = {
     val builder = Grpc.newChannelBuilder(settings.manager, InsecureChannelCredentials.create())
@@ -116,7 +115,7 @@ private class RhinoDriverSession(
 
   def open(): Unit = {
     thread.start()
-    try opened.get(OpenTimeoutS, TimeUnit.SECONDS)
+    try opened.get((settings.managerTimeoutS * 1000).toLong, TimeUnit.MILLISECONDS)
     catch {
       case error: java.util.concurrent.ExecutionException => close(); throw refused(error.getCause)
       case error: TimeoutException => close(); throw refused(Option(lastFailure).getOrElse(error))
@@ -129,7 +128,7 @@ private class RhinoDriverSession(
       new IllegalStateException(s"the Rhino manager at ${settings.manager} refuses this application: " +
         error.getStatus.getDescription, error)
     case other =>
-      new IllegalStateException(s"no Rhino manager answers at ${settings.manager} within $OpenTimeoutS s (${other.getMessage}): start one with " +
+      new IllegalStateException(s"no Rhino manager answers at ${settings.manager} within ${settings.managerTimeoutS} s (${other.getMessage}): start one with " +
         s"`rhino manager --listen ${settings.manager} --data-dir <folder>`, or correct ${RhinoSettings.Manager}", other)
   }
 
@@ -154,7 +153,7 @@ private class RhinoDriverSession(
   private def notOpened(error: Throwable): Unit = error match {
     case status: StatusRuntimeException if status.getStatus.getCode == Status.Code.UNAVAILABLE =>
       if (lastFailure == null)
-        logWarning(s"no Rhino manager answers at ${settings.manager} yet: trying for $OpenTimeoutS s")
+        logWarning(s"no Rhino manager answers at ${settings.manager} yet: trying for ${settings.managerTimeoutS} s (${RhinoSettings.ManagerTimeout})")
       lastFailure = error
     case other => opened.completeExceptionally(other)
   }

@@ -11,6 +11,7 @@ private[state] case class RhinoSettings(
     belowMinCopies: String,
     durability: String,
     placement: String,
+    managerTimeoutS: Double, // of a driver that starts
     commitTimeoutS: Double,
     prepareTimeoutS: Double) {
 
@@ -38,10 +39,12 @@ private[state] object RhinoSettings {
   val BelowMinCopies = Prefix + "belowMinCopies"
   val Durability = Prefix + "durability"
   val Placement = Prefix + "placement"
+  val ManagerTimeout = Prefix + "managerTimeout"
   val CommitTimeout = Prefix + "commitTimeout"
   val PrepareTimeout = Prefix + "prepareTimeout"
   private val Known = Seq(
-    Manager, Socket, ReplicationFactor, MinCopies, BelowMinCopies, Durability, Placement, CommitTimeout, PrepareTimeout)
+    Manager, Socket, ReplicationFactor, MinCopies, BelowMinCopies, Durability, Placement, ManagerTimeout, CommitTimeout,
+    PrepareTimeout)
 
   private def refuse(key: String, value: String, allowed: String): Nothing =
     throw new IllegalArgumentException(s"Rhino setting $key = '$value': must be $allowed")
@@ -78,6 +81,7 @@ private[state] object RhinoSettings {
       below,
       durability,
       placement,
+      number(conf, ManagerTimeout, 60, "a number of seconds above 0")(_ > 0),
       number(conf, CommitTimeout, 60, "a number of seconds above 0")(_ > 0),
       number(conf, PrepareTimeout, 120, "a number of seconds above 0")(_ > 0))
   }

@@ -56,7 +56,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory, cluster: LocalCluster) ->
     good = rhino_conf(cluster.manager, socket=socket)
     stock = rhino_conf(cluster.manager, socket=socket, through="checkpoint") | {"test.rhino": "true"}
     cases = {
-        "manager": good | {"spark.rhino.manager": "127.0.0.1:1"},
+        "manager": good | {"spark.rhino.manager": "127.0.0.1:1", "spark.rhino.managerTimeout": "3"},
         "workers": good | {"spark.rhino.replicationFactor": "5"},
         "unknown": good | {"spark.rhino.replicationFaktor": "1"},
         "malformed": good | {"spark.rhino.replicationFactor": "many"},
@@ -80,7 +80,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory, cluster: LocalCluster) ->
 @pytest.mark.parametrize(
     ("case", "texts"),
     [
-        ("manager", ["no Rhino manager answers at 127.0.0.1:1", "spark.rhino.manager", "rhino manager"]),
+        ("manager", ["no Rhino manager answers at 127.0.0.1:1 within 3.0 s", "spark.rhino.manager", "rhino manager"]),
         ("workers", ["needs 6 live workers, 3 are live"]),
         ("unknown", ["unknown Rhino setting spark.rhino.replicationFaktor = '1'", "spark.rhino.replicationFactor"]),
         ("malformed", ["spark.rhino.replicationFactor = 'many'", "whole number"]),
