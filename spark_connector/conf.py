@@ -86,6 +86,8 @@ def rhino_conf(
     it becomes the executor's host. `replication_factor`: secondary copies, default 1 (0 when embedded).
     `durability`: a worker's copy counts from its page cache ("replicated") or once it is fsynced ("synced").
     `placement`: every copy has the whole state ("state"), or its files are spread ("block", to measure against).
+    `manager_timeout_s`: how long a driver that starts waits for its manager; `commit_timeout_s`: a commit for copies;
+    `prepare_timeout_s`: a load for missing files.
     `through`: "provider" (any checkpointLocation, all operators but transformWithState) or "checkpoint" (Spark's own
     provider, all operators; the checkpointLocation is written with `rhino_checkpoint`).
     `jar`: default: the one of this package, built when missing. Raises InvalidSettingError.
@@ -107,9 +109,9 @@ def rhino_conf(
     require(durability in ("replicated", "synced"), "durability", durability, "'replicated' or 'synced'")
     require(placement in ("state", "block"), "placement", placement, "'state' or 'block'")
     require(through in WAYS, "through", through, " or ".join(map(repr, WAYS)))
-    require(manager_timeout_s > 0, "manager_timeout_s", manager_timeout_s, "above 0")
-    require(commit_timeout_s > 0, "commit_timeout_s", commit_timeout_s, "above 0")
-    require(prepare_timeout_s > 0, "prepare_timeout_s", prepare_timeout_s, "above 0")
+    timeouts = {"manager": manager_timeout_s, "commit": commit_timeout_s, "prepare": prepare_timeout_s}
+    for name, seconds in timeouts.items():
+        require(seconds > 0, f"{name}_timeout_s", seconds, "above 0")
     require(socket.startswith("/"), "socket", socket, "an absolute path")
     if jar is not None and not jar.is_file():
         raise InvalidSettingError(
@@ -126,9 +128,7 @@ def rhino_conf(
         "spark.rhino.belowMinCopies": below_min_copies,
         "spark.rhino.durability": durability,
         "spark.rhino.placement": placement,
-        "spark.rhino.managerTimeout": str(manager_timeout_s),
-        "spark.rhino.commitTimeout": str(commit_timeout_s),
-        "spark.rhino.prepareTimeout": str(prepare_timeout_s),
+        **{f"spark.rhino.{name}Timeout": str(seconds) for name, seconds in timeouts.items()},
         **state_conf(),
         **recovery_conf(),
         # A task rather waits for a slot beside its state, while others load theirs, than fetch gigabytes elsewhere. It

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from benchmarks.events import Event
 from benchmarks.loads import StateLoad, loads_of, moved_loads, newest_loads
 from benchmarks.stateful import QUERY_NAME, Running
 from deploy.demo.plan import handover_choice
@@ -37,6 +38,7 @@ class Moved:
     steady_batch: float  # median before
     during_batch: float  # median of the batches before the switch that ran while bytes were moved; 0: there was none
     switch_batch: int  # the longest of those in which a moved partition was loaded
+    switch_median: float  # of all of these
     after_batch: float  # median after
     total: float  # from the request until the moved partitions run elsewhere
     scheduled: float  # the first of them is loaded elsewhere
@@ -49,6 +51,8 @@ class Moved:
     fetch_slowest: float  # of a moved partition: until its files were there, Prepare included
     open_slowest: float  # RocksDB opens them
     load_slowest: float  # open and replay
+    batches: Sequence[Batch] = ()  # from those before on
+    events: Sequence[Event] = ()  # the request, and the marker of each step
 
     @property
     def added_pause(self) -> float:
@@ -155,16 +159,19 @@ def _moved(
     if not switches:
         raise DemoError(f"no batch loaded one of partitions {sorted(before)} elsewhere than before")
     end_ms = handover.finished_ms if handover else max(b.ended_ms for b in switches)
-    marked_ms = handover.marked_ms if handover else at_ms
+    markers = [float(step.marked_ms) for step in handover.steps] if handover else []
+    marked_ms = min(markers, default=at_ms)
+    steady = [b for b in batches if b.ended_ms <= at_ms][-STEADY_BATCHES:]
     during = [b for b in batches if b.ended_ms > at_ms and b.ended_ms < switches[0].started_ms + 1]
     return Moved(
         subject=subject,
         state_bytes=run.load.state_bytes,
         partitions=len({load.partition for load in loads}),
         steps=len(handover.steps) if handover else 1,
-        steady_batch=_median([b for b in batches if b.ended_ms <= at_ms][-STEADY_BATCHES:]),
+        steady_batch=_median(steady),
         during_batch=_median(during),
         switch_batch=max(b.duration_ms for b in switches),
+        switch_median=_median(switches),
         after_batch=_median([b for b in batches if b.started_ms > end_ms]),
         total=end_ms - at_ms,
         scheduled=min(load.started_ms for load in loads) - marked_ms,
@@ -177,6 +184,8 @@ def _moved(
         fetch_slowest=max(load.fetch_ms for load in loads),
         open_slowest=max(load.opened_ms - load.copied_ms for load in loads),
         load_slowest=max(load.open_ms for load in loads),
+        batches=[*steady, *(b for b in batches if b.ended_ms > at_ms)],
+        events=[Event("request", at_ms), *(Event("marker", marked) for marked in markers)],
     )
 
 

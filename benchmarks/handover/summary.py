@@ -11,12 +11,33 @@ from benchmarks.cells import Row
 from benchmarks.handover.move import Moved
 
 _FIGURES = (
-    *("partitions", "steps", "steady_batch", "during_batch", "switch_batch", "added_pause", "after_batch", "total"),
+    *(
+        "partitions",
+        "steps",
+        "steady_batch",
+        "during_batch",
+        "switch_batch",
+        "switch_median",
+        "added_pause",
+        "after_batch",
+        "total",
+    ),
     *("scheduled", "prepared", "loaded", "next_batch", "bytes_before_switch", "bytes_at_switch"),
     *("prepare_slowest", "fetch_slowest", "open_slowest", "load_slowest"),
 )
 _COLUMNS = (
-    *("state GB", "subject", "runs", "partitions", "steps", "steady", "during", "switch", "switch / steady"),
+    *(
+        "state GB",
+        "subject",
+        "runs",
+        "partitions",
+        "steps",
+        "steady",
+        "during",
+        "switch",
+        "switch / steady",
+        "switch, median",
+    ),
     *("added pause", "after", "total", "MB before switch", "MB at switch", "Prepare", "fetching", "open", "loading"),
 )
 _PHASES = ("scheduled", "prepared", "loaded", "next_batch")
@@ -45,7 +66,7 @@ def table(rows: Sequence[Row]) -> Table:
             *(f"{row[name]:g}" for name in ("partitions", "steps")),
             *(f"{row[name]:.0f}" for name in ("steady_batch", "during_batch", "switch_batch")),
             f"{row['switch_ratio']:.2f}",
-            *(f"{row[name]:.0f}" for name in ("added_pause", "after_batch")),
+            *(f"{row[name]:.0f}" for name in ("switch_median", "added_pause", "after_batch")),
             f"{row['total'] / 1000:.1f} s",
             *(f"{row[name] / 1e6:.0f}" for name in ("bytes_before_switch", "bytes_at_switch")),
             f"{row['prepare_slowest']:.1f}",

@@ -6,14 +6,16 @@ import json
 import statistics
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from benchmarks.events import Event
 from benchmarks.loads import StateLoad, loads_of, places
 from benchmarks.prepares import replica_prepares
 from benchmarks.stateful import Running
 from deploy.demo.report import percentile
-from deploy.demo.watch import DemoError, driver_hosts
+from deploy.demo.watch import Batch, DemoError, driver_hosts
 
 STEADY_BATCHES = 12
 PREPARE_ROUNDS = 35  # of all six virtual nodes: over 200 calls
@@ -43,6 +45,8 @@ class Recovery:
     copied_bytes: int  # read from the checkpoint, or linked with Rhino
     network_bytes: int  # of them, what came over the network: from other workers, or from a remote checkpoint
     reloads: int  # loads of partitions that had not moved
+    batches: Sequence[Batch] = ()  # from those before the loss on
+    events: Sequence[Event] = ()  # the loss
 
 
 def lose_and_recover(run: Running, subject: str) -> Recovery:
@@ -75,7 +79,8 @@ def lose_and_recover(run: Running, subject: str) -> Recovery:
     run.watch.wait_for_batch(newest + 3)
     after = [load for load in loads_of(workers) if load.real and load.ended_ms > at_ms and load.worker_id != victim]
     moved = [load for load in after if before[load.partition] == victim and load.started_ms < next_ms]
-    steady = [b.duration_ms for b in run.steady(STEADY_BATCHES + 4) if b.ended_ms < at_ms][-STEADY_BATCHES:]
+    batches = run.steady(STEADY_BATCHES + 4)
+    steady = [b.duration_ms for b in batches if b.ended_ms < at_ms][-STEADY_BATCHES:]
     return Recovery(
         subject=subject,
         state_bytes=run.load.state_bytes,
@@ -97,6 +102,8 @@ def lose_and_recover(run: Running, subject: str) -> Recovery:
         sources="+".join(sorted({load.source for load in moved if load.source})),
         copied_bytes=sum(load.copied_bytes for load in moved),
         network_bytes=sum(_network_bytes(run, load) for load in moved),
+        batches=batches,
+        events=[Event("loss", at_ms)],
     )
 
 

@@ -76,7 +76,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--files", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3, help="of throughput; medians are shown")
     parser.add_argument("--commits", type=int, default=1000, help="for each latency")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS[:2], help="default: %(default)s")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="default: all")
     parser.add_argument("--soak-gb", type=float, default=10, help="GB that pass through in the soak, over and over")
     parser.add_argument("--dir", type=Path, help="where to work; needs about four times --bytes")
     parser.add_argument("--json", type=Path, help="write all results there")

@@ -42,6 +42,7 @@ MOVED = Moved(
     steady_batch=600.0,
     during_batch=0.0,
     switch_batch=900,
+    switch_median=700.0,
     after_batch=610.0,
     total=2000.0,
     scheduled=100.0,

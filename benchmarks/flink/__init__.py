@@ -1,0 +1,3 @@
+"""A killed worker beside Apache Flink, where Flink is installed."""
+
+QUICK = ("--sizes 0.25 --rounds 1",)

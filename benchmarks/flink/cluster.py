@@ -1,0 +1,139 @@
+"""A Flink session cluster on the loopback, as plain `java` processes: a job manager and task managers."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.stateful import PARTITIONS, WORKERS
+from deploy.local.process import Process
+from deploy.local.reaper import Reaper
+from spark_connector.java import find_java
+
+HOST = "127.0.0.1"
+START_TIMEOUT_S = 60.0
+CHECKPOINT_INTERVAL_S = 1
+HEAP_MB = MANAGED_MB = 512  # together what an executor of the other subject has
+_LOGGING = """
+rootLogger.level = info
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{UNIX_MILLIS} %p %c{1}: %m%n
+"""
+# What Flink's own default configuration opens for its serialisers.
+_OPENED = ("lang", "net", "io", "nio", "lang.reflect", "text", "time", "util", "util.concurrent")
+_OPENED_DEEPER = ("util.concurrent.atomic", "util.concurrent.locks")
+
+
+@dataclass(frozen=True, slots=True)
+class FlinkCluster:
+    jars: Path
+    folder: Path
+    settings: Mapping[str, str]
+    job_manager: Process
+    task_managers: Sequence[Process]
+
+    def check(self) -> None:
+        """ClusterError when the job manager has ended."""
+        self.job_manager.wait_for("job manager", lambda: True, timeout_s=1)
+
+
+def java_command(jars: Path, heap_mb: int, *options: str) -> list[str]:
+    """`java` with Flink's class path and the packages that Flink needs opened."""
+    opened = [f"--add-opens=java.base/java.{name}=ALL-UNNAMED" for name in (*_OPENED, *_OPENED_DEEPER)]
+    opened += ["--add-opens=java.base/sun.nio.ch=ALL-UNNAMED", "--add-exports=java.base/sun.net.util=ALL-UNNAMED"]
+    return [str(find_java()), f"-Xmx{heap_mb}m", "-XX:+UseSerialGC", *opened, "-cp", str(jars / "*"), *options]
+
+
+@contextmanager
+def flink_cluster(folder: Path, jars: Path) -> Iterator[FlinkCluster]:
+    """Serves with all slots registered, in `folder`; ends with the context, or with this process."""
+    folder.mkdir(parents=True)
+    rpc_port, rest_port = _free_ports(2)
+    settings = _settings(folder, rpc_port, rest_port)
+    (folder / "config.yaml").write_text("".join(f"{name}: {value}\n" for name, value in settings.items()))
+    logging = folder / "log4j2.properties"
+    logging.write_text(_LOGGING)
+    with ExitStack() as stack:
+        reaper = stack.enter_context(Reaper())
+
+        def start(name: str, main_class: str, *more: str) -> Process:
+            options = [f"-Dlog4j.configurationFile=file:{logging}", main_class, "--configDir", str(folder), *more]
+            command = java_command(jars, HEAP_MB, *options)
+            started = Process(name, command, log_dir=folder, env=_environment(folder), reaper=reaper)
+            stack.callback(started.kill)
+            return started
+
+        master = start("job-manager", "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint")
+        runner = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
+        names = [f"task-manager-{number}" for number in range(WORKERS)]
+        workers = [start(name, runner, f"-Dtaskmanager.resource-id={name}") for name in names]
+        for name in names:
+            master.wait_for_match(rf"Registering TaskManager with ResourceID {name}\b", timeout_s=START_TIMEOUT_S)
+        yield FlinkCluster(jars, folder, settings, master, workers)
+
+
+def _settings(folder: Path, rpc_port: int, rest_port: int) -> dict[str, str]:
+    """Any two task managers have room for the whole job."""
+    slots = -(-PARTITIONS // (WORKERS - 1))
+    checkpoints = {
+        "execution.checkpointing.dir": (folder / "checkpoints").as_uri(),
+        "execution.checkpointing.interval": f"{CHECKPOINT_INTERVAL_S} s",
+        "execution.checkpointing.incremental": "true",
+        "state.backend.type": "rocksdb",
+    }
+    memory = {
+        "taskmanager.cpu.cores": "1.0",
+        "taskmanager.memory.framework.heap.size": "128m",
+        "taskmanager.memory.task.heap.size": f"{HEAP_MB - 128}m",
+        "taskmanager.memory.framework.off-heap.size": "128m",
+        "taskmanager.memory.task.off-heap.size": "0m",
+        "taskmanager.memory.network.min": "64m",
+        "taskmanager.memory.network.max": "64m",
+        "taskmanager.memory.managed.size": f"{MANAGED_MB}m",
+        "taskmanager.memory.jvm-metaspace.size": "256m",
+        "taskmanager.memory.jvm-overhead.min": "192m",
+        "taskmanager.memory.jvm-overhead.max": "192m",
+    }
+    return {
+        "jobmanager.rpc.address": HOST,
+        "jobmanager.rpc.port": str(rpc_port),
+        "jobmanager.bind-host": HOST,
+        "rest.address": HOST,
+        "rest.bind-address": HOST,
+        "rest.port": str(rest_port),
+        "taskmanager.host": HOST,
+        "taskmanager.bind-host": HOST,
+        "taskmanager.numberOfTaskSlots": str(slots),
+        "taskmanager.load-balance.mode": "SLOTS",
+        "parallelism.default": str(PARTITIONS),
+        "restart-strategy.type": "fixed-delay",
+        "restart-strategy.fixed-delay.attempts": "1000",
+        "restart-strategy.fixed-delay.delay": "0 s",
+        "io.tmp.dirs": str(folder / "tmp"),
+        **checkpoints,
+        **memory,
+    }
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """Without what could point at somebody else's Flink."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("FLINK_")}
+    (folder / "plugins").mkdir(exist_ok=True)
+    return inherited | {"FLINK_PLUGINS_DIR": str(folder / "plugins")}
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that nobody has now: the others must know the job manager's before it serves."""
+    with ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind((HOST, 0))
+        return [probe.getsockname()[1] for probe in probes]
