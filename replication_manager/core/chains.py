@@ -8,7 +8,7 @@ from dataclasses import replace
 from replication_manager.core import events as ev
 from replication_manager.core import groups as rules
 from replication_manager.core import placement
-from replication_manager.core.membership import Membership, WorkerState
+from replication_manager.core.membership import Membership, WorkerRecord, WorkerState
 from rhino.errors import TooFewWorkersError
 from rhino.ids import NO_EPOCH, DiskState, Epoch, GroupId, JobSettings, Member, ReplicaGroup, Worker
 
@@ -77,7 +77,14 @@ class Chains:
 
     def mend(self, group: ReplicaGroup, members: rules.Members) -> list[ev.Effect]:
         """Gives the group these members, less the lost ones, plus replacements (Rhino 4.2.3)."""
-        members = self._filled(group, rules.settled(group.settings, members, self._membership.is_present))
+        records = self._membership.records
+        staying = rules.settled(
+            group.settings,
+            members,
+            self._membership.is_present,
+            lambda worker: group.group in records[worker.worker_id].doubted,
+        )
+        members = self._filled(group, staying)
         members = rules.without_draining(group.settings, members, self.draining, self._membership.is_present)
         return self.renew(group, members) if members != group.members else []
 
@@ -86,6 +93,16 @@ class Chains:
         effects: list[ev.Effect] = []
         for group in self.fewest_whole_first():
             effects += self.mend(group, group.members)
+        return effects
+
+    def doubt(self, record: WorkerRecord) -> list[ev.Effect]:
+        """Its process has ended: commits are not to wait for it. It stays where it is: it may be back in a moment."""
+        effects: list[ev.Effect] = []
+        for group in self.fewest_whole_first():
+            members = rules.doubted(group, record.worker.worker_id, self._membership.is_live)
+            if members != group.members:
+                record.doubted.add(group.group)
+                effects += self.renew(group, members)
         return effects
 
     def fewest_whole_first(self) -> list[ReplicaGroup]:

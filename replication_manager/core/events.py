@@ -44,6 +44,14 @@ class StreamBroken:
 
 
 @dataclass(frozen=True, slots=True)
+class Refused:
+    """After the stream broke: nobody listens at the address of this process. It has ended, its host has not."""
+
+    worker_id: str
+    process_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Leaving:
     """A clean shutdown: the lease ends now."""
 
@@ -111,6 +119,7 @@ Event = (
     Registered
     | Beat
     | StreamBroken
+    | Refused
     | Leaving
     | Resolve
     | BatchPublished

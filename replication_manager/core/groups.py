@@ -28,17 +28,36 @@ def renewed(group: ReplicaGroup, epoch: Epoch, members: Members) -> ReplicaGroup
     return replace(group, epoch=epoch, members=members, required_copies=required_copies(group.settings, members))
 
 
-def settled(settings: JobSettings, members: Members, present: Callable[[Worker], bool]) -> Members:
+def doubted(group: ReplicaGroup, worker_id: str, live: Callable[[Worker], bool]) -> Members:
+    """Members of which this one, whose process has ended, does not count as whole until it has caught up.
+
+    Unchanged when commits have to wait for it all the same, and when nobody else who is whole is live: then the
+    version that it has may be the newest there is.
+    """
+    others_live = any(m.whole and live(m.worker) for m in group.members if m.worker.worker_id != worker_id)
+    less = tuple(Member(m.worker, m.whole and m.worker.worker_id != worker_id) for m in group.members)
+    spared = required_copies(group.settings, less) < group.required_copies
+    return less if others_live and spared else group.members
+
+
+def settled(
+    settings: JobSettings,
+    members: Members,
+    present: Callable[[Worker], bool],
+    doubted: Callable[[Worker], bool] = lambda worker: False,
+) -> Members:
     """Members without the absent ones; unchanged while nobody who is whole is present: they may hold the only copy.
 
-    When the owner is absent or not whole, the first whole member that is present follows it (Rhino 4.2.3). Of spread
-    blocks nobody has everything anyway: then any member will do.
+    When the owner is absent or not whole, the first whole member that is present follows it (Rhino 4.2.3), unless the
+    owner is only `doubted`. Of spread blocks nobody has everything anyway: then any member will do.
     """
     live = tuple(m for m in members if present(m.worker))
     heirs = [m for m in live if m.whole] or (list(live) if settings.placement is Placement.BLOCK else [])
     if not heirs:
         return members
-    return (heirs[0], *(m for m in live if m is not heirs[0])) if live[0] not in heirs else live
+    if live[0] in heirs or doubted(live[0].worker):
+        return live
+    return (heirs[0], *(m for m in live if m is not heirs[0]))
 
 
 def respread(group: ReplicaGroup, members: Members) -> Members:

@@ -102,6 +102,10 @@ class ReplicationMachine:
                 if record is not None:
                     self.membership.suspect(record, now)
                 return []
+            case ev.Refused():
+                record = self._process(event.worker_id, event.process_id)
+                doubtful = record is not None and record.state is WorkerState.SUSPECT
+                return self._chains.doubt(record) if record is not None and doubtful else []
             case ev.Leaving():
                 record = self._process(event.worker_id, event.process_id)
                 if record is None:
@@ -203,6 +207,7 @@ class ReplicationMachine:
         member = group.member(worker.worker_id) if group else None
         if group and member and report.whole and report.epoch == group.epoch and not member.whole:
             whole = tuple(Member(m.worker, True) if m is member else m for m in group.members)
+            self.membership.records[worker.worker_id].doubted.discard(group.group)
             effects += self._chains.mend(group, whole)
         return effects + self._part_from_sources(report.group) + self._follow(report.group)
 

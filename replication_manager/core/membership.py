@@ -56,6 +56,7 @@ class WorkerRecord:
     disk: DiskState = DiskState.OK  # others than OK become no members of further groups
     disk_message: str = ""
     lost_in_silence: bool = False  # while nobody was heard: it may be the manager that was away
+    doubted: set[GroupId] = field(default_factory=set)  # in which it is not whole only because its process ended
 
     @property
     def present(self) -> bool:
@@ -82,6 +83,10 @@ class Membership:
         record = self.records.get(worker.worker_id)
         return record is not None and record.present and record.worker.incarnation == worker.incarnation
 
+    def is_live(self, worker: Worker) -> bool:
+        record = self.records.get(worker.worker_id)
+        return record is not None and record.state is WorkerState.LIVE
+
     def taken_by_another(self, worker_id: str, process_id: str) -> bool:
         """Another process beats under this name."""
         record = self.records.get(worker_id)
@@ -91,6 +96,9 @@ class Membership:
         self._end_silence(now)
         record = WorkerRecord(worker, WorkerState.LIVE, now, now + self._lease_s, process_id)
         record.reports = {report.group: report for report in reports}
+        known = self.records.get(worker.worker_id)
+        if known is not None and known.present and known.worker.incarnation == worker.incarnation:
+            record.doubted = known.doubted
         self.records[worker.worker_id] = record
         return record
 

@@ -12,9 +12,10 @@ import grpc.aio
 
 from replication_manager.core import events as ev
 from replication_manager.rpc import messages, stored
+from replication_manager.rpc.probe import refuses
 from replication_manager.rpc.watchers import Watcher
 from rhino.errors import UnavailableError, UnknownError
-from rhino.ids import GroupId
+from rhino.ids import GroupId, Worker
 from rhino.journal import Journal
 from rhino.rpc import convert
 from rhino.rpc.server import Server
@@ -47,20 +48,25 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
         self._streams: Counter[tuple[str, str]] = Counter()  # open heartbeat streams of (worker, process)
         self._scrubs: dict[str, common_pb2.ScrubStatus] = {}  # as each worker said last; shown, and nothing else
         self._failure: Exception | None = None
+        self._probes: set[asyncio.Task[None]] = set()
 
     def attach(self, server: Server) -> None:
         server.add(replication_pb2_grpc.add_ReplicationManagerServicer_to_server, self, SERVICE_NAME)
 
     async def run(self) -> None:
         """Notices ended leases until cancelled. Raises what broke the journal: the process must end then."""
-        while self._failure is None:
-            self._changed.clear()
-            try:
-                async with asyncio.timeout_at(self.core.next_deadline()):
-                    await self._changed.wait()
-            except TimeoutError:
-                self._handle(ev.Tick())
-        raise self._failure
+        try:
+            while self._failure is None:
+                self._changed.clear()
+                try:
+                    async with asyncio.timeout_at(self.core.next_deadline()):
+                        await self._changed.wait()
+                except TimeoutError:
+                    self._handle(ev.Tick())
+            raise self._failure
+        finally:
+            for probe in self._probes:
+                probe.cancel()
 
     def _handle(self, event: ev.Event) -> None:
         if self._failure is not None:
@@ -165,6 +171,15 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
             return
         del self._streams[worker_id, process_id]
         self._handle(ev.StreamBroken(worker_id, process_id))
+        if record := self.core.membership.records.get(worker_id):
+            probe = self._loop.create_task(self._probe(record.worker, process_id), name=f"probe of {worker_id}")
+            self._probes.add(probe)
+            probe.add_done_callback(self._probes.discard)
+
+    async def _probe(self, worker: Worker, process_id: str) -> None:
+        if await refuses(worker.peer_address) and self._failure is None:
+            log.info("process has ended", extra={"worker": worker.worker_id})
+            self._handle(ev.Refused(worker.worker_id, process_id))
 
     def _process_of(self, worker_id: str) -> str:
         record = self.core.membership.records.get(worker_id)

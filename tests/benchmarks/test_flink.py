@@ -60,7 +60,7 @@ def test_the_state_of_the_query_is_as_large_as_the_other_subject_s() -> None:
     building = statements(load)[0]
     assert "'fields.p.length' = '1024'" in building
     assert f"'fields.k.end' = '{load.keys - 1}'" in building
-    assert load.keys * 1024 == pytest.approx(load.state_bytes, rel=0.1)
+    assert 0.7 < load.keys * 1024 / load.state_bytes < 1.3  # the other subject builds in whole batches
 
 
 def test_ratios_are_to_rhino_s_time_until_all_tasks_run() -> None:

@@ -21,6 +21,8 @@ MANAGER = "manager"
 LEASE_S = 2.0
 SUSPECT_LEASE_S = 0.6
 LAG_CAP_S = 1.0
+BROKEN_STREAM = 0.2  # of lost beats
+FALSE_REFUSAL = 0.1  # a firewall answers
 
 
 class Manager:
@@ -203,6 +205,8 @@ class Manager:
 
     def beat(self, sidecar: Sidecar) -> bool:
         if not self._hears(sidecar):
+            if self._world.chance(BROKEN_STREAM):
+                self.stream_broken(sidecar, sidecar.process)
             return True
         record = self.core.membership.records.get(sidecar.name)
         if record is None or record.process_id != f"{sidecar.name}#{sidecar.process}":
@@ -215,7 +219,15 @@ class Manager:
         return self._handle(beat) or not self.up
 
     def stream_broken(self, sidecar: Sidecar, process: int) -> None:
-        self._handle(ev.StreamBroken(sidecar.name, f"{sidecar.name}#{process}"))
+        """Its host then refuses connections while no process is up; now and then it does so for another reason."""
+        name = f"{sidecar.name}#{process}"
+        self._handle(ev.StreamBroken(sidecar.name, name))
+
+        def probe() -> None:
+            if not sidecar.up or self._world.chance(FALSE_REFUSAL):
+                self._handle(ev.Refused(sidecar.name, name))
+
+        self._world.after(0.1, probe)
 
     def resolve(self, sidecar: Sidecar, group: GroupId) -> bool:
         """False: to be asked again."""

@@ -272,6 +272,17 @@ def test_new_epoch_with_the_same_members_needs_no_catch_up() -> None:
     assert rig.machine.whole(GROUP)
 
 
+def test_who_is_not_counted_as_whole_catches_up_though_the_members_are_the_same() -> None:
+    """Commits may not have waited for it."""
+    rig = Rig(B)
+    rig.adopt(group(1, "ab", required=2))
+    assert rig.machine.whole(GROUP)
+    assert only(rig.do(ev.GroupAdopted(group(2, "ab", whole="a"))), ev.StartCatchUp)
+    assert not rig.machine.whole(GROUP)
+    assert only(rig.do(ev.CatchUpFinished(GROUP, Epoch(1, 2))), ev.ReportGroup)
+    assert rig.machine.whole(GROUP)
+
+
 def test_catch_up_goes_on_over_an_epoch_with_the_same_members() -> None:
     rig = Rig(B)
     (start,) = only(rig.do(ev.GroupAdopted(group(1, "ab"))), ev.StartCatchUp)

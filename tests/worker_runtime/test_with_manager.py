@@ -98,6 +98,28 @@ async def test_a_lost_secondary_is_replaced_and_a_lost_owner_succeeded(cluster: 
             assert reply.source == sidecar_pb2.SOURCE_REMOTE
 
 
+async def test_commits_go_on_at_once_when_a_secondary_has_ended_and_it_is_whole_again_when_it_is_back(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """Long before its lease ends: nothing is copied to the third worker meanwhile."""
+    settings = replace(settings_of(tmp_path), lease_s=60.0, suspect_lease_s=60.0)
+    async with asyncio.timeout(50), manager(settings) as address:
+        cluster.address = address
+        a, _, _ = await cluster.start("a", "b", "c")
+        async with a.attach(commit_timeout_s=30) as client:
+            assert (await client.commit(STORE, version(1), changelog_bytes(1), [])).copies >= 1
+            first = await asyncio.to_thread(fetch_overview, address)
+            secondary = first.groups[0].members[1].worker_id
+            await group_of(address, "a", secondary)
+            await cluster.sidecars[secondary].end(signal.SIGKILL)
+            assert (await client.commit(STORE, version(2), changelog_bytes(2), lineage(2))).copies == 1
+            (group,) = (await asyncio.to_thread(fetch_overview, address)).groups
+            assert [(m.worker_id, m.whole) for m in group.members] == [("a", True), (secondary, False)]
+            await cluster.sidecars[secondary].start()
+            await group_of(address, "a", secondary)
+            assert (await client.commit(STORE, version(3), changelog_bytes(3), lineage(3))).copies == 2
+
+
 async def test_a_member_that_hangs_is_replaced_and_the_commit_that_waits_for_it_goes_on(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

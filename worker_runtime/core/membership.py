@@ -39,15 +39,18 @@ class GroupState:
     def adopt(self, new: ReplicaGroup, me: Worker, now: float) -> list[ev.Effect]:
         """Takes a newer epoch; catches up unless the members are those that the last catch-up covered.
 
-        Also when a member has left: it may have acknowledged a file without having forwarded it.
+        Also when a member has left: it may have acknowledged a file without having forwarded it. And when the manager
+        does not count this one as whole: commits may not have waited for it.
         """
         was_whole = self.whole_epoch is not None and self.whole_epoch == self.group.epoch
         self.group = new
         self.whole_epoch = None
         lives = frozenset(life(m.worker) for m in new.members)
-        if new.member(me.worker_id) is None:
+        mine = new.member(me.worker_id)
+        if mine is None:
             self._lives, self._catch_up_epoch, self._repair_at, self._sweep_at = frozenset(), None, None, None
             return []
+        was_whole = was_whole and mine.whole
         if lives == self._lives and (was_whole or self._catch_up_epoch is not None):
             self.whole_epoch = new.epoch if was_whole else None
             return []
