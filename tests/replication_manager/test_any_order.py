@@ -62,9 +62,12 @@ class AnyOrder(RuleBasedStateMachine):
         report = Report(group, epoch, whole, 10, written, written)
         self.attempt(ev.Beat(name, self.incarnation(name), 10, 10, 0, 0, (report,)))
 
-    @rule(name=NAMES, process=st.integers(0, 2), leaving=st.booleans())
-    def silence(self, name: str, process: int, leaving: bool) -> None:
-        kind = ev.Leaving if leaving else ev.StreamBroken
+    @rule(name=NAMES, process=st.integers(0, 2), kind=st.sampled_from([ev.Leaving, ev.StreamBroken, ev.Refused]))
+    def silence(
+        self, name: str, process: int, kind: type[ev.Leaving] | type[ev.StreamBroken] | type[ev.Refused]
+    ) -> None:
+        if kind is ev.Refused:
+            self.attempt(ev.StreamBroken(name, f"{name}{process}"))
         self.attempt(kind(name, f"{name}{process}"))
 
     @rule(seconds=st.floats(0, 6))
