@@ -28,34 +28,34 @@ appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %d{UNIX_MILLIS} %p %c{1}: %m%n
 """
 # What Flink's own default configuration opens for its serialisers.
-_OPENED = ("lang", "net", "io", "nio", "lang.reflect", "text", "time", "util", "util.concurrent")
-_OPENED_DEEPER = ("util.concurrent.atomic", "util.concurrent.locks")
+_OPENED = (
+    *("lang", "net", "io", "nio", "lang.reflect", "text", "time", "util", "util.concurrent"),
+    *("util.concurrent.atomic", "util.concurrent.locks"),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class FlinkCluster:
     jars: Path
-    folder: Path
+    temporary: Path
     settings: Mapping[str, str]
     job_manager: Process
-    task_managers: Sequence[Process]
-
-    def check(self) -> None:
-        """ClusterError when the job manager has ended."""
-        self.job_manager.wait_for("job manager", lambda: True, timeout_s=1)
+    task_managers: Sequence[Process]  # their names are their resource ids
 
 
-def java_command(jars: Path, heap_mb: int, *options: str) -> list[str]:
-    """`java` with Flink's class path and the packages that Flink needs opened."""
-    opened = [f"--add-opens=java.base/java.{name}=ALL-UNNAMED" for name in (*_OPENED, *_OPENED_DEEPER)]
+def java_options(temporary: Path) -> list[str]:
+    """For any JVM with Flink's classes: heap, temporary files, and the packages that Flink needs opened."""
+    opened = [f"--add-opens=java.base/java.{name}=ALL-UNNAMED" for name in _OPENED]
     opened += ["--add-opens=java.base/sun.nio.ch=ALL-UNNAMED", "--add-exports=java.base/sun.net.util=ALL-UNNAMED"]
-    return [str(find_java()), f"-Xmx{heap_mb}m", "-XX:+UseSerialGC", *opened, "-cp", str(jars / "*"), *options]
+    return [f"-Xmx{HEAP_MB}m", "-XX:+UseSerialGC", f"-Djava.io.tmpdir={temporary}", *opened]
 
 
 @contextmanager
 def flink_cluster(folder: Path, jars: Path) -> Iterator[FlinkCluster]:
     """Serves with all slots registered, in `folder`; ends with the context, or with this process."""
-    folder.mkdir(parents=True)
+    folder = folder.resolve()  # it goes into URIs
+    temporary = folder / "tmp"
+    temporary.mkdir(parents=True)
     rpc_port, rest_port = _free_ports(2)
     settings = _settings(folder, rpc_port, rest_port)
     (folder / "config.yaml").write_text("".join(f"{name}: {value}\n" for name, value in settings.items()))
@@ -65,8 +65,8 @@ def flink_cluster(folder: Path, jars: Path) -> Iterator[FlinkCluster]:
         reaper = stack.enter_context(Reaper())
 
         def start(name: str, main_class: str, *more: str) -> Process:
-            options = [f"-Dlog4j.configurationFile=file:{logging}", main_class, "--configDir", str(folder), *more]
-            command = java_command(jars, HEAP_MB, *options)
+            options = [*java_options(temporary), f"-Dlog4j.configurationFile=file:{logging}", "-cp", str(jars / "*")]
+            command = [str(find_java()), *options, main_class, "--configDir", str(folder), *more]
             started = Process(name, command, log_dir=folder, env=_environment(folder), reaper=reaper)
             stack.callback(started.kill)
             return started
@@ -77,7 +77,7 @@ def flink_cluster(folder: Path, jars: Path) -> Iterator[FlinkCluster]:
         workers = [start(name, runner, f"-Dtaskmanager.resource-id={name}") for name in names]
         for name in names:
             master.wait_for_match(rf"Registering TaskManager with ResourceID {name}\b", timeout_s=START_TIMEOUT_S)
-        yield FlinkCluster(jars, folder, settings, master, workers)
+        yield FlinkCluster(jars, temporary, settings, master, workers)
 
 
 def _settings(folder: Path, rpc_port: int, rest_port: int) -> dict[str, str]:
@@ -87,6 +87,8 @@ def _settings(folder: Path, rpc_port: int, rest_port: int) -> dict[str, str]:
         "execution.checkpointing.dir": (folder / "checkpoints").as_uri(),
         "execution.checkpointing.interval": f"{CHECKPOINT_INTERVAL_S} s",
         "execution.checkpointing.incremental": "true",
+        "execution.checkpointing.local-backup.enabled": "true",
+        "execution.state-recovery.from-local": "true",  # who stays on a task manager copies nothing
         "state.backend.type": "rocksdb",
     }
     memory = {
@@ -116,7 +118,8 @@ def _settings(folder: Path, rpc_port: int, rest_port: int) -> dict[str, str]:
         "parallelism.default": str(PARTITIONS),
         "restart-strategy.type": "fixed-delay",
         "restart-strategy.fixed-delay.attempts": "1000",
-        "restart-strategy.fixed-delay.delay": "0 s",
+        "restart-strategy.fixed-delay.delay": "100 ms",  # without any, the first attempt takes slots of the dead
+        "heartbeat.interval": "100 ms",  # two that fail free those slots; with the default they stay for 10 s or more
         "io.tmp.dirs": str(folder / "tmp"),
         **checkpoints,
         **memory,

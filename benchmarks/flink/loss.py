@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.flink import log
 from benchmarks.flink.cluster import flink_cluster
-from benchmarks.flink.job import BUILDING, submit
-from benchmarks.flink.log import Checkpoint, Switch
+from benchmarks.flink.job import BUILDING, STATEFUL, submit
+from benchmarks.flink.log import Checkpoint, Deployment, Event, Switch
 from benchmarks.stateful import PARTITIONS, SETTLED_BATCHES, Load
-from deploy.local.process import Process
+from deploy.local.process import Process, kill_pid
 from rhino.errors import RhinoError
 
 POLL_S = 0.05
@@ -38,10 +40,10 @@ class _Job:
         self._master = master
         self._say = say
 
-    def events(self) -> list[Switch | Checkpoint]:
+    def events(self) -> list[Event]:
         return list(log.parse(self._master.text().splitlines()))
 
-    def polls(self, doing: str) -> Iterator[list[Switch | Checkpoint]]:
+    def polls(self, doing: str) -> Iterator[list[Event]]:
         """All events so far, again and again. RhinoError when no checkpoint completes any more."""
         completed, since = -1, time.monotonic()
         while True:
@@ -61,15 +63,26 @@ class _Job:
     def wait_until_settled(self) -> int:
         """Every key has a value, and checkpoints followed; bytes of state of the newest."""
         for events in self.polls("building the state"):
-            ended = [e.at_ms for e in events if isinstance(e, Switch) and BUILDING in e.task and e.to == "FINISHED"]
-            settled = [c for c in checkpoints_of(events) if len(ended) == PARTITIONS and c.at_ms > max(ended)]
+            finished = [e for e in events if isinstance(e, Switch) and BUILDING in e.task and e.to == "FINISHED"]
+            ended = {event.task: event.at_ms for event in finished}
+            if len(ended) < PARTITIONS:
+                continue
+            settled = [c for c in checkpoints_of(events) if c.at_ms > max(ended.values())]
             if len(settled) > SETTLED_BATCHES:
                 return settled[-1].state_bytes
         raise AssertionError("polls do not end")
 
 
-def checkpoints_of(events: list[Switch | Checkpoint]) -> list[Checkpoint]:
+def checkpoints_of(events: Sequence[Event]) -> list[Checkpoint]:
     return [event for event in events if isinstance(event, Checkpoint)]
+
+
+def check_spread(events: Sequence[Event], task_managers: Sequence[str]) -> None:
+    """RhinoError unless each of them runs as many subtasks with state."""
+    places = {e.task: e.task_manager for e in events if isinstance(e, Deployment) and STATEFUL in e.task}
+    spread = Counter(places.values())
+    if spread != dict.fromkeys(task_managers, PARTITIONS // len(task_managers)):
+        raise RhinoError(f"Flink has spread the {STATEFUL} subtasks unevenly: {dict(spread)}")
 
 
 def kill_task_manager(jars: Path, load: Load, folder: Path, say: Callable[[str], None]) -> Recovery:
@@ -78,11 +91,14 @@ def kill_task_manager(jars: Path, load: Load, folder: Path, say: Callable[[str],
         submit(cluster, load)
         job = _Job(cluster.job_manager, say)
         held = job.wait_until_settled()
-        done = len(checkpoints_of(job.events()))
+        os.sync()  # as the other subject's state is on disk
+        events = job.events()
+        check_spread(events, [worker.name for worker in cluster.task_managers])
+        done = len(checkpoints_of(events))
         # Right after a checkpoint, as the other subject's worker is killed right after a batch.
         next(None for events in job.polls("small updates") if len(checkpoints_of(events)) > done)
         at_ms = time.time() * 1000
-        cluster.task_managers[-1].kill()
+        kill_pid(cluster.task_managers[-1].pid)
         found = (log.restart_after(events, at_ms) for events in job.polls("recovering"))
         restart = next(restart for restart in found if restart is not None)
     return Recovery(
