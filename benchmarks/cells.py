@@ -103,7 +103,7 @@ class Cells(Generic[Result]):
         return results
 
     def _one(self, subject: str, size: float, say: _Progress) -> Result:
-        work = Path(tempfile.mkdtemp(prefix="rhino-benchmark-", dir=self._arguments.dir))
+        work = Path(tempfile.mkdtemp(prefix="rhino-benchmark-", dir=self._arguments.dir)).resolve()  # JVMs work elsewhere
         try:
             say("starting the cluster")
             return self._measure(subject, Load(round(size * GB)), work / "cluster", say)
