@@ -103,7 +103,8 @@ class Cells(Generic[Result]):
         return results
 
     def _one(self, subject: str, size: float, say: _Progress) -> Result:
-        work = Path(tempfile.mkdtemp(prefix="rhino-benchmark-", dir=self._arguments.dir)).resolve()  # JVMs work elsewhere
+        # Absolute: the JVMs work elsewhere.
+        work = Path(tempfile.mkdtemp(prefix="rhino-benchmark-", dir=self._arguments.dir)).resolve()
         try:
             say("starting the cluster")
             return self._measure(subject, Load(round(size * GB)), work / "cluster", say)
