@@ -11,34 +11,15 @@ from benchmarks.cells import Row
 from benchmarks.handover.move import Moved
 
 _FIGURES = (
-    *(
-        "partitions",
-        "steps",
-        "steady_batch",
-        "during_batch",
-        "switch_batch",
-        "switch_median",
-        "added_pause",
-        "after_batch",
-        "total",
-    ),
-    *("scheduled", "prepared", "loaded", "next_batch", "bytes_before_switch", "bytes_at_switch"),
+    *("partitions", "steps", "steady_batch", "during_batch", "switch_batch", "switch_median", "added_pause"),
+    *("after_batch", "total", "scheduled", "prepared", "loaded", "next_batch"),
+    *("bytes_before_switch", "bytes_at_switch"),
     *("prepare_slowest", "fetch_slowest", "open_slowest", "load_slowest"),
 )
 _COLUMNS = (
-    *(
-        "state GB",
-        "subject",
-        "runs",
-        "partitions",
-        "steps",
-        "steady",
-        "during",
-        "switch",
-        "switch / steady",
-        "switch, median",
-    ),
-    *("added pause", "after", "total", "MB before switch", "MB at switch", "Prepare", "fetching", "open", "loading"),
+    *("state GB", "subject", "runs", "partitions", "steps", "steady", "during", "switch", "switch / steady"),
+    *("switch, median", "added pause", "after", "total", "MB before switch", "MB at switch"),
+    *("Prepare", "fetching", "open", "loading"),
 )
 _PHASES = ("scheduled", "prepared", "loaded", "next_batch")
 

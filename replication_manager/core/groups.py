@@ -44,18 +44,18 @@ def settled(
     settings: JobSettings,
     members: Members,
     present: Callable[[Worker], bool],
-    doubted: Callable[[Worker], bool] = lambda worker: False,
+    in_doubt: Callable[[Worker], bool] = lambda worker: False,
 ) -> Members:
     """Members without the absent ones; unchanged while nobody who is whole is present: they may hold the only copy.
 
     When the owner is absent or not whole, the first whole member that is present follows it (Rhino 4.2.3), unless the
-    owner is only `doubted`. Of spread blocks nobody has everything anyway: then any member will do.
+    owner is only `in_doubt`. Of spread blocks nobody has everything anyway: then any member will do.
     """
     live = tuple(m for m in members if present(m.worker))
     heirs = [m for m in live if m.whole] or (list(live) if settings.placement is Placement.BLOCK else [])
     if not heirs:
         return members
-    if live[0] in heirs or doubted(live[0].worker):
+    if live[0] in heirs or in_doubt(live[0].worker):
         return live
     return (heirs[0], *(m for m in live if m is not heirs[0]))
 
