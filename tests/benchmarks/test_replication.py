@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_a_small_run_reports_every_subject(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     command = [sys.executable, "-m", "benchmarks.replication", "--bytes", "4000000", "--files", "16", "--rounds", "1"]
-    command += ["--commits", "20", "--dir", str(tmp_path), "--json", str(report)]
+    command += ["--commits", "20", "--parts", "throughput", "commits", "--dir", str(tmp_path), "--json", str(report)]
     run = subprocess.run(command, capture_output=True, text=True, timeout=200, cwd=ROOT, check=False)
     assert run.returncode == 0, run.stderr
     measured = json.loads(report.read_text())
