@@ -30,14 +30,16 @@ VALUE_BYTES = 1024
 SETTLED_BATCHES = 8  # after the last that built
 WARM_BATCHES = 34  # in all: 4 GB take so many, and with fewer the executors' code is not as warm
 BLOCK_COPIES = 2  # of every file, when files are spread
-LOGGING = """
-rootLogger.level = warn
+CONSOLE = """
 rootLogger.appenderRef.stderr.ref = stderr
 appender.stderr.type = Console
 appender.stderr.name = stderr
 appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %d{UNIX_MILLIS} %p %c{1}: %m%n
+"""  # of log4j
+LOGGING = f"""{CONSOLE}
+rootLogger.level = warn
 logger.state.name = org.apache.spark.sql.execution.streaming.state
 logger.state.level = info
 """

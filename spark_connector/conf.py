@@ -113,10 +113,7 @@ def rhino_conf(
     for name, seconds in timeouts.items():
         require(seconds > 0, f"{name}_timeout_s", seconds, "above 0")
     require(socket.startswith("/"), "socket", socket, "an absolute path")
-    if jar is not None and not jar.is_file():
-        raise InvalidSettingError(
-            f"setting jar = {str(jar)!r}: no such file; python -m spark_connector.build_jar makes it"
-        )
+    _check_jar(jar)
     conf = {
         "spark.jars": str(jar or ensure_jar(say=True)),
         "spark.plugins": f"{PACKAGE}.RhinoPlugin",
@@ -138,3 +135,10 @@ def rhino_conf(
     if min_copies is not None:
         conf["spark.rhino.minCopies"] = str(min_copies)
     return conf
+
+
+def _check_jar(jar: Path | None) -> None:
+    if jar is not None and not jar.is_file():
+        raise InvalidSettingError(
+            f"setting jar = {str(jar)!r}: no such file; python -m spark_connector.build_jar makes it"
+        )

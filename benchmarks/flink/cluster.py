@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.stateful import PARTITIONS, WORKERS
+from benchmarks.stateful import CONSOLE, PARTITIONS, WORKERS
 from deploy.local.process import Process
 from deploy.local.reaper import Reaper
 from spark_connector.java import find_java
@@ -18,15 +18,7 @@ HOST = "127.0.0.1"
 START_TIMEOUT_S = 60.0
 CHECKPOINT_INTERVAL_S = 1
 HEAP_MB = MANAGED_MB = 512  # together what an executor of the other subject has
-_LOGGING = """
-rootLogger.level = info
-rootLogger.appenderRef.stderr.ref = stderr
-appender.stderr.type = Console
-appender.stderr.name = stderr
-appender.stderr.target = SYSTEM_ERR
-appender.stderr.layout.type = PatternLayout
-appender.stderr.layout.pattern = %d{UNIX_MILLIS} %p %c{1}: %m%n
-"""
+_LOGGING = f"{CONSOLE}rootLogger.level = info\n"
 # What Flink's own default configuration opens for its serialisers.
 _OPENED = (
     *("lang", "net", "io", "nio", "lang.reflect", "text", "time", "util", "util.concurrent"),
