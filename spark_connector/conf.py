@@ -39,6 +39,9 @@ def state_conf() -> dict[str, str]:
         f"{STREAMING}.checkpointFileManagerClass": FILE_MANAGER,
         # Stores stay open between batches: without it there is no locality.
         f"{STREAMING}.stateStore.unloadOnCommit": "false",
+        # Spark's default uploads every data file again with each snapshot once it is older than minBatchesToRetain, for
+        # another executor may have deleted it. Here nobody deletes what a kept snapshot names, nor names what is gone.
+        f"{STREAMING}.stateStore.rocksdb.checkStaleReusedFilesInSnapshot": "false",
         # Snapshots leave for the replicas soon, so that replays stay short.
         f"{STREAMING}.stateStore.maintenanceInterval": "3s",
     }
