@@ -15,11 +15,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from benchmarks.snapshots import compacted
 from benchmarks.webhdfs import serving
 from deploy.demo.watch import Batch, QueryWatch
 from deploy.local import ClusterShape, LocalCluster
 from deploy.local.network import Namespaces
-from worker_runtime.storage.files import zip_references
 
 QUERY_NAME = "recovery"
 PARTITIONS = 6
@@ -28,7 +28,7 @@ ROWS_PER_BATCH = 600
 KEYS_PER_ROW = 256  # while the state is built up
 VALUE_BYTES = 1024
 SETTLED_BATCHES = 8  # after the last that built
-WARM_BATCHES = 34  # in all: 4 GB take so many, and with fewer the executors' code is not as warm
+WARM_BATCHES = 54  # in all: 4 GB take about so many, and with fewer the executors' code is not as warm
 BLOCK_COPIES = 2  # of every file, when files are spread
 CONSOLE = """
 rootLogger.appenderRef.stderr.ref = stderr
@@ -116,46 +116,29 @@ class Running:
     doing: Doing
 
     def wait_until_settled(self) -> None:
-        """Built up, small batches run, and every partition has a snapshot of them, whole wherever copies are kept."""
+        """Built up, and small batches run. Every partition has a snapshot of them, whole wherever copies are kept, and
+        RocksDB has compacted what building left: that takes the longer the larger the state is, and its files are copied.
+        """
         last = self.load.building_batches - 1
         self.watch.wait_for_batch(last)
         self.doing.what = "small batches"
         os.sync()  # state that took hours would be on disk; what is not holds up every fsync of a database
         self.watch.wait_for_batch(max(last + SETTLED_BATCHES, WARM_BATCHES))
         for partition in range(self.partitions):
-            self.doing.what = f"waiting for {self.copies} copies of a snapshot of partition {partition}"
-            self.watch.wait_for(lambda p=partition: self._has_snapshot(p, last + 2))  # type: ignore[misc]
+            self.doing.what = (
+                f"waiting for {self.copies} copies of a snapshot of partition {partition}, and for compaction"
+            )
+            self.watch.wait_for(lambda p=partition: compacted(self._stores(p), last + 2, self.copies))  # type: ignore[misc]
 
-    def _has_snapshot(self, partition: int, oldest: int) -> bool:
-        """There are all copies of each file of a snapshot of version `oldest` or newer."""
+    def _stores(self, partition: int) -> list[Path]:
+        """Folders of the partition's state, wherever there are any."""
         rhino, stock = self.cluster.folder.glob("worker-*/rhino/store/*"), self.checkpoint.glob("state")
-        stores = [root / "0" / str(partition) for root in (rhino if self.cluster.manager else stock)]
-        return has_snapshot(stores, oldest, self.copies)
+        return [root / "0" / str(partition) for root in (rhino if self.cluster.manager else stock)]
 
     def steady(self, count: int) -> list[Batch]:
         """The newest `count` batches that did not build."""
         done = self.watch.batches(self.watch.committed())
         return [b for b in done if b.batch_id > self.load.building_batches][-count:]
-
-
-def has_snapshot(stores: Sequence[Path], oldest: int, copies: int) -> bool:
-    """Whether some snapshot of version `oldest` or newer has each of its files in so many of `stores`.
-
-    Those are the folders of one partition on all workers.
-    """
-    zips = {
-        path.relative_to(store): path
-        for store in stores
-        for path in store.rglob("*.zip")
-        if path.name[0].isdigit() and int(path.name.split("_")[0]) >= oldest
-    }
-    return any(
-        all(
-            sum((store / name.parent / file).exists() for store in stores) >= copies
-            for file in (name.name, *zip_references(path))
-        )
-        for name, path in zips.items()
-    )
 
 
 @dataclass(frozen=True, slots=True)
