@@ -1,4 +1,4 @@
-"""Snapshots of one partition's state, from the files on disk: with Rhino on all workers, else in the query checkpoint."""
+"""Snapshots of one partition's state as files on disk: with Rhino on all workers, else in the query checkpoint."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def whole_snapshots(stores: Sequence[Path], oldest: int, copies: int) -> list[Sn
 
 
 def compacted(stores: Sequence[Path], oldest: int, copies: int) -> bool:
-    """The newest of two whole snapshots or more, of version `oldest` or newer, has little that the one before had not."""
+    """The newest of two or more whole snapshots of version `oldest` or newer has little that the one before had not."""
     *_, before, newest = (None, None, *whole_snapshots(stores, oldest, copies))
     if before is None or newest is None:
         return False

@@ -6,7 +6,7 @@ Its state is built up first, in large batches; small batches that update keys at
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,7 +117,7 @@ class Running:
 
     def wait_until_settled(self) -> None:
         """Built up, and small batches run. Every partition has a snapshot of them, whole wherever copies are kept, and
-        RocksDB has compacted what building left: that takes the longer the larger the state is, and its files are copied.
+        RocksDB has compacted what building left, which takes the longer the larger the state is.
         """
         last = self.load.building_batches - 1
         self.watch.wait_for_batch(last)
