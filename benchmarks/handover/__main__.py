@@ -2,9 +2,10 @@
 
 `direct`: half of a worker's virtual nodes to a worker that holds nothing of them (r = 0). `assisted`: to one that
 holds a replica (r = 1). `stock`: Spark's own provider with the query checkpoint on a local path, and the smallest
-planned move that it has: one executor is decommissioned, with all its partitions. `all_at_once`, `batched` (three a
-step), `fluid`, `matched`: the two of four workers that run most of twelve virtual nodes are emptied by that strategy
-(r = 1); these four compare among themselves. Compare subjects within a run.
+planned move that it has: one executor is decommissioned, with all its partitions. `all_at_once`, `batched` (two a
+step), `fluid`, `matched`: half of a worker's virtual nodes as `assisted`, in the steps of that strategy, with eighteen
+on three workers. `scale_in-...`: the two of four workers that run most of twelve virtual nodes are emptied so (r = 1),
+and copies of all that they held are made. Compare subjects within a run, and these eight among themselves.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from benchmarks.phases import draw
 from benchmarks.stateful import Load, Place
 from spark_connector import Kind, MoveKind, Strategy
 
-BATCHED = 3  # virtual nodes in a step
+BATCHED = 2  # virtual nodes in a step
+_MANY = Place(rhino=True, partitions=18)
 _SPREAD = Place(rhino=True, workers=4, partitions=12)
 _SETTINGS = {
     "direct": {"spark.rhino.replicationFactor": "0"},
@@ -29,15 +31,19 @@ _SETTINGS = {
 }
 _KINDS = {"direct": MoveKind.DIRECT, "assisted": MoveKind.CHECKPOINT_ASSISTED}
 _STRATEGIES = {kind.value: Strategy(kind, batch_size=BATCHED if kind is Kind.BATCHED else 1) for kind in Kind}
+_SCALE_INS = {f"scale_in-{name}": strategy for name, strategy in _STRATEGIES.items()}
 
 
 def _measure(subject: str, load: Load, folder: Path, say: Say) -> Moved:
     if subject in _STRATEGIES:
+        with settled(_MANY, load, folder, say) as run:
+            return hand_over(run, subject, MoveKind.CHECKPOINT_ASSISTED, _STRATEGIES[subject])
+    if subject in _SCALE_INS:
         with settled(_SPREAD, load, folder, say) as run:
-            return scale_in(run, subject, _STRATEGIES[subject])
+            return scale_in(run, subject, _SCALE_INS[subject])
     with settled(place_of(subject), load, folder, say, _SETTINGS[subject]) as run:
         if subject in _KINDS:
-            return hand_over(run, subject, _KINDS[subject])
+            return hand_over(run, subject, _KINDS[subject], Strategy())
         return decommission(run, subject)
 
 
@@ -46,7 +52,7 @@ def _describe(result: Moved) -> str:
 
 
 def _run() -> None:
-    options = parser("benchmarks.handover", __doc__, (*_SETTINGS, *_STRATEGIES), tuple(_SETTINGS))
+    options = parser("benchmarks.handover", __doc__, (*_SETTINGS, *_STRATEGIES, *_SCALE_INS), tuple(_SETTINGS))
     options.add_argument("--picture", type=Path, help="write a PNG there")
     arguments = options.parse_args()
     rows = summarise(Cells(arguments, _measure, summarise, _describe).run())

@@ -59,13 +59,14 @@ class Moved:
         return self.switch_batch - self.steady_batch
 
 
-def hand_over(run: Running, subject: str, kind: MoveKind) -> Moved:
+def hand_over(run: Running, subject: str, kind: MoveKind, strategy: Strategy) -> Moved:
     """Half of a worker's virtual nodes, by Rhino. DemoError when it is not confirmed or of another kind."""
     job = _placed(run)
     choice = handover_choice(job)
     before = newest_loads(loads_of(run.cluster.workers))
     started_ms, handover = _confirmed(
-        run, lambda c: c.start(job.job, choice.virtual_nodes, choice.target, deadline_s=DEADLINE_S)
+        run,
+        lambda c: c.start(job.job, choice.virtual_nodes, choice.target, strategy=strategy, deadline_s=DEADLINE_S),
     )
     if wrong := {move.kind for move in handover.plan.moves} - {kind}:
         raise DemoError(f"the handover was planned as {wrong.pop().value}, not {kind.value}")
