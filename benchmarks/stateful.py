@@ -29,6 +29,7 @@ KEYS_PER_ROW = 256  # while the state is built up
 VALUE_BYTES = 1024
 SETTLED_BATCHES = 8  # after the last that built
 WARM_BATCHES = 54  # in all: 4 GB take about so many, and with fewer the executors' code is not as warm
+QUIET_BATCHES = 12
 BLOCK_COPIES = 2  # of every file, when files are spread
 CONSOLE = """
 rootLogger.appenderRef.stderr.ref = stderr
@@ -122,13 +123,15 @@ class Running:
         last = self.load.building_batches - 1
         self.watch.wait_for_batch(last)
         self.doing.what = "small batches"
-        os.sync()  # state that took hours would be on disk; what is not holds up every fsync of a database
         self.watch.wait_for_batch(max(last + SETTLED_BATCHES, WARM_BATCHES))
         for partition in range(self.partitions):
             self.doing.what = (
                 f"waiting for {self.copies} copies of a snapshot of partition {partition}, and for compaction"
             )
             self.watch.wait_for(lambda p=partition: compacted(self._stores(p), last + 2, self.copies))  # type: ignore[misc]
+        os.sync()  # state that took hours would be on disk; what is not holds up every fsync of a database
+        self.doing.what = "batches with nothing else going on"
+        self.watch.wait_for_batch(self.watch.committed() + QUIET_BATCHES)
 
     def _stores(self, partition: int) -> list[Path]:
         """Folders of the partition's state, wherever there are any."""
