@@ -125,9 +125,7 @@ class Running:
         self.doing.what = "small batches"
         self.watch.wait_for_batch(max(last + SETTLED_BATCHES, WARM_BATCHES))
         for partition in range(self.partitions):
-            self.doing.what = (
-                f"waiting for {self.copies} copies of a snapshot of partition {partition}, and for compaction"
-            )
+            self.doing.what = f"waiting for {self.copies} copies of a compacted snapshot of partition {partition}"
             self.watch.wait_for(lambda p=partition: compacted(self._stores(p), last + 2, self.copies))  # type: ignore[misc]
         os.sync()  # state that took hours would be on disk; what is not holds up every fsync of a database
         self.doing.what = "batches with nothing else going on"

@@ -143,6 +143,13 @@ async def test_a_file_swapped_between_check_and_rename_is_refused(disk: Disk, mo
     assert not disk.path(NAME).exists()
 
 
+async def test_an_attempt_whose_answer_got_lost_can_be_made_again(disk: Disk) -> None:
+    source = disk.inbox(b"one")
+    first = await disk.store.take_over(STORE, NAME, source)
+    assert not source.exists()
+    assert await disk.reopen().take_over(STORE, NAME, source) == first
+
+
 async def test_same_file_again_is_fine_another_one_is_not(disk: Disk) -> None:
     first = await disk.store.take_over(STORE, NAME, disk.inbox(b"one"))
     assert await disk.store.take_over(STORE, NAME, disk.inbox(b"one")) == first

@@ -81,16 +81,18 @@ class Store(Removing):
     ) -> StoredFile:
         """Takes a client's file out of its inbox into the store, hidden if it is a changelog or a zip.
 
-        The same file again is fine. Raises AlreadyThereError for another one of the same name, PreconditionError for
-        a zip of which a file is missing here, NoSpaceError, InvalidRequestError, UnknownError, UnavailableError when
-        it cannot be synced.
+        The same file again is fine, also when it has left the inbox with the first attempt. Raises AlreadyThereError
+        for another one of the same name, PreconditionError for a zip of which a file is missing here, NoSpaceError,
+        InvalidRequestError, UnknownError, UnavailableError when it cannot be synced.
         """
         kind = parse_name(name).kind
         lane = Lane.COMMIT if kind.versioned else Lane.BULK
         async with self._locks.hold((store, name)):
             known, doing, path = self._records.get((store, name)), f"{store}/{name}", self.layout.path(store, name)
 
-            def take() -> _Checked:
+            def take() -> _Checked | None:
+                if known is not None and known.entry.written_by == self._worker_id and not os.path.lexists(inbox_file):
+                    return None  # taken over by an attempt whose answer has got lost
                 checked = self._check_inbox(inbox_file, kind)
                 if known is None and not checked.references:  # one trip to a thread for all but zips
                     files.move_in(inbox_file, path, checked.identity)
@@ -98,7 +100,8 @@ class Store(Removing):
 
             checked = await self._run_guarded(lane, doing, take, files.size_of(inbox_file))
             if known is not None:
-                return await self._same_again(known, checked.checked, inbox_file)
+                return known if checked is None else await self._same_again(known, checked.checked, inbox_file)
+            assert checked is not None
             seal, crc = checked.checked.seal, checked.checked.crc32c
             entry = FileEntry(store, name, seal.size_bytes, crc, lineage, checked.references, self._worker_id)
             self._require_references(entry)
