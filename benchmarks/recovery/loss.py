@@ -55,7 +55,7 @@ def lose_and_recover(run: Running, subject: str) -> Recovery:
     run.doing.what = "calling Prepare for replicas"
     # Spread files have no replicas, and the first call for one would fetch what the loss is to fetch.
     prepares = replica_prepares(run, PREPARE_ROUNDS) if run.place.rhino and not run.place.blocks else [0.0]
-    run.watch.wait_for_batch(run.watch.committed() + 3)
+    run.watch.wait_for_batch(run.watch.committed() + STEADY_BATCHES)  # the calls slow batches down
     before = places(loads_of(workers))
     # Ties go to the last: the driver's address is that of the first.
     victim = max(sorted(set(before.values())), key=lambda w: (Counter(before.values())[w], w))
