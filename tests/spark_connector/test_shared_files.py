@@ -12,13 +12,14 @@ import pytest
 from tests.spark_connector.shared_files_session import RETAINED
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(200)]
-SCRIPT = Path(__file__).with_name("shared_files_session.py")
+ROOT = Path(__file__).parents[2]
+MODULE = "tests.spark_connector.shared_files_session"
 
 
 def test_a_data_file_keeps_its_name_however_old_it_is(tmp_path: Path) -> None:
     """Spark's default gives it another one, and so sends it again, once it is older than the versions it retains."""
-    command = [sys.executable, str(SCRIPT), str(tmp_path)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    command = [sys.executable, "-m", MODULE, str(tmp_path)]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180, check=False)
     assert result.returncode == 0, result.stderr[-4000:]
     versions: dict[str, list[int]] = {}
     for version, names in json.loads(result.stdout.splitlines()[-1]).items():
