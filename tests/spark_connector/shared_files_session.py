@@ -14,7 +14,7 @@ from tests.spark_connector.embedded_session import SMALL, Run, wait_for
 from worker_runtime.storage.files import zip_references
 
 RETAINED = 1  # versions behind the newest that Spark keeps
-SNAPSHOTS = 12
+SNAPSHOTS = 8
 CONF = SMALL | {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.streaming.minBatchesToRetain": str(RETAINED),
@@ -42,7 +42,7 @@ def main() -> None:
         return len(named) >= SNAPSHOTS
 
     run.start()
-    wait_for(look, f"{SNAPSHOTS} snapshots")
+    wait_for(look, f"{SNAPSHOTS} snapshots", timeout_s=120)
     run.query.stop()
     run.spark.stop()
     print(json.dumps(named))
