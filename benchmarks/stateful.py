@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from benchmarks.snapshots import compacted
+from benchmarks.snapshots import compacted, whole_snapshots
 from benchmarks.webhdfs import serving
 from deploy.demo.watch import Batch, QueryWatch
 from deploy.local import ClusterShape, LocalCluster
@@ -29,6 +29,7 @@ KEYS_PER_ROW = 256  # while the state is built up
 VALUE_BYTES = 1024
 SETTLED_BATCHES = 8  # after the last that built
 WARM_BATCHES = 54  # in all: 4 GB take about so many, and with fewer the executors' code is not as warm
+COMPACTION_BATCHES = 100  # a link may be so slow that every snapshot is copied whole, for ever
 QUIET_BATCHES = 12
 BLOCK_COPIES = 2  # of every file, when files are spread
 CONSOLE = """
@@ -126,10 +127,16 @@ class Running:
         self.watch.wait_for_batch(max(last + SETTLED_BATCHES, WARM_BATCHES))
         for partition in range(self.partitions):
             self.doing.what = f"waiting for {self.copies} copies of a compacted snapshot of partition {partition}"
-            self.watch.wait_for(lambda p=partition: compacted(self._stores(p), last + 2, self.copies))  # type: ignore[misc]
+            self.watch.wait_for(lambda p=partition: self._settled(p, last + 2))  # type: ignore[misc]
         os.sync()  # state that took hours would be on disk; what is not holds up every fsync of a database
         self.doing.what = "batches with nothing else going on"
         self.watch.wait_for_batch(self.watch.committed() + QUIET_BATCHES)
+
+    def _settled(self, partition: int, oldest: int) -> bool:
+        stores = self._stores(partition)
+        if self.watch.committed() < oldest + COMPACTION_BATCHES:
+            return compacted(stores, oldest, self.copies)
+        return bool(whole_snapshots(stores, oldest, self.copies))
 
     def _stores(self, partition: int) -> list[Path]:
         """Folders of the partition's state, wherever there are any."""
