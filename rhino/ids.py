@@ -250,6 +250,12 @@ class FileEntry:
     lineage: tuple[Version, ...] = ()  # changelogs: versions before this one, oldest first
     references: tuple[str, ...] = ()  # snapshots: names of the data files the zip lists
     written_by: str = ""  # worker_id whose executor wrote it
+    same_as: str = ""  # data files: name of the first file of the store that had these very bytes, if another
+
+    @property
+    def content(self) -> str:
+        """The same for files of a store that have the very same bytes by the word of who wrote them."""
+        return self.same_as or self.name
 
     @property
     def kind(self) -> FileKind:

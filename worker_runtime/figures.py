@@ -52,6 +52,7 @@ class Figures:
         self.sent_bytes = 0  # to peers, push and catch-up
         self.received_bytes = 0  # from peers, push and catch-up
         self.resumed_bytes = 0  # not received again by transfers that went on where an earlier one had broken
+        self.linked_bytes = 0  # not received, because the same bytes were here under another name
         self.prepares: deque[PrepareRecord] = deque(maxlen=RECORDS_MAX)
         self.commits: deque[CommitRecord] = deque(maxlen=RECORDS_MAX)
         self.prepares_by_source: Counter[Source] = Counter()

@@ -125,8 +125,13 @@ class Replication:
                 self.post(ev.CommitAbandoned(request))
 
     async def drop_damaged(self, store: StoreId, names: Iterable[str]) -> None:
-        """Files that are not what they were: out of the store, to be fetched again."""
-        gone = tuple(name for name in names if self.store.record(store, name) is not None)
+        """Files that are not what they were: out of the store, to be fetched again.
+
+        With their hard links: otherwise each would be "repaired" from the other.
+        """
+        found = [record for name in names if (record := self.store.record(store, name)) is not None]
+        linked = [twin for record in found for twin in self.store.hard_links(record.entry)]
+        gone = tuple(dict.fromkeys(record.entry.name for record in (*found, *linked)))
         if gone:
             log.error("damaged files dropped, fetching them again", extra={"store": str(store), "files": list(gone)})
             await self.store.remove(store, gone)

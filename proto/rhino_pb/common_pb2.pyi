@@ -430,6 +430,7 @@ class FileEntry(_message.Message):
     LINEAGE_FIELD_NUMBER: _builtins.int
     REFERENCES_FIELD_NUMBER: _builtins.int
     WRITTEN_BY_FIELD_NUMBER: _builtins.int
+    SAME_AS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """path below the store's root, grammar as at FileKind"""
     kind: Global___FileKind.ValueType
@@ -437,6 +438,8 @@ class FileEntry(_message.Message):
     crc32c: _builtins.int
     written_by: _builtins.str
     """worker_id of the sidecar whose executor wrote the file"""
+    same_as: _builtins.str
+    """SST and log files: name of the first file of the store with these very bytes, if another"""
     @_builtins.property
     def store(self) -> Global___StoreId: ...
     @_builtins.property
@@ -463,10 +466,11 @@ class FileEntry(_message.Message):
         lineage: _abc.Iterable[Global___Version] | None = ...,
         references: _abc.Iterable[_builtins.str] | None = ...,
         written_by: _builtins.str = ...,
+        same_as: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["store", b"store", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["crc32c", b"crc32c", "kind", b"kind", "lineage", b"lineage", "name", b"name", "references", b"references", "size_bytes", b"size_bytes", "store", b"store", "version", b"version", "written_by", b"written_by"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["crc32c", b"crc32c", "kind", b"kind", "lineage", b"lineage", "name", b"name", "references", b"references", "same_as", b"same_as", "size_bytes", b"size_bytes", "store", b"store", "version", b"version", "written_by", b"written_by"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

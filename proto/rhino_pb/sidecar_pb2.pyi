@@ -599,6 +599,7 @@ class DescribeReply(_message.Message):
     DISK_FIELD_NUMBER: _builtins.int
     DISK_MESSAGE_FIELD_NUMBER: _builtins.int
     RESUMED_BYTES_FIELD_NUMBER: _builtins.int
+    LINKED_BYTES_FIELD_NUMBER: _builtins.int
     stored_bytes: _builtins.int
     free_bytes: _builtins.int
     resident_bytes: _builtins.int
@@ -618,6 +619,8 @@ class DescribeReply(_message.Message):
     """what is wrong with it"""
     resumed_bytes: _builtins.int
     """not received again, because broken transfers went on where they had ended"""
+    linked_bytes: _builtins.int
+    """not received, because the same bytes were here under another name"""
     @_builtins.property
     def worker(self) -> _common_pb2.Worker: ...
     @_builtins.property
@@ -653,10 +656,11 @@ class DescribeReply(_message.Message):
         disk: _common_pb2.DiskState.ValueType = ...,
         disk_message: _builtins.str = ...,
         resumed_bytes: _builtins.int = ...,
+        linked_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["scrub", b"scrub", "worker", b"worker"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["commits", b"commits", "disk", b"disk", "disk_message", b"disk_message", "free_bytes", b"free_bytes", "granted_bytes", b"granted_bytes", "memory_limit_bytes", b"memory_limit_bytes", "prepares", b"prepares", "prepares_by_source", b"prepares_by_source", "replicated_bytes_in", b"replicated_bytes_in", "replicated_bytes_out", b"replicated_bytes_out", "resident_bytes", b"resident_bytes", "resident_bytes_max", b"resident_bytes_max", "resumed_bytes", b"resumed_bytes", "scrub", b"scrub", "stored_bytes", b"stored_bytes", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commits", b"commits", "disk", b"disk", "disk_message", b"disk_message", "free_bytes", b"free_bytes", "granted_bytes", b"granted_bytes", "linked_bytes", b"linked_bytes", "memory_limit_bytes", b"memory_limit_bytes", "prepares", b"prepares", "prepares_by_source", b"prepares_by_source", "replicated_bytes_in", b"replicated_bytes_in", "replicated_bytes_out", b"replicated_bytes_out", "resident_bytes", b"resident_bytes", "resident_bytes_max", b"resident_bytes_max", "resumed_bytes", b"resumed_bytes", "scrub", b"scrub", "stored_bytes", b"stored_bytes", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -143,6 +143,7 @@ def file_to_pb(entry: ids.FileEntry) -> pb.FileEntry:
         lineage=[version_to_pb(v) for v in entry.lineage],
         references=list(entry.references),
         written_by=entry.written_by,
+        same_as=entry.same_as,
     )
 
 
@@ -157,4 +158,5 @@ def file_of(message: pb.FileEntry) -> ids.FileEntry:
         lineage=tuple(version_of(v) for v in message.lineage),
         references=tuple(message.references),
         written_by=message.written_by,
+        same_as=message.same_as,
     )

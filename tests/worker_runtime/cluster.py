@@ -169,8 +169,16 @@ class Client:
         return reply
 
     async def add(self, store: StoreId, name: str, content: bytes) -> None:
+        await self._add(store, name, self.put(content))
+
+    async def add_link(self, store: StoreId, name: str, of: Path) -> None:
+        inbox_name = uuid.uuid4().hex
+        os.link(of, Path(self.info.inbox, inbox_name))
+        await self._add(store, name, inbox_name)
+
+    async def _add(self, store: StoreId, name: str, inbox_name: str) -> None:
         request = sidecar_pb2.AddRequest(
-            session_id=self.info.session_id, store=store_to_pb(store), name=name, inbox_name=self.put(content)
+            session_id=self.info.session_id, store=store_to_pb(store), name=name, inbox_name=inbox_name
         )
         await self.stub.Add(request, timeout=60)
 

@@ -284,13 +284,14 @@ _PULL_ORDER = {FileKind.SST: 0, FileKind.LOG: 0, FileKind.SNAPSHOT: 1, FileKind.
 def wanted(local: StoreCatalogue, remote: Iterable[FileEntry], floor: Version | None) -> tuple[FileEntry, ...]:
     """What a member pulls during catch-up: files of others above the floor that are not here.
 
-    Data files first, then the zips that name them, so that a snapshot is whole as soon as its zip is here; changelogs
-    last, so that none seems to open without a snapshot that it needs.
+    Data files first (of the same bytes under several names the first one, of which the others are links then), then the
+    zips that name them, so that a snapshot is whole as soon as its zip is here; changelogs last, so that none seems to
+    open without a snapshot that it needs.
     """
     theirs = {entry.name: entry for entry in remote if entry.name not in local}
     kept = kept_names(StoreCatalogue([*local.entries(), *theirs.values()]), floor)
     found = [entry for name, entry in theirs.items() if name in kept]
-    return tuple(sorted(found, key=lambda entry: (_PULL_ORDER[entry.kind], entry.name)))
+    return tuple(sorted(found, key=lambda entry: (_PULL_ORDER[entry.kind], bool(entry.same_as), entry.name)))
 
 
 def raise_floor(current: Version | None, proposed: Version) -> Version:

@@ -41,4 +41,5 @@ class Describer:
             disk=disk_to_pb(disk),
             disk_message=disk_message,
             resumed_bytes=figures.resumed_bytes,
+            linked_bytes=figures.linked_bytes,
         )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from rhino.errors import RemoteProtocolError, RhinoError
@@ -20,6 +20,7 @@ from rhino.rpc.convert import epoch_of, file_of, worker_of
 from rhino_pb import peer_pb2
 from worker_runtime.rpc.wire import FrameReader
 from worker_runtime.storage.files import Incoming
+from worker_runtime.storage.index import StoredFile
 from worker_runtime.storage.store import Store
 
 log = logging.getLogger(__name__)
@@ -30,12 +31,14 @@ NOTE_BYTES = 4 * 1024 * 1024  # written before the loop is told, unless the stre
 
 @dataclass(slots=True)
 class Transfer:
-    """One announced file. `number` is the machine's, once it has been asked; `over`: what still comes is discarded."""
+    """One announced file. `number` is the machine's, once it has been asked, and then `twins` are stored files with the
+    same bytes; `over`: what still comes is discarded."""
 
     entry: FileEntry
     epoch: Epoch
     chain: tuple[Worker, ...]
     number: int | None = None
+    twins: list[StoredFile] = field(default_factory=list)
     received_bytes: int = 0
     incoming: Incoming | None = None
     resumed: bool = False  # data before `received_bytes` may still come, and are thrown away
@@ -58,6 +61,7 @@ class Loop(Protocol):
         ...
 
     def resumed(self, data_bytes: int) -> None: ...
+    def linked(self, data_bytes: int) -> None: ...
     def whole(self, transfer: Transfer, data: bytearray) -> None: ...
     def returned(self, credit_bytes: int) -> None: ...
     def written(self, data_bytes: int) -> None: ...
@@ -150,7 +154,7 @@ class Inbound:
         self._transfers[message.transfer] = transfer
         if message.ask_offset or self._store.partials.has(transfer.entry):
             self._decide(transfer)
-            if not transfer.over:
+            if not transfer.over and not self._link(message.transfer, transfer):
                 self._resume(message, transfer)
 
     def _bound_transfers(self) -> None:
@@ -166,6 +170,17 @@ class Inbound:
 
     def _decide(self, transfer: Transfer) -> None:
         transfer.over = not self._loop.decide(transfer)
+
+    def _link(self, number: int, transfer: Transfer) -> bool:
+        """Whether the bytes are here under another name; its sender hears that the file is stored, and sends none."""
+        transfer.incoming = self._store.link_incoming(transfer.entry, transfer.twins)
+        if transfer.incoming is None:
+            return False
+        transfer.received_bytes = transfer.entry.size_bytes
+        del self._transfers[number]
+        self._loop.linked(transfer.received_bytes)
+        self._loop.finish(transfer)
+        return True
 
     def _resume(self, message: peer_pb2.PushBegin, transfer: Transfer) -> None:
         """Goes on with what a broken attempt has left, and says so."""

@@ -84,12 +84,16 @@ class Peers:
         return [check.held for check in reply.checks]
 
     async def pull(self, found: Found) -> int:
-        """Makes the file be here, from the first holder that gives it; returns the bytes fetched (0: it was here).
+        """Makes the file be here, from the first holder that gives it; returns the bytes fetched (0: they were here).
 
         Raises the error of the last holder when none of them gives it.
         """
         store, entry = self._replication.store, found.entry
-        async with self._pulling.hold((entry.store, entry.name)):
+        async with self._pulling.hold((entry.store, entry.content)):  # the same bytes come once
+            if await store.receive_linked(entry):
+                self._figures.linked_bytes += entry.size_bytes
+                self._replication.post(ev.FileStored(entry, written=False))
+                return 0
             failure: RhinoError = UnavailableError(f"{entry.store}/{entry.name}: nobody to fetch it from")
             for holder in found.holders:
                 if store.record(entry.store, entry.name) is not None:

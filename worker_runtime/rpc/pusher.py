@@ -237,8 +237,10 @@ class Link:
             await self._replication.drop_damaged(entry.store, [entry.name])  # nothing happens if it was collected
             return
         number, key = next(self._transfers), (entry.store, entry.name)
-        begin = begin_frame(number, offer, ask_offset=key in self._broken)
-        self._active.append(Sending(number, entry, fd, begin, asked=key in self._broken))
+        # The receiver may have it all under another name, or a part from a link that broke.
+        ask_offset = bool(entry.same_as) or key in self._broken
+        begin = begin_frame(number, offer, ask_offset=ask_offset)
+        self._active.append(Sending(number, entry, fd, begin, asked=ask_offset))
         self._broken.discard(key)
 
     async def _send(self, wire: Wire, pool: ThreadPoolExecutor, sending: Sending) -> None:

@@ -16,7 +16,7 @@ from concurrent.futures import CancelledError as StreamEnded
 from concurrent.futures import ThreadPoolExecutor
 
 from rhino.errors import AlreadyThereError, IntegrityError, NoSpaceError, RhinoError
-from rhino.ids import Lane
+from rhino.ids import FileEntry, Lane
 from rhino_pb import peer_pb2
 from worker_runtime.core import events as ev
 from worker_runtime.core.credit import GrantPool
@@ -25,6 +25,7 @@ from worker_runtime.replication import Replication
 from worker_runtime.rpc.convert import ack_to_pb, refusal_to_pb
 from worker_runtime.rpc.inbound import Inbound, Transfer
 from worker_runtime.rpc.wire import Wire, packed
+from worker_runtime.storage.index import StoredFile
 from worker_runtime.storage.threads import run_in
 
 END_S = 1.0  # for a stream to put away what it has, when its sender has begun another one: its disk may hang
@@ -109,7 +110,7 @@ class InboundStream:
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self._large: asyncio.Future[None] | None = None  # a file that comes next; the loop reads until then
-        self._tasks: set[asyncio.Task[None]] = set()  # files that are being finished
+        self._tasks: dict[asyncio.Task[None], FileEntry] = {}  # files that are being finished
         self._undecided: set[asyncio.Task[bool]] = set()
         self._open: dict[int, Transfer] = {}  # accepted, with bytes on their way
         self.read = asyncio.Event()  # to its end: what has come of unfinished files can be gone on with
@@ -221,6 +222,9 @@ class InboundStream:
     def resumed(self, data_bytes: int) -> None:
         self._tell(self._resumed, data_bytes)
 
+    def linked(self, data_bytes: int) -> None:
+        self._tell(self._linked, data_bytes)
+
     def whole(self, transfer: Transfer, data: bytearray) -> None:
         self._tell(self._start, self._whole, transfer, data)
 
@@ -249,14 +253,25 @@ class InboundStream:
             self._undecided.discard(task)
         if accepted and transfer.number is not None:
             self._open[transfer.number] = transfer
+            transfer.twins = await self._twins(transfer.entry)
         return accepted
+
+    async def _twins(self, entry: FileEntry) -> list[StoredFile]:
+        if not entry.same_as:
+            return []
+        same = [
+            task for task, other in self._tasks.items() if (other.store, other.content) == (entry.store, entry.content)
+        ]
+        if same:  # it has come right before, and is not in the store yet
+            await asyncio.wait(same)
+        return self._store.twins(entry)
 
     def _start(self, work: Callable[..., Awaitable[None]], transfer: Transfer, *rest: object) -> None:
         if transfer.number is not None:
             self._open.pop(transfer.number, None)
         task = asyncio.ensure_future(self._guarded(transfer, work(transfer, *rest)))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = transfer.entry
+        task.add_done_callback(self._tasks.__delitem__)
 
     async def _guarded(self, transfer: Transfer, work: Awaitable[None]) -> None:
         """A failure goes to the machine."""
@@ -293,6 +308,9 @@ class InboundStream:
 
     def _resumed(self, data_bytes: int) -> None:
         self._receiver.figures.resumed_bytes += data_bytes
+
+    def _linked(self, data_bytes: int) -> None:
+        self._receiver.figures.linked_bytes += data_bytes
 
     def _returned(self, credit_bytes: int) -> None:
         if not self._ended:

@@ -17,6 +17,7 @@ from rhino.errors import RhinoError
 from rhino.failpoints import hit
 from rhino.ids import Epoch, FileEntry, GroupId, StoreId, StoreVersion, Version
 from worker_runtime.core.closure import Catalogue, changelog_name, kept_names, raise_floor, snapshot_name
+from worker_runtime.storage import files
 from worker_runtime.storage.disk import Disk
 from worker_runtime.storage.files import Layout
 from worker_runtime.storage.index import Index, StoredFile
@@ -55,6 +56,18 @@ class Books:
     def visible_files(self, store: StoreId) -> list[StoredFile]:
         names = sorted(entry.name for entry in self.catalogue.store(store).entries())
         return [record for name in names if (record := self._records[store, name]).visible]
+
+    def twins(self, entry: FileEntry) -> list[StoredFile]:
+        """Other stored files with the very same bytes (`FileEntry.same_as`)."""
+        if entry.kind.versioned:
+            return []
+        others = (other for other in self.catalogue.store(entry.store).entries() if other.name != entry.name)
+        names = [other.name for other in others if _same_bytes(other, entry)]
+        return [self._records[entry.store, name] for name in names]
+
+    def hard_links(self, entry: FileEntry) -> list[StoredFile]:
+        """Those of its twins that are the same file on disk: whatever damages one damages all."""
+        return [twin for twin in self.twins(entry) if files.same_file(self.path(entry), self.path(twin.entry))]
 
     def inventory(self, group: GroupId) -> list[FileEntry]:
         """What others may want of a group: everything that the floors here do not let go."""
@@ -221,3 +234,7 @@ class Books:
     def capacity_bytes(self) -> int:
         status = os.statvfs(self.layout.store)
         return status.f_blocks * status.f_frsize
+
+
+def _same_bytes(one: FileEntry, other: FileEntry) -> bool:
+    return (one.content, one.size_bytes, one.crc32c) == (other.content, other.size_bytes, other.crc32c)

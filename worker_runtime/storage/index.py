@@ -186,12 +186,13 @@ def _encode(file: StoredFile) -> bytes:
             file.arrived_ns,
             file.visible,
             file.received,
+            entry.same_as,
         ]
     ).encode()
 
 
 def _decode(store: StoreId, name: str, value: bytes) -> StoredFile:
-    size, crc, lineage, references, written_by, seal, arrived_ns, visible, received = json.loads(value)
+    size, crc, lineage, references, written_by, seal, arrived_ns, visible, received, *rest = json.loads(value)
     entry = FileEntry(
         store,
         name,
@@ -200,5 +201,6 @@ def _decode(store: StoreId, name: str, value: bytes) -> StoredFile:
         lineage=tuple(Version(*v) for v in lineage),
         references=tuple(references),
         written_by=written_by,
+        same_as=rest[0] if rest else "",  # written before there was such a thing
     )
     return StoredFile(entry, Seal(*seal), arrived_ns, visible, received)

@@ -7,19 +7,27 @@ removal.py; here is how files come in and are checked.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rhino.errors import AlreadyThereError, InvalidRequestError, NoSpaceError, PreconditionError, RhinoError
+from rhino.errors import (
+    AlreadyThereError,
+    IntegrityError,
+    InvalidRequestError,
+    NoSpaceError,
+    PreconditionError,
+    RhinoError,
+)
 from rhino.failpoints import hit
 from rhino.ids import Durability, FileEntry, FileKind, Lane, StoreId, Version, parse_name
 from worker_runtime.storage import files, recovery
 from worker_runtime.storage.disk import Disk
 from worker_runtime.storage.durability import Promises
-from worker_runtime.storage.files import Incoming, Layout, Piece
+from worker_runtime.storage.files import Checked, Incoming, Layout, Piece
 from worker_runtime.storage.index import Index, StoredFile
 from worker_runtime.storage.locks import KeyedLocks
 from worker_runtime.storage.removal import Removing
@@ -27,10 +35,12 @@ from worker_runtime.storage.spares import Spares
 from worker_runtime.storage.syncer import Syncer, require_no_failure_before
 from worker_runtime.storage.threads import SMALL_BYTES
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    checked: files.Checked
+    checked: Checked
     references: tuple[str, ...]
     identity: tuple[int, int]
 
@@ -93,17 +103,28 @@ class Store(Removing):
             def take() -> _Checked | None:
                 if known is not None and known.entry.written_by == self._worker_id and not os.path.lexists(inbox_file):
                     return None  # taken over by an attempt whose answer has got lost
-                checked = self._check_inbox(inbox_file, kind)
+                checked = self._check_inbox(inbox_file, kind, likely)
                 if known is None and not checked.references:  # one trip to a thread for all but zips
                     files.move_in(inbox_file, path, checked.identity)
                 return checked
 
-            checked = await self._run_guarded(lane, doing, take, files.size_of(inbox_file))
+            size_bytes = files.size_of(inbox_file)
+            likely = [] if kind.versioned else self._of_size(store, size_bytes)
+            checked = await self._run_guarded(lane, doing, take, size_bytes)
             if known is not None:
                 return known if checked is None else await self._same_again(known, checked.checked, inbox_file)
             assert checked is not None
             seal, crc = checked.checked.seal, checked.checked.crc32c
-            entry = FileEntry(store, name, seal.size_bytes, crc, lineage, checked.references, self._worker_id)
+            entry = FileEntry(
+                store,
+                name,
+                seal.size_bytes,
+                crc,
+                lineage,
+                checked.references,
+                written_by=self._worker_id,
+                same_as=checked.checked.same_as,
+            )
             self._require_references(entry)
             protected = [(store, reference) for reference in entry.references]
             self._protected.update(protected)
@@ -119,9 +140,18 @@ class Store(Removing):
                 self._protected.subtract(protected)
                 self._protected = +self._protected
 
-    def _check_inbox(self, path: Path, kind: FileKind) -> _Checked:
+    def _of_size(self, store: StoreId, size_bytes: int) -> list[tuple[Path, Checked]]:
+        """Stored data files of which a new one of this size may be a hard link.
+
+        Spark uploads a file again, under another name, while its first upload is under way.
+        """
+        entries = [entry for entry in self.catalogue.store(store).entries() if entry.size_bytes == size_bytes]
+        records = [self._records[store, entry.name] for entry in entries if not entry.kind.versioned]
+        return [(self.path(r.entry), Checked(r.seal, r.entry.crc32c, r.entry.content)) for r in records]
+
+    def _check_inbox(self, path: Path, kind: FileKind, likely: Iterable[tuple[Path, Checked]]) -> _Checked:
         self.disk.check()
-        checked, identity = files.check_inbox_file(path, self._device)
+        checked, identity = files.check_inbox_file(path, self._device, likely)
         references = files.zip_references(path) if kind is FileKind.SNAPSHOT else ()
         for reference in references:
             if parse_name(reference).kind.versioned:
@@ -136,7 +166,7 @@ class Store(Removing):
                 "add them before"
             )
 
-    async def _same_again(self, known: StoredFile, checked: files.Checked, inbox_file: Path) -> StoredFile:
+    async def _same_again(self, known: StoredFile, checked: Checked, inbox_file: Path) -> StoredFile:
         entry = known.entry
         if (entry.crc32c, entry.size_bytes) != (checked.crc32c, checked.seal.size_bytes):
             raise AlreadyThereError(
@@ -239,6 +269,20 @@ class Store(Removing):
         """As `keep_partial`, in a thread."""
         await self.threads.run(entry.lane, lambda: self.keep_partial(entry, incoming))
 
+    def link_incoming(self, entry: FileEntry, twins: Iterable[StoredFile]) -> Incoming | None:
+        """All bytes of the file, from a stored one that has the same; None when they have to come from elsewhere.
+
+        For any thread; blocks.
+        """
+        for twin in twins:
+            try:
+                # Under a name that is never taken for a partial file: those are appended to.
+                path = self.layout.temporary()
+                return Incoming.linked(self.path(twin.entry), path, Checked(twin.seal, twin.entry.crc32c))
+            except (OSError, IntegrityError) as error:  # collected, damaged, too many links
+                log.info("not linked", extra={"file": entry.name, "to": twin.entry.name, "error": str(error)})
+        return None
+
     def _place(self, entry: FileEntry, incoming: Incoming) -> files.Seal:
         seal = incoming.finish(entry.size_bytes, entry.crc32c)
         hit("store.incoming.rename.before")
@@ -279,6 +323,26 @@ class Store(Removing):
             if (known := self._records.get((entry.store, entry.name))) is not None:
                 return _same(known, entry)
             return await self._received(entry, await self._guarded(entry, whole))
+
+    async def receive_linked(self, entry: FileEntry) -> bool:
+        """Makes the file be here without a transfer; false when its bytes are not here under another name.
+
+        Raises as `finish_incoming`.
+        """
+        async with self._locks.hold((entry.store, entry.name)):
+            twins = self.twins(entry)
+            if not twins or (entry.store, entry.name) in self._records:
+                return False
+
+            def link() -> files.Seal | None:
+                incoming = self.link_incoming(entry, twins)
+                return None if incoming is None else self._place(entry, incoming)
+
+            seal = await self._guarded(entry, link)
+            if seal is None:
+                return False
+            await self._received(entry, seal)
+            return True
 
     async def _received(self, entry: FileEntry, seal: files.Seal) -> StoredFile:
         hit("store.incoming.index.before")
