@@ -26,6 +26,8 @@ private[state] class RhinoStateFiles(conf: Configuration, statistics: => FileSys
   import RhinoSchema._
 
   private val Versioned = """\d+_[^/]+\.(changelog|zip)""".r
+  /** As the sidecar has it: in the background Spark waits until gigabytes have their copies. */
+  private val SnapshotPatience = 10
   private val local = new RawLocalFileSystem()
   local.initialize(URI.create("file:///"), conf)
   private val temporary = new ConcurrentHashMap[(RhinoStore, String), LocalPath]()
@@ -50,7 +52,8 @@ private[state] class RhinoStateFiles(conf: Configuration, statistics: => FileSys
     if (Versioned.unapplySeq(name).isEmpty) throw new IOException(s"$store/$name cannot be kept by Rhino: ${wayOut(name)}")
     val lineage = if (name.endsWith(".changelog")) lineageOf(store, file) else Seq.empty
     val started = System.nanoTime()
-    val timeoutS = RhinoSidecar.settings.commitTimeoutS + 5
+    val patience = if (name.endsWith(".zip")) SnapshotPatience else 1
+    val timeoutS = RhinoSidecar.settings.commitTimeoutS * patience + 5
     sidecar.call("Commit", "CommitRequest", timeoutS, s"commit $store/$name") { session =>
       Seq("session_id" -> session.id, "store" -> store.message, "name" -> name,
         "inbox_name" -> inInbox(session, file).getFileName.toString, "lineage" -> lineage)

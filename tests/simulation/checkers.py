@@ -133,6 +133,8 @@ class Checkers:
         if ack.holds:
             if entry.version is not None and not opens(disk.files[ack.store], entry.version):
                 raise Violation(f"{_acknowledging(ack, sender)} as held, but it does not open there")
+            if absent := [name for name in entry.references if name not in disk.files[ack.store]]:
+                raise Violation(f"{_acknowledging(ack, sender)} as held without {absent}")
             self._acks[ack.store, ack.name, ack.epoch].add(sender)
 
     # ------------------------------------------------------------ durability

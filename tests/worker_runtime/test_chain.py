@@ -251,6 +251,25 @@ def test_zip_is_shown_only_when_whole() -> None:
     assert [a.name for a in only(effects, ev.SendAck) if a.holds] == [zip_.name, sst(2).name]
 
 
+def test_a_member_holds_a_zip_only_with_its_files_though_the_version_opens_without() -> None:
+    rig = Rig(B)
+    rig.adopt(group(1, "ab"))
+    for number in (1, 2):
+        rig.receive(changelog(number), 1)
+    zip_ = snapshot(2, sst(1).name)
+    assert [ack.holds for ack in only(rig.receive(zip_, 1), ev.SendAck)] == [False]
+    assert [ack.name for ack in only(rig.receive(sst(1), 1), ev.SendAck) if ack.holds] == [zip_.name, sst(1).name]
+
+
+def test_the_writer_holds_a_zip_whose_files_it_has_lost_only_when_they_are_back() -> None:
+    rig = owner("ab", required=1)
+    for number in (1, 2):
+        rig.commit(changelog(number), request=number)
+    zip_ = snapshot(2, sst(1).name)
+    assert not only(rig.commit(zip_, request=3), ev.CompleteCommit)
+    assert [done.request for done in only(rig.stored(sst(1)), ev.CompleteCommit)] == [3]
+
+
 def test_written_data_files_go_down_the_bulk_lane_without_a_commit() -> None:
     rig = owner("ab")
     (offer,) = only(rig.stored(sst(1), written=True), ev.OfferFile)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from rhino.ids import NO_EPOCH, Epoch, FileEntry, GroupId, ReplicaGroup, StoreId, Version, Worker, parse_name
+from rhino.ids import NO_EPOCH, Epoch, FileEntry, FileKind, GroupId, ReplicaGroup, StoreId, Version, Worker, parse_name
 from worker_runtime.core import blocks
 from worker_runtime.core import events as ev
 from worker_runtime.core.closure import Catalogue
@@ -90,11 +90,17 @@ class ChainState:
         return [ev.PersistEpoch(group, epoch)]
 
     def _holds(self, entry: FileEntry) -> bool:
-        """The whole closure; of a spread block, which nobody but its writer has with its closure, the block."""
-        if blocks.is_spread(self.group(entry.store.group)):
-            return entry.name in self._catalogue.store(entry.store)
-        version = entry.version
-        return version is None or self._catalogue.store(entry.store).holds(version)
+        """Of a changelog the whole closure, of a zip all its files, of a spread block the block.
+
+        A zip's version may open without it. But once its commit has returned, Spark writes changelogs that open with
+        this snapshot only: their commits, for which tasks wait, would wait for gigabytes on the bulk lane.
+        """
+        store = self._catalogue.store(entry.store)
+        if blocks.is_spread(self.group(entry.store.group)):  # nobody but its writer has it with its closure
+            return entry.name in store
+        if entry.kind is FileKind.SNAPSHOT:
+            return store.has_snapshot(entry.name)
+        return entry.version is None or store.holds(entry.version)
 
     def _settle(self, key: FileKey) -> None:
         """Forgets a file that everybody holds; while a commit waits for it, who holds it is still needed."""

@@ -88,6 +88,11 @@ class StoreCatalogue:
         found = [zip_ for zip_ in self._snapshots.values() if name == zip_.name or name in zip_.references]
         return sorted(zip_.name for zip_ in found if self._files.keys() >= set(zip_.references))
 
+    def has_snapshot(self, name: str) -> bool:
+        """The zip `name` is here with every file that it references."""
+        file = self._files.get(name)
+        return file is not None and self._files.keys() >= set(file.entry.references)
+
     def holds(self, version: Version) -> bool:
         """The whole closure of `version` is here; true for version 0, which is empty."""
         held = self._held.get(version)

@@ -16,7 +16,7 @@ from typing import Any
 import grpc.aio
 
 from rhino.errors import InvalidRequestError, RhinoError, UnavailableError, UnknownError
-from rhino.ids import JobSettings, StoreId, StoreVersion, Version, parse_name
+from rhino.ids import FileKind, JobSettings, StoreId, StoreVersion, Version, parse_name
 from rhino.rpc.convert import epoch_to_pb, file_to_pb, settings_of, store_of, store_version_of, version_of
 from rhino.settings import SidecarSettings
 from rhino_pb import sidecar_pb2, sidecar_pb2_grpc
@@ -32,6 +32,7 @@ from worker_runtime.storage.index import StoredFile
 log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
 PROTOCOL_VERSION = "1"
+SNAPSHOT_PATIENCE = 10  # its copies may be gigabytes, and no task waits for it: so many times a changelog's timeout
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,13 +156,14 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
         started = time.monotonic()
         self._replication.precedence.commit()
         session, store = self._session(request.session_id), store_of(request.store)
-        version = parse_name(request.name).version
+        kind, version = parse_name(request.name)
         if version is None or version.version < 1:
             raise InvalidRequestError(f"{request.name}: Commit takes a changelog or a zip of version 1 or later")
         lineage = _lineage(version, [version_of(message) for message in request.lineage])
+        timeout_s = session.commit_timeout_s * (SNAPSHOT_PATIENCE if kind is FileKind.SNAPSHOT else 1)
         with self._busy():
             record = await self._uncancelled(self._take_versioned(session, store, request, lineage))
-            copies = await self._replication.commit(record.entry, session.commit_timeout_s)
+            copies = await self._replication.commit(record.entry, timeout_s)
         duration_ms = (time.monotonic() - started) * 1000
         entry = record.entry
         self._figures.committed(
