@@ -227,15 +227,22 @@ class Preparer:
         came = {
             (version.store, name)
             for version in attempt.versions
-            for name in self._closure(version) - attempt.here_before[version.store]
+            for name in self._used(attempt, version) - attempt.here_before[version.store]
         }
         return sum(record.entry.size_bytes for key in came if (record := self._store.record(*key)) is not None)
+
+    def _used(self, attempt: Attempt, version: StoreVersion) -> frozenset[str]:
+        """The closure that makes it loadable: one that was here before, if any. A newer snapshot may have been pushed
+        here during the call, which fetched nothing of it."""
+        closures = list(self._store.catalogue.store(version.store).closures(version.version))
+        here_before = attempt.here_before[version.store]
+        return next((names for names in closures if names <= here_before), next(iter(closures), frozenset()))
 
     def _source(self, attempt: Attempt) -> Source:
         """The worst source of any version's files."""
         worst = Source.EMPTY
         for version in attempt.versions:
-            names = self._closure(version)
+            names = self._used(attempt, version)
             if names - attempt.here_before[version.store]:
                 return Source.REMOTE
             if names:
