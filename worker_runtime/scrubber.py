@@ -5,7 +5,6 @@ still have a good copy (ARCHITECTURE.md, "Scrub").
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import time
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from worker_runtime.core.closure import StoreCatalogue, kept_names
 from worker_runtime.figures import wall_ms
 from worker_runtime.replication import Replication
 from worker_runtime.scrub_round import Damage, ScrubRound
-from worker_runtime.storage.files import read_pieces
+from worker_runtime.storage.files import NOT_THE_FILE, read_pieces
 from worker_runtime.throttle import Throttle
 
 log = logging.getLogger(__name__)
@@ -27,7 +26,6 @@ LOOK_S = 0.3  # whether damage is repaired is looked at this often at most
 SAVE_S = 1.0  # the position is written down at most this often: a restarted sidecar reads that much again
 RETRY_S = 1.0  # before a file is read again that could not be opened through no fault of its own
 MEMO = "scrub"
-_NOT_THE_FILE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR})
 
 
 class Scrubber:
@@ -146,7 +144,7 @@ class Scrubber:
                 extra = {"file": f"{entry.store}/{entry.name}", "error": str(error)}
                 log.warning("scrub could not read a file", extra=extra)
                 self._store.disk.note(error)
-                if error.errno not in _NOT_THE_FILE:
+                if error.errno not in NOT_THE_FILE:
                     return False
             await asyncio.sleep(RETRY_S)
 

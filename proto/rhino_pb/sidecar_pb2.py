@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from rhino_pb import common_pb2 as rhino__pb_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16rhino_pb/sidecar.proto\x12\x08rhino.v1\x1a\x15rhino_pb/common.proto\"|\n\rAttachRequest\x12\x0e\n\x06\x63lient\x18\x01 \x01(\t\x12\'\n\x08settings\x18\x02 \x01(\x0b\x32\x15.rhino.v1.JobSettings\x12\x18\n\x10\x63ommit_timeout_s\x18\x03 \x01(\x01\x12\x18\n\x10protocol_version\x18\x04 \x01(\t\"v\n\x0bSessionInfo\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\tworker_id\x18\x02 \x01(\t\x12\x0c\n\x04host\x18\x03 \x01(\t\x12\x12\n\nstore_root\x18\x04 \x01(\t\x12\r\n\x05inbox\x18\x05 \x01(\t\x12\x0f\n\x07manager\x18\x06 \x01(\t\"N\n\x0ePrepareRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12(\n\x08versions\x18\x02 \x03(\x0b\x32\x16.rhino.v1.StoreVersion\"\x94\x01\n\x0cPrepareReply\x12%\n\x05state\x18\x01 \x01(\x0e\x32\x16.rhino.v1.PrepareState\x12 \n\x06source\x18\x02 \x01(\x0e\x32\x10.rhino.v1.Source\x12\x15\n\rfetched_bytes\x18\x03 \x01(\x04\x12\x13\n\x0b\x64uration_ms\x18\x04 \x01(\x01\x12\x0f\n\x07message\x18\x05 \x01(\t\"d\n\nAddRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12 \n\x05store\x18\x02 \x01(\x0b\x32\x11.rhino.v1.StoreId\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x12\n\ninbox_name\x18\x04 \x01(\t\"\x1e\n\x08\x41\x64\x64Reply\x12\x12\n\nsize_bytes\x18\x01 \x01(\x04\"\x8b\x01\n\rCommitRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12 \n\x05store\x18\x02 \x01(\x0b\x32\x11.rhino.v1.StoreId\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x12\n\ninbox_name\x18\x04 \x01(\t\x12\"\n\x07lineage\x18\x05 \x03(\x0b\x32\x11.rhino.v1.Version\"R\n\x0b\x43ommitReply\x12\x0e\n\x06\x63opies\x18\x01 \x01(\r\x12\x13\n\x0b\x64uration_ms\x18\x02 \x01(\x01\x12\x1e\n\x05\x65poch\x18\x03 \x01(\x0b\x32\x0f.rhino.v1.Epoch\"N\n\x0eReleaseRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12(\n\x08versions\x18\x02 \x03(\x0b\x32\x16.rhino.v1.StoreVersion\"\x0e\n\x0cReleaseReply\"/\n\x0bListRequest\x12 \n\x05store\x18\x01 \x01(\x0b\x32\x11.rhino.v1.StoreId\"D\n\tListReply\x12\"\n\x05\x66iles\x18\x01 \x03(\x0b\x32\x13.rhino.v1.FileEntry\x12\x13\n\x0bmodified_ms\x18\x02 \x03(\x03\"=\n\x0bStatRequest\x12 \n\x05store\x18\x01 \x01(\x0b\x32\x11.rhino.v1.StoreId\x12\x0c\n\x04name\x18\x02 \x01(\t\"S\n\tStatReply\x12\x0e\n\x06\x65xists\x18\x01 \x01(\x08\x12!\n\x04\x66ile\x18\x02 \x01(\x0b\x32\x13.rhino.v1.FileEntry\x12\x13\n\x0bmodified_ms\x18\x03 \x01(\x03\"<\n\x0f\x44\x65scribeRequest\x12\x14\n\x0cprepares_max\x18\x01 \x01(\r\x12\x13\n\x0b\x63ommits_max\x18\x02 \x01(\r\"\xd8\x01\n\rPrepareRecord\x12(\n\x08versions\x18\x01 \x03(\x0b\x32\x16.rhino.v1.StoreVersion\x12%\n\x05state\x18\x02 \x01(\x0e\x32\x16.rhino.v1.PrepareState\x12 \n\x06source\x18\x03 \x01(\x0e\x32\x10.rhino.v1.Source\x12\x15\n\rfetched_bytes\x18\x04 \x01(\x04\x12\x13\n\x0b\x64uration_ms\x18\x05 \x01(\x01\x12\x13\n\x0b\x66inished_ms\x18\x06 \x01(\x03\x12\x13\n\x0bheld_before\x18\x07 \x01(\x08\"\xa7\x01\n\x0c\x43ommitRecord\x12\'\n\x07version\x18\x01 \x01(\x0b\x32\x16.rhino.v1.StoreVersion\x12 \n\x04kind\x18\x02 \x01(\x0e\x32\x12.rhino.v1.FileKind\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12\x0e\n\x06\x63opies\x18\x04 \x01(\r\x12\x13\n\x0b\x64uration_ms\x18\x05 \x01(\x01\x12\x13\n\x0b\x66inished_ms\x18\x06 \x01(\x03\"\xe1\x04\n\rDescribeReply\x12 \n\x06worker\x18\x01 \x01(\x0b\x32\x10.rhino.v1.Worker\x12\x14\n\x0cstored_bytes\x18\x02 \x01(\x04\x12\x12\n\nfree_bytes\x18\x03 \x01(\x04\x12\x16\n\x0eresident_bytes\x18\x04 \x01(\x04\x12\x1a\n\x12resident_bytes_max\x18\x05 \x01(\x04\x12\x1c\n\x14replicated_bytes_out\x18\x06 \x01(\x04\x12\x1b\n\x13replicated_bytes_in\x18\x07 \x01(\x04\x12I\n\x12prepares_by_source\x18\x08 \x03(\x0b\x32-.rhino.v1.DescribeReply.PreparesBySourceEntry\x12)\n\x08prepares\x18\t \x03(\x0b\x32\x17.rhino.v1.PrepareRecord\x12\'\n\x07\x63ommits\x18\n \x03(\x0b\x32\x16.rhino.v1.CommitRecord\x12\x15\n\rgranted_bytes\x18\x0b \x01(\x04\x12\x1a\n\x12memory_limit_bytes\x18\x0c \x01(\x04\x12$\n\x05scrub\x18\r \x01(\x0b\x32\x15.rhino.v1.ScrubStatus\x12!\n\x04\x64isk\x18\x0e \x01(\x0e\x32\x13.rhino.v1.DiskState\x12\x14\n\x0c\x64isk_message\x18\x0f \x01(\t\x12\x15\n\rresumed_bytes\x18\x10 \x01(\x04\x12\x14\n\x0clinked_bytes\x18\x11 \x01(\x04\x1a\x37\n\x15PreparesBySourceEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01*}\n\x0cPrepareState\x12\x1d\n\x19PREPARE_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13PREPARE_STATE_READY\x10\x01\x12\x1d\n\x19PREPARE_STATE_UNAVAILABLE\x10\x02\x12\x16\n\x12PREPARE_STATE_LOST\x10\x03*k\n\x06Source\x12\x16\n\x12SOURCE_UNSPECIFIED\x10\x00\x12\x10\n\x0cSOURCE_EMPTY\x10\x01\x12\x10\n\x0cSOURCE_LOCAL\x10\x02\x12\x12\n\x0eSOURCE_REPLICA\x10\x03\x12\x11\n\rSOURCE_REMOTE\x10\x04\x32\xd2\x03\n\x07Sidecar\x12:\n\x06\x41ttach\x12\x17.rhino.v1.AttachRequest\x1a\x15.rhino.v1.SessionInfo0\x01\x12;\n\x07Prepare\x12\x18.rhino.v1.PrepareRequest\x1a\x16.rhino.v1.PrepareReply\x12/\n\x03\x41\x64\x64\x12\x14.rhino.v1.AddRequest\x1a\x12.rhino.v1.AddReply\x12\x38\n\x06\x43ommit\x12\x17.rhino.v1.CommitRequest\x1a\x15.rhino.v1.CommitReply\x12;\n\x07Release\x12\x18.rhino.v1.ReleaseRequest\x1a\x16.rhino.v1.ReleaseReply\x12\x32\n\x04List\x12\x15.rhino.v1.ListRequest\x1a\x13.rhino.v1.ListReply\x12\x32\n\x04Stat\x12\x15.rhino.v1.StatRequest\x1a\x13.rhino.v1.StatReply\x12>\n\x08\x44\x65scribe\x12\x19.rhino.v1.DescribeRequest\x1a\x17.rhino.v1.DescribeReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16rhino_pb/sidecar.proto\x12\x08rhino.v1\x1a\x15rhino_pb/common.proto\"|\n\rAttachRequest\x12\x0e\n\x06\x63lient\x18\x01 \x01(\t\x12\'\n\x08settings\x18\x02 \x01(\x0b\x32\x15.rhino.v1.JobSettings\x12\x18\n\x10\x63ommit_timeout_s\x18\x03 \x01(\x01\x12\x18\n\x10protocol_version\x18\x04 \x01(\t\"v\n\x0bSessionInfo\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\tworker_id\x18\x02 \x01(\t\x12\x0c\n\x04host\x18\x03 \x01(\t\x12\x12\n\nstore_root\x18\x04 \x01(\t\x12\r\n\x05inbox\x18\x05 \x01(\t\x12\x0f\n\x07manager\x18\x06 \x01(\t\"N\n\x0ePrepareRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12(\n\x08versions\x18\x02 \x03(\x0b\x32\x16.rhino.v1.StoreVersion\"\x94\x01\n\x0cPrepareReply\x12%\n\x05state\x18\x01 \x01(\x0e\x32\x16.rhino.v1.PrepareState\x12 \n\x06source\x18\x02 \x01(\x0e\x32\x10.rhino.v1.Source\x12\x15\n\rfetched_bytes\x18\x03 \x01(\x04\x12\x13\n\x0b\x64uration_ms\x18\x04 \x01(\x01\x12\x0f\n\x07message\x18\x05 \x01(\t\"d\n\nAddRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12 \n\x05store\x18\x02 \x01(\x0b\x32\x11.rhino.v1.StoreId\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x12\n\ninbox_name\x18\x04 \x01(\t\"\x1e\n\x08\x41\x64\x64Reply\x12\x12\n\nsize_bytes\x18\x01 \x01(\x04\"\x9e\x01\n\rCommitRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12 \n\x05store\x18\x02 \x01(\x0b\x32\x11.rhino.v1.StoreId\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x12\n\ninbox_name\x18\x04 \x01(\t\x12\"\n\x07lineage\x18\x05 \x03(\x0b\x32\x11.rhino.v1.Version\x12\x11\n\ttimeout_s\x18\x06 \x01(\x01\"R\n\x0b\x43ommitReply\x12\x0e\n\x06\x63opies\x18\x01 \x01(\r\x12\x13\n\x0b\x64uration_ms\x18\x02 \x01(\x01\x12\x1e\n\x05\x65poch\x18\x03 \x01(\x0b\x32\x0f.rhino.v1.Epoch\"N\n\x0eReleaseRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12(\n\x08versions\x18\x02 \x03(\x0b\x32\x16.rhino.v1.StoreVersion\"\x0e\n\x0cReleaseReply\"/\n\x0bListRequest\x12 \n\x05store\x18\x01 \x01(\x0b\x32\x11.rhino.v1.StoreId\"D\n\tListReply\x12\"\n\x05\x66iles\x18\x01 \x03(\x0b\x32\x13.rhino.v1.FileEntry\x12\x13\n\x0bmodified_ms\x18\x02 \x03(\x03\"=\n\x0bStatRequest\x12 \n\x05store\x18\x01 \x01(\x0b\x32\x11.rhino.v1.StoreId\x12\x0c\n\x04name\x18\x02 \x01(\t\"S\n\tStatReply\x12\x0e\n\x06\x65xists\x18\x01 \x01(\x08\x12!\n\x04\x66ile\x18\x02 \x01(\x0b\x32\x13.rhino.v1.FileEntry\x12\x13\n\x0bmodified_ms\x18\x03 \x01(\x03\"<\n\x0f\x44\x65scribeRequest\x12\x14\n\x0cprepares_max\x18\x01 \x01(\r\x12\x13\n\x0b\x63ommits_max\x18\x02 \x01(\r\"\xd8\x01\n\rPrepareRecord\x12(\n\x08versions\x18\x01 \x03(\x0b\x32\x16.rhino.v1.StoreVersion\x12%\n\x05state\x18\x02 \x01(\x0e\x32\x16.rhino.v1.PrepareState\x12 \n\x06source\x18\x03 \x01(\x0e\x32\x10.rhino.v1.Source\x12\x15\n\rfetched_bytes\x18\x04 \x01(\x04\x12\x13\n\x0b\x64uration_ms\x18\x05 \x01(\x01\x12\x13\n\x0b\x66inished_ms\x18\x06 \x01(\x03\x12\x13\n\x0bheld_before\x18\x07 \x01(\x08\"\xa7\x01\n\x0c\x43ommitRecord\x12\'\n\x07version\x18\x01 \x01(\x0b\x32\x16.rhino.v1.StoreVersion\x12 \n\x04kind\x18\x02 \x01(\x0e\x32\x12.rhino.v1.FileKind\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12\x0e\n\x06\x63opies\x18\x04 \x01(\r\x12\x13\n\x0b\x64uration_ms\x18\x05 \x01(\x01\x12\x13\n\x0b\x66inished_ms\x18\x06 \x01(\x03\"\xe1\x04\n\rDescribeReply\x12 \n\x06worker\x18\x01 \x01(\x0b\x32\x10.rhino.v1.Worker\x12\x14\n\x0cstored_bytes\x18\x02 \x01(\x04\x12\x12\n\nfree_bytes\x18\x03 \x01(\x04\x12\x16\n\x0eresident_bytes\x18\x04 \x01(\x04\x12\x1a\n\x12resident_bytes_max\x18\x05 \x01(\x04\x12\x1c\n\x14replicated_bytes_out\x18\x06 \x01(\x04\x12\x1b\n\x13replicated_bytes_in\x18\x07 \x01(\x04\x12I\n\x12prepares_by_source\x18\x08 \x03(\x0b\x32-.rhino.v1.DescribeReply.PreparesBySourceEntry\x12)\n\x08prepares\x18\t \x03(\x0b\x32\x17.rhino.v1.PrepareRecord\x12\'\n\x07\x63ommits\x18\n \x03(\x0b\x32\x16.rhino.v1.CommitRecord\x12\x15\n\rgranted_bytes\x18\x0b \x01(\x04\x12\x1a\n\x12memory_limit_bytes\x18\x0c \x01(\x04\x12$\n\x05scrub\x18\r \x01(\x0b\x32\x15.rhino.v1.ScrubStatus\x12!\n\x04\x64isk\x18\x0e \x01(\x0e\x32\x13.rhino.v1.DiskState\x12\x14\n\x0c\x64isk_message\x18\x0f \x01(\t\x12\x15\n\rresumed_bytes\x18\x10 \x01(\x04\x12\x14\n\x0clinked_bytes\x18\x11 \x01(\x04\x1a\x37\n\x15PreparesBySourceEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01*}\n\x0cPrepareState\x12\x1d\n\x19PREPARE_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13PREPARE_STATE_READY\x10\x01\x12\x1d\n\x19PREPARE_STATE_UNAVAILABLE\x10\x02\x12\x16\n\x12PREPARE_STATE_LOST\x10\x03*k\n\x06Source\x12\x16\n\x12SOURCE_UNSPECIFIED\x10\x00\x12\x10\n\x0cSOURCE_EMPTY\x10\x01\x12\x10\n\x0cSOURCE_LOCAL\x10\x02\x12\x12\n\x0eSOURCE_REPLICA\x10\x03\x12\x11\n\rSOURCE_REMOTE\x10\x04\x32\xd2\x03\n\x07Sidecar\x12:\n\x06\x41ttach\x12\x17.rhino.v1.AttachRequest\x1a\x15.rhino.v1.SessionInfo0\x01\x12;\n\x07Prepare\x12\x18.rhino.v1.PrepareRequest\x1a\x16.rhino.v1.PrepareReply\x12/\n\x03\x41\x64\x64\x12\x14.rhino.v1.AddRequest\x1a\x12.rhino.v1.AddReply\x12\x38\n\x06\x43ommit\x12\x17.rhino.v1.CommitRequest\x1a\x15.rhino.v1.CommitReply\x12;\n\x07Release\x12\x18.rhino.v1.ReleaseRequest\x1a\x16.rhino.v1.ReleaseReply\x12\x32\n\x04List\x12\x15.rhino.v1.ListRequest\x1a\x13.rhino.v1.ListReply\x12\x32\n\x04Stat\x12\x15.rhino.v1.StatRequest\x1a\x13.rhino.v1.StatReply\x12>\n\x08\x44\x65scribe\x12\x19.rhino.v1.DescribeRequest\x1a\x17.rhino.v1.DescribeReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,10 +34,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_DESCRIBEREPLY_PREPARESBYSOURCEENTRY']._loaded_options = None
   _globals['_DESCRIBEREPLY_PREPARESBYSOURCEENTRY']._serialized_options = b'8\001'
-  _globals['_PREPARESTATE']._serialized_start=2322
-  _globals['_PREPARESTATE']._serialized_end=2447
-  _globals['_SOURCE']._serialized_start=2449
-  _globals['_SOURCE']._serialized_end=2556
+  _globals['_PREPARESTATE']._serialized_start=2341
+  _globals['_PREPARESTATE']._serialized_end=2466
+  _globals['_SOURCE']._serialized_start=2468
+  _globals['_SOURCE']._serialized_end=2575
   _globals['_ATTACHREQUEST']._serialized_start=59
   _globals['_ATTACHREQUEST']._serialized_end=183
   _globals['_SESSIONINFO']._serialized_start=185
@@ -51,31 +51,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ADDREPLY']._serialized_start=638
   _globals['_ADDREPLY']._serialized_end=668
   _globals['_COMMITREQUEST']._serialized_start=671
-  _globals['_COMMITREQUEST']._serialized_end=810
-  _globals['_COMMITREPLY']._serialized_start=812
-  _globals['_COMMITREPLY']._serialized_end=894
-  _globals['_RELEASEREQUEST']._serialized_start=896
-  _globals['_RELEASEREQUEST']._serialized_end=974
-  _globals['_RELEASEREPLY']._serialized_start=976
-  _globals['_RELEASEREPLY']._serialized_end=990
-  _globals['_LISTREQUEST']._serialized_start=992
-  _globals['_LISTREQUEST']._serialized_end=1039
-  _globals['_LISTREPLY']._serialized_start=1041
-  _globals['_LISTREPLY']._serialized_end=1109
-  _globals['_STATREQUEST']._serialized_start=1111
-  _globals['_STATREQUEST']._serialized_end=1172
-  _globals['_STATREPLY']._serialized_start=1174
-  _globals['_STATREPLY']._serialized_end=1257
-  _globals['_DESCRIBEREQUEST']._serialized_start=1259
-  _globals['_DESCRIBEREQUEST']._serialized_end=1319
-  _globals['_PREPARERECORD']._serialized_start=1322
-  _globals['_PREPARERECORD']._serialized_end=1538
-  _globals['_COMMITRECORD']._serialized_start=1541
-  _globals['_COMMITRECORD']._serialized_end=1708
-  _globals['_DESCRIBEREPLY']._serialized_start=1711
-  _globals['_DESCRIBEREPLY']._serialized_end=2320
-  _globals['_DESCRIBEREPLY_PREPARESBYSOURCEENTRY']._serialized_start=2265
-  _globals['_DESCRIBEREPLY_PREPARESBYSOURCEENTRY']._serialized_end=2320
-  _globals['_SIDECAR']._serialized_start=2559
-  _globals['_SIDECAR']._serialized_end=3025
+  _globals['_COMMITREQUEST']._serialized_end=829
+  _globals['_COMMITREPLY']._serialized_start=831
+  _globals['_COMMITREPLY']._serialized_end=913
+  _globals['_RELEASEREQUEST']._serialized_start=915
+  _globals['_RELEASEREQUEST']._serialized_end=993
+  _globals['_RELEASEREPLY']._serialized_start=995
+  _globals['_RELEASEREPLY']._serialized_end=1009
+  _globals['_LISTREQUEST']._serialized_start=1011
+  _globals['_LISTREQUEST']._serialized_end=1058
+  _globals['_LISTREPLY']._serialized_start=1060
+  _globals['_LISTREPLY']._serialized_end=1128
+  _globals['_STATREQUEST']._serialized_start=1130
+  _globals['_STATREQUEST']._serialized_end=1191
+  _globals['_STATREPLY']._serialized_start=1193
+  _globals['_STATREPLY']._serialized_end=1276
+  _globals['_DESCRIBEREQUEST']._serialized_start=1278
+  _globals['_DESCRIBEREQUEST']._serialized_end=1338
+  _globals['_PREPARERECORD']._serialized_start=1341
+  _globals['_PREPARERECORD']._serialized_end=1557
+  _globals['_COMMITRECORD']._serialized_start=1560
+  _globals['_COMMITRECORD']._serialized_end=1727
+  _globals['_DESCRIBEREPLY']._serialized_start=1730
+  _globals['_DESCRIBEREPLY']._serialized_end=2339
+  _globals['_DESCRIBEREPLY_PREPARESBYSOURCEENTRY']._serialized_start=2284
+  _globals['_DESCRIBEREPLY_PREPARESBYSOURCEENTRY']._serialized_end=2339
+  _globals['_SIDECAR']._serialized_start=2578
+  _globals['_SIDECAR']._serialized_end=3044
 # @@protoc_insertion_point(module_scope)

@@ -266,11 +266,14 @@ class CommitRequest(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     INBOX_NAME_FIELD_NUMBER: _builtins.int
     LINEAGE_FIELD_NUMBER: _builtins.int
+    TIMEOUT_S_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     name: _builtins.str
     """"<v>_<id>.changelog" or "<v>_<id>.zip" """
     inbox_name: _builtins.str
     """plain file name inside the session's inbox; consumed on success"""
+    timeout_s: _builtins.float
+    """how long it may wait for copies; 0: the session's commit_timeout_s"""
     @_builtins.property
     def store(self) -> _common_pb2.StoreId: ...
     @_builtins.property
@@ -285,10 +288,11 @@ class CommitRequest(_message.Message):
         name: _builtins.str = ...,
         inbox_name: _builtins.str = ...,
         lineage: _abc.Iterable[_common_pb2.Version] | None = ...,
+        timeout_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["store", b"store"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["inbox_name", b"inbox_name", "lineage", b"lineage", "name", b"name", "session_id", b"session_id", "store", b"store"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["inbox_name", b"inbox_name", "lineage", b"lineage", "name", b"name", "session_id", b"session_id", "store", b"store", "timeout_s", b"timeout_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -16,6 +16,7 @@ from rhino_pb import sidecar_pb2, sidecar_pb2_grpc
 
 ATTACH_TIMEOUT_S = 10.0
 RETRY_FOR_S = 30.0
+SNAPSHOT_PATIENCE = 10  # copies of gigabytes: so many times a changelog's timeout
 
 
 class SidecarSession:
@@ -83,8 +84,9 @@ class SidecarSession:
         doing = f"hand {entry.store}/{entry.name} over to the sidecar"
         if entry.kind in (FileKind.CHANGELOG, FileKind.SNAPSHOT):
             lineage = [version_to_pb(version) for version in entry.lineage]
-            commit = sidecar_pb2.CommitRequest(**fields, lineage=lineage)
-            call_sync(doing, lambda: self._stub.Commit(commit, timeout=self._timeout_s + 5), retry_for_s=RETRY_FOR_S)
+            timeout_s = self._timeout_s * (SNAPSHOT_PATIENCE if entry.kind is FileKind.SNAPSHOT else 1)
+            commit = sidecar_pb2.CommitRequest(**fields, lineage=lineage, timeout_s=timeout_s)
+            call_sync(doing, lambda: self._stub.Commit(commit, timeout=timeout_s + 5), retry_for_s=RETRY_FOR_S)
         else:
             add = sidecar_pb2.AddRequest(**fields)
             call_sync(doing, lambda: self._stub.Add(add, timeout=self._timeout_s), retry_for_s=RETRY_FOR_S)

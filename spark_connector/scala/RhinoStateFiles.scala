@@ -11,7 +11,7 @@ import java.util.concurrent.atomic.AtomicBoolean
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{FileStatus, FileSystem, FSDataInputStream, FSDataOutputStream, Path, RawLocalFileSystem}
 
-import org.apache.spark.SparkEnv
+import org.apache.spark.{SparkEnv, TaskContext}
 import org.apache.spark.internal.Logging
 import org.apache.spark.io.CompressionCodec
 import org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager
@@ -26,7 +26,7 @@ private[state] class RhinoStateFiles(conf: Configuration, statistics: => FileSys
   import RhinoSchema._
 
   private val Versioned = """\d+_[^/]+\.(changelog|zip)""".r
-  /** As the sidecar has it: in the background Spark waits until gigabytes have their copies. */
+  /** In the background Spark waits so many times as long, until gigabytes have their copies. */
   private val SnapshotPatience = 10
   private val local = new RawLocalFileSystem()
   local.initialize(URI.create("file:///"), conf)
@@ -52,11 +52,11 @@ private[state] class RhinoStateFiles(conf: Configuration, statistics: => FileSys
     if (Versioned.unapplySeq(name).isEmpty) throw new IOException(s"$store/$name cannot be kept by Rhino: ${wayOut(name)}")
     val lineage = if (name.endsWith(".changelog")) lineageOf(store, file) else Seq.empty
     val started = System.nanoTime()
-    val patience = if (name.endsWith(".zip")) SnapshotPatience else 1
-    val timeoutS = RhinoSidecar.settings.commitTimeoutS * patience + 5
-    sidecar.call("Commit", "CommitRequest", timeoutS, s"commit $store/$name") { session =>
+    val inTask = TaskContext.get() != null // so is a snapshot that Spark forces
+    val timeoutS = RhinoSidecar.settings.commitTimeoutS * (if (inTask) 1 else SnapshotPatience)
+    sidecar.call("Commit", "CommitRequest", timeoutS + 5, s"commit $store/$name") { session =>
       Seq("session_id" -> session.id, "store" -> store.message, "name" -> name,
-        "inbox_name" -> inInbox(session, file).getFileName.toString, "lineage" -> lineage)
+        "inbox_name" -> inInbox(session, file).getFileName.toString, "lineage" -> lineage, "timeout_s" -> timeoutS)
     }
     temporary.remove((store, from))
     RhinoWarmUp.committed(store, name)

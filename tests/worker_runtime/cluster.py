@@ -156,7 +156,14 @@ class Client:
         return name
 
     async def commit(
-        self, store: StoreId, version: Version, content: bytes, lineage: list[Version], *, end: str = "changelog"
+        self,
+        store: StoreId,
+        version: Version,
+        content: bytes,
+        lineage: list[Version],
+        *,
+        end: str = "changelog",
+        timeout_s: float = 0.0,
     ) -> sidecar_pb2.CommitReply:
         request = sidecar_pb2.CommitRequest(
             session_id=self.info.session_id,
@@ -164,6 +171,7 @@ class Client:
             name=f"{version}.{end}",
             inbox_name=self.put(content),
             lineage=[version_to_pb(v) for v in lineage],
+            timeout_s=timeout_s,
         )
         reply: sidecar_pb2.CommitReply = await self.stub.Commit(request, timeout=60)
         return reply

@@ -139,6 +139,24 @@ def test_a_guests_members_get_what_they_lack_while_its_commit_waits() -> None:
     assert only(rig.ack(changelog(2), 1, A), ev.CompleteCommit)[0].copies == 2
 
 
+def test_a_guest_does_not_send_a_whole_snapshot_while_its_new_files_are_on_their_way() -> None:
+    rig = Rig(C)
+    rig.adopt(group(1, "ab", required=1))
+    rig.connect("a", "b")
+    rig.stored(sst(1))
+    rig.stored(sst(2), written=True)
+    zip_ = snapshot(2, sst(1).name, sst(2).name)
+    rig.commit(zip_)
+    rig.ack(zip_, 1, A, holds=False)
+    for rig.now in (101, 102):
+        assert not only(rig.do(ev.Tick()), ev.OfferFile)
+    for member in (A, B):
+        rig.ack(sst(2), 1, member)
+    rig.now = 103
+    offers = only(rig.do(ev.Tick()), ev.OfferFile)
+    assert [(o.to, o.entry) for o in offers] == [(A, sst(1)), (A, sst(2))], "A has collected the old one"
+
+
 def test_commit_alone_and_commit_before_the_group_is_known() -> None:
     rig = Rig(A)
     assert only(rig.commit(changelog(1)), ev.AskForGroup)
@@ -238,6 +256,15 @@ def test_closure_completed_later_is_acked_again() -> None:
     assert only(rig.receive(changelog(2), 1), ev.SendAck)[0].holds is False
     (ack,) = only(rig.stored(changelog(1)), ev.SendAck)
     assert (ack.name, ack.holds, ack.upstream) == (changelog(2).name, True, "a")
+
+
+def test_what_has_just_been_found_damaged_is_not_held_whatever_comes() -> None:
+    rig = Rig(B)
+    rig.adopt(group(1, "ab"))
+    zip_ = snapshot(2, sst(1).name)
+    rig.receive(zip_, 1)
+    rig.catalogue.discard(STORE, zip_.name)  # FilesRemoved follows when the bytes are off the disk
+    assert [ack.name for ack in only(rig.receive(sst(1), 1), ev.SendAck)] == [sst(1).name]
 
 
 def test_zip_is_shown_only_when_whole() -> None:

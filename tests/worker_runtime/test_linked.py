@@ -6,6 +6,8 @@ Spark uploads a file again, under another name, while an upload of it is under w
 from __future__ import annotations
 
 import asyncio
+import errno
+import json
 import os
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
@@ -14,6 +16,7 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
+from rhino.errors import IntegrityError
 from rhino.ids import Epoch, FileEntry
 from rhino.rpc.convert import epoch_to_pb, file_to_pb
 from rhino_pb import peer_pb2
@@ -27,6 +30,7 @@ from tests.worker_runtime.test_scrub import until as until_scrub
 from tests.worker_runtime.test_store import Disk
 from worker_runtime.rpc.wire import packed
 from worker_runtime.storage import files
+from worker_runtime.storage.index import _encode
 
 SIZE = 3_000_000
 CONTENT = os.urandom(SIZE)
@@ -69,9 +73,78 @@ async def test_a_hard_link_of_a_stored_file_is_known_and_not_read(disk: Disk, mo
     assert reopened.entry == third.entry
 
 
-async def test_what_is_only_alike_is_another_file(disk: Disk) -> None:
+async def test_a_copy_is_known_by_its_bytes(disk: Disk) -> None:
+    """Where there are no hard links: spark.local.dir is on another file system."""
     await disk.store.take_over(STORE, FIRST, disk.inbox(CONTENT))
-    assert (await disk.store.take_over(STORE, AGAIN, disk.inbox(CONTENT))).entry.same_as == ""
+    assert (await disk.store.take_over(STORE, AGAIN, disk.inbox(CONTENT))).entry.same_as == FIRST
+    record = disk.store.record(STORE, AGAIN)
+    assert record is not None
+    assert not disk.store.hard_links(record.entry)
+
+
+async def test_the_same_size_and_checksum_do_not_make_the_same_file(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "checksum", lambda fd: 7)
+    await disk.store.take_over(STORE, FIRST, disk.inbox(CONTENT))
+    assert (await disk.store.take_over(STORE, AGAIN, disk.inbox(CONTENT[::-1]))).entry.same_as == ""
+
+
+async def test_the_same_bytes_take_room_once(disk: Disk) -> None:
+    await disk.store.take_over(STORE, FIRST, disk.inbox(CONTENT))
+    await disk.store.take_over(STORE, AGAIN, linked(disk, FIRST))
+    assert disk.store.stored_bytes() == SIZE
+    await disk.store.remove(STORE, [FIRST])
+    assert disk.store.stored_bytes(STORE.group) == SIZE
+    await disk.store.remove(STORE, [AGAIN])
+    assert disk.store.stored_bytes() == 0
+
+
+@pytest.mark.parametrize("damaged", [True, False])
+async def test_a_link_of_a_file_that_is_dropped_meanwhile_is_read(disk: Disk, damaged: bool) -> None:
+    """Else the damage would come in under the new name, and "repair" the file that it came from."""
+    first = await disk.store.take_over(STORE, FIRST, disk.inbox(CONTENT))
+    entry = replace(first.entry, name=AGAIN, same_as=FIRST)
+    incoming = disk.store.link_incoming(entry, [first])
+    assert incoming is not None
+    if damaged:
+        flip_a_bit(disk.path(FIRST))
+    await disk.store.remove(STORE, [FIRST])
+    if not damaged:
+        assert (await disk.store.finish_incoming(entry, incoming)).entry == entry
+        return
+    with pytest.raises(IntegrityError, match="are damaged"):
+        await disk.store.finish_incoming(entry, incoming)
+    assert disk.store.record(STORE, AGAIN) is None
+    assert not disk.path(AGAIN).exists()
+    assert disk.reopen().record(STORE, AGAIN) is None
+
+
+async def test_a_link_that_is_there_already_leaves_nothing_behind(disk: Disk) -> None:
+    """A rename does nothing when both names are links of one file: an attempt was cancelled halfway."""
+    first = await disk.store.take_over(STORE, FIRST, disk.inbox(CONTENT))
+    os.link(disk.path(FIRST), disk.path(AGAIN))
+    assert await disk.store.receive_linked(replace(first.entry, name=AGAIN, same_as=FIRST))
+    assert not list(disk.store.layout.tmp.iterdir())
+
+
+async def test_a_link_that_cannot_be_opened_leaves_nothing_behind(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = await disk.store.take_over(STORE, FIRST, disk.inbox(CONTENT))
+
+    def no_more(*arguments: object) -> int:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(os, "open", no_more)
+    assert disk.store.link_incoming(replace(first.entry, name=AGAIN, same_as=FIRST), [first]) is None
+    monkeypatch.undo()
+    assert not list(disk.store.layout.tmp.iterdir())
+
+
+async def test_only_entries_that_need_it_say_so_in_the_index(disk: Disk) -> None:
+    """Former versions read nine fields."""
+    first = await disk.store.take_over(STORE, FIRST, disk.inbox(CONTENT))
+    again = await disk.store.take_over(STORE, AGAIN, linked(disk, FIRST))
+    assert [len(json.loads(_encode(record))) for record in (first, again)] == [9, 10]
 
 
 async def test_a_hard_link_that_has_been_changed_is_read(disk: Disk) -> None:

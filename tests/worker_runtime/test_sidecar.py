@@ -267,6 +267,35 @@ async def test_commit_times_out_without_copies_and_stays_hidden(cluster: Cluster
         assert await client.names(STORE) == [changelog_name(version(1))]
 
 
+async def test_a_commit_may_say_how_long_it_waits(cluster: Cluster) -> None:
+    a, b = await cluster.start("a", "b")
+    await b.end(signal.SIGKILL)
+    async with a.attach(commit_timeout_s=50.0) as client:
+        for timeout_s, code in ((0.2, grpc.StatusCode.UNAVAILABLE), (-1.0, grpc.StatusCode.INVALID_ARGUMENT)):
+            with pytest.raises(grpc.aio.AioRpcError) as failed:
+                await client.commit(STORE, version(1), b"1", [], timeout_s=timeout_s)
+            assert failed.value.code() is code
+
+
+@pytest.mark.parametrize("end", ["changelog", "zip"])
+async def test_a_stop_waits_for_what_tasks_wait_for_and_for_no_snapshot(cluster: Cluster, end: str) -> None:
+    a, b = await cluster.start("a", "b")
+    async with a.attach(commit_timeout_s=50.0) as client:
+        await write(client, 1)
+        await b.end(signal.SIGKILL)
+        content = zip_bytes() if end == "zip" else b"2"
+        commit = asyncio.ensure_future(client.commit(STORE, version(2), content, [version(1)], end=end))
+        path = client.path(STORE, f"{version(2)}.{end}")
+        async with asyncio.timeout(10):
+            while not path.exists():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        await a.end(signal.SIGTERM)
+        with pytest.raises(grpc.aio.AioRpcError):
+            await commit
+    log = (a.settings.data_dir.parent / "log").read_text()
+    assert ("commits are still waiting for copies" in log) == (end == "changelog")
+
+
 async def test_a_full_replica_delays_a_commit_until_it_has_room(cluster: Cluster) -> None:
     (a,) = await cluster.start("a")
     (b,) = await cluster.start("b", reserve_bytes=1 << 60)

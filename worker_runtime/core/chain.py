@@ -161,6 +161,9 @@ class ChainMachine(Receiving):
         )
         return [effect for file in idle for effect in self._outbox.offer(file, out.epoch, lacking)]
 
+    def _files_on_their_way(self, zip_: FileEntry) -> bool:
+        return any(FileKey(zip_.store, name) in self._outbox for name in zip_.references)
+
     def _connected(self, event: ev.PeerConnected, now: float) -> list[ev.Effect]:
         return self._outbox.connected(event.worker_id, event.lane)
 
@@ -259,12 +262,16 @@ class ChainMachine(Receiving):
     def _tick(self, event: ev.Tick, now: float) -> list[ev.Effect]:
         effects: list[ev.Effect] = []
         for commit in self._commits.impatient(now):
-            effects += self._push_closure(commit.entry)
+            if self._files_on_their_way(commit.entry):
+                self._commits.wait_again(commit, now)
+            else:
+                effects += self._push_closure(commit.entry)
         late, left = self._commits.due(now)
         for commit in late:
             group, out = self.group(commit.entry.store.group), self._outbox.get(key_of(commit.entry))
             effects.append(commit.timed_out(group, out.held if out else ()))
-            effects += self._push_closure(commit.entry)
+            if not self._files_on_their_way(commit.entry):
+                effects += self._push_closure(commit.entry)
         for key in left:
             self._settle(key)
         effects += self._outbox.retry(now)

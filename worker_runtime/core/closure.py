@@ -41,6 +41,7 @@ class StoreCatalogue:
         self._files: dict[str, CataloguedFile] = {}
         self._changelogs: dict[Version, FileEntry] = {}
         self._snapshots: dict[Version, FileEntry] = {}
+        self._data_files: dict[int, dict[str, FileEntry]] = {}  # by size
         self._versions: list[Version] = []  # of changelogs and zips, rising
         self._held: dict[Version, bool] = {}  # what `holds` has found since a file came or went
         for entry in entries:
@@ -49,7 +50,9 @@ class StoreCatalogue:
     def add(self, entry: FileEntry, arrived_s: float = 0.0) -> None:
         kind, version = parse_name(entry.name)
         self._files[entry.name] = CataloguedFile(entry, kind, version, arrived_s)
-        if version is not None:
+        if version is None:
+            self._data_files.setdefault(entry.size_bytes, {})[entry.name] = entry
+        else:
             if version not in self._changelogs and version not in self._snapshots:
                 bisect.insort(self._versions, version)
             self._of_kind(kind)[version] = entry
@@ -57,7 +60,12 @@ class StoreCatalogue:
 
     def discard(self, name: str) -> None:
         file = self._files.pop(name, None)
-        if file is not None and file.version is not None:
+        if file is not None and file.version is None:
+            of_size = self._data_files[file.entry.size_bytes]
+            del of_size[name]
+            if not of_size:
+                del self._data_files[file.entry.size_bytes]
+        elif file is not None and file.version is not None:
             del self._of_kind(file.kind)[file.version]
             if file.version not in self._changelogs and file.version not in self._snapshots:
                 del self._versions[bisect.bisect_left(self._versions, file.version)]
@@ -78,6 +86,18 @@ class StoreCatalogue:
 
     def entries(self) -> Iterator[FileEntry]:
         return (file.entry for file in self._files.values())
+
+    def data_files(self, size_bytes: int) -> list[FileEntry]:
+        """Those of this size."""
+        return list(self._data_files.get(size_bytes, {}).values())
+
+    def twins(self, entry: FileEntry) -> list[FileEntry]:
+        """Data files with the very same bytes as this one, under other names (`FileEntry.same_as`)."""
+        if entry.kind.versioned:
+            return []
+        same = (entry.content, entry.crc32c)
+        alike = self.data_files(entry.size_bytes)
+        return [other for other in alike if other.name != entry.name and (other.content, other.crc32c) == same]
 
     def versions(self) -> set[Version]:
         """Versions of which at least the changelog or the zip is here."""

@@ -80,13 +80,17 @@ class Commits:
         return self._drop([commit]) if commit is not None else []
 
     def impatient(self, now: float) -> list[Commit]:
-        """Those that have waited for PATIENCE_S; each once."""
+        """Those that have waited for PATIENCE_S; each once, unless told to `wait_again`."""
         waiting: list[Commit] = []
         while self._patience and self._patience[0][0] <= now:
             commit = self._requests.get(self._patience.popleft()[1])
             if commit is not None:
                 waiting.append(commit)
         return waiting
+
+    def wait_again(self, commit: Commit, now: float) -> None:
+        """One that `impatient` has named: once more after PATIENCE_S."""
+        self._patience.append((now + PATIENCE_S, commit.request))
 
     def due(self, now: float) -> tuple[list[Commit], list[FileKey]]:
         """Takes out those whose deadline has passed; also files for which nobody waits any more."""

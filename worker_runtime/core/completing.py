@@ -37,8 +37,8 @@ class Completing(Forgetting):
         effects: list[ev.Effect] = []
         for name in sorted(self._unheld.get(store, ())):
             entry = self._catalogue.get(store, name)
-            if entry is not None and not self._holds(entry):
-                continue
+            if entry is None or not self._holds(entry):
+                continue  # a file that has just gone is not held, whatever comes: FilesRemoved follows
             self._unheld[store].discard(name)
             key = FileKey(store, name)
             effects += self._upstreams.tell(key, self._me, holds=True, epoch=self.epoch(store.group))

@@ -124,7 +124,8 @@ class Puller:
     async def _pull(self, found: Found) -> int | None:
         async with self._transfers:
             await self._peers.turns.catch_up()
-            await self._throttle.spend(found.entry.size_bytes)
+            if not self._replication.store.twins(found.entry):
+                await self._throttle.spend(found.entry.size_bytes)
             try:
                 return await self._peers.pull(found)
             except RhinoError as error:

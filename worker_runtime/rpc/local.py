@@ -32,7 +32,6 @@ from worker_runtime.storage.index import StoredFile
 log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
 PROTOCOL_VERSION = "1"
-SNAPSHOT_PATIENCE = 10  # its copies may be gigabytes, and no task waits for it: so many times a changelog's timeout
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +159,14 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
         if version is None or version.version < 1:
             raise InvalidRequestError(f"{request.name}: Commit takes a changelog or a zip of version 1 or later")
         lineage = _lineage(version, [version_of(message) for message in request.lineage])
-        timeout_s = session.commit_timeout_s * (SNAPSHOT_PATIENCE if kind is FileKind.SNAPSHOT else 1)
-        with self._busy():
+        if request.timeout_s < 0:
+            raise InvalidRequestError(f"timeout_s {request.timeout_s}: must be 0 or more")
+        with contextlib.ExitStack() as until_done:
+            until_done.enter_context(self._busy())
             record = await self._uncancelled(self._take_versioned(session, store, request, lineage))
-            copies = await self._replication.commit(record.entry, timeout_s)
+            if kind is FileKind.SNAPSHOT:
+                until_done.close()  # copies of gigabytes: a sidecar that stops does not wait, the client tries again
+            copies = await self._replication.commit(record.entry, request.timeout_s or session.commit_timeout_s)
         duration_ms = (time.monotonic() - started) * 1000
         entry = record.entry
         self._figures.committed(

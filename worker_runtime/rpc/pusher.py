@@ -30,6 +30,7 @@ from worker_runtime.rpc.convert import LANE_TO_PB, ack_of, refusal_of
 from worker_runtime.rpc.offers import Key, OfferQueue
 from worker_runtime.rpc.outbound import Damaged, Sending, begin_frame, cached_file, send_part
 from worker_runtime.rpc.wire import Wire, packed, send_all, tune
+from worker_runtime.storage.files import NOT_THE_FILE
 from worker_runtime.storage.partials import BYTES_MIN as RESUME_BYTES_MIN
 from worker_runtime.storage.threads import SMALL_BYTES, run_in
 
@@ -233,6 +234,8 @@ class Link:
             # What a commit waits for has just been written: the kernel need not ask the disk.
             fd = open_file() if self._lane is Lane.COMMIT else await store.threads.run(self._lane, open_file)
         except OSError as error:
+            if error.errno in NOT_THE_FILE:
+                raise  # the link reconnects, and is offered it again
             log.warning("offered file is not readable", extra={"file": str(path), "error": str(error)})
             await self._replication.drop_damaged(entry.store, [entry.name])  # nothing happens if it was collected
             return

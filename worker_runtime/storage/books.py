@@ -59,11 +59,7 @@ class Books:
 
     def twins(self, entry: FileEntry) -> list[StoredFile]:
         """Other stored files with the very same bytes (`FileEntry.same_as`)."""
-        if entry.kind.versioned:
-            return []
-        others = (other for other in self.catalogue.store(entry.store).entries() if other.name != entry.name)
-        names = [other.name for other in others if _same_bytes(other, entry)]
-        return [self._records[entry.store, name] for name in names]
+        return [self._records[entry.store, twin.name] for twin in self.catalogue.store(entry.store).twins(entry)]
 
     def hard_links(self, entry: FileEntry) -> list[StoredFile]:
         """Those of its twins that are the same file on disk: whatever damages one damages all."""
@@ -109,16 +105,20 @@ class Books:
 
     def _enter(self, record: StoredFile) -> None:
         self._records[record.entry.store, record.entry.name] = record
-        self._group_bytes[record.entry.store.group] += record.entry.size_bytes
+        self._group_bytes[record.entry.store.group] += self._own_bytes(record.entry)
         self.catalogue.add(record.entry, record.arrived_ns / 1e9)
         self._changed(record.entry)
 
     def _strike(self, store: StoreId, name: str) -> StoredFile:
         record = self._records.pop((store, name))
-        self._group_bytes[store.group] -= record.entry.size_bytes
         self.catalogue.discard(store, name)
+        self._group_bytes[store.group] -= self._own_bytes(record.entry)
         self._changed(record.entry)
         return record
+
+    def _own_bytes(self, entry: FileEntry) -> int:
+        """By which the store is larger with this file: the same bytes under several names lie there once."""
+        return 0 if self.catalogue.store(entry.store).twins(entry) else entry.size_bytes
 
     def _changed(self, entry: FileEntry) -> None:
         """Newest versions are asked for with every heartbeat: a member must not look at all that others wrote."""
@@ -234,7 +234,3 @@ class Books:
     def capacity_bytes(self) -> int:
         status = os.statvfs(self.layout.store)
         return status.f_blocks * status.f_frsize
-
-
-def _same_bytes(one: FileEntry, other: FileEntry) -> bool:
-    return (one.content, one.size_bytes, one.crc32c) == (other.content, other.size_bytes, other.crc32c)

@@ -27,6 +27,8 @@ from worker_runtime.storage.spares import create
 from worker_runtime.storage.spreading import spread_subfolders
 
 Piece = bytes | memoryview
+# Errors of the process or the system, which say nothing about the file.
+NOT_THE_FILE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR})
 READ_BYTES = 512 * 1024  # one read while checking: stays in the processor's cache until its checksum is computed
 RESERVE_BYTES_MIN = 1024 * 1024  # smaller files are written sooner than space could be reserved
 _METADATA_BYTES_MAX = 64 * 1024 * 1024  # of the `metadata` entry of a zip, unpacked
@@ -126,16 +128,37 @@ def check_inbox_file(
 ) -> tuple[Checked, tuple[int, int]]:
     """Checksum of a client's file, and its identity (device, inode) for `move_in`.
 
-    A hard link of one of `stored`, as that was stored, is known: it is not read.
+    A hard link of one of `stored`, as that was stored, is known: it is not read. Nor is a copy another file.
     """
     fd = open_inbox_file(path, device)
     try:
         known = _linked(os.fstat(fd), stored)
         crc = checksum(fd) if known is None else known.crc32c
         status = os.fstat(fd)
+        checked = known or Checked(seal_of(status), crc, _copied(fd, crc, stored))
     finally:
         os.close(fd)
-    return known or Checked(seal_of(status), crc), (status.st_dev, status.st_ino)
+    return checked, (status.st_dev, status.st_ino)
+
+
+def _copied(fd: int, crc: int, stored: Iterable[tuple[Path, Checked]]) -> str:
+    """`same_as` of the stored file with the very same bytes, if any."""
+    for path, checked in stored:
+        if checked.crc32c == crc and _same_bytes(fd, path):
+            return checked.same_as
+    return ""
+
+
+def _same_bytes(fd: int, path: Path) -> bool:
+    offset = 0
+    try:
+        for piece in read_pieces(path, READ_BYTES):
+            if os.pread(fd, len(piece), offset) != piece:
+                return False
+            offset += len(piece)
+    except OSError:
+        return False  # collected meanwhile
+    return offset == os.fstat(fd).st_size
 
 
 def same_file(one: Path, other: Path) -> bool:
@@ -164,6 +187,12 @@ def rename_in(source: Path, target: Path) -> None:
     except FileNotFoundError:
         target.parent.mkdir(parents=True, exist_ok=True)
         os.rename(source, target)
+
+
+def link_in(source: Path, target: Path) -> None:
+    """As `rename_in`, of what may be a hard link of `target` already: a rename does nothing then. Raises OSError."""
+    rename_in(source, target)
+    source.unlink(missing_ok=True)
 
 
 def move_in(source: Path, target: Path, identity: tuple[int, int]) -> None:
@@ -235,7 +264,7 @@ class Incoming:
         self._crc = 0
         self._size = 0
         self._fd = create(path) if fd is None else fd
-        self.reserved = False
+        self.reserved = self.linked = False
 
     @classmethod
     def resumed(cls, path: Path) -> Incoming:
@@ -245,24 +274,27 @@ class Incoming:
         incoming._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
         incoming._crc = checksum(incoming._fd)
         incoming._size = os.fstat(incoming._fd).st_size
-        incoming.reserved = False
+        incoming.reserved = incoming.linked = False
         return incoming
 
     @classmethod
-    def linked(cls, source: Path, path: Path, checked: Checked) -> Incoming:
+    def link_of(cls, source: Path, path: Path, checked: Checked) -> Incoming:
         """All its bytes are here: `path` becomes a further name of the stored file `source`.
 
         Raises OSError, IntegrityError when `source` is not as it was stored.
         """
         incoming = cls.__new__(cls)
-        incoming.path = path
-        os.link(source, path)
-        incoming._fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        incoming.path, incoming._fd = path, -1
         incoming._crc, incoming._size = checked.crc32c, checked.seal.size_bytes
-        incoming.reserved = False
-        if seal_of(os.fstat(incoming._fd)) != checked.seal:
+        incoming.reserved, incoming.linked = False, True
+        os.link(source, path)
+        try:
+            incoming._fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            if seal_of(os.fstat(incoming._fd)) != checked.seal:
+                raise IntegrityError(f"{source}: has been changed")
+        except (OSError, IntegrityError):
             incoming.abort()
-            raise IntegrityError(f"{source}: has been changed")
+            raise
         return incoming
 
     def reserve(self, size_bytes: int) -> None:

@@ -186,7 +186,7 @@ def _encode(file: StoredFile) -> bytes:
             file.arrived_ns,
             file.visible,
             file.received,
-            entry.same_as,
+            *([entry.same_as] if entry.same_as else []),  # else as former versions wrote it, which they can read
         ]
     ).encode()
 
@@ -201,6 +201,6 @@ def _decode(store: StoreId, name: str, value: bytes) -> StoredFile:
         lineage=tuple(Version(*v) for v in lineage),
         references=tuple(references),
         written_by=written_by,
-        same_as=rest[0] if rest else "",  # written before there was such a thing
+        same_as=rest[0] if rest else "",
     )
     return StoredFile(entry, Seal(*seal), arrived_ns, visible, received)

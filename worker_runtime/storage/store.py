@@ -135,7 +135,7 @@ class Store(Removing):
                 record = StoredFile(entry, seal, time.time_ns(), not kind.versioned, received=False)
                 await self._put(record)
                 hit("store.take_over.index.after")
-                return await self._keep(record)
+                return await self._keep(record, linked=bool(entry.same_as))
             finally:
                 self._protected.subtract(protected)
                 self._protected = +self._protected
@@ -145,8 +145,7 @@ class Store(Removing):
 
         Spark uploads a file again, under another name, while its first upload is under way.
         """
-        entries = [entry for entry in self.catalogue.store(store).entries() if entry.size_bytes == size_bytes]
-        records = [self._records[store, entry.name] for entry in entries if not entry.kind.versioned]
+        records = [self._records[store, entry.name] for entry in self.catalogue.store(store).data_files(size_bytes)]
         return [(self.path(r.entry), Checked(r.seal, r.entry.crc32c, r.entry.content)) for r in records]
 
     def _check_inbox(self, path: Path, kind: FileKind, likely: Iterable[tuple[Path, Checked]]) -> _Checked:
@@ -278,17 +277,27 @@ class Store(Removing):
             try:
                 # Under a name that is never taken for a partial file: those are appended to.
                 path = self.layout.temporary()
-                return Incoming.linked(self.path(twin.entry), path, Checked(twin.seal, twin.entry.crc32c))
+                return Incoming.link_of(self.path(twin.entry), path, Checked(twin.seal, twin.entry.crc32c))
             except (OSError, IntegrityError) as error:  # collected, damaged, too many links
+                if isinstance(error, OSError):
+                    self.disk.note(error)
                 log.info("not linked", extra={"file": entry.name, "to": twin.entry.name, "error": str(error)})
         return None
 
     def _place(self, entry: FileEntry, incoming: Incoming) -> files.Seal:
         seal = incoming.finish(entry.size_bytes, entry.crc32c)
         hit("store.incoming.rename.before")
-        files.rename_in(incoming.path, self.path(entry))
+        (files.link_in if incoming.linked else files.rename_in)(incoming.path, self.path(entry))
         hit("store.incoming.rename.after")
         return seal
+
+    def _placed(self, entry: FileEntry, incoming: Incoming) -> files.Seal:
+        """As `_place`; leaves nothing behind when it fails."""
+        try:
+            return self._place(entry, incoming)
+        except OSError:
+            incoming.abort()
+            raise
 
     async def write_incoming(self, entry: FileEntry, incoming: Incoming, pieces: Sequence[Piece]) -> None:
         """As `append_incoming`, in a thread."""
@@ -306,18 +315,13 @@ class Store(Removing):
                 await self.threads.run(entry.lane, incoming.abort)
                 return _same(known, entry)
             seal = await self._guarded(entry, lambda: self._place(entry, incoming))
-            return await self._received(entry, seal)
+            return await self._received(entry, seal, linked=incoming.linked)
 
     async def receive_whole(self, entry: FileEntry, pieces: Sequence[Piece]) -> StoredFile:
         """As start, write and finish, with one trip to a thread: for files that are here at once."""
 
         def whole() -> files.Seal:
-            incoming = self._start(entry, pieces)
-            try:
-                return self._place(entry, incoming)
-            except OSError:
-                incoming.abort()
-                raise
+            return self._placed(entry, self._start(entry, pieces))
 
         async with self._locks.hold((entry.store, entry.name)):
             if (known := self._records.get((entry.store, entry.name))) is not None:
@@ -336,20 +340,20 @@ class Store(Removing):
 
             def link() -> files.Seal | None:
                 incoming = self.link_incoming(entry, twins)
-                return None if incoming is None else self._place(entry, incoming)
+                return None if incoming is None else self._placed(entry, incoming)
 
             seal = await self._guarded(entry, link)
             if seal is None:
                 return False
-            await self._received(entry, seal)
+            await self._received(entry, seal, linked=True)
             return True
 
-    async def _received(self, entry: FileEntry, seal: files.Seal) -> StoredFile:
+    async def _received(self, entry: FileEntry, seal: files.Seal, *, linked: bool = False) -> StoredFile:
         hit("store.incoming.index.before")
         record = StoredFile(entry, seal, time.time_ns(), entry.kind is not FileKind.SNAPSHOT, received=True)
         await self._put(record)
         hit("store.incoming.index.after")
-        return await self._keep(record)
+        return await self._keep(record, linked=linked)
 
     def drop_incoming(self, entry: FileEntry, incoming: Incoming) -> None:
         """For any thread; blocks. Raises NoSpaceError, IntegrityError."""
@@ -373,12 +377,26 @@ class Store(Removing):
         """Whether its files count only once they are synced."""
         return self.promises.of(store.job) is Durability.SYNCED
 
-    async def _keep(self, record: StoredFile) -> StoredFile:
-        """Into the catalogue, after which the file counts: so if need be it is synced before."""
+    async def _keep(self, record: StoredFile, *, linked: bool = False) -> StoredFile:
+        """Into the catalogue, after which the file counts: so if need be it is synced before.
+
+        `linked`: its bytes were not read, for they are those of a stored file. Raises IntegrityError if they are wrong.
+        """
         if self.synced(record.entry.store):
             await self.syncer.sync(self.path(record.entry), record.entry.lane)
+        if linked and not self.hard_links(record.entry):
+            await self._check_unlinked(record)
         self._enter(record)
         return record
+
+    async def _check_unlinked(self, record: StoredFile) -> None:
+        """The file that it is a link of has been dropped meanwhile: perhaps because it was damaged."""
+        entry, path = record.entry, self.path(record.entry)
+        if await self._guarded(entry, lambda: files.verify(path, record.seal, entry.crc32c, deep=True)):
+            return
+        self._write_index(f"{entry.store}/{entry.name}", lambda: self._index.delete_files(entry.store, [entry.name]))
+        await self._guarded(entry, lambda: path.unlink(missing_ok=True))
+        raise IntegrityError(f"{entry.store}/{entry.name}: its bytes, those of {entry.same_as}, are damaged")
 
     async def damaged(self, store: StoreId, names: Iterable[str]) -> list[str]:
         """Names whose file is not as it was stored: sizes and times always, changelogs and zips byte by byte."""
