@@ -31,7 +31,7 @@ class Scene:
         self.finished = asyncio.Event()
         self.me = worker("b")
         self.turns = Turns()
-        self.store = SimpleNamespace(catalogue=self.catalogue, floor=lambda store: None)
+        self.store = SimpleNamespace(catalogue=self.catalogue, floor=lambda store: None, twins=lambda entry: [])
 
     def group(self, of: GroupId) -> ReplicaGroup:
         return group(1, "ab")

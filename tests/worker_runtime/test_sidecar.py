@@ -293,7 +293,7 @@ async def test_a_stop_waits_for_what_tasks_wait_for_and_for_no_snapshot(cluster:
         with pytest.raises(grpc.aio.AioRpcError):
             await commit
     log = (a.settings.data_dir.parent / "log").read_text()
-    assert ("commits are still waiting for copies" in log) == (end == "changelog")
+    assert ("commits are still waiting for copies" in log) == (end == "changelog"), log
 
 
 async def test_a_full_replica_delays_a_commit_until_it_has_room(cluster: Cluster) -> None:
