@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from worker_runtime.storage.files import zip_references
 
-COMPACTED_BYTES = 50_000_000  # new in a snapshot: ten small batches, and a compaction of a small level
+COMPACTION_SHARE = 0.2  # so much of a snapshot is new when RocksDB has merged a flushed table into all of a level
+SMALL_BYTES = 20_000_000  # a state whose compactions nobody notices
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +44,24 @@ def whole_snapshots(stores: Sequence[Path], oldest: int, copies: int) -> list[Sn
     return sorted(found, key=lambda snapshot: snapshot.version)
 
 
-def compacted(stores: Sequence[Path], oldest: int, copies: int) -> bool:
-    """The newest of two or more whole snapshots of version `oldest` or newer has little that the one before had not."""
-    *_, before, newest = (None, None, *whole_snapshots(stores, oldest, copies))
-    if before is None or newest is None:
-        return False
-    return sum(size for name, size in newest.files.items() if name not in before.files) <= COMPACTED_BYTES
+def between_compactions(stores: Sequence[Path], oldest: int, copies: int) -> bool:
+    """A compaction lies behind, and the next one is some snapshots away.
+
+    RocksDB merges four flushed tables into a level at a time, so with tables of random keys it writes a level anew with
+    every fourth snapshot. Of the whole snapshots of version `oldest` or newer, the first or second after such a one is
+    the newest.
+    """
+    found = whole_snapshots(stores, oldest, copies)
+    if found and sum(found[-1].files.values()) <= SMALL_BYTES:
+        return True
+    newest_first = reversed(list(pairwise(found)))
+    quiet = next((count for count, (before, newest) in enumerate(newest_first) if _compacted(before, newest)), 0)
+    return 1 <= quiet <= 2
+
+
+def _compacted(before: Snapshot, newest: Snapshot) -> bool:
+    new = sum(size for name, size in newest.files.items() if name not in before.files)
+    return new > COMPACTION_SHARE * sum(newest.files.values())
 
 
 def _version(zip_: Path) -> int:

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from benchmarks.snapshots import compacted, whole_snapshots
+from benchmarks.snapshots import between_compactions, whole_snapshots
 from benchmarks.webhdfs import serving
 from deploy.demo.watch import Batch, QueryWatch
 from deploy.local import ClusterShape, LocalCluster
@@ -30,7 +30,6 @@ VALUE_BYTES = 1024
 SETTLED_BATCHES = 8  # after the last that built
 WARM_BATCHES = 54  # in all: 4 GB take about so many, and with fewer the executors' code is not as warm
 COMPACTION_BATCHES = 100  # a link may be so slow that every snapshot is copied whole, for ever
-QUIET_BATCHES = 12
 BLOCK_COPIES = 2  # of every file, when files are spread
 CONSOLE = """
 rootLogger.appenderRef.stderr.ref = stderr
@@ -119,23 +118,30 @@ class Running:
 
     def wait_until_settled(self) -> None:
         """Built up, and small batches run. Every partition has a snapshot of them, whole wherever copies are kept, and
-        RocksDB has compacted what building left, which takes the longer the larger the state is.
+        RocksDB rests between two compactions. The twenty batches that follow are for measuring.
         """
         last = self.load.building_batches - 1
         self.watch.wait_for_batch(last)
         self.doing.what = "small batches"
         self.watch.wait_for_batch(max(last + SETTLED_BATCHES, WARM_BATCHES))
-        for partition in range(self.partitions):
-            self.doing.what = f"waiting for {self.copies} copies of a compacted snapshot of partition {partition}"
-            self.watch.wait_for(lambda p=partition: self._settled(p, last + 2))  # type: ignore[misc]
-        os.sync()  # state that took hours would be on disk; what is not holds up every fsync of a database
-        self.doing.what = "batches with nothing else going on"
-        self.watch.wait_for_batch(self.watch.committed() + QUIET_BATCHES)
+        self.doing.what = f"waiting for {self.copies} copies of snapshots between two compactions"
+        looked = last
 
-    def _settled(self, partition: int, oldest: int) -> bool:
+        def settled() -> bool:
+            nonlocal looked
+            committed = self.watch.committed()
+            if committed == looked:
+                return False
+            looked = committed
+            return all(self._settled(partition, last + 2, committed) for partition in range(self.partitions))
+
+        self.watch.wait_for(settled)
+        os.sync()  # state that took hours would be on disk; what is not holds up every fsync of a database
+
+    def _settled(self, partition: int, oldest: int, committed: int) -> bool:
         stores = self._stores(partition)
-        if self.watch.committed() < oldest + COMPACTION_BATCHES:
-            return compacted(stores, oldest, self.copies)
+        if committed < oldest + COMPACTION_BATCHES:
+            return between_compactions(stores, oldest, self.copies)
         return bool(whole_snapshots(stores, oldest, self.copies))
 
     def _stores(self, partition: int) -> list[Path]:

@@ -18,7 +18,7 @@ from rhino.rpc.overview import JobView, fetch_overview
 from spark_connector import HandoverClient, MoveKind, Phase, ScaleIn, Strategy
 from spark_connector.rpc.client import Handover
 
-STEADY_BATCHES = 12
+STEADY_BATCHES = 8
 AFTER_BATCHES = 8
 DEADLINE_S = 120.0  # of each step
 SCALED_IN = 2  # workers that a scale-in empties
@@ -61,6 +61,7 @@ class Moved:
 
 def hand_over(run: Running, subject: str, kind: MoveKind, strategy: Strategy) -> Moved:
     """Half of a worker's virtual nodes, by Rhino. DemoError when it is not confirmed or of another kind."""
+    _rest(run)
     job = _placed(run)
     choice = handover_choice(job)
     before = newest_loads(loads_of(run.cluster.workers))
@@ -75,6 +76,7 @@ def hand_over(run: Running, subject: str, kind: MoveKind, strategy: Strategy) ->
 
 def scale_in(run: Running, subject: str, strategy: Strategy) -> Moved:
     """Everything off the two workers with most virtual nodes, to the others, in the steps of `strategy`."""
+    _rest(run)
     job = _placed(run)
     counts = Counter(node.desired_worker for node in job.virtual_nodes)
     leaving = tuple(sorted(sorted(counts), key=lambda w: -counts[w])[:SCALED_IN])
@@ -83,6 +85,11 @@ def scale_in(run: Running, subject: str, strategy: Strategy) -> Moved:
         run, lambda c: c.start(job.job, intent=ScaleIn(leaving), strategy=strategy, deadline_s=DEADLINE_S)
     )
     return _moved(run, subject, _of(handover, before), handover.started_ms or started_ms, handover)
+
+
+def _rest(run: Running) -> None:
+    run.doing.what = "batches with nothing else going on"
+    run.watch.wait_for_batch(run.watch.committed() + STEADY_BATCHES)
 
 
 def _of(handover: Handover, loads: Mapping[int, StateLoad]) -> dict[int, StateLoad]:
@@ -111,6 +118,7 @@ def decommission(run: Running, subject: str) -> Moved:
     Spark's worker starts another executor in its place, which may get partitions of the former: they have moved too,
     for it has nothing of their state.
     """
+    _rest(run)
     loads = newest_loads(loads_of(run.cluster.workers))
     counts = Counter(load.worker_id for load in loads.values())
     origin = max(sorted(counts), key=lambda w: (counts[w], w))

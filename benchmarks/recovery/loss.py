@@ -17,7 +17,7 @@ from benchmarks.stateful import Running
 from deploy.demo.report import percentile
 from deploy.demo.watch import Batch, DemoError, driver_hosts
 
-STEADY_BATCHES = 12
+STEADY_BATCHES = 8
 PREPARE_ROUNDS = 35  # of all six virtual nodes: over 200 calls
 
 

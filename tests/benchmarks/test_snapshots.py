@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import snapshots
-from benchmarks.snapshots import compacted, whole_snapshots
+from benchmarks.snapshots import between_compactions, whole_snapshots
 from tests.worker_runtime.cluster import zip_bytes
 
 SSTS = ("000001-a.sst", "000002-b.sst")
@@ -37,14 +37,25 @@ def test_every_file_counts_by_itself(tmp_path: Path) -> None:
     assert whole_snapshots([writer], 12, 1)[0].files == {first: 4, second: 4}
 
 
-def test_compacted_is_what_grows_by_little_from_one_snapshot_to_the_next(
+def test_between_compactions_is_the_first_or_second_snapshot_with_little_that_is_new(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(snapshots, "COMPACTED_BYTES", 4)
-    folder = store(tmp_path, "a", "12_x.zip", *(f"SSTs/{name}" for name in (*SSTS, "000003-c.sst", "000004-d.sst")))
-    assert not compacted([folder], 12, 1), "one says nothing"
-    (folder / "default" / "22_y.zip").write_bytes(zip_bytes("000003-c.sst", "000004-d.sst"))
-    assert not compacted([folder], 12, 1), "all files are others"
-    (folder / "default" / "32_z.zip").write_bytes(zip_bytes("000003-c.sst", "000001-a.sst"))
-    assert compacted([folder], 12, 1)
-    assert not compacted([folder], 23, 1), "older than what is asked for"
+    monkeypatch.setattr(snapshots, "SMALL_BYTES", 4)
+    folder = store(tmp_path, "a", "12_x.zip", *(f"SSTs/{name}" for name in SSTS)) / "default"
+
+    def settled_after(number: int, *names: str) -> bool:
+        for name in names:
+            (folder / "SSTs" / name).write_bytes(b"data" if name.startswith("000001") else b"1")
+        (folder / f"{number}_y.zip").write_bytes(zip_bytes(*names))
+        return between_compactions([folder.parent], 12, 1)
+
+    assert not between_compactions([folder.parent], 12, 1), "one says nothing"
+    assert not settled_after(22, "000001-c.sst", "000001-d.sst"), "all files are others"
+    assert settled_after(32, "000001-c.sst", "000001-d.sst", "2.sst")
+    assert settled_after(42, "000001-c.sst", "000001-d.sst", "2.sst", "3.sst")
+    assert not settled_after(52, "000001-c.sst", "000001-d.sst", "2.sst", "3.sst", "4.sst"), "the next one comes"
+    assert not between_compactions([folder.parent], 23, 1), "none is known of those"
+
+
+def test_a_small_state_is_always_between_compactions(tmp_path: Path) -> None:
+    assert between_compactions([store(tmp_path, "a", "12_x.zip", *(f"SSTs/{name}" for name in SSTS))], 12, 1)
