@@ -44,14 +44,12 @@ def whole_snapshots(stores: Sequence[Path], oldest: int, copies: int) -> list[Sn
     return sorted(found, key=lambda snapshot: snapshot.version)
 
 
-def between_compactions(stores: Sequence[Path], oldest: int, copies: int) -> bool:
-    """A compaction lies behind, and the next one is some snapshots away.
+def between_compactions(found: Sequence[Snapshot]) -> bool:
+    """A compaction lies behind, and the next one is some snapshots away: the first or second after one is the newest.
 
     RocksDB merges four flushed tables into a level at a time, so with tables of random keys it writes a level anew with
-    every fourth snapshot. Of the whole snapshots of version `oldest` or newer, the first or second after such a one is
-    the newest.
+    every fourth snapshot. `found`: of one partition, in order, whole, also those that were collected meanwhile.
     """
-    found = whole_snapshots(stores, oldest, copies)
     if found and sum(found[-1].files.values()) <= SMALL_BYTES:
         return True
     newest_first = reversed(list(pairwise(found)))

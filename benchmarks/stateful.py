@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from benchmarks.snapshots import between_compactions, whole_snapshots
+from benchmarks.snapshots import Snapshot, between_compactions, whole_snapshots
 from benchmarks.webhdfs import serving
 from deploy.demo.watch import Batch, QueryWatch
 from deploy.local import ClusterShape, LocalCluster
@@ -125,6 +125,7 @@ class Running:
         self.doing.what = "small batches"
         self.watch.wait_for_batch(max(last + SETTLED_BATCHES, WARM_BATCHES))
         self.doing.what = f"waiting for {self.copies} copies of snapshots between two compactions"
+        seen: list[dict[int, Snapshot]] = [{} for _ in range(self.partitions)]  # by version
         looked = last
 
         def settled() -> bool:
@@ -133,16 +134,15 @@ class Running:
             if committed == looked:
                 return False
             looked = committed
-            return all(self._settled(partition, last + 2, committed) for partition in range(self.partitions))
+            for partition, snapshots in enumerate(seen):
+                found = whole_snapshots(self._stores(partition), last + 2, self.copies)
+                snapshots.update((snapshot.version, snapshot) for snapshot in found)
+            if committed >= last + COMPACTION_BATCHES:
+                return all(seen)
+            return all(between_compactions([snapshots[v] for v in sorted(snapshots)]) for snapshots in seen)
 
         self.watch.wait_for(settled)
         os.sync()  # state that took hours would be on disk; what is not holds up every fsync of a database
-
-    def _settled(self, partition: int, oldest: int, committed: int) -> bool:
-        stores = self._stores(partition)
-        if committed < oldest + COMPACTION_BATCHES:
-            return between_compactions(stores, oldest, self.copies)
-        return bool(whole_snapshots(stores, oldest, self.copies))
 
     def _stores(self, partition: int) -> list[Path]:
         """Folders of the partition's state, wherever there are any."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import snapshots
-from benchmarks.snapshots import between_compactions, whole_snapshots
+from benchmarks.snapshots import Snapshot, between_compactions, whole_snapshots
 from tests.worker_runtime.cluster import zip_bytes
 
 SSTS = ("000001-a.sst", "000002-b.sst")
@@ -38,24 +38,24 @@ def test_every_file_counts_by_itself(tmp_path: Path) -> None:
 
 
 def test_between_compactions_is_the_first_or_second_snapshot_with_little_that_is_new(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(snapshots, "SMALL_BYTES", 4)
-    folder = store(tmp_path, "a", "12_x.zip", *(f"SSTs/{name}" for name in SSTS)) / "default"
+    found = [Snapshot(12, {"a": 40, "b": 40})]
 
-    def settled_after(number: int, *names: str) -> bool:
-        for name in names:
-            (folder / "SSTs" / name).write_bytes(b"data" if name.startswith("000001") else b"1")
-        (folder / f"{number}_y.zip").write_bytes(zip_bytes(*names))
-        return between_compactions([folder.parent], 12, 1)
+    def then(**files: int) -> bool:
+        found.append(Snapshot(found[-1].version + 10, files))
+        return between_compactions(found)
 
-    assert not between_compactions([folder.parent], 12, 1), "one says nothing"
-    assert not settled_after(22, "000001-c.sst", "000001-d.sst"), "all files are others"
-    assert settled_after(32, "000001-c.sst", "000001-d.sst", "2.sst")
-    assert settled_after(42, "000001-c.sst", "000001-d.sst", "2.sst", "3.sst")
-    assert not settled_after(52, "000001-c.sst", "000001-d.sst", "2.sst", "3.sst", "4.sst"), "the next one comes"
-    assert not between_compactions([folder.parent], 23, 1), "none is known of those"
+    assert not between_compactions(found), "one says nothing"
+    assert not then(c=40, d=41), "all files are others"
+    assert then(c=40, d=41, e=1)
+    assert then(c=40, d=41, e=1, f=1)
+    assert not then(c=40, d=41, e=1, f=1, g=1), "the next one comes"
+    assert not then(h=40, i=44)
+    assert then(h=40, i=44, j=1)
 
 
-def test_a_small_state_is_always_between_compactions(tmp_path: Path) -> None:
-    assert between_compactions([store(tmp_path, "a", "12_x.zip", *(f"SSTs/{name}" for name in SSTS))], 12, 1)
+def test_a_small_state_is_always_between_compactions() -> None:
+    assert between_compactions([Snapshot(12, {"a": 4})])
+    assert not between_compactions([])
