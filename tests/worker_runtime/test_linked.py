@@ -64,7 +64,7 @@ async def test_a_hard_link_of_a_stored_file_is_known_and_not_read(disk: Disk, mo
     monkeypatch.setattr(files, "checksum", read.append)
     again = await disk.store.take_over(STORE, AGAIN, linked(disk, FIRST))
     third = await disk.store.take_over(STORE, THIRD, linked(disk, AGAIN))
-    assert not read
+    assert not read, "the store has read them once"
     assert [record.entry.same_as for record in (first, again, third)] == ["", FIRST, FIRST]
     assert {record.entry.crc32c for record in (first, again, third)} == {first.entry.crc32c}
     assert disk.path(FIRST).stat().st_ino == disk.path(THIRD).stat().st_ino

@@ -44,11 +44,13 @@ class Seal:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A complete file with its checksum. `same_as`: it is a hard link of a stored file whose content has this name."""
+    """A complete file with its checksum. `same_as`: the bytes are those of a stored file whose content has this name;
+    `linked`: and it is a hard link of that, so they were not read."""
 
     seal: Seal
     crc32c: int
     same_as: str = ""
+    linked: bool = False
 
 
 class Layout:
@@ -128,7 +130,8 @@ def check_inbox_file(
 ) -> tuple[Checked, tuple[int, int]]:
     """Checksum of a client's file, and its identity (device, inode) for `move_in`.
 
-    A hard link of one of `stored`, as that was stored, is known: it is not read. Nor is a copy another file.
+    `stored`: files of the same size, as the check of a hard link of each would find it. Such a link is not read; a copy
+    is, and compared.
     """
     fd = open_inbox_file(path, device)
     try:

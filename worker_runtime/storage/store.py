@@ -135,18 +135,18 @@ class Store(Removing):
                 record = StoredFile(entry, seal, time.time_ns(), not kind.versioned, received=False)
                 await self._put(record)
                 hit("store.take_over.index.after")
-                return await self._keep(record, linked=bool(entry.same_as))
+                return await self._keep(record, linked=checked.checked.linked)
             finally:
                 self._protected.subtract(protected)
                 self._protected = +self._protected
 
     def _of_size(self, store: StoreId, size_bytes: int) -> list[tuple[Path, Checked]]:
-        """Stored data files of which a new one of this size may be a hard link.
+        """Stored data files of which a new one of this size may be a hard link or a copy.
 
         Spark uploads a file again, under another name, while its first upload is under way.
         """
         records = [self._records[store, entry.name] for entry in self.catalogue.store(store).data_files(size_bytes)]
-        return [(self.path(r.entry), Checked(r.seal, r.entry.crc32c, r.entry.content)) for r in records]
+        return [(self.path(r.entry), Checked(r.seal, r.entry.crc32c, r.entry.content, linked=True)) for r in records]
 
     def _check_inbox(self, path: Path, kind: FileKind, likely: Iterable[tuple[Path, Checked]]) -> _Checked:
         self.disk.check()
