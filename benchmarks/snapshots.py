@@ -9,7 +9,7 @@ from pathlib import Path
 
 from worker_runtime.storage.files import zip_references
 
-COMPACTION_SHARE = 0.2  # so much of a snapshot is new when RocksDB has merged a flushed table into all of a level
+COMPACTION_SHARE = 0.05  # so much of a snapshot is new when RocksDB has merged flushed tables into all of a level
 SMALL_BYTES = 20_000_000  # a state whose compactions nobody notices
 
 
@@ -45,16 +45,15 @@ def whole_snapshots(stores: Sequence[Path], oldest: int, copies: int) -> list[Sn
 
 
 def between_compactions(found: Sequence[Snapshot]) -> bool:
-    """A compaction lies behind, and the next one is some snapshots away: the first or second after one is the newest.
+    """A compaction lies behind, whole, and the next one is two snapshots or more away.
 
     RocksDB merges four flushed tables into a level at a time, so with tables of random keys it writes a level anew with
-    every fourth snapshot. `found`: of one partition, in order, whole, also those that were collected meanwhile.
+    every fourth snapshot: the one after the compaction has it, and the third after that begins the next one.
+    `found`: of one partition, in order, whole, also those that were collected meanwhile.
     """
     if found and sum(found[-1].files.values()) <= SMALL_BYTES:
         return True
-    newest_first = reversed(list(pairwise(found)))
-    quiet = next((count for count, (before, newest) in enumerate(newest_first) if _compacted(before, newest)), 0)
-    return 1 <= quiet <= 2
+    return any(_compacted(before, newest) for before, newest in list(pairwise(found))[-2:])
 
 
 def _compacted(before: Snapshot, newest: Snapshot) -> bool:

@@ -28,6 +28,8 @@ ROWS_PER_BATCH = 600
 KEYS_PER_ROW = 256  # while the state is built up
 VALUE_BYTES = 1024
 SETTLED_BATCHES = 8  # after the last that built
+SNAPSHOT_BATCHES = 10  # Spark writes a snapshot of every partition with each tenth version
+MIDWAY = 4  # versions after a snapshot: its files have been replicated
 WARM_BATCHES = 54  # in all: 4 GB take about so many, and with fewer the executors' code is not as warm
 COMPACTION_BATCHES = 100  # a link may be so slow that every snapshot is copied whole, for ever
 BLOCK_COPIES = 2  # of every file, when files are spread
@@ -47,6 +49,7 @@ logger.state.level = info
 SESSION_CONF = {
     "spark.sql.streaming.numRecentProgressUpdates": "1000",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.sql.streaming.stateStore.minDeltasForSnapshot": str(SNAPSHOT_BATCHES),
     "spark.sql.streaming.minBatchesToRetain": "20",  # several times the state must fit on the disk
 }
 
@@ -118,7 +121,7 @@ class Running:
 
     def wait_until_settled(self) -> None:
         """Built up, and small batches run. Every partition has a snapshot of them, whole wherever copies are kept, and
-        RocksDB rests between two compactions. The twenty batches that follow are for measuring.
+        RocksDB rests between two compactions, the next of which is twenty batches away.
         """
         last = self.load.building_batches - 1
         self.watch.wait_for_batch(last)
@@ -143,6 +146,15 @@ class Running:
 
         self.watch.wait_for(settled)
         os.sync()  # state that took hours would be on disk; what is not holds up every fsync of a database
+
+    def wait_between_snapshots(self) -> None:
+        """Returns as soon as a batch midway between two snapshots is logged. The batches around a snapshot take up to
+        twice as long, with Spark's own provider as well: what is measured must not fall on one by chance.
+        """
+        self.doing.what = "waiting until midway between two snapshots"
+        now = self.watch.committed()
+        version = now + 1
+        self.watch.wait_for_batch(now + 1 + (MIDWAY - version - 1) % SNAPSHOT_BATCHES)
 
     def _stores(self, partition: int) -> list[Path]:
         """Folders of the partition's state, wherever there are any."""

@@ -11,14 +11,13 @@ from dataclasses import dataclass
 
 from benchmarks.events import Event
 from benchmarks.loads import StateLoad, loads_of, moved_loads, newest_loads
-from benchmarks.stateful import QUERY_NAME, Running
+from benchmarks.stateful import QUERY_NAME, SNAPSHOT_BATCHES, Running
 from deploy.demo.plan import handover_choice
 from deploy.demo.watch import Batch, DemoError
 from rhino.rpc.overview import JobView, fetch_overview
 from spark_connector import HandoverClient, MoveKind, Phase, ScaleIn, Strategy
 from spark_connector.rpc.client import Handover
 
-STEADY_BATCHES = 8
 AFTER_BATCHES = 8
 DEADLINE_S = 120.0  # of each step
 SCALED_IN = 2  # workers that a scale-in empties
@@ -61,10 +60,10 @@ class Moved:
 
 def hand_over(run: Running, subject: str, kind: MoveKind, strategy: Strategy) -> Moved:
     """Half of a worker's virtual nodes, by Rhino. DemoError when it is not confirmed or of another kind."""
-    _rest(run)
     job = _placed(run)
     choice = handover_choice(job)
     before = newest_loads(loads_of(run.cluster.workers))
+    run.wait_between_snapshots()
     started_ms, handover = _confirmed(
         run,
         lambda c: c.start(job.job, choice.virtual_nodes, choice.target, strategy=strategy, deadline_s=DEADLINE_S),
@@ -76,20 +75,15 @@ def hand_over(run: Running, subject: str, kind: MoveKind, strategy: Strategy) ->
 
 def scale_in(run: Running, subject: str, strategy: Strategy) -> Moved:
     """Everything off the two workers with most virtual nodes, to the others, in the steps of `strategy`."""
-    _rest(run)
     job = _placed(run)
     counts = Counter(node.desired_worker for node in job.virtual_nodes)
     leaving = tuple(sorted(sorted(counts), key=lambda w: -counts[w])[:SCALED_IN])
     before = newest_loads(loads_of(run.cluster.workers))
+    run.wait_between_snapshots()
     started_ms, handover = _confirmed(
         run, lambda c: c.start(job.job, intent=ScaleIn(leaving), strategy=strategy, deadline_s=DEADLINE_S)
     )
     return _moved(run, subject, _of(handover, before), handover.started_ms or started_ms, handover)
-
-
-def _rest(run: Running) -> None:
-    run.doing.what = "batches with nothing else going on"
-    run.watch.wait_for_batch(run.watch.committed() + STEADY_BATCHES)
 
 
 def _of(handover: Handover, loads: Mapping[int, StateLoad]) -> dict[int, StateLoad]:
@@ -118,13 +112,12 @@ def decommission(run: Running, subject: str) -> Moved:
     Spark's worker starts another executor in its place, which may get partitions of the former: they have moved too,
     for it has nothing of their state.
     """
-    _rest(run)
     loads = newest_loads(loads_of(run.cluster.workers))
     counts = Counter(load.worker_id for load in loads.values())
     origin = max(sorted(counts), key=lambda w: (counts[w], w))
     host = next(w.host for w in run.cluster.workers if w.worker_id == origin)
     before = {partition: load for partition, load in loads.items() if load.worker_id == origin}
-    run.watch.wait_for_batch(run.watch.committed() + 1)
+    run.wait_between_snapshots()
     run.doing.what = f"waiting for partitions {sorted(before)} to leave their executor on {host}"
     at_ms = time.time() * 1000
     _decommission(run, host)
@@ -170,7 +163,7 @@ def _moved(
     end_ms = handover.finished_ms if handover else max(b.ended_ms for b in switches)
     markers = [float(step.marked_ms) for step in handover.steps] if handover else []
     marked_ms = min(markers, default=at_ms)
-    steady = [b for b in batches if b.ended_ms <= at_ms][-STEADY_BATCHES:]
+    steady = [b for b in batches if b.ended_ms <= at_ms][-SNAPSHOT_BATCHES:]
     during = [b for b in batches if b.ended_ms > at_ms and b.ended_ms < switches[0].started_ms + 1]
     return Moved(
         subject=subject,

@@ -13,11 +13,10 @@ from datetime import datetime
 from benchmarks.events import Event
 from benchmarks.loads import StateLoad, loads_of, places
 from benchmarks.prepares import replica_prepares
-from benchmarks.stateful import Running
+from benchmarks.stateful import SNAPSHOT_BATCHES, Running
 from deploy.demo.report import percentile
 from deploy.demo.watch import Batch, DemoError, driver_hosts
 
-STEADY_BATCHES = 8
 PREPARE_ROUNDS = 35  # of all six virtual nodes: over 200 calls
 
 
@@ -55,13 +54,12 @@ def lose_and_recover(run: Running, subject: str) -> Recovery:
     run.doing.what = "calling Prepare for replicas"
     # Spread files have no replicas, and the first call for one would fetch what the loss is to fetch.
     prepares = replica_prepares(run, PREPARE_ROUNDS) if run.place.rhino and not run.place.blocks else [0.0]
-    run.watch.wait_for_batch(run.watch.committed() + STEADY_BATCHES)  # the calls slow batches down
     before = places(loads_of(workers))
     # Ties go to the last: the driver's address is that of the first.
     victim = max(sorted(set(before.values())), key=lambda w: (Counter(before.values())[w], w))
     index = next(i for i, w in enumerate(workers) if w.worker_id == victim)
     host = workers[index].host
-    run.watch.wait_for_batch(run.watch.committed() + 1)
+    run.wait_between_snapshots()
     newest = run.watch.committed()
     run.doing.what = f"recovering from the loss of {victim}"
     at_ms = _lose(run, subject, index)
@@ -79,8 +77,8 @@ def lose_and_recover(run: Running, subject: str) -> Recovery:
     run.watch.wait_for_batch(newest + 3)
     after = [load for load in loads_of(workers) if load.real and load.ended_ms > at_ms and load.worker_id != victim]
     moved = [load for load in after if before[load.partition] == victim and load.started_ms < next_ms]
-    batches = run.steady(STEADY_BATCHES + 4)
-    steady = [b.duration_ms for b in batches if b.ended_ms < at_ms][-STEADY_BATCHES:]
+    batches = run.steady(SNAPSHOT_BATCHES + 4)
+    steady = [b.duration_ms for b in batches if b.ended_ms < at_ms][-SNAPSHOT_BATCHES:]
     return Recovery(
         subject=subject,
         state_bytes=run.load.state_bytes,

@@ -37,7 +37,7 @@ def test_every_file_counts_by_itself(tmp_path: Path) -> None:
     assert whole_snapshots([writer], 12, 1)[0].files == {first: 4, second: 4}
 
 
-def test_between_compactions_is_the_first_or_second_snapshot_with_little_that_is_new(
+def test_between_compactions_are_the_snapshot_with_the_merged_level_and_the_one_after(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(snapshots, "SMALL_BYTES", 4)
@@ -48,12 +48,13 @@ def test_between_compactions_is_the_first_or_second_snapshot_with_little_that_is
         return between_compactions(found)
 
     assert not between_compactions(found), "one says nothing"
-    assert not then(c=40, d=41), "all files are others"
+    assert then(c=40, d=41), "all files are others"
     assert then(c=40, d=41, e=1)
-    assert then(c=40, d=41, e=1, f=1)
-    assert not then(c=40, d=41, e=1, f=1, g=1), "the next one comes"
-    assert not then(h=40, i=44)
+    assert not then(c=40, d=41, e=1, f=1)
+    assert not then(c=40, d=41, e=1, f=1, g=1), "the next one begins"
+    assert then(h=40, i=44)
     assert then(h=40, i=44, j=1)
+    assert then(h=40, k=10, j=1), "of a large state only the upper level"
 
 
 def test_a_small_state_is_always_between_compactions() -> None:
