@@ -10,6 +10,7 @@ from pathlib import Path
 from worker_runtime.storage.files import zip_references
 
 COMPACTION_SHARE = 0.05  # so much of a snapshot is new when RocksDB has merged flushed tables into all of a level
+FLUSHES = 4  # that RocksDB merges at a time
 SMALL_BYTES = 20_000_000  # a state whose compactions nobody notices
 
 
@@ -47,13 +48,14 @@ def whole_snapshots(stores: Sequence[Path], oldest: int, copies: int) -> list[Sn
 def between_compactions(found: Sequence[Snapshot]) -> bool:
     """A compaction lies behind, whole, and the next one is two snapshots or more away.
 
-    RocksDB merges four flushed tables into a level at a time, so with tables of random keys it writes a level anew with
-    every fourth snapshot: the one after the compaction has it, and the third after that begins the next one.
-    `found`: of one partition, in order, whole, also those that were collected meanwhile.
+    RocksDB merges four flushed tables into a level at a time. With tables of random keys that may write a level anew
+    with every fourth snapshot: the one after the compaction has it, and the third after that begins the next one. Four
+    without tell that the level is empty. `found`: of one partition, in order, whole, also those collected meanwhile.
     """
     if found and sum(found[-1].files.values()) <= SMALL_BYTES:
         return True
-    return any(_compacted(before, newest) for before, newest in list(pairwise(found))[-2:])
+    changes = [_compacted(before, newest) for before, newest in pairwise(found)]
+    return any(changes[-2:]) or (len(changes) >= FLUSHES and not any(changes[-FLUSHES:]))
 
 
 def _compacted(before: Snapshot, newest: Snapshot) -> bool:

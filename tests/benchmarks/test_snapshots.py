@@ -52,9 +52,11 @@ def test_between_compactions_are_the_snapshot_with_the_merged_level_and_the_one_
     assert then(c=40, d=41, e=1)
     assert not then(c=40, d=41, e=1, f=1)
     assert not then(c=40, d=41, e=1, f=1, g=1), "the next one begins"
-    assert then(h=40, i=44)
-    assert then(h=40, i=44, j=1)
-    assert then(h=40, k=10, j=1), "of a large state only the upper level"
+    assert then(c=40, d=41, m=4), "or there is nothing to merge with"
+    assert then(h=80, i=44)
+    assert then(h=80, i=44, j=1)
+    assert not then(h=80, i=44, j=1, l=1)
+    assert then(h=80, k=44, j=1), "of a large state only the upper level"
 
 
 def test_a_small_state_is_always_between_compactions() -> None:
