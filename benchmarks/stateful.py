@@ -6,7 +6,7 @@ Its state is built up first, in large batches; small batches that update keys at
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -155,6 +155,10 @@ class Running:
         now = self.watch.committed()
         version = now + 1
         self.watch.wait_for_batch(now + 1 + (MIDWAY - version - 1) % SNAPSHOT_BATCHES)
+
+    def data_files(self, partitions: Iterable[int]) -> list[Path]:
+        """RocksDB's tables in all stored copies of the partitions."""
+        return [path for p in partitions for store in self._stores(p) for path in store.rglob("*.sst")]
 
     def _stores(self, partition: int) -> list[Path]:
         """Folders of the partition's state, wherever there are any."""

@@ -4,9 +4,10 @@ Each measurement has a cluster of its own: three workers, six partitions, state 
 of one worker (executor, Spark worker, and the sidecar where there is one) right after a batch was logged. The query
 checkpoint is on a local path; with "-1gbit" it is on WebHDFS, and every worker is in a network namespace behind a link
 of 1 Gbit/s each way (needs root). "-cut": nothing is killed, the worker's link loses every packet from one moment on,
-so that no connection is reset and only time tells (needs root). "block" is Rhino with the files of the state spread
-over the workers, two copies of each, as the paper's RhinoDFS has them: who takes over fetches what it lacks. Compare
-subjects within a run; absolute figures depend on the machine.
+so that no connection is reset and only time tells (needs root). Files that will be loaded are in the page cache, as on
+a node with memory to spare; "-cold": on the disk only. "block" is Rhino with the files of the state spread over the
+workers, two copies of each, as the paper's RhinoDFS has them: who takes over fetches what it lacks. Compare subjects
+within a run; absolute figures depend on the machine.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from benchmarks.stateful import Load
 SUBJECTS = (
     *("rhino", "stock", "block", "rhino-1gbit", "stock-1gbit", "block-1gbit"),
     *("rhino-cut", "stock-cut", "block-cut"),
+    *("rhino-cold", "stock-cold", "block-cold"),
 )
 
 

@@ -12,10 +12,12 @@ from datetime import datetime
 
 from benchmarks.events import Event
 from benchmarks.loads import StateLoad, loads_of, places
+from benchmarks.page_cache import bring_in, disk_reads, evict
 from benchmarks.prepares import replica_prepares
 from benchmarks.stateful import SNAPSHOT_BATCHES, Running
 from deploy.demo.report import percentile
 from deploy.demo.watch import Batch, DemoError, driver_hosts
+from deploy.local import LocalWorker
 
 PREPARE_ROUNDS = 35  # of all six virtual nodes: over 200 calls
 
@@ -44,6 +46,7 @@ class Recovery:
     copied_bytes: int  # read from the checkpoint, or linked with Rhino
     network_bytes: int  # of them, what came over the network: from other workers, or from a remote checkpoint
     reloads: int  # loads of partitions that had not moved
+    disk_reads: int  # by anybody, until the next batch was done: of state that the page cache had not
     batches: Sequence[Batch] = ()  # from those before the loss on
     events: Sequence[Event] = ()  # the loss
 
@@ -59,16 +62,19 @@ def lose_and_recover(run: Running, subject: str) -> Recovery:
     victim = max(sorted(set(before.values())), key=lambda w: (Counter(before.values())[w], w))
     index = next(i for i, w in enumerate(workers) if w.worker_id == victim)
     host = workers[index].host
+    _set_page_cache(run, subject, [p for p, worker in before.items() if worker == victim], workers[index])
     run.wait_between_snapshots()
     newest = run.watch.committed()
+    reads = disk_reads()
     run.doing.what = f"recovering from the loss of {victim}"
     at_ms = _lose(run, subject, index)
     detected_ms = next_ms = 0.0
+    reads_after = 0
 
     def recovered() -> bool:
-        nonlocal detected_ms, next_ms
+        nonlocal detected_ms, next_ms, reads_after
         if not next_ms and run.watch.committed() > newest:
-            next_ms = time.time() * 1000
+            next_ms, reads_after = time.time() * 1000, disk_reads()
         if not detected_ms and host not in driver_hosts(run.spark):
             detected_ms = time.time() * 1000
         return bool(detected_ms and next_ms)
@@ -100,9 +106,20 @@ def lose_and_recover(run: Running, subject: str) -> Recovery:
         sources="+".join(sorted({load.source for load in moved if load.source})),
         copied_bytes=sum(load.copied_bytes for load in moved),
         network_bytes=sum(_network_bytes(run, load) for load in moved),
+        disk_reads=reads_after - reads,
         batches=batches,
         events=[Event("loss", at_ms)],
     )
+
+
+def _set_page_cache(run: Running, subject: str, partitions: Sequence[int], victim: LocalWorker) -> None:
+    """Files of the state that the others will load: in the page cache, or with "-cold" on the disk only."""
+    run.doing.what = "setting the page cache"
+    files = [path for path in run.data_files(partitions) if not path.is_relative_to(victim.folder)]
+    if subject.endswith("-cold"):
+        evict(files)
+    else:
+        bring_in(files)
 
 
 def _network_bytes(run: Running, load: StateLoad) -> int:

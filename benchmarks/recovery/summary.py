@@ -14,12 +14,12 @@ from benchmarks.recovery.loss import Recovery
 _TIMES = (
     *("steady_batch_ms", "lease_ended", "detected", "scheduled", "prepared", "fetch_slowest", "open_slowest"),
     *("load_slowest", "loaded", "next_batch", "prepare_slowest", "prepare_p50", "prepare_p99", "copied_bytes"),
-    "network_bytes",
+    *("network_bytes", "disk_reads"),
 )
 _COLUMNS = (
     *("state GB", "subject", "runs", "steady batch", "lease ended", "detected", "scheduled", "fetching", "prepared"),
     *("open", "loading", "loaded", "next batch", "beside Rhino", "Prepare p50, p99", "MB copied or linked"),
-    "MB over the network",
+    *("MB over the network", "disk reads"),
 )
 
 _PROVIDER = re.compile(r"^(stock|block)")
@@ -62,5 +62,6 @@ def table(rows: Sequence[Row]) -> Table:
             "" if row["ratio"] is None else f"{row['ratio']:.2f} x",
             f"{row['prepare_p50']:.1f}, {row['prepare_p99']:.1f} ms" if row["prepare_p50"] else "",
             *(f"{row[name] / 1e6:.0f}" for name in ("copied_bytes", "network_bytes")),
+            f"{row['disk_reads']:.0f}",
         )
     return shown

@@ -32,6 +32,7 @@ RHINO = Recovery(
     copied_bytes=300_000_000,
     network_bytes=0,
     reloads=0,
+    disk_reads=3,
 )
 STOCK = replace(RHINO, subject="stock", next_batch=3000.0, prepare_p50=0.0, sources="")
 MOVED = Moved(
