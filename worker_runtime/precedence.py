@@ -1,7 +1,8 @@
-"""Commits go first: while any are under way, data files are sent at a trickle.
+"""Commits and loads go first: while any are under way, data files are sent at a trickle.
 
 The lanes have connections and credit of their own, but not processors: on a busy node every step of a commit would wait
 behind chunks of the bulk lane. They give way here, on every worker of a chain, and go on as soon as commits are done.
+So would a task that loads state, for which a batch waits.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ TRICKLE_S = 0.010  # meanwhile a link sends one chunk in this time: data files g
 
 
 class Precedence:
-    """One per sidecar. `clock`: monotonic seconds."""
+    """One per sidecar. `loading()`: whether a task loads state on this node. `clock`: monotonic seconds."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, loading: Callable[[], bool], clock: Callable[[], float] = time.monotonic) -> None:
+        self._loading = loading
         self._clock = clock
         self._commit_at = float("-inf")
 
@@ -28,11 +30,12 @@ class Precedence:
     @property
     def under_way(self) -> bool:
         """Whether data files have to give way now."""
-        return self._clock() < self._commit_at + QUIET_S
+        return self._loading() or self._clock() < self._commit_at + QUIET_S
 
     def wait_s(self, sent_at: float) -> float:
         """Seconds until a link whose newest chunk was sent at `sent_at` may send the next one; 0 or less: now."""
-        return min(self._commit_at + QUIET_S, sent_at + TRICKLE_S) - self._clock()
+        due_at = sent_at + TRICKLE_S
+        return (due_at if self._loading() else min(self._commit_at + QUIET_S, due_at)) - self._clock()
 
     async def give_way(self, sent_at: float) -> float:
         """Waits until the next chunk may be sent; returns the time, for the next call."""

@@ -64,7 +64,7 @@ class Replication:
     def __init__(self, me: Worker, store: Store) -> None:
         self.me = me
         self.store = store
-        self.precedence = Precedence()
+        self.precedence = Precedence(lambda: store.pins.loading)
         self.machine = ChainMachine(me, store.catalogue, store.epochs(), store.fences())
         self._driver: DirectDriver[ev.Event, ev.Effect] = DirectDriver(self.machine, self._execute, ev.Tick)
         self._commits: dict[int, asyncio.Future[Copies]] = {}

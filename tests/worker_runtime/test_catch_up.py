@@ -10,6 +10,7 @@ import pytest
 
 from rhino.ids import Epoch, FileEntry, GroupId, ReplicaGroup
 from tests.worker_runtime.scenario import STORE, group, sst, worker
+from worker_runtime import fetching
 from worker_runtime.core import events as ev
 from worker_runtime.core.closure import Catalogue
 from worker_runtime.fetching import Turns
@@ -30,7 +31,8 @@ class Scene:
         self.pulled: list[FileEntry] = []
         self.finished = asyncio.Event()
         self.me = worker("b")
-        self.turns = Turns()
+        self.loading = False
+        self.turns = Turns(lambda: self.loading)
         self.store = SimpleNamespace(catalogue=self.catalogue, floor=lambda store: None, twins=lambda entry: [])
 
     def group(self, of: GroupId) -> ReplicaGroup:
@@ -80,3 +82,20 @@ async def test_no_file_is_begun_while_a_prepare_fetches() -> None:
             await asyncio.sleep(0)
         assert scene.pulled == []
     assert await running == list(FILES)
+
+
+async def test_no_file_is_begun_while_a_task_loads_state() -> None:
+    scene = Scene([])
+    scene.loading = True
+    running = asyncio.ensure_future(scene.run(whole=False))
+    await asyncio.sleep(3 * fetching.LOOK_S)
+    assert scene.pulled == []
+    scene.loading = False
+    assert await running == list(FILES)
+
+
+async def test_a_catch_up_goes_on_though_loads_never_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetching, "PATIENCE_S", 0.01)
+    scene = Scene([])
+    scene.loading = True
+    assert await scene.run(whole=False) == list(FILES)

@@ -54,7 +54,7 @@ class Peers:
         self._figures = figures
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._pulling = KeyedLocks()
-        self.turns = Turns()
+        self.turns = Turns(lambda: replication.store.pins.loading)
 
     async def close(self) -> None:
         for channel in self._channels.values():
