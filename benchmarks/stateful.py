@@ -31,7 +31,7 @@ SETTLED_BATCHES = 8  # after the last that built
 SNAPSHOT_BATCHES = 10  # Spark writes a snapshot of every partition with each tenth version
 MIDWAY = 4  # versions after a snapshot: its files have been replicated
 WARM_BATCHES = 54  # in all: 4 GB take about so many, and with fewer the executors' code is not as warm
-COMPACTION_BATCHES = 100  # a link may be so slow that every snapshot is copied whole, for ever
+COMPACTION_BATCHES = 100  # after building: partitions may never be between two compactions all at once
 BLOCK_COPIES = 2  # of every file, when files are spread
 CONSOLE = """
 rootLogger.appenderRef.stderr.ref = stderr
@@ -121,7 +121,7 @@ class Running:
 
     def wait_until_settled(self) -> None:
         """Built up, and small batches run. Every partition has a snapshot of them, whole wherever copies are kept, and
-        RocksDB rests between two compactions, the next of which is twenty batches away.
+        RocksDB rests between two compactions; or `COMPACTION_BATCHES` have gone by and it has not.
         """
         last = self.load.building_batches - 1
         self.watch.wait_for_batch(last)
@@ -152,9 +152,9 @@ class Running:
         twice as long, with Spark's own provider as well: what is measured must not fall on one by chance.
         """
         self.doing.what = "waiting until midway between two snapshots"
-        now = self.watch.committed()
-        version = now + 1
-        self.watch.wait_for_batch(now + 1 + (MIDWAY - version - 1) % SNAPSHOT_BATCHES)
+        coming = self.watch.committed() + 1
+        version = coming + 1  # that it commits
+        self.watch.wait_for_batch(coming + (MIDWAY - version) % SNAPSHOT_BATCHES)
 
     def data_files(self, partitions: Iterable[int]) -> list[Path]:
         """RocksDB's tables in all stored copies of the partitions."""
