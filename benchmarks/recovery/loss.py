@@ -19,6 +19,7 @@ from deploy.demo.report import percentile
 from deploy.demo.watch import Batch, DemoError, driver_hosts
 from deploy.local import LocalWorker
 
+LEASE_BATCHES = 60  # a lease is 1 s
 PREPARE_ROUNDS = 35  # of all six virtual nodes: over 200 calls
 
 
@@ -81,6 +82,7 @@ def lose_and_recover(run: Running, subject: str) -> Recovery:
 
     run.watch.wait_for(recovered)
     run.watch.wait_for_batch(newest + 3)
+    lease_ended = _lease_ended(run, victim, at_ms) if run.cluster.manager else 0.0
     after = [load for load in loads_of(workers) if load.real and load.ended_ms > at_ms and load.worker_id != victim]
     moved = [load for load in after if before[load.partition] == victim and load.started_ms < next_ms]
     batches = run.steady(SNAPSHOT_BATCHES + 4)
@@ -90,7 +92,7 @@ def lose_and_recover(run: Running, subject: str) -> Recovery:
         state_bytes=run.load.state_bytes,
         moved_partitions=len({load.partition for load in moved}),
         steady_batch_ms=statistics.median(steady),
-        lease_ended=_lease_ended(run, victim, at_ms) if run.cluster.manager else 0.0,
+        lease_ended=lease_ended,
         detected=detected_ms - at_ms,
         next_batch=next_ms - at_ms,
         reloads=sum(load.started_ms < next_ms for load in after) - len(moved),
@@ -138,10 +140,15 @@ def _lose(run: Running, subject: str, index: int) -> float:
 
 
 def _lease_ended(run: Running, worker_id: str, since_ms: float) -> float:
-    """Milliseconds from `since_ms` until the manager's log calls the worker lost."""
-    for line in (run.cluster.log_dir / "rhino-manager.log").read_text().splitlines():
-        if f'"{worker_id}": "lost"' in line:
-            at_ms = datetime.fromisoformat(json.loads(line)["time"]).timestamp() * 1000
-            if at_ms >= since_ms:
-                return at_ms - since_ms
-    raise DemoError(f"the manager has not counted {worker_id} as lost")
+    """Milliseconds from `since_ms` until the manager calls the worker lost; three short batches may end before."""
+    log = run.cluster.log_dir / "rhino-manager.log"
+    last = run.watch.committed() + LEASE_BATCHES
+    for committed in run.watch.polls():
+        for line in log.read_text().splitlines():
+            if f'"{worker_id}": "lost"' in line:
+                at_ms = datetime.fromisoformat(json.loads(line)["time"]).timestamp() * 1000
+                if at_ms >= since_ms:
+                    return at_ms - since_ms
+        if committed > last:
+            break
+    raise DemoError(f"the manager has not counted {worker_id} as lost within {LEASE_BATCHES} batches")
