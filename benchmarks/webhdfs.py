@@ -162,17 +162,23 @@ class _Handler(BaseHTTPRequestHandler):
         self._empty(201, f"http://{self.headers['Host']}{PREFIX}{self.name}")
 
     def _body(self) -> Iterator[bytes]:
+        """ConnectionError when the client ends in the middle."""
         if self.headers.get("Transfer-Encoding", "").lower() == "chunked":
-            while size := int(self.rfile.readline().split(b";")[0], 16):
-                yield self.rfile.read(size)
+            while size := int(self._there(self.rfile.readline()).split(b";")[0], 16):
+                yield self._there(self.rfile.read(size))
                 self.rfile.readline()
             self.rfile.readline()
         else:
             left = int(self.headers.get("Content-Length", "0"))
             while left:
-                piece = self.rfile.read(min(left, COPY_BYTES))
+                piece = self._there(self.rfile.read(min(left, COPY_BYTES)))
                 left -= len(piece)
                 yield piece
+
+    def _there(self, piece: bytes) -> bytes:
+        if not piece:
+            raise ConnectionResetError(f"{self.name} ends in the middle")
+        return piece
 
     def _drain(self) -> None:
         for _ in self._body():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -43,3 +44,18 @@ def test_files_are_made_read_renamed_listed_and_deleted(tmp_path: Path) -> None:
             call(address, "/a/b/y", "GETFILESTATUS")
         assert json.load(missing.value)["RemoteException"]["exception"] == "FileNotFoundException"
         assert missing.value.code == 404
+
+
+@pytest.mark.parametrize(
+    "length", ["Content-Length: 100\r\n\r\n12345", "Transfer-Encoding: chunked\r\n\r\n5\r\n12345\r\n"]
+)
+def test_a_client_that_is_killed_in_the_middle_of_a_file(
+    length: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with serving(tmp_path / "root", "127.0.0.1") as address:
+        host, port = address.split(":")
+        with socket.create_connection((host, int(port)), timeout=20) as client:
+            client.sendall(f"PUT /webhdfs/v1/a?op=CREATE&data=true HTTP/1.1\r\nHost: x\r\n{length}".encode())
+            client.shutdown(socket.SHUT_WR)
+            assert client.recv(1) == b""  # and no thread goes on asking for the rest
+    assert capfd.readouterr().err == ""
