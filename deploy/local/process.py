@@ -65,6 +65,11 @@ class Process:
         """What this process has written so far, standard output first."""
         return _read(self.out_path, self._out_start) + _read(self.log_path, self._log_start)
 
+    def lines(self) -> list[str]:
+        """Whole lines that this process has written to standard output so far."""
+        written = _read(self.out_path, self._out_start)
+        return written[: written.rfind("\n") + 1].splitlines()
+
     def wait_for(self, what: str, probe: Callable[[], T | None], *, timeout_s: float) -> T:
         """Polls `probe` until it gives a value; ClusterError when the process ends or `timeout_s` has passed."""
         deadline = time.monotonic() + timeout_s

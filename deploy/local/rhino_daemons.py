@@ -28,7 +28,7 @@ def _start(
 
 def _announced(process: Process, service: str) -> dict[str, str] | None:
     """The readiness line: one JSON object on standard output."""
-    for line in process.text().splitlines()[::-1]:
+    for line in reversed(process.lines()):
         if line.startswith("{"):
             fields: dict[str, str] = json.loads(line)
             if fields.get("service") == service:

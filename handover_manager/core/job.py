@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from handover_manager.core.figures import Figures
-from handover_manager.core.locations import Location, choose_worker, make_locations, virtual_nodes
-from handover_manager.core.view import ClusterView, TaskGroup
+from handover_manager.core.heirs import Heirs
+from handover_manager.core.locations import Location, choose_worker, make_locations, rank_workers, virtual_nodes
+from handover_manager.core.view import ClusterView, TaskGroup, groups_of
 from handover_manager.core.work import WorkFigures
 from rhino.ids import StoreVersion, VirtualNode
 
@@ -50,6 +51,7 @@ class Job:
     logged_at: float | None = None  # monotonic time of the newest report of a batch
     slowest: dict[str, float] = field(default_factory=dict)  # interval of batches, under each marker that is watched
     work: WorkFigures = field(default_factory=WorkFigures)
+    heirs: Heirs = field(default_factory=Heirs)
     missed: frozenset[VirtualNode] = frozenset()  # ran elsewhere than desired in the newest settled batch
 
     @property
@@ -68,7 +70,8 @@ class Job:
         """
         chosen = dict(self.desired)
         for node, operators in self.nodes.items():
-            worker = choose_worker(view, node, operators, self.pinned.get(node))
+            standing = self.pinned.get(node) or self.heirs.of(node, groups_of(node, operators), view)
+            worker = choose_worker(view, node, operators, standing)
             if worker is not None:
                 chosen[node] = worker
         if chosen == self.desired:
@@ -78,7 +81,10 @@ class Job:
         return True
 
     def locations(self, view: ClusterView) -> tuple[Location, ...]:
-        return make_locations(view, self.nodes, self.desired)
+        nodes = self.nodes
+        ranked = rank_workers(view, nodes, {n: w for n, w in self.desired.items() if n in nodes})
+        self.heirs.note(ranked, self.pinned)
+        return make_locations(view, ranked)
 
     def logged(self, batch_id: int, versions: tuple[StoreVersion, ...], now: float) -> None:
         """Notes a logged batch; the oldest ones without an answer are given up beyond PENDING_BATCHES_MAX."""

@@ -27,14 +27,14 @@ def virtual_nodes(job: str, task_groups: Sequence[TaskGroup]) -> dict[VirtualNod
     }
 
 
-def choose_worker(view: ClusterView, node: VirtualNode, operators: Sequence[int], pinned: str | None) -> str | None:
+def choose_worker(view: ClusterView, node: VirtualNode, operators: Sequence[int], standing: str | None) -> str | None:
     """The worker that should run `node`, None while no group of it is known.
 
-    A marker's choice (`pinned`) stands. Else the owner that most of its groups name; when that one is out of reach,
-    the first holder in the chain.
+    The choice of a marker or of a loss (`standing`) stands. Else the owner that most of its groups name; when that one
+    is out of reach, the first holder in the chain.
     """
-    if pinned is not None:
-        return pinned
+    if standing is not None:
+        return standing
     groups = groups_of(node, operators)
     owners = Counter(seen.owner for seen in view.known(groups))
     if not owners:
@@ -66,11 +66,8 @@ def rank_workers(
     return ranked
 
 
-def make_locations(
-    view: ClusterView, nodes: Mapping[VirtualNode, tuple[int, ...]], desired: Mapping[VirtualNode, str]
-) -> tuple[Location, ...]:
+def make_locations(view: ClusterView, ranked: Mapping[VirtualNode, Sequence[str]]) -> tuple[Location, ...]:
     """The map as the driver takes it, ordered by virtual node; workers whose host is unknown are left out."""
-    ranked = rank_workers(view, nodes, {n: w for n, w in desired.items() if n in nodes})
     locations = []
     for node in sorted(ranked):
         hosts = dict.fromkeys(view.workers[w].worker.host for w in ranked[node] if w in view.workers)

@@ -8,13 +8,19 @@ from collections.abc import Mapping
 Pair = tuple[str, str]
 
 
+def load_libraries() -> None:
+    """Imports what `matchings` needs, which takes most of a second: an event loop has that done by another thread."""
+    import numpy  # noqa: F401
+    import scipy.optimize  # noqa: F401
+
+
 def matchings(counts: Mapping[Pair, int]) -> list[list[Pair]]:
     """`counts` of edges (origin, target), in matchings: in each, no origin and no target stands twice.
 
     There are as many matchings as the greatest degree (König): the graph is made regular with edges that mean
     nothing, and a regular bipartite graph always has a perfect matching to take out.
     """
-    import numpy as np  # here: slow to import, and seldom needed
+    import numpy as np  # here: see `load_libraries`
     from scipy.optimize import linear_sum_assignment
 
     left, right = Counter[str](), Counter[str]()

@@ -94,6 +94,10 @@ class Step:
         return {group: move.target for move in self.moves for group in move.groups}
 
     @property
+    def origin_of_group(self) -> dict[GroupId, str]:
+        return {group: move.origin for move in self.moves for group in move.groups}
+
+    @property
     def targets(self) -> list[str]:
         return sorted({move.target for move in self.moves})
 

@@ -10,7 +10,7 @@ from handover_manager.core.job import LoggedBatch
 from handover_manager.core.jobs import Jobs
 from handover_manager.core.move import Move
 from handover_manager.core.step import Phase, Step, Trigger
-from handover_manager.core.view import ClusterView
+from handover_manager.core.view import ClusterView, GroupSeen
 from rhino.errors import AlreadyThereError, ConflictError, PreconditionError, RhinoError, UnavailableError
 from rhino.ids import GroupId, VirtualNode
 
@@ -165,16 +165,27 @@ class Stepping:
         return True, effects + self._release(settled, view)
 
     def unwind(self, handover_id: str, step: Step, busy: set[GroupId], view: ClusterView) -> list[Effect]:
-        """Takes targets out of chains that they made longer: naming the owner again cuts them to r secondaries."""
+        """Takes targets out of chains that they made longer: naming the owner again cuts them to r secondaries.
+
+        After a marker some targets may have become owners, by logged batches: the origins are made owners again.
+        """
         if not view.groups:
             return []  # a manager that has just started has seen nothing yet
         target_of = step.target_of_group
         unseen = step.in_flight | {g for g, answered_at in step.answered_at.items() if answered_at >= view.asked_at}
         known = view.known(sorted(step.unwinding - busy - unseen))
-        asked = [g for g in known if view.is_longer(g) and g.has(target_of[g.group.group])]
-        step.unwinding = {g.group.group for g in asked} | ((unseen & step.unwinding) - busy)
-        step.in_flight.update(g.group.group for g in asked)
-        return [ChangeGroup(handover_id, g.group.group, make_owner=g.owner) for g in asked]
+        origin_of = step.origin_of_group if step.phase is Phase.ROLLED_BACK and step.marked_ms else {}
+        owners: dict[GroupId, str] = {}
+        for seen in known:
+            group = seen.group.group
+            origin, target = origin_of.get(group, ""), target_of[group]
+            if seen.owner == target and _may_own(origin, seen, view):
+                owners[group] = origin
+            elif view.is_longer(seen) and seen.has(target):
+                owners[group] = seen.owner
+        step.unwinding = set(owners) | ((unseen & step.unwinding) - busy)
+        step.in_flight.update(owners)
+        return [ChangeGroup(handover_id, group, make_owner=owner) for group, owner in owners.items()]
 
     def end(self, step: Step, trigger: Trigger, reason: str, view: ClusterView, now: float) -> list[Effect]:
         """Any end but the confirmed one: the virtual nodes follow the owners of their groups again.
@@ -182,6 +193,9 @@ class Stepping:
         What was asked of the replication manager is taken back with the next views (`unwind`).
         """
         begun = step.phase is not Phase.PLANNED
+        staying = _staying(step, view) if step.phase is Phase.MARKED else []
+        if staying:
+            reason += f"; with their targets, which own them and have no origin to go back to: {', '.join(staying)}"
         step.advance(trigger, reason)
         step.finished_ms = self.wall_ms(now)
         step.waiting_for = set()
@@ -242,6 +256,20 @@ def _is_copied(move: Move, step: Step, view: ClusterView) -> bool:
     if step.in_flight.intersection(move.groups):
         return True
     return any(seen.has(move.target) and not seen.is_whole(move.target) for seen in view.known(move.groups))
+
+
+def _may_own(origin: str, seen: GroupSeen, view: ClusterView) -> bool:
+    """Whether the group can be given back to `origin`, and should."""
+    return seen.is_whole(origin) and view.reachable(origin) and not view.draining(origin)
+
+
+def _staying(step: Step, view: ClusterView) -> list[str]:
+    """Names of virtual nodes that their targets own already and their origins cannot take back."""
+    return [
+        move.node.name
+        for move in step.moves
+        if any(g.owner == move.target and not _may_own(move.origin, g, view) for g in view.known(move.groups))
+    ]
 
 
 def _received(step: Step, view: ClusterView) -> int:

@@ -17,9 +17,11 @@ from handover_manager.core.figures import PREFIX as FIGURES_PREFIX
 from handover_manager.core.figures import figures_of_json
 from handover_manager.core.handover import Handover
 from handover_manager.core.manager import HandoverCore
+from handover_manager.core.matching import load_libraries
 from handover_manager.core.plan import Plan, Request
 from handover_manager.core.records import HANDOVER_PREFIX, JOB_PREFIX, STEP_PREFIX, handover_of_json, job_of_json
 from handover_manager.core.step import Phase
+from handover_manager.core.strategy import Kind
 from handover_manager.rpc.cluster import ReplicationClient
 from handover_manager.rpc.messages import handover_to_pb
 from handover_manager.rpc.moments import after_write, before_write
@@ -108,9 +110,15 @@ class Runtime:
             view = await self._cluster.view()
             self.apply(ev.ClusterSeen(dataclasses.replace(view, asked_at=asked_at)))
 
+    async def look_for(self, request: Request) -> None:
+        """Takes a fresh view to plan `request` on, with the libraries that its strategy needs."""
+        if request.strategy.kind is Kind.MATCHED:
+            await asyncio.to_thread(load_libraries)
+        await self.look()
+
     async def plan(self, request: Request) -> Plan:
         """On a fresh view; changes nothing."""
-        await self.look()
+        await self.look_for(request)
         return self.core.plan(request, now=self._loop.time())
 
     async def set_draining(self, worker: str, draining: bool) -> None:

@@ -67,8 +67,9 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
         return messages.plan_to_pb(await self._runtime.plan(messages.request_of(request)))
 
     async def StartHandover(self, request: pb.HandoverRequest, context: Context) -> pb.HandoverStatus:
-        await self._runtime.look()
-        return messages.handover_to_pb(self._start(messages.request_of(request)))
+        wanted = messages.request_of(request)
+        await self._runtime.look_for(wanted)
+        return messages.handover_to_pb(self._start(wanted))
 
     def _start(self, request: Request) -> Handover:
         handover_id = uuid.uuid4().hex[:12]

@@ -41,6 +41,11 @@ class LoggedVersions:
     def forget(self, group: GroupId) -> None:
         self._groups.pop(group, None)
 
+    def restart(self, group: GroupId) -> None:
+        """The owner was chosen: who wrote before that has to write as many batches again to become the owner."""
+        if log := self._groups.get(group):
+            log.writer, log.streak = "", 0
+
     def newest(self, group: GroupId) -> list[StoreVersion]:
         """The newest logged version of each store of the group."""
         log = self._groups.get(group)

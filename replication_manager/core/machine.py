@@ -280,6 +280,7 @@ class ReplicationMachine:
         longer = staying > group.settings.replication_factor + 1  # after a handover that was given up
         if event.make_owner and (longer or event.make_owner != group.owner.worker_id):
             grown = replace(group, members=members)
+            self.logged.restart(event.group)
             members = self._chains.owned_by(grown, event.make_owner)
         return self._chains.renew(group, members) if members != group.members else []
 
@@ -362,12 +363,12 @@ class ReplicationMachine:
         return effects
 
     def _follow(self, group_id: GroupId) -> list[ev.Effect]:
-        """Ownership follows logged batches, with hysteresis."""
+        """Ownership follows logged batches, with hysteresis; not to a worker that is to be emptied."""
         group = self.groups.get(group_id)
         writer = self.logged.steady_writer(group_id, self.membership.records.values())
         member = group.member(writer) if group else None
         if group is None or member is None or writer == group.owner.worker_id:
             return []
-        if not member.whole or not self.membership.is_present(member.worker):
+        if not member.whole or writer in self.draining or not self.membership.is_present(member.worker):
             return []
         return self._chains.renew(group, self._chains.owned_by(group, writer))

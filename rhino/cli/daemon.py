@@ -19,7 +19,8 @@ PARENT_POLL_S = 0.5
 
 def announce(fields: dict[str, object]) -> None:
     """Prints the readiness line: one JSON object on stdout, for whoever started this process."""
-    print(json.dumps(fields), flush=True)
+    sys.stdout.write(json.dumps(fields) + "\n")  # in one piece also where standard output is not buffered
+    sys.stdout.flush()
 
 
 def run(daemon: Coroutine[Any, Any, None], *, exit_with_parent: bool) -> None:

@@ -160,6 +160,46 @@ def test_the_deadline_after_the_marker_asserts_the_owner_again(play: Play) -> No
     assert play.desired("0/0") == "w1"
 
 
+def test_a_rollback_after_the_marker_takes_back_what_targets_own_by_then(play: Play) -> None:
+    handover = play.start("w2", "0/0", "0/1", deadline_s=30)
+    for batch in (1, 2):
+        play.batch(batch, {G0: "w2", G1: "w1"})
+    play.cluster.chain(G0, "w2 w1")  # the owner follows two logged batches
+    play.see()
+    play.now = 30.0
+    play(ev.Tick())
+    assert (handover.phase, handover.reason) == (
+        Phase.ROLLED_BACK,
+        "deadline of 30 s: virtual nodes 0/1 not written by worker w2",
+    )
+    play.see()
+    assert play.of(ev.ChangeGroup) == [ev.ChangeGroup("h1", G0, make_owner="w1")]
+    play(ev.GroupChanged("h1", G0, UnavailableError("later")))
+    restarted = play.restart()
+    restarted.begin(session=2)
+    restarted.see()
+    assert restarted.of(ev.ChangeGroup) == [ev.ChangeGroup("h1", G0, make_owner="w1")]
+    play.cluster.chain(G0, "w1 w2")
+    play.see()
+    assert (play.desired("0/0"), play.desired("0/1")) == ("w1", "w1")
+    assert not handover.unwinding
+
+
+@pytest.mark.parametrize("why", ["no copy", "draining"])
+def test_a_rollback_says_what_stays_with_its_target(play: Play, why: str) -> None:
+    handover = play.start("w2", "0/0", "0/1", deadline_s=30)
+    play.cluster.chain(G0, "w2" if why == "no copy" else "w2 w1", factor=0 if why == "no copy" else 1)
+    if why == "draining":
+        play.cluster.worker("w1", draining=True)
+    play.see()
+    play.now = 30.0
+    play(ev.Tick())
+    assert handover.reason.endswith("; with their targets, which own them and have no origin to go back to: 0/0")
+    play.see()
+    assert not play.of(ev.ChangeGroup)
+    assert (play.desired("0/0"), handover.unwinding) == ("w2", set())
+
+
 def test_cancel_before_the_marker_only(play: Play) -> None:
     play.start("w3", "0/0")
     play(ev.CancelRequested("h1"))

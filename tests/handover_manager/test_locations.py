@@ -44,6 +44,46 @@ def test_a_lost_worker_moves_its_nodes_at_once_under_a_new_epoch() -> None:
     assert [loc.hosts for loc in push.locations] == [("host-w2",), ("host-w3",)]
 
 
+def test_where_the_map_sent_a_lost_workers_nodes_they_stay_until_the_owner_follows() -> None:
+    cluster = Cluster("w1", "w2", "w3")
+    for partition in (0, 1):
+        cluster.chain(group(0, partition), "w1 w2 w3", factor=2)
+    play = Play(cluster)
+    play.begin()
+    play.see()
+    sent_to = {loc.partition: loc.hosts[1] for loc in play.of(ev.PushLocations)[0].locations}
+    assert sent_to == {0: "host-w2", 1: "host-w3"}
+    cluster.lose("w1")
+    for partition in (0, 1):
+        cluster.chain(group(0, partition), "w2 w3", factor=2)
+    play.see()
+    assert [play.desired("0/0"), play.desired("0/1")] == ["w2", "w3"]
+    assert not play.see()
+    cluster.chain(group(0, 1), "w3 w2", factor=2)  # after two batches
+    play.see()
+    cluster.chain(group(0, 1), "w2 w3", factor=2)  # from now on the owner counts again
+    play.see()
+    assert play.desired("0/1") == "w2"
+
+
+def test_an_heir_that_is_lost_too_leaves_it_to_the_owner() -> None:
+    cluster = Cluster("w1", "w2", "w3")
+    for partition in (0, 1):
+        cluster.chain(group(0, partition), "w1 w2 w3", factor=2)
+    play = Play(cluster)
+    play.begin()
+    play.see()
+    cluster.lose("w1")
+    for partition in (0, 1):
+        cluster.chain(group(0, partition), "w2 w3", factor=2)
+    play.see()
+    cluster.lose("w3")
+    for partition in (0, 1):
+        cluster.chain(group(0, partition), "w2", factor=2)
+    play.see()
+    assert [play.desired("0/0"), play.desired("0/1")] == ["w2", "w2"]
+
+
 def test_new_holders_are_pushed_without_a_new_epoch() -> None:
     cluster = Cluster("w1", "w2")
     cluster.chain(group(0, 0), "w1 w2?")
@@ -159,4 +199,4 @@ def test_fallbacks_spread(chains: list[list[str]], copies: int) -> None:
         for lost in set(desired.values()):
             seconds = Counter(ranked[n][1] for n in nodes if desired[n] == lost)
             assert max(seconds.values()) <= -(-sum(seconds.values()) // 3)
-    assert [loc.partition for loc in make_locations(cluster.view, nodes, desired)] == list(range(len(chains)))
+    assert [loc.partition for loc in make_locations(cluster.view, ranked)] == list(range(len(chains)))

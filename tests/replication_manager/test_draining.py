@@ -43,6 +43,17 @@ def test_an_owner_stays_until_a_handover_and_then_leaves() -> None:
     assert manager.members() == f"{first}{other}"
 
 
+def test_it_owns_nothing_again_by_writing() -> None:
+    manager = Manager("ab")
+    manager.resolve("a")
+    mark(manager, "a")
+    manager.do(ev.Change(GROUP, None, "", "b"))
+    for number in (4, 5, 6):
+        manager.do(ev.BatchPublished("job", number - 1, (written(number),), ()))
+        manager.beat("a", Report(GROUP, manager.group().epoch, True, 10, (), (written(number),)))
+    assert manager.group().owner.worker_id == "b"
+
+
 def test_a_handover_before_the_replacement_is_whole_keeps_the_copy_until_then() -> None:
     manager = Manager("abc")
     manager.resolve("a")

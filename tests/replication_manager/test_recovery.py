@@ -189,6 +189,22 @@ def test_the_streak_starts_anew_when_the_owner_writes() -> None:
     assert manager.group().owner.worker_id == "b"
 
 
+def test_the_streak_starts_anew_when_an_owner_is_named() -> None:
+    manager = Manager("ab")
+    manager.resolve("a")
+
+    def batch_of_b(number: int) -> None:
+        manager.do(ev.BatchPublished("job", number - 1, (written(number),), ()))
+        manager.beat("b", report(manager.group().epoch, versions=(written(number),)))
+
+    batch_of_b(1)
+    batch_of_b(2)
+    assert manager.group().owner.worker_id == "b"
+    manager.do(ev.Change(GROUP, None, "", "a"))
+    batch_of_b(3)  # was running
+    assert manager.group().owner.worker_id == "a"
+
+
 def test_a_change_may_add_one_and_promote_another() -> None:
     manager = Manager("abc")
     manager.resolve("a")
