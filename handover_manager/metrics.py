@@ -37,6 +37,13 @@ class HandoverMetrics(Collector):
             buckets=BUCKETS_S,
             registry=registry,
         )
+        self._errors = Histogram(
+            "rhino_handover_prediction_error_seconds",
+            "Predicted and measured of a confirmed handover: how far apart",
+            ["of"],
+            buckets=BUCKETS_S,
+            registry=registry,
+        )
         for outcome in OUTCOMES:
             self._handovers.labels(outcome.value)
         registry.register(self)
@@ -48,6 +55,13 @@ class HandoverMetrics(Collector):
         self._ended.add(handover.handover_id)
         outcome = handover.phase.value
         self._handovers.labels(outcome).inc()
+        predicted = handover.plan.prediction
+        for what, told, measured in (
+            ("total", predicted.total_s, handover.total_s),
+            ("pause", predicted.pause_s, handover.pause_s),
+        ):
+            if told is not None and measured is not None:
+                self._errors.labels(what).observe(abs(told - measured))
         marked_ms = handover.marked_ms or handover.finished_ms
         self._durations.labels(PREPARE, outcome).observe((marked_ms - handover.started_ms) / 1000)
         if handover.marked_ms:

@@ -33,6 +33,10 @@ class Choice:
     why: str
 
 
+LEAST_LOADED = "the least loaded worker with room"
+ASKED_FOR = "the least loaded of the workers that were asked for"
+
+
 class Bins:
     """Loads and room of the workers while choices are made. `room`: bytes that each eligible worker may receive."""
 
@@ -72,7 +76,8 @@ def move_off(items: Collection[Item], leaving: Collection[str], room: Mapping[st
             )
         target = min(fitting, key=lambda w: (w not in item.holders, bins.load[w], w))
         bins.put(item, item.worker, target)
-        chosen[item.node] = Choice(target, _why(item, target, len(item.holders & bins.room.keys())))
+        asked = bins.room.keys()
+        chosen[item.node] = Choice(target, _why(item, target, asked, "no holder of a replica is free: " + LEAST_LOADED))
     return chosen
 
 
@@ -100,8 +105,9 @@ def even_out(
         on[origin].remove(item)
         bisect.insort(on[target], item, key=lambda i: (-i.weight, i.node))
         chosen[item.node] = (item, target)
+    otherwise = f"no holder of a replica is below the mean: {LEAST_LOADED}" if receivers is None else ASKED_FOR
     return {
-        node: Choice(target, _why(item, target, len(item.holders & room.keys())))
+        node: Choice(target, _why(item, target, takers, otherwise))
         for node, (item, target) in chosen.items()
         if target != item.worker
     }
@@ -155,7 +161,9 @@ def _candidates(item: Item, origin: str, bins: Bins, below: list[str]) -> list[s
     return holders if other is None else [*holders, other]
 
 
-def _why(item: Item, target: str, holders: int) -> str:
+def _why(item: Item, target: str, asked: Iterable[str], otherwise: str) -> str:
+    """`asked`: workers that might have taken the item; `otherwise`: why one that holds no replica."""
+    holders = len(item.holders.intersection(asked) - {item.worker})
     if target in item.holders:
         return f"the least loaded of {holders} holders of a replica" if holders > 1 else "the only other holder"
-    return "no holder of a replica is free: the least loaded worker with room"
+    return otherwise

@@ -35,14 +35,21 @@ class DrainState:
 
 def check_enough(worker: str, view: ClusterView) -> None:
     """Raises TooFewWorkersError when the other workers cannot take all copies that groups of this one need."""
+    for lacking in _lacking_workers(worker, view):
+        raise TooFewWorkersError(lacking)
+
+
+def _lacking_workers(worker: str, view: ClusterView) -> list[str]:
+    """That the other workers are too few for a job, for people."""
     others = [name for name, seen in view.workers.items() if seen.eligible and name != worker]
     for seen in view.groups.values():
         needed = seen.group.settings.replication_factor + 1
         if _concerns(seen, worker) and needed > len(others):
-            raise TooFewWorkersError(
+            return [
                 f"worker {worker} cannot be drained: job {seen.group.group.job} needs {needed} workers, "
                 f"{len(others)} others take copies ({', '.join(sorted(others)) or 'none'}): start more sidecars"
-            )
+            ]
+    return []
 
 
 def drain_state(
@@ -69,6 +76,7 @@ def drain_state(
         *_named("virtual nodes that ran there in the newest batch", [_name(n) for n in sorted(was)]),
         *_named("virtual nodes that have not run since the manager's start", [_name(n) for n in sorted(unseen)]),
         *_named("groups that lack whole copies apart from it", [str(s.group.group) for s in short]),
+        *(_lacking_workers(worker, view) if short else ()),
         *(f"handover {h.handover_id} is under way" for h in mine),
     ]
     count = len(set(meant) | set(was) | set(unseen))

@@ -94,9 +94,13 @@ class Handover:
 
     @property
     def error(self) -> float | None:
-        """|predicted - measured| / measured of its time; None when one of them is missing."""
+        """|predicted - measured| / measured of its time; None when one of them is missing. The wait until the start
+        that was asked for is in both, and makes neither better."""
         predicted, measured = self.plan.prediction.total_s, self.total_s
-        return abs(predicted - measured) / measured if predicted is not None and measured else None
+        if predicted is None or measured is None:
+            return None
+        worked = measured - max(self.plan.strategy.start_at_ms - self.started_ms, 0) / 1000
+        return abs(predicted - measured) / worked if worked > 0 else None
 
     def step_of(self, group: GroupId) -> Step | None:
         return next((step for step in self.steps if group in step.target_of_group), None)

@@ -87,9 +87,12 @@ def _took(handover: Handover) -> str:
     measured, predicted = handover.measured, handover.plan.prediction
     if measured is None:
         return ""
-    pause = "" if measured.pause_s is None else f", longest pause {measured.pause_s:.1f} s"
-    before = "" if predicted.total_s is None else f" (predicted {predicted.total_s:.1f} s)"
-    return f"in {measured.total_s:.1f} s{before}{pause}"
+    pause = "" if measured.pause_s is None else f", longest pause {measured.pause_s:.1f} s{_told(predicted.pause_s)}"
+    return f"in {measured.total_s:.1f} s{_told(predicted.total_s)}{pause}"
+
+
+def _told(seconds: float | None) -> str:
+    return "" if seconds is None else f" (predicted {seconds:.1f} s)"
 
 
 def show_plan(plan: Plan) -> None:

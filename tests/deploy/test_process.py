@@ -54,6 +54,21 @@ def test_a_process_that_is_never_ready_is_named(tmp_path: Path, reaper: Reaper) 
     process.kill()
 
 
+HALF_A_LINE = """
+import sys, time
+print("one\\ntwo", end="", flush=True)
+print("log", file=sys.stderr, flush=True)
+time.sleep(600)
+"""
+
+
+def test_half_a_line_is_no_line(tmp_path: Path, reaper: Reaper) -> None:
+    process = start(tmp_path, reaper, HALF_A_LINE)
+    process.wait_for_match("two(?s:.*)log", timeout_s=30)
+    assert process.lines() == ["one"]
+    process.kill()
+
+
 def test_kill_ends_the_whole_session(tmp_path: Path, reaper: Reaper) -> None:
     process = start(tmp_path, reaper, WITH_GRANDCHILD)
     grandchild = int(process.wait_for_match(r"ready (\d+)", timeout_s=30)[1])

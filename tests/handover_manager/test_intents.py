@@ -53,6 +53,20 @@ def test_a_drain_spreads_over_holders_by_load() -> None:
     assert {move.why for move in made.moves} == {"the least loaded of 2 holders of a replica"}
 
 
+def test_why_counts_those_that_might_have_been_chosen() -> None:
+    only = plan(chains(Cluster("w1", "w2"), "w1 w2", "w1 w2"), Rebalance())
+    assert {move.why for move in only.moves} == {"the only other holder"}
+    two = plan(chains(Cluster("w1", "w2", "w3"), *["w1 w2 w3"] * 3), Rebalance())
+    assert {move.why for move in two.moves} == {"the least loaded of 2 holders of a replica"}
+    held = chains(Cluster("w1", "w2", "w3"), *["w1 w2"] * 3, *["w2 w1"] * 3)
+    assert {m.why for m in plan(held, Rebalance()).moves} == {
+        "no holder of a replica is below the mean: the least loaded worker with room"
+    }
+    assert {m.why for m in plan(held, ScaleOut(("w3",))).moves} == {
+        "the least loaded of the workers that were asked for"
+    }
+
+
 def test_a_drain_goes_to_others_when_no_holder_can_take_it() -> None:
     cluster = chains(Cluster("w1", "w2", "w3", "w4"), "w1 w2", "w1 w4", "w3 w4")
     cluster.worker("w2", draining=True)

@@ -64,3 +64,17 @@ def test_a_handover_counts_once_with_its_phases() -> None:
     ]
     assert sum(sums) == pytest.approx(whole_s)
     assert whole_s > 300
+
+
+def test_a_prediction_is_compared_with_what_happened() -> None:
+    scene = Scene()
+    for number in range(4):
+        scene.play.now += 2.0
+        scene.play.batch(number, {group(0, 0): "w1", group(0, 1): "w1"})
+    handover = scene.play.start("w2", "0/0")
+    scene.play.now += 3.5
+    scene.play.batch(4, {group(0, 0): "w2", group(0, 1): "w1"})
+    assert handover.plan.prediction.total_s == 3.0
+    scene.metrics.announced(handover)
+    assert scene.value("rhino_handover_prediction_error_seconds_sum", of="total") == pytest.approx(0.5)
+    assert not scene.value("rhino_handover_prediction_error_seconds_count", of="pause"), "none was predicted"

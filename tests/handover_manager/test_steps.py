@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable
 
 import pytest
@@ -273,6 +274,9 @@ def test_predictions_come_from_what_was_measured_and_are_compared_with_what_happ
     assert (play.handover().phase, handover.pause_s, handover.total_s) == (Phase.CONFIRMED, 1.5, 3.5)
     assert handover.plan.prediction.total_s == 3.0
     assert handover.error == pytest.approx(0.5 / 3.5)
+    late = dataclasses.replace(handover.plan.strategy, start_at_ms=handover.started_ms + 1000)
+    handover.plan = dataclasses.replace(handover.plan, strategy=late)
+    assert handover.error == pytest.approx(0.5 / 2.5), "an hour of waiting makes no prediction better"
     spark.see()
     spark.see()
     later = play.plan(Request("", intent=Drain("w2"), strategy=Strategy()))
