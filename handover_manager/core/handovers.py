@@ -136,6 +136,8 @@ class Handovers:
             reason = f"deadline of {handover.deadline_s:g} s: virtual nodes {waiting} not {what}"
             if not waiting:
                 reason = f"deadline of {handover.deadline_s:g} s: the gap before its marker is not over"
+            if step.phase is Phase.MARKED and self._idle(step):
+                reason += "; no batch was logged since the marker: virtual nodes move with a query's next batch only"
             if step.last_error:
                 reason += f" (last error: {step.last_error})"
             if step.phase is Phase.PLANNED:
@@ -143,6 +145,11 @@ class Handovers:
             released = self._stepping.end(step, Trigger.DEADLINE, reason, view, now)
             effects += [*self._step_ended(handover, step, view, now), *released]
         return effects
+
+    def _idle(self, step: Step) -> bool:
+        """None of its queries has logged a batch since the marker."""
+        logged = [self._jobs[job].logged_at for job in step.of_job()]
+        return all(at is None or at < step.marked_at for at in logged)
 
     def batch_settled(
         self,

@@ -158,6 +158,7 @@ def test_the_deadline_after_the_marker_asserts_the_owner_again(play: Play) -> No
     assert play.handover().phase is Phase.ROLLED_BACK
     assert play.of(ev.PushLocations)[0].configuration_epoch == epoch + 1
     assert play.desired("0/0") == "w1"
+    assert "no batch was logged since the marker" in handover.reason
 
 
 def test_a_rollback_after_the_marker_takes_back_what_targets_own_by_then(play: Play) -> None:
