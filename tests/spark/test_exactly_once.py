@@ -9,11 +9,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from deploy.local import LocalCluster
+from rhino.rpc.overview import fetch_overview
 from tests.spark.queries import QUERIES
-from tests.spark.run import Run, assert_equals_batch, hand_over_one
+from tests.spark.run import Run, assert_equals_batch, hand_over_one, job
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(420)]
 PARTITIONS = 4
+# Task groups, and operators: what one task runs moves together. The joins of the union have tasks of their own.
+SHAPES = {"distinct": (1, 2), "union": (2, 2)}
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +34,12 @@ def test_output_equals_a_batch_computation(
     running = run.start()
     run.advance(running, 4)
     hand_over_one(cluster, name, PARTITIONS)
+    task_groups, operators = SHAPES.get(name, (1, 1))
+    view = job(cluster, name)
+    assert view is not None
+    assert len(view.virtual_nodes) == PARTITIONS * task_groups
+    groups = [g for g in fetch_overview(cluster.manager).groups if g.group.job == view.job]
+    assert len(groups) == PARTITIONS * operators
     run.advance(running, 1)
     cluster.kill_executor(list(QUERIES).index(name) % 3)
     run.advance(running, 3)
