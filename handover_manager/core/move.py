@@ -12,7 +12,8 @@ from rhino.ids import GroupId, VirtualNode
 
 
 class MoveKind(enum.Enum):
-    """DIRECT: the target holds nothing yet. CHECKPOINT_ASSISTED: it holds a replica (Madsen & Zhou, section 4)."""
+    """DIRECT: the target holds nothing yet. CHECKPOINT_ASSISTED: it holds a replica or part of one, and gets what it
+    lacks (Madsen & Zhou, section 4)."""
 
     DIRECT = "direct"
     CHECKPOINT_ASSISTED = "checkpoint_assisted"

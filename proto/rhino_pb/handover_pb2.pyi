@@ -30,7 +30,7 @@ class _MoveKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MoveKind.Val
     MOVE_KIND_DIRECT: _MoveKind.ValueType  # 1
     """the target holds nothing yet: everything is copied before the marker"""
     MOVE_KIND_CHECKPOINT_ASSISTED: _MoveKind.ValueType  # 2
-    """the target holds a replica (Madsen & Zhou, section 4)"""
+    """it holds a replica or part of one, and gets what it lacks (Madsen & Zhou, section 4)"""
 
 class MoveKind(_MoveKind, metaclass=_MoveKindEnumTypeWrapper): ...
 
@@ -38,7 +38,7 @@ MOVE_KIND_UNSPECIFIED: MoveKind.ValueType  # 0
 MOVE_KIND_DIRECT: MoveKind.ValueType  # 1
 """the target holds nothing yet: everything is copied before the marker"""
 MOVE_KIND_CHECKPOINT_ASSISTED: MoveKind.ValueType  # 2
-"""the target holds a replica (Madsen & Zhou, section 4)"""
+"""it holds a replica or part of one, and gets what it lacks (Madsen & Zhou, section 4)"""
 Global___MoveKind: _TypeAlias = MoveKind  # noqa: Y015
 
 class _HandoverPhase:
