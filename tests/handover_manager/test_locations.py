@@ -44,43 +44,40 @@ def test_a_lost_worker_moves_its_nodes_at_once_under_a_new_epoch() -> None:
     assert [loc.hosts for loc in push.locations] == [("host-w2",), ("host-w3",)]
 
 
-def test_where_the_map_sent_a_lost_workers_nodes_they_stay_until_the_owner_follows() -> None:
+def two_nodes_of_a_lost_worker() -> Play:
+    """With copies on w2 and w3, of which the replication manager has made w2 the owner of both."""
     cluster = Cluster("w1", "w2", "w3")
-    for partition in (0, 1):
-        cluster.chain(group(0, partition), "w1 w2 w3", factor=2)
     play = Play(cluster)
     play.begin()
-    play.see()
+    chain_both(play, "w1 w2 w3")
     sent_to = {loc.partition: loc.hosts[1] for loc in play.of(ev.PushLocations)[0].locations}
     assert sent_to == {0: "host-w2", 1: "host-w3"}
     cluster.lose("w1")
+    chain_both(play, "w2 w3")
+    return play
+
+
+def chain_both(play: Play, members: str) -> None:
     for partition in (0, 1):
-        cluster.chain(group(0, partition), "w2 w3", factor=2)
+        play.cluster.chain(group(0, partition), members, factor=2)
     play.see()
+
+
+def test_where_the_map_sent_a_lost_workers_nodes_they_stay_until_the_owner_follows() -> None:
+    play = two_nodes_of_a_lost_worker()
     assert [play.desired("0/0"), play.desired("0/1")] == ["w2", "w3"]
     assert not play.see()
-    cluster.chain(group(0, 1), "w3 w2", factor=2)  # after two batches
+    play.cluster.chain(group(0, 1), "w3 w2", factor=2)  # after two batches
     play.see()
-    cluster.chain(group(0, 1), "w2 w3", factor=2)  # from now on the owner counts again
+    play.cluster.chain(group(0, 1), "w2 w3", factor=2)  # from now on the owner counts again
     play.see()
     assert play.desired("0/1") == "w2"
 
 
 def test_an_heir_that_is_lost_too_leaves_it_to_the_owner() -> None:
-    cluster = Cluster("w1", "w2", "w3")
-    for partition in (0, 1):
-        cluster.chain(group(0, partition), "w1 w2 w3", factor=2)
-    play = Play(cluster)
-    play.begin()
-    play.see()
-    cluster.lose("w1")
-    for partition in (0, 1):
-        cluster.chain(group(0, partition), "w2 w3", factor=2)
-    play.see()
-    cluster.lose("w3")
-    for partition in (0, 1):
-        cluster.chain(group(0, partition), "w2", factor=2)
-    play.see()
+    play = two_nodes_of_a_lost_worker()
+    play.cluster.lose("w3")
+    chain_both(play, "w2")
     assert [play.desired("0/0"), play.desired("0/1")] == ["w2", "w2"]
 
 
