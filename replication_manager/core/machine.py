@@ -280,8 +280,8 @@ class ReplicationMachine:
         longer = staying > group.settings.replication_factor + 1  # after a handover that was given up
         if event.make_owner and (longer or event.make_owner != group.owner.worker_id):
             grown = replace(group, members=members)
-            self.logged.restart(event.group)
             members = self._chains.owned_by(grown, event.make_owner)
+            self.logged.restart(event.group)
         return self._chains.renew(group, members) if members != group.members else []
 
     # ---------------------------------------------------------------- forgetting

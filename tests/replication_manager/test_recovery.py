@@ -205,6 +205,18 @@ def test_the_streak_starts_anew_when_an_owner_is_named() -> None:
     assert manager.group().owner.worker_id == "a"
 
 
+def test_a_refused_owner_leaves_the_streak() -> None:
+    manager = Manager("abc")
+    manager.resolve("a")
+    second = manager.group().members[1].worker.worker_id
+    for number in (1, 2):
+        manager.do(ev.BatchPublished("job", number - 1, (written(number),), ()))
+        with pytest.raises(PreconditionError, match="no member"):
+            manager.do(ev.Change(GROUP, None, "", "c" if second == "b" else "b"))
+        manager.beat(second, report(manager.group().epoch, versions=(written(number),)))
+    assert manager.group().owner.worker_id == second
+
+
 def test_a_change_may_add_one_and_promote_another() -> None:
     manager = Manager("abc")
     manager.resolve("a")
