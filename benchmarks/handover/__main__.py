@@ -4,13 +4,16 @@
 holds a replica (r = 1). `stock`: Spark's own provider with the query checkpoint on a local path, and the smallest
 planned move that it has: one executor is decommissioned, with all its partitions. `all_at_once`, `batched` (two a
 step), `fluid`, `matched`: half of a worker's virtual nodes as `assisted`, in the steps of that strategy, with eighteen
-on three workers. `scale_in-...`: the two of four workers that run most of twelve virtual nodes are emptied so (r = 1),
-and copies of all that they held are made. Compare subjects within a run, and these eight among themselves.
+on three workers; `stock-many` as `stock`, with as many. `scale_in-...`: the two of four workers that run most of
+twelve virtual nodes are emptied so (r = 1), and copies of all that they held are made. All have the same Spark
+settings, and files that will be loaded are in the page cache. Compare subjects within a run, scale-ins among
+themselves.
 """
 
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.cells import Cells, Say, parser, place_of, settled
@@ -23,12 +26,16 @@ from spark_connector import Kind, MoveKind, Strategy
 
 BATCHED = 2  # virtual nodes in a step
 _MANY = Place(rhino=True, partitions=18)
+_STOCK_MANY = replace(_MANY, rhino=False)
 _SPREAD = Place(rhino=True, workers=4, partitions=12)
+_DECOMMISSION = {"spark.decommission.enabled": "true"}
 _SETTINGS = {
     "direct": {"spark.rhino.replicationFactor": "0"},
     "assisted": {"spark.rhino.replicationFactor": "1"},
-    "stock": {"spark.decommission.enabled": "true"},
+    "stock": _DECOMMISSION,
+    "stock-many": _DECOMMISSION,
 }
+_DEFAULT = ("direct", "assisted", "stock")
 _KINDS = {"direct": MoveKind.DIRECT, "assisted": MoveKind.CHECKPOINT_ASSISTED}
 _STRATEGIES = {kind.value: Strategy(kind, batch_size=BATCHED if kind is Kind.BATCHED else 1) for kind in Kind}
 _SCALE_INS = {f"scale_in-{name}": strategy for name, strategy in _STRATEGIES.items()}
@@ -41,7 +48,8 @@ def _measure(subject: str, load: Load, folder: Path, say: Say) -> Moved:
     if subject in _SCALE_INS:
         with settled(_SPREAD, load, folder, say) as run:
             return scale_in(run, subject, _SCALE_INS[subject])
-    with settled(place_of(subject), load, folder, say, _SETTINGS[subject]) as run:
+    place = _STOCK_MANY if subject == "stock-many" else place_of(subject)
+    with settled(place, load, folder, say, _SETTINGS[subject]) as run:
         if subject in _KINDS:
             return hand_over(run, subject, _KINDS[subject], Strategy())
         return decommission(run, subject)
@@ -52,7 +60,7 @@ def _describe(result: Moved) -> str:
 
 
 def _run() -> None:
-    options = parser("benchmarks.handover", __doc__, (*_SETTINGS, *_STRATEGIES, *_SCALE_INS), tuple(_SETTINGS))
+    options = parser("benchmarks.handover", __doc__, (*_SETTINGS, *_STRATEGIES, *_SCALE_INS), _DEFAULT)
     options.add_argument("--picture", type=Path, help="write a PNG there")
     arguments = options.parse_args()
     rows = summarise(Cells(arguments, _measure, summarise, _describe).run())

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from benchmarks.events import Event
 from benchmarks.loads import StateLoad, loads_of, moved_loads, newest_loads
+from benchmarks.page_cache import bring_in
 from benchmarks.stateful import QUERY_NAME, SNAPSHOT_BATCHES, Running
 from deploy.demo.plan import handover_choice
 from deploy.demo.watch import Batch, DemoError
@@ -63,6 +64,7 @@ def hand_over(run: Running, subject: str, kind: MoveKind, strategy: Strategy) ->
     job = _placed(run)
     choice = handover_choice(job)
     before = newest_loads(loads_of(run.cluster.workers))
+    bring_in(run.data_files(map(_partition, choice.virtual_nodes)))
     run.wait_between_snapshots()
     started_ms, handover = _confirmed(
         run,
@@ -79,6 +81,7 @@ def scale_in(run: Running, subject: str, strategy: Strategy) -> Moved:
     counts = Counter(node.desired_worker for node in job.virtual_nodes)
     leaving = tuple(sorted(sorted(counts), key=lambda w: -counts[w])[:SCALED_IN])
     before = newest_loads(loads_of(run.cluster.workers))
+    bring_in(run.data_files(_partition(n.virtual_node) for n in job.virtual_nodes if n.desired_worker in leaving))
     run.wait_between_snapshots()
     started_ms, handover = _confirmed(
         run, lambda c: c.start(job.job, intent=ScaleIn(leaving), strategy=strategy, deadline_s=DEADLINE_S)
@@ -86,8 +89,12 @@ def scale_in(run: Running, subject: str, strategy: Strategy) -> Moved:
     return _moved(run, subject, _of(handover, before), handover.started_ms or started_ms, handover)
 
 
+def _partition(virtual_node: str) -> int:
+    return int(virtual_node.split("/")[1])
+
+
 def _of(handover: Handover, loads: Mapping[int, StateLoad]) -> dict[int, StateLoad]:
-    moved = {int(move.virtual_node.split("/")[1]) for move in handover.plan.moves}
+    moved = {_partition(move.virtual_node) for move in handover.plan.moves}
     return {partition: load for partition, load in loads.items() if partition in moved}
 
 
@@ -117,6 +124,7 @@ def decommission(run: Running, subject: str) -> Moved:
     origin = max(sorted(counts), key=lambda w: (counts[w], w))
     host = next(w.host for w in run.cluster.workers if w.worker_id == origin)
     before = {partition: load for partition, load in loads.items() if load.worker_id == origin}
+    bring_in(run.data_files(before))
     run.wait_between_snapshots()
     run.doing.what = f"waiting for partitions {sorted(before)} to leave their executor on {host}"
     at_ms = time.time() * 1000
