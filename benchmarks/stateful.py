@@ -51,7 +51,6 @@ SESSION_CONF = {
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.streaming.stateStore.minDeltasForSnapshot": str(SNAPSHOT_BATCHES),
     "spark.sql.streaming.minBatchesToRetain": "20",  # several times the state must fit on the disk
-    "spark.locality.wait": "3s",  # as `rhino_conf` has it, with Spark's own provider too
 }
 
 

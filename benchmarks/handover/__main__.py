@@ -5,9 +5,8 @@ holds a replica (r = 1). `stock`: Spark's own provider with the query checkpoint
 planned move that it has: one executor is decommissioned, with all its partitions. `all_at_once`, `batched` (two a
 step), `fluid`, `matched`: half of a worker's virtual nodes as `assisted`, in the steps of that strategy, with eighteen
 on three workers; `stock-many` as `stock`, with as many. `scale_in-...`: the two of four workers that run most of
-twelve virtual nodes are emptied so (r = 1), and copies of all that they held are made. All have the same Spark
-settings, and files that will be loaded are in the page cache. Compare subjects within a run, scale-ins among
-themselves.
+twelve virtual nodes are emptied so (r = 1), and copies of all that they held are made. Files that will be loaded are
+in the page cache, Spark settings as in benchmarks.recovery. Compare subjects within a run, scale-ins among themselves.
 """
 
 from __future__ import annotations

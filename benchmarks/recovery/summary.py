@@ -22,7 +22,7 @@ _COLUMNS = (
     *("MB over the network", "disk reads"),
 )
 
-_PROVIDER = re.compile(r"^(stock-eager|stock|block)")
+_PROVIDER = re.compile(r"^(stock|block)")
 
 
 def summarise(results: Sequence[Recovery]) -> list[Row]:
