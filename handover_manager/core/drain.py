@@ -64,8 +64,9 @@ def drain_state(
         raise UnknownError(f"worker {worker!r}: unknown; known are {known}")
     running = [job for job in jobs if job.session is not None or job.lost_at is not None]
     meant = [node for job in running for node, there in job.desired.items() if there == worker]
-    was = [node for job in running for node in job.nodes if job.actual.get(node) == worker and node not in meant]
-    unseen = [node for job in running for node in job.nodes if node in job.desired and node not in job.actual]
+    acting = [job for job in running if not job.idle]  # the next batch of the others goes by the map
+    was = [node for job in acting for node in job.nodes if job.actual.get(node) == worker and node not in meant]
+    unseen = [node for job in acting for node in job.nodes if node in job.desired and node not in job.actual]
     short = [seen for seen in view.groups.values() if _concerns(seen, worker) and not _has_copies(seen, worker, view)]
     draining = view.workers[worker].draining
     mine = [h for h in handovers if any(worker in (m.origin, m.target) for s in _open(h) for m in s)]

@@ -54,6 +54,15 @@ class BatchLogged:
 
 
 @dataclass(frozen=True, slots=True)
+class QueryIdle:
+    """No batch of the query runs, nor will one begin under an older map than that of `configuration_epoch`."""
+
+    job: str
+    run_id: str
+    configuration_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class WritersFound:
     """Answers FindWriters: the worker whose executors wrote a version, where one says so."""
 
@@ -109,6 +118,7 @@ Event = (
     | QueryEnded
     | SessionClosed
     | BatchLogged
+    | QueryIdle
     | WritersFound
     | HandoverRequested
     | CancelRequested

@@ -71,7 +71,8 @@ def _last(moved: list[tuple[Handover, Step, Move]]) -> list[str]:
     if not done:
         return []
     h, step, m = max(done, key=lambda found: found[1].finished_ms)
-    result = f"in batch {step.confirmed_batch_id}" if step.phase is Phase.CONFIRMED else step.reason
+    in_batch = step.phase is Phase.CONFIRMED and step.confirmed_batch_id >= 0
+    result = f"in batch {step.confirmed_batch_id}" if in_batch else step.reason
     return [
         f"last handover {h.handover_id} ({h.plan.intent}), from {m.origin} to {m.target} ({m.why}): "
         f"{step.phase.value} {result}"

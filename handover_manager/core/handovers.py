@@ -136,8 +136,8 @@ class Handovers:
             reason = f"deadline of {handover.deadline_s:g} s: virtual nodes {waiting} not {what}"
             if not waiting:
                 reason = f"deadline of {handover.deadline_s:g} s: the gap before its marker is not over"
-            if step.phase is Phase.MARKED and self._idle(step):
-                reason += "; no batch was logged since the marker: virtual nodes move with a query's next batch only"
+            if step.phase is Phase.MARKED and self._unlogged(step):
+                reason += "; no batch was logged since the marker, and no driver has said that none runs"
             if step.last_error:
                 reason += f" (last error: {step.last_error})"
             if step.phase is Phase.PLANNED:
@@ -146,7 +146,7 @@ class Handovers:
             effects += [*self._step_ended(handover, step, view, now), *released]
         return effects
 
-    def _idle(self, step: Step) -> bool:
+    def _unlogged(self, step: Step) -> bool:
         """None of its queries has logged a batch since the marker."""
         logged = [self._jobs[job].logged_at for job in step.of_job()]
         return all(at is None or at < step.marked_at for at in logged)
@@ -164,14 +164,23 @@ class Handovers:
         effects: list[Effect] = []
         for handover in self.active():
             step = handover.current
-            if step is None or not self._stepping.batch_settled(step, job, batch_id, batch, actual, view, now):
-                continue
-            if step.phase.ended:
-                effects += self._step_ended(handover, step, view, now)
-                effects += self._drive(handover, view, now)
-            else:
-                effects.append(Announce(handover.handover_id))
+            if step and self._stepping.batch_settled(step, job, batch_id, batch, actual, view, now):
+                effects += self._went_on(handover, step, view, now)
         return effects
+
+    def query_idle(self, job: str, view: ClusterView, now: float) -> list[Effect]:
+        """No batch of the query runs, and the next one goes by the map that its driver has: the marker stands."""
+        effects: list[Effect] = []
+        for handover in self.active():
+            step = handover.current
+            if step and self._stepping.query_idle(step, job, view, now):
+                effects += self._went_on(handover, step, view, now)
+        return effects
+
+    def _went_on(self, handover: Handover, step: Step, view: ClusterView, now: float) -> list[Effect]:
+        if not step.phase.ended:
+            return [Announce(handover.handover_id)]
+        return [*self._step_ended(handover, step, view, now), *self._drive(handover, view, now)]
 
     def group_changed(self, event: GroupChanged, view: ClusterView, now: float) -> list[Effect]:
         """The answer to a ChangeGroup."""

@@ -53,6 +53,12 @@ class Job:
     work: WorkFigures = field(default_factory=WorkFigures)
     heirs: Heirs = field(default_factory=Heirs)
     missed: frozenset[VirtualNode] = frozenset()  # ran elsewhere than desired in the newest settled batch
+    idle_epoch: int = -1  # no batch runs, nor will one begin under an older map; -1: not known
+
+    @property
+    def idle(self) -> bool:
+        """The next batch goes by the present map, and none runs."""
+        return self.idle_epoch == self.configuration_epoch
 
     @property
     def nodes(self) -> dict[VirtualNode, tuple[int, ...]]:
@@ -90,7 +96,7 @@ class Job:
         """Notes a logged batch; the oldest ones without an answer are given up beyond PENDING_BATCHES_MAX."""
         self._time(batch_id, now)
         meant = {n: frozenset({w, self.desired_before.get(n, w)}) for n, w in self.desired.items()}
-        self.batch_id = batch_id
+        self.batch_id, self.idle_epoch = batch_id, -1
         self.desired_before = dict(self.desired)
         self.reported += 1
         self.pending[batch_id] = LoggedBatch(self.reported, self.configuration_epoch, versions, meant)

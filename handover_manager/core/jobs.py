@@ -11,6 +11,7 @@ from handover_manager.core.events import (
     Persist,
     PushLocations,
     QueryEnded,
+    QueryIdle,
     QueryStarted,
     WritersFound,
 )
@@ -56,7 +57,7 @@ class Jobs:
             job.work.clear()  # its plan may be another one
         job.run_id, job.name, job.application_id = event.run_id, event.name, event.application_id
         job.task_groups, job.session, job.pushed = event.task_groups, event.session, None
-        job.lost_at = None
+        job.lost_at, job.idle_epoch = None, -1
         job.choose(view)
         return [Persist(job_key(job.job), job_to_json(job)), *self._push(job, view)]
 
@@ -69,7 +70,7 @@ class Jobs:
     def session_closed(self, session: int, now: float) -> None:
         for job in self._jobs.values():
             if job.session == session:
-                job.session, job.lost_at = None, now
+                job.session, job.lost_at, job.idle_epoch = None, now, -1
 
     def check_over(self, name: str, lost_before: float) -> str:
         """The id of a job that nobody runs; a name that is not known is taken for an id.
@@ -107,6 +108,14 @@ class Jobs:
             if (v.store.operator, v.store.partition) in node_of
         )
         return [FindWriters(job.job, event.batch_id, hints)]
+
+    def query_idle(self, event: QueryIdle) -> bool:
+        """False: of a query that is not known, or of an older run."""
+        job = self._jobs.get(event.job)
+        if job is None or job.run_id != event.run_id or job.session is None:
+            return False
+        job.idle_epoch = event.configuration_epoch
+        return True
 
     def writers_found(self, event: WritersFound) -> tuple[LoggedBatch, dict[VirtualNode, str]] | None:
         """The batch and the actual workers of its virtual nodes; None when it is no longer waited for.

@@ -121,6 +121,8 @@ class HandoverCore:
                 return []
             case ev.BatchLogged():
                 return self.jobs.batch_logged(event, now)
+            case ev.QueryIdle(job):
+                return self.handovers.query_idle(job, self.view, now) if self.jobs.query_idle(event) else []
             case ev.WritersFound():
                 return self._writers_found(event, now)
             case ev.HandoverRequested(handover_id, request):

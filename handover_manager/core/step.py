@@ -16,7 +16,7 @@ class Phase(enum.Enum):
     PLANNED = "planned"
     PREPARING = "preparing"  # the targets become members and catch up
     MARKED = "marked"  # the desired locations have changed
-    CONFIRMED = "confirmed"  # the targets wrote a logged batch
+    CONFIRMED = "confirmed"  # the targets wrote a logged batch, or will write the next one of an idle query
     ROLLED_BACK = "rolled_back"
     CANCELLED = "cancelled"
     REDIRECTED = "redirected"  # a target lost after the marker: other holders took over
@@ -32,6 +32,7 @@ class Trigger(enum.Enum):
     BEGIN = "begin"  # the plan is journalled, and it is its turn
     WHOLE = "whole"  # the targets are whole members of every group, and the step before is confirmed
     WRITTEN = "written"  # logged batches written by the targets for all stores of all virtual nodes
+    IDLE = "idle"  # no batch runs, and the next one goes by the marker's map
     DEADLINE = "deadline"
     TARGET_LOST = "target_lost"  # after the marker: and every other virtual node of the step is confirmed
     REFUSED = "refused"  # the replication manager refuses for good to change a group
@@ -50,6 +51,7 @@ TRANSITIONS: dict[tuple[Phase, Trigger], Phase] = {
     (Phase.PREPARING, Trigger.CANCEL): Phase.CANCELLED,
     (Phase.PREPARING, Trigger.RESTART): Phase.ROLLED_BACK,
     (Phase.MARKED, Trigger.WRITTEN): Phase.CONFIRMED,
+    (Phase.MARKED, Trigger.IDLE): Phase.CONFIRMED,
     (Phase.MARKED, Trigger.DEADLINE): Phase.ROLLED_BACK,  # the owners' locations are asserted again
     (Phase.MARKED, Trigger.TARGET_LOST): Phase.REDIRECTED,
     (Phase.MARKED, Trigger.RESTART): Phase.MARKED,
@@ -67,7 +69,7 @@ class Step:
     configuration_epochs: dict[str, int] = field(default_factory=dict)  # by job, from the marker on
     marked_ms: int = 0
     finished_ms: int = 0
-    confirmed_batch_id: int = -1
+    confirmed_batch_id: int = -1  # stays so when an idle query's step is confirmed
     bytes_moved: int = 0
     pause_s: float | None = None  # measured: see StepFigure
     redirected: set[VirtualNode] = field(default_factory=set)  # their target was lost after the marker
@@ -132,7 +134,7 @@ class Step:
         assert not self.unwinding or (self.phase.ended and self.phase is not Phase.CONFIRMED), self
         assert self.waiting_for <= self.nodes, self
         assert marked <= bool(self.configuration_epochs), self
-        assert (self.phase is Phase.CONFIRMED) <= (self.confirmed_batch_id >= 0), self
+        assert (self.phase is Phase.CONFIRMED) <= (self.confirmed_batch_id >= 0 or bool(self.reason)), self
         assert self.redirected <= self.nodes, self
         assert not self.redirected or self.configuration_epochs, self
 

@@ -124,15 +124,31 @@ class Stepping:
         now: float,
     ) -> bool:
         """A batch logged after the marker and written by the targets confirms (Rhino 4.1, step 4). True: any change."""
-        if step.phase is not Phase.MARKED or batch.configuration_epoch < step.configuration_epochs.get(job, 1 << 62):
+        if not _is_marked(step, job, batch.configuration_epoch):
             return False
         target_of = step.target_of
         written = {node for node in step.waiting_for if actual.get(node) == target_of[node]}
-        step.waiting_for -= written
-        if not step.waiting_for:
+        if written == step.waiting_for:
             step.confirmed_batch_id = batch_id
-            self._finish(step, Trigger.TARGET_LOST if step.redirected else Trigger.WRITTEN, view, now)
-        return bool(written)
+        return self._in_place(step, written, Trigger.WRITTEN, view, now)
+
+    def query_idle(self, step: Step, job: str, view: ClusterView, now: float) -> bool:
+        """No batch runs, and the next one goes by the map: that is as good as written. A query without new data, or one
+        with hours between its batches, could else not be moved before its deadline. True: any change.
+        """
+        nodes = {node for node in step.waiting_for if node.job == job}
+        if not nodes or not _is_marked(step, job, self._jobs[job].idle_epoch):
+            return False
+        former = f"{step.reason}; " if step.reason else ""
+        step.reason = f"{former}query {self._jobs[job].name or job} is idle: its next batch runs there"
+        return self._in_place(step, nodes, Trigger.IDLE, view, now)
+
+    def _in_place(self, step: Step, nodes: set[VirtualNode], trigger: Trigger, view: ClusterView, now: float) -> bool:
+        """`nodes` need not be waited for any more. True: any change."""
+        step.waiting_for -= nodes
+        if not step.waiting_for:
+            self._finish(step, Trigger.TARGET_LOST if step.redirected else trigger, view, now)
+        return bool(nodes)
 
     def group_changed(self, step: Step, event: GroupChanged, view: ClusterView, now: float) -> None:
         """The answer to a ChangeGroup; what may succeed later is tried again with the next view."""
@@ -229,7 +245,7 @@ class Stepping:
     def _measure(self, step: Step, now: float) -> None:
         if not step.marked_at:
             return  # the marker was of a former process
-        for job in step.of_job():
+        for job in step.of_job() if step.confirmed_batch_id >= 0 else ():
             figures = self._jobs[job].figures
             figures.steps.append(StepFigure(now - step.marked_at, step.pause_s))
         if step.bytes_moved:
@@ -244,6 +260,11 @@ class Stepping:
         for (job, target), nodes in sorted(found.items()):
             effects += self._jobs.unpin(job, nodes, target, view)
         return effects
+
+
+def _is_marked(step: Step, job: str, configuration_epoch: int) -> bool:
+    """Whether the map of that epoch has the step's marker."""
+    return step.phase is Phase.MARKED and configuration_epoch >= step.configuration_epochs.get(job, 1 << 62)
 
 
 def _is_whole(move: Move, view: ClusterView) -> bool:

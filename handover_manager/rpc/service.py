@@ -161,6 +161,9 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
             case "batch_logged":
                 runtime.apply(messages.batch_logged_of(event.batch_logged))
                 await runtime.publish_floors(event.batch_logged)
+            case "query_idle":
+                idle = event.query_idle
+                runtime.apply(ev.QueryIdle(idle.job, idle.run_id, idle.configuration_epoch))
             case "query_ended":
                 runtime.apply(ev.QueryEnded(event.query_ended.job, event.query_ended.run_id))
             case "executor_changed":

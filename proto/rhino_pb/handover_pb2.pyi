@@ -460,7 +460,7 @@ class HandoverStatus(_message.Message):
     marked_ms: _builtins.int
     finished_ms: _builtins.int
     confirmed_batch_id: _builtins.int
-    """-1 until confirmed"""
+    """-1 until confirmed, or confirmed while the query was idle"""
     bytes_moved: _builtins.int
     """bytes the target received for it"""
     @_builtins.property
@@ -987,6 +987,7 @@ class DriverEvent(_message.Message):
     BATCH_LOGGED_FIELD_NUMBER: _builtins.int
     QUERY_ENDED_FIELD_NUMBER: _builtins.int
     EXECUTOR_CHANGED_FIELD_NUMBER: _builtins.int
+    QUERY_IDLE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___DriverHello: ...
     @_builtins.property
@@ -997,6 +998,8 @@ class DriverEvent(_message.Message):
     def query_ended(self) -> Global___QueryEnded: ...
     @_builtins.property
     def executor_changed(self) -> Global___ExecutorChanged: ...
+    @_builtins.property
+    def query_idle(self) -> Global___QueryIdle: ...
     def __init__(
         self,
         *,
@@ -1005,12 +1008,13 @@ class DriverEvent(_message.Message):
         batch_logged: Global___BatchLogged | None = ...,
         query_ended: Global___QueryEnded | None = ...,
         executor_changed: Global___ExecutorChanged | None = ...,
+        query_idle: Global___QueryIdle | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["batch_logged", b"batch_logged", "event", b"event", "executor_changed", b"executor_changed", "hello", b"hello", "query_ended", b"query_ended", "query_started", b"query_started"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch_logged", b"batch_logged", "event", b"event", "executor_changed", b"executor_changed", "hello", b"hello", "query_ended", b"query_ended", "query_idle", b"query_idle", "query_started", b"query_started"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_logged", b"batch_logged", "event", b"event", "executor_changed", b"executor_changed", "hello", b"hello", "query_ended", b"query_ended", "query_started", b"query_started"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_logged", b"batch_logged", "event", b"event", "executor_changed", b"executor_changed", "hello", b"hello", "query_ended", b"query_ended", "query_idle", b"query_idle", "query_started", b"query_started"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["hello", "query_started", "batch_logged", "query_ended", "executor_changed"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["hello", "query_started", "batch_logged", "query_ended", "executor_changed", "query_idle"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -1180,6 +1184,36 @@ class NodeWork(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___NodeWork: _TypeAlias = NodeWork  # noqa: Y015
+
+@_typing.final
+class QueryIdle(_message.Message):
+    """No batch of the query runs, nor will one begin under an older map than this. Sent once for every map, when no batch
+    was logged for 10 s.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    CONFIGURATION_EPOCH_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    run_id: _builtins.str
+    configuration_epoch: _builtins.int
+    """of the map that the driver has"""
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        run_id: _builtins.str = ...,
+        configuration_epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["configuration_epoch", b"configuration_epoch", "job", b"job", "run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueryIdle: _TypeAlias = QueryIdle  # noqa: Y015
 
 @_typing.final
 class QueryEnded(_message.Message):

@@ -88,7 +88,8 @@ def _took(handover: Handover) -> str:
     if measured is None:
         return ""
     pause = "" if measured.pause_s is None else f", longest pause {measured.pause_s:.1f} s{_told(predicted.pause_s)}"
-    return f"in {measured.total_s:.1f} s{_told(predicted.total_s)}{pause}"
+    idle = "" if handover.confirmed_batch_id >= 0 else f"; {handover.steps[-1].reason}"
+    return f"in {measured.total_s:.1f} s{_told(predicted.total_s)}{pause}{idle}"
 
 
 def _told(seconds: float | None) -> str:

@@ -103,7 +103,8 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What became of a step. `pause_s`: measured; see Prediction."""
+    """What became of a step. `pause_s`: measured; see Prediction. `confirmed_batch_id`: -1 too when the query was idle,
+    which `reason` says then."""
 
     phase: Phase
     reason: str

@@ -35,6 +35,9 @@ private[state] class RhinoLocations {
     })
   }
 
+  /** Manager's generation and configuration epoch of the map that is followed now. */
+  def followed(job: String): Option[(Long, Long)] = Option(desired.get(job)).map(map => (map.generation, map.epoch))
+
   /** Spark's task location of the first desired host with a live executor; None leaves it to Spark. */
   def locate(id: StateStoreProviderId): Option[String] = for {
     run <- Option(runs.get(id.queryRunId))

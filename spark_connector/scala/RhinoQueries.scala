@@ -14,7 +14,7 @@ import org.apache.spark.sql.catalyst.plans.physical.UnknownPartitioning
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.{SparkPlan, UnionExec}
 import org.apache.spark.sql.execution.exchange.Exchange
-import org.apache.spark.sql.execution.streaming.checkpointing.CommitLog
+import org.apache.spark.sql.execution.streaming.checkpointing.{CommitLog, OffsetSeqLog}
 import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperator
 import org.apache.spark.sql.execution.streaming.operators.stateful.join.SymmetricHashJoinStateManager
 import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinHelper.{LeftSide, RightSide}
@@ -28,8 +28,9 @@ private[state] class RhinoQuery(val stream: StreamExecution, val taskGroups: Seq
   val job: String = stream.id.toString
   val runId: UUID = stream.runId
   private val session = stream.sparkSession.asInstanceOf[SparkSession]
-  private lazy val commits =
-    new CommitLog(session, new Path(new Path(stream.resolvedCheckpointRoot), "commits").toString)
+  private def log(name: String): String = new Path(new Path(stream.resolvedCheckpointRoot), name).toString
+  private lazy val commits = new CommitLog(session, log("commits"))
+  private lazy val offsets = new OffsetSeqLog(session, log("offsets"))
   private val retained = session.sessionState.conf.minBatchesToRetain
   private var seen: StreamingQueryProgress = _
   private var newest: Option[Message] = None
@@ -38,6 +39,7 @@ private[state] class RhinoQuery(val stream: StreamExecution, val taskGroups: Seq
   private lazy val before =
     math.max(commits.getLatestBatchId().getOrElse(-1L) - (if (stream.lastProgress == null) 0L else 1L), -1L)
   private var reported = Option.empty[Long]
+  private val quiet = new RhinoQuiet
 
   def stateful: Boolean = taskGroups.nonEmpty
 
@@ -72,8 +74,18 @@ private[state] class RhinoQuery(val stream: StreamExecution, val taskGroups: Seq
     seen = progress
     reported = reports.lastOption.map(_._1).orElse(Some(last))
     newest = reports.lastOption.map(_._2).orElse(newest)
+    if (reports.nonEmpty) quiet.broken()
     reports.map(_._2)
   }
+
+  /** Says once of each map, when no batch has been reported for a while, that none runs and the next one goes by it.
+    * Where to run is asked for only after the offsets of a batch are logged: without one that is logged there and not
+    * in the commit log, whatever begins later sees the map of now.
+    */
+  def idle(locations: RhinoLocations): Option[Message] =
+    if (!stateful) None
+    else quiet.look(locations.followed(job)) { offsets.getLatestBatchId() == commits.getLatestBatchId() }
+      .map(epoch => message("QueryIdle", "job" -> job, "run_id" -> runId.toString, "configuration_epoch" -> epoch))
 
   /** Tasks that have ended, of whatever query. */
   def ended(tasks: Seq[RhinoTask]): Unit = if (stateful) work.ended(tasks, stream.lastExecution)
@@ -88,8 +100,10 @@ private[state] class RhinoQuery(val stream: StreamExecution, val taskGroups: Seq
     "work" -> work.take())
 
   /** What a manager that has just been reached must hear: the report of the newest batch may have been lost on the way. */
-  def introduction: Seq[(String, Message)] =
+  def introduction: Seq[(String, Message)] = {
+    quiet.forget()
     if (stateful) ("query_started" -> started) +: newest.map("batch_logged" -> _).toSeq else Nil
+  }
 
   def ended: Message = message(
     "QueryEnded", "job" -> job, "run_id" -> runId.toString,
@@ -184,7 +198,10 @@ private[state] class RhinoQueries(
     val gone = running.keySet.toSet -- active.map(_.runId)
     val ended = tasks.take()
     if (ended.nonEmpty) running.values.foreach(_.ended(ended))
-    running.values.foreach(_.logged().foreach(m => send(wrap("batch_logged", m))))
+    running.values.foreach { query =>
+      query.logged().foreach(m => send(wrap("batch_logged", m)))
+      query.idle(locations).foreach(m => send(wrap("query_idle", m)))
+    }
     gone.foreach { runId =>
       locations.runEnded(runId)
       refused.remove(runId)

@@ -223,6 +223,12 @@ class FakeDriver:
         )
         await self._call.write(pb.DriverEvent(batch_logged=event))
 
+    async def idle(self, job: str, run_id: str = "run-1") -> None:
+        """No batch runs, and the next one goes by the newest map that was sent."""
+        epoch = self.maps[job].configuration_epoch
+        event = pb.QueryIdle(job=job, run_id=run_id, configuration_epoch=epoch)
+        await self._call.write(pb.DriverEvent(query_idle=event))
+
     def hosts(self, job: str, partition: int) -> list[str]:
         """Hosts of a virtual node in the newest map; empty when it is not there."""
         found = self.maps.get(job, pb.DesiredLocations()).locations

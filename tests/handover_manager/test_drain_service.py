@@ -54,6 +54,26 @@ async def rhino(scene: Scene, *arguments: str) -> Result:
     return result
 
 
+async def test_a_drain_while_the_query_is_idle(scene: Scene) -> None:
+    await scene.run_batch()
+
+    async def tell() -> None:
+        told = -1
+        while True:
+            if (epoch := scene.driver.maps[JOB].configuration_epoch) != told:
+                await scene.driver.idle(JOB)
+                told = epoch
+            await asyncio.sleep(0.02)
+
+    telling = asyncio.create_task(tell())
+    result = await rhino(scene, "drain", "w1", "--wait", "--strategy", "fluid")
+    telling.cancel()
+    assert (result.exit_code, "safe to remove" in result.stdout) == (0, True)
+    assert (await scene.job()).batch_id == 0
+    moved = await rhino(scene, "handover", "--job", "clicks", "--nodes", "0/0", "--to", "w1", "--dry-run")
+    assert moved.exit_code != 0, "it is being drained"
+
+
 async def test_a_drain_in_steps_until_it_is_safe_to_remove(scene: Scene) -> None:
     with HandoverClient(scene.manager.address) as client:
         seen = await asyncio.to_thread(client.drain, "w1", strategy=Strategy(Kind.FLUID))

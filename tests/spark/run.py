@@ -30,7 +30,8 @@ class Run:
         self.location = locate(self.checkpoint)
         self.output = folder / "output"
 
-    def start(self) -> StreamingQuery:
+    def start(self, trigger: str = "500 milliseconds") -> StreamingQuery:
+        """`trigger`: from the start of a batch to that of the next, if there is time."""
         self.spark.conf.set("spark.sql.streaming.join.stateFormatVersion", str(self.query.state_format))
         output = str(self.output)
 
@@ -42,7 +43,7 @@ class Run:
             .writeStream.queryName(self.query.name)
             .outputMode(self.query.output_mode)
             .option("checkpointLocation", self.location)
-            .trigger(processingTime="500 milliseconds")
+            .trigger(processingTime=trigger)
             .foreachBatch(sink)
             .start()
         )

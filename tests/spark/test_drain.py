@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from deploy.local import LocalCluster
+from rhino.rpc.overview import fetch_overview
 from spark_connector import HandoverClient, Kind, Phase, Strategy
 from tests.spark.conftest import wait_for
-from tests.spark.queries import QUERIES
-from tests.spark.run import Run, job
+from tests.spark.queries import QUERIES, ROWS_PER_BATCH, aggregation
+from tests.spark.run import Run, assert_equals_batch, job
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 PARTITIONS = 6
@@ -66,6 +68,17 @@ def rows_told(cluster: LocalCluster) -> int:
     return sum(node.rows or 0 for node in nodes if node.task_s)
 
 
+def nothing_needs(cluster: LocalCluster, worker: str, *, ran_there: bool = False) -> None:
+    """What "safe to remove" must mean."""
+    view = job(cluster, NAME)
+    assert view is not None
+    assert worker not in {node.desired_worker for node in view.virtual_nodes}
+    assert (worker in {node.actual_worker for node in view.virtual_nodes}) == ran_there
+    for group in fetch_overview(cluster.manager).groups:
+        whole = {m.worker_id for m in group.members if m.whole and m.state == "live"} - {worker}
+        assert len(whole) >= 2, group
+
+
 def test_a_drained_worker_is_killed_and_nobody_notices(
     own_cluster: LocalCluster, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -76,6 +89,7 @@ def test_a_drained_worker_is_killed_and_nobody_notices(
     with HandoverClient(own_cluster.manager) as client:
         seen = client.drain(worker, strategy=Strategy(Kind.BATCHED, 1), deadline_s=60)
         client.wait_until_safe(worker, timeout_s=100)
+        nothing_needs(own_cluster, worker)
         ended = client.wait(seen.handover_id)
     assert (ended.phase, len(ended.steps)) == (Phase.CONFIRMED, count)
     assert count >= 2
@@ -97,3 +111,44 @@ def test_a_drained_worker_is_killed_and_nobody_notices(
     assert (expected.exceptAll(got).count(), got.exceptAll(expected).count()) == (0, 0)
     view = job(own_cluster, NAME)
     assert view is None or worker not in {node.desired_worker for node in view.virtual_nodes}
+
+
+def test_a_worker_of_an_idle_query_is_drained_and_killed(
+    own_cluster: LocalCluster, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Nothing runs while it is: the next batch finds all state where it is."""
+    source = tmp_path / "source"
+    source.mkdir()
+
+    def feed(batch: int) -> None:
+        rows = spark.range(batch * ROWS_PER_BATCH, (batch + 1) * ROWS_PER_BATCH).withColumnRenamed("id", "value")
+        rows.toPandas().to_parquet(source / ".coming")
+        (source / ".coming").rename(source / f"{batch}.parquet")
+
+    def stream(session: SparkSession) -> DataFrame:
+        files = session.readStream.schema("value bigint").option("maxFilesPerTrigger", 1).parquet(str(source))
+        return aggregation(files)
+
+    run = Run(spark, dataclasses.replace(QUERIES[NAME], stream=stream), tmp_path / "query")
+    for batch in range(3):
+        feed(batch)
+    running = run.start()
+    run.advance(running, 3)
+    worker, count = busiest(own_cluster)
+    with HandoverClient(own_cluster.manager) as client:
+        seen = client.drain(worker, strategy=Strategy(Kind.BATCHED, 1), deadline_s=60)
+        client.wait_until_safe(worker, timeout_s=100)
+        nothing_needs(own_cluster, worker, ran_there=True)
+        ended = client.wait(seen.handover_id)
+    assert (ended.phase, ended.confirmed_batch_id, len(ended.steps)) == (Phase.CONFIRMED, -1, count)
+    assert "is idle" in ended.steps[0].reason
+    assert run.logged() == 3
+    own_cluster.kill_worker(int(worker.removeprefix("worker-")))
+    for batch in (3, 4):
+        feed(batch)
+    run.advance(running, 2)
+    figures = loads(running, 3)
+    assert figures["rhinoCommitMs"] > 0, "figures are reported"
+    assert (figures["rhinoPreparesRemote"], figures["rhinoFetchedBytes"]) == (0, 0)
+    running.stop()
+    assert_equals_batch(run)

@@ -1,0 +1,134 @@
+"""Moves of a query that runs no batch: the marker stands as soon as its driver says that the next one goes by it."""
+
+from __future__ import annotations
+
+import pytest
+
+from handover_manager.core import events as ev
+from handover_manager.core.intents import Drain
+from handover_manager.core.manager import SETTLE_S
+from handover_manager.core.plan import Request
+from handover_manager.core.step import Phase
+from handover_manager.core.strategy import Kind, Strategy
+from tests.handover_manager.scenario import JOB, RUN, Cluster, Play, group
+
+G0, G1 = group(0, 0), group(0, 1)
+OTHER = "job-b"
+
+
+@pytest.fixture
+def play() -> Play:
+    """Two virtual nodes on w1 with copies on w2; w3 holds nothing. One batch has run, long ago."""
+    cluster = Cluster("w1", "w2", "w3")
+    cluster.chain(G0, "w1 w2")
+    cluster.chain(G1, "w1 w2")
+    scene = Play(cluster)
+    scene.begin()
+    scene.see()
+    scene.now = SETTLE_S
+    scene.batch(1, {G0: "w1", G1: "w1"})
+    scene.now += 60
+    return scene
+
+
+def idle(play: Play, epoch: int | None = None, job: str = JOB, run_id: str = RUN) -> list[ev.Effect]:
+    """The driver says so of the newest map, or of that of `epoch`."""
+    newest = play.core.jobs[job].configuration_epoch
+    return play(ev.QueryIdle(job, run_id, newest if epoch is None else epoch))
+
+
+def test_an_idle_query_confirms_and_the_target_becomes_owner(play: Play) -> None:
+    handover = play.start("w2", "0/0")
+    idle(play)
+    assert (handover.phase, handover.confirmed_batch_id) == (Phase.CONFIRMED, -1)
+    assert handover.steps[0].reason == "query q is idle: its next batch runs there"
+    assert play.of(ev.ChangeGroup) == [ev.ChangeGroup("h1", G0, make_owner="w2")]
+    assert play.desired("0/0") == "w2"
+    assert "confirmed query q is idle" in "\n".join(play.core.explain("q", "0/0").reasons)
+    assert not play.core.jobs[JOB].figures.steps, "no batch: nothing to learn how long a switch takes"
+    again = play.restart().handover()
+    assert (again.phase, again.steps[0].reason) == (Phase.CONFIRMED, handover.steps[0].reason)
+
+
+def test_what_was_said_of_an_older_map_or_run_confirms_nothing(play: Play) -> None:
+    idle(play)
+    handover = play.start("w2", "0/0")
+    idle(play, handover.configuration_epoch - 1)
+    idle(play, run_id="run-0")
+    assert play.handover().phase is Phase.MARKED
+    idle(play)
+    assert play.handover().phase is Phase.CONFIRMED
+
+
+def test_the_steps_of_a_handover_follow_each_other(play: Play) -> None:
+    request = Request(JOB, ("0/0", "0/1"), "w2", strategy=Strategy(Kind.FLUID))
+    play(ev.HandoverRequested("h1", request))
+    handover = play.handover()
+    idle(play)
+    assert [step.phase for step in handover.steps] == [Phase.CONFIRMED, Phase.MARKED]
+    idle(play, handover.configuration_epoch - 1)
+    assert [step.phase for step in handover.steps] == [Phase.CONFIRMED, Phase.MARKED]
+    play.batch(2, {G0: "w2", G1: "w2"})  # not idle any more
+    assert (handover.phase, handover.confirmed_batch_id) == (Phase.CONFIRMED, 2)
+
+
+def test_of_two_queries_each_is_waited_for(play: Play) -> None:
+    other = group(0, 0, OTHER)
+    play.cluster.chain(other, "w1 w2")
+    play.begin(job=OTHER, name="other")
+    play.see()
+    play.cluster.worker("w1", draining=True)
+    play(ev.HandoverRequested("h1", Request("", intent=Drain("w1"))))
+    handover = play.handover()
+    idle(play, job=OTHER)
+    assert handover.phase is Phase.MARKED
+    idle(play, job=OTHER)
+    assert handover.steps[0].reason.count("other is idle") == 1
+    play.batch(2, {G0: "w2", G1: "w2"})
+    assert (handover.phase, handover.confirmed_batch_id) == (Phase.CONFIRMED, 2)
+
+
+def test_a_worker_is_safe_to_remove_while_the_query_is_idle(play: Play) -> None:
+    def blockers() -> str:
+        play.see()
+        return "; ".join(play.core.drain_state("w1", now=play.now).blockers)
+
+    play.cluster.worker("w1", draining=True)
+    play(ev.HandoverRequested("h1", Request("", intent=Drain("w1"))))
+    play.cluster.chain(G0, "w2 w3")
+    play.cluster.chain(G1, "w2 w3")
+    assert "virtual nodes that ran there in the newest batch: 2" in blockers()
+    idle(play)
+    assert blockers() == ""
+    play(ev.SessionClosed(1))  # nobody can say what a driver that comes back runs
+    assert "virtual nodes that ran there in the newest batch: 2" in blockers()
+    play.begin(session=2)
+    assert "virtual nodes that ran there in the newest batch: 2" in blockers()
+    idle(play)
+    assert blockers() == ""
+    after = play.restart()
+    after.begin(session=3)
+    after.now += SETTLE_S
+    after.see()
+    assert "have not run since the manager's start" in after.core.drain_state("w1", now=after.now).blockers[0]
+    idle(after)
+    assert after.core.drain_state("w1", now=after.now).safe_to_remove
+
+
+def test_a_target_lost_while_the_query_is_idle(play: Play) -> None:
+    handover = play.start("w2", "0/0")
+    play.cluster.lose("w2")
+    play.see()
+    assert handover.phase is Phase.REDIRECTED
+    idle(play)
+    assert (handover.phase, play.desired("0/0")) == (Phase.REDIRECTED, "w1")
+
+
+def test_a_deadline_without_batches_says_so(play: Play) -> None:
+    handover = play.start("w2", "0/0", deadline_s=5)
+    play.now += 6
+    play.see()
+    assert handover.phase is Phase.ROLLED_BACK
+    assert "no batch was logged since the marker, and no driver has said that none runs" in handover.reason
+    idle(play)
+    assert (handover.phase, play.desired("0/0")) == (Phase.ROLLED_BACK, "w1")

@@ -1,0 +1,150 @@
+"""While all slots of a worker are taken its tasks run elsewhere: they return, and nothing wanders."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from deploy.local import ClusterShape, LocalCluster
+from rhino.rpc.overview import JobView, fetch_overview
+from spark_connector import HandoverClient, Phase
+from tests.spark.conftest import wait_for
+from tests.spark.queries import QUERIES
+from tests.spark.run import Run, assert_equals_batch, job
+from tests.spark.test_drain import NAME, loads
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+PARTITIONS = 6
+SLOTS = ClusterShape().worker_cores
+SETTINGS = {
+    "spark.sql.shuffle.partitions": str(PARTITIONS),
+    "spark.rhino.replicationFactor": "1",
+    "spark.locality.wait": "300ms",  # tasks give up soon
+}
+SLOWLY = "5 seconds"  # between two batches: there is time to free the slots after the first
+
+
+@pytest.fixture(scope="module")
+def spark(cluster: LocalCluster) -> Iterator[SparkSession]:
+    session = cluster.session("busy workers", SETTINGS)
+    yield session
+    session.stop()
+
+
+@contextmanager
+def all_slots_taken(spark: SparkSession, worker: str, folder: Path) -> Iterator[None]:
+    """By tasks that sleep on `worker`; those that come to other workers end at once."""
+    folder.mkdir()
+    held = str(folder)
+
+    def hold(numbers: Iterator[int]) -> None:
+        if f"/{worker}/" not in os.getcwd():
+            return
+        mark = os.path.join(held, str(next(numbers)))
+        with open(mark, "w"):
+            pass
+        while os.path.exists(mark):
+            time.sleep(0.05)
+
+    def take() -> None:
+        while len(os.listdir(held)) < SLOTS and not released:
+            many = spark.sparkContext.parallelize(range(8 * PARTITIONS), 8 * PARTITIONS)
+            many.foreachPartition(hold)
+
+    released = False
+    with ThreadPoolExecutor(1) as pool:
+        taking = pool.submit(take)
+        try:
+            wait_for(lambda: len(os.listdir(held)) >= SLOTS or taking.done(), f"{SLOTS} tasks on {worker}")
+            yield
+        finally:
+            released = True
+            for mark in folder.iterdir():
+                mark.unlink()
+            taking.result()
+
+
+def settled(cluster: LocalCluster) -> JobView:
+    """The job, once every virtual node ran where it should and has a whole replica on another worker."""
+    found: list[JobView] = []
+
+    def holds() -> bool:
+        view = job(cluster, NAME)
+        nodes = view.virtual_nodes if view else ()
+        at_home = all(n.desired_worker == n.actual_worker and len(n.holders) > 1 for n in nodes)
+        if view and len(nodes) == PARTITIONS and at_home and not view.missed_now:
+            found.append(view)
+        return bool(found)
+
+    wait_for(holds, "every virtual node in its place, with a replica")
+    return found[0]
+
+
+def members(cluster: LocalCluster, view: JobView) -> dict[int, list[str]]:
+    """Workers of each group, the owner first."""
+    groups = [g for g in fetch_overview(cluster.manager).groups if g.group.job == view.job]
+    return {g.group.partition: [m.worker_id for m in g.members] for g in groups}
+
+
+def test_a_miss_is_counted_and_corrected_and_moves_no_replica(
+    cluster: LocalCluster, spark: SparkSession, tmp_path: Path
+) -> None:
+    run = Run(spark, QUERIES[NAME], tmp_path / "query")
+    running = run.start(trigger=SLOWLY)
+    run.advance(running, 3)
+    before = settled(cluster)
+    groups = members(cluster, before)
+    busy = before.virtual_nodes[0].desired_worker
+    its = {n.virtual_node for n in before.virtual_nodes if n.desired_worker == busy}
+    missed: list[JobView] = []
+
+    def miss_seen() -> bool:
+        view = job(cluster, NAME)
+        if view and view.missed_now:
+            missed.append(view)
+        return bool(missed)
+
+    with all_slots_taken(spark, busy, tmp_path / "held"):
+        wait_for(miss_seen, "a batch that ran elsewhere than desired")
+    back = missed[0].batch_id + 1
+    run.advance(running, 1)
+    after = settled(cluster)
+    elsewhere = {n.virtual_node for n in missed[0].virtual_nodes if n.actual_worker != n.desired_worker}
+    assert elsewhere == its
+    assert (missed[0].missed_now, missed[0].misses - before.misses) == (len(its), len(its))
+    assert after.misses == missed[0].misses, "corrected with the next batch"
+    assert [n.desired_worker for n in after.virtual_nodes] == [n.desired_worker for n in before.virtual_nodes]
+    assert members(cluster, after) == groups
+    assert loads(running, back)["rhinoFetchedBytes"] == 0, "what was written elsewhere is at home already"
+    running.stop()
+    assert_equals_batch(run)
+
+
+def test_a_move_to_a_worker_without_a_free_slot_is_rolled_back(
+    cluster: LocalCluster, spark: SparkSession, tmp_path: Path
+) -> None:
+    run = Run(spark, QUERIES[NAME], tmp_path / "query")
+    running = run.start()
+    run.advance(running, 3)
+    before = settled(cluster)
+    node = before.virtual_nodes[0]
+    target = next(w for w in node.holders if w != node.desired_worker)
+    with all_slots_taken(spark, target, tmp_path / "held"), HandoverClient(cluster.manager) as client:
+        started = client.start(NAME, [node.virtual_node], target, deadline_s=8)
+        ended = client.wait(started.handover_id, timeout_s=60)
+    assert ended.phase is Phase.ROLLED_BACK
+    assert ended.steps[0].marked_ms > 0
+    assert f"{node.virtual_node}" in ended.reason
+    run.advance(running, 2)
+    after = settled(cluster)
+    moved = next(n for n in after.virtual_nodes if n.virtual_node == node.virtual_node)
+    assert moved.actual_worker != target
+    running.stop()
+    assert_equals_batch(run)
