@@ -44,18 +44,20 @@ class SessionClosed:
 @dataclass(frozen=True, slots=True)
 class BatchLogged:
     """A batch in Spark's commit log, with the version of every store. `work`: of the virtual nodes whose tasks have
-    ended since the last report."""
+    ended since the last report. `repeated`: when a session begins, for the report may have been lost; the batch may
+    have begun under any former map."""
 
     job: str
     run_id: str
     batch_id: int
     versions: tuple[StoreVersion, ...]
     work: Mapping[VirtualNode, Work] = field(default_factory=dict)
+    repeated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class QueryIdle:
-    """No batch of the query runs, nor will one begin under an older map than that of `configuration_epoch`."""
+    """No batch of the query runs under an older map than that of `configuration_epoch`, nor will one begin."""
 
     job: str
     run_id: str

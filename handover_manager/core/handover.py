@@ -94,10 +94,10 @@ class Handover:
 
     @property
     def error(self) -> float | None:
-        """|predicted - measured| / measured of its time; None when one of them is missing. The wait until the start
-        that was asked for is in both, and makes neither better."""
+        """|predicted - measured| / measured of its time; None when one of them is missing, or a query was idle. The
+        wait until the start that was asked for is in both, and makes neither better."""
         predicted, measured = self.plan.prediction.total_s, self.total_s
-        if predicted is None or measured is None:
+        if predicted is None or measured is None or any(step.confirmed_batch_id < 0 for step in self.steps):
             return None
         worked = measured - max(self.plan.strategy.start_at_ms - self.started_ms, 0) / 1000
         return abs(predicted - measured) / worked if worked > 0 else None

@@ -147,8 +147,8 @@ class Handovers:
         return effects
 
     def _unlogged(self, step: Step) -> bool:
-        """None of its queries has logged a batch since the marker."""
-        logged = [self._jobs[job].logged_at for job in step.of_job()]
+        """None of the queries that it waits for has logged a batch since the marker."""
+        logged = [self._jobs[job].logged_at for job in {node.job for node in step.waiting_for}]
         return all(at is None or at < step.marked_at for at in logged)
 
     def batch_settled(
@@ -237,7 +237,8 @@ class Handovers:
 
     def _may_mark(self, handover: Handover, now: float) -> bool:
         """The gap after the confirmation of the step before is over, in seconds and in batches."""
-        batches = all(self._jobs[job].reported >= due for job, due in handover.ready_after.items())
+        jobs = [(self._jobs[job], due) for job, due in handover.ready_after.items()]
+        batches = all(job.reported >= due or job.idle for job, due in jobs)
         return now >= handover.ready_at and batches
 
     def _step_ended(self, handover: Handover, step: Step, view: ClusterView, now: float) -> list[Effect]:

@@ -93,13 +93,28 @@ class Job:
         return make_locations(view, ranked)
 
     def logged(self, batch_id: int, versions: tuple[StoreVersion, ...], now: float) -> None:
-        """Notes a logged batch; the oldest ones without an answer are given up beyond PENDING_BATCHES_MAX."""
+        """Notes a logged batch."""
         self._time(batch_id, now)
         meant = {n: frozenset({w, self.desired_before.get(n, w)}) for n, w in self.desired.items()}
-        self.batch_id, self.idle_epoch = batch_id, -1
+        self.idle_epoch = -1
         self.desired_before = dict(self.desired)
+        self._ask(batch_id, self.configuration_epoch, versions, meant)
+
+    def repeated(self, batch_id: int, versions: tuple[StoreVersion, ...]) -> None:
+        """Notes a batch that may have begun under any map: it tells where state is, confirms nothing, is no miss."""
+        self._ask(batch_id, 0, versions, {})
+
+    def _ask(
+        self,
+        batch_id: int,
+        configuration_epoch: int,
+        versions: tuple[StoreVersion, ...],
+        meant: Mapping[VirtualNode, frozenset[str]],
+    ) -> None:
+        """The oldest batches without an answer are given up beyond PENDING_BATCHES_MAX."""
+        self.batch_id = batch_id
         self.reported += 1
-        self.pending[batch_id] = LoggedBatch(self.reported, self.configuration_epoch, versions, meant)
+        self.pending[batch_id] = LoggedBatch(self.reported, configuration_epoch, versions, meant)
         while len(self.pending) > PENDING_BATCHES_MAX:
             del self.pending[min(self.pending)]
 

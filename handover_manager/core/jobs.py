@@ -99,7 +99,10 @@ class Jobs:
         job = self._jobs.get(event.job)
         if job is None or job.run_id != event.run_id or not event.versions:
             return []
-        job.logged(event.batch_id, event.versions, now)
+        if event.repeated:
+            job.repeated(event.batch_id, event.versions)
+        else:
+            job.logged(event.batch_id, event.versions, now)
         nodes, node_of = job.nodes, job.node_of()
         job.work.note({node: told for node, told in event.work.items() if node in nodes})
         hints = tuple(
@@ -110,9 +113,11 @@ class Jobs:
         return [FindWriters(job.job, event.batch_id, hints)]
 
     def query_idle(self, event: QueryIdle) -> bool:
-        """False: of a query that is not known, or of an older run."""
+        """False: of a query that is not known, of an older run, or of a map that this manager has not made."""
         job = self._jobs.get(event.job)
         if job is None or job.run_id != event.run_id or job.session is None:
+            return False
+        if event.configuration_epoch > job.configuration_epoch:
             return False
         job.idle_epoch = event.configuration_epoch
         return True

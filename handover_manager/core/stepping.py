@@ -245,9 +245,10 @@ class Stepping:
     def _measure(self, step: Step, now: float) -> None:
         if not step.marked_at:
             return  # the marker was of a former process
-        for job in step.of_job() if step.confirmed_batch_id >= 0 else ():
-            figures = self._jobs[job].figures
-            figures.steps.append(StepFigure(now - step.marked_at, step.pause_s))
+        jobs = [self._jobs[job] for job in step.of_job()]
+        if not any(job.idle for job in jobs):  # else it says nothing of how long a switch takes
+            for job in jobs:
+                job.figures.steps.append(StepFigure(now - step.marked_at, step.pause_s))
         if step.bytes_moved:
             first = self._jobs[min(step.of_job())].figures
             first.copies.append(CopyFigure(step.bytes_moved, step.copied_s))

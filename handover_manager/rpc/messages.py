@@ -222,7 +222,7 @@ def query_started_of(message: pb.QueryStarted, session: int, application_id: str
 def batch_logged_of(message: pb.BatchLogged) -> BatchLogged:
     versions = tuple(convert.store_version_of(v) for v in message.versions)
     work = {VirtualNode(message.job, w.task_group, w.partition): Work(w.rows, w.task_s) for w in message.work}
-    return BatchLogged(message.job, message.run_id, message.batch_id, versions, work)
+    return BatchLogged(message.job, message.run_id, message.batch_id, versions, work, message.repeated)
 
 
 def view_of(workers: replication_pb2.ListWorkersReply, groups: replication_pb2.DescribeGroupsReply) -> ClusterView:

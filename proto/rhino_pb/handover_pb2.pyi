@@ -1110,7 +1110,7 @@ Global___QueryStarted: _TypeAlias = QueryStarted  # noqa: Y015
 
 @_typing.final
 class BatchLogged(_message.Message):
-    """Sent only for a batch that is in Spark's commit log, in order of batch_id."""
+    """Sent only for a batch that is in Spark's commit log, in order of batch_id. A repeated one may be sent as new later."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1120,9 +1120,12 @@ class BatchLogged(_message.Message):
     VERSIONS_FIELD_NUMBER: _builtins.int
     FLOORS_FIELD_NUMBER: _builtins.int
     WORK_FIELD_NUMBER: _builtins.int
+    REPEATED_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     run_id: _builtins.str
     batch_id: _builtins.int
+    repeated: _builtins.bool
+    """the newest batch once more, for a session that begins: it says nothing of the present map"""
     @_builtins.property
     def versions(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.StoreVersion]:
         """version = batch_id + 1, for every store"""
@@ -1144,10 +1147,11 @@ class BatchLogged(_message.Message):
         versions: _abc.Iterable[_common_pb2.StoreVersion] | None = ...,
         floors: _abc.Iterable[_common_pb2.Floor] | None = ...,
         work: _abc.Iterable[Global___NodeWork] | None = ...,
+        repeated: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_id", b"batch_id", "floors", b"floors", "job", b"job", "run_id", b"run_id", "versions", b"versions", "work", b"work"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_id", b"batch_id", "floors", b"floors", "job", b"job", "repeated", b"repeated", "run_id", b"run_id", "versions", b"versions", "work", b"work"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1187,8 +1191,8 @@ Global___NodeWork: _TypeAlias = NodeWork  # noqa: Y015
 
 @_typing.final
 class QueryIdle(_message.Message):
-    """No batch of the query runs, nor will one begin under an older map than this. Sent once for every map, when no batch
-    was logged for 10 s.
+    """No batch of the query runs under an older map than this, nor will one begin; executors live on all desired workers.
+    Sent once for every map, when no batch was logged for 10 s.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -38,6 +38,12 @@ private[state] class RhinoLocations {
   /** Manager's generation and configuration epoch of the map that is followed now. */
   def followed(job: String): Option[(Long, Long)] = Option(desired.get(job)).map(map => (map.generation, map.epoch))
 
+  /** Whether the first desired host of every virtual node has a live executor: only then does it run there. */
+  def reachable(job: String): Boolean = {
+    val live = executors.values
+    Option(desired.get(job)).exists(_.hosts.values.forall(_.headOption.exists(live.contains)))
+  }
+
   /** Spark's task location of the first desired host with a live executor; None leaves it to Spark. */
   def locate(id: StateStoreProviderId): Option[String] = for {
     run <- Option(runs.get(id.queryRunId))

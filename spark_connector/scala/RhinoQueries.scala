@@ -22,7 +22,8 @@ import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.streaming.StreamingQueryProgress
 
 /** A stateful query as it runs: what the manager must know of it. */
-private[state] class RhinoQuery(val stream: StreamExecution, val taskGroups: Seq[RhinoTaskGroup]) {
+private[state] class RhinoQuery(val stream: StreamExecution, val taskGroups: Seq[RhinoTaskGroup])
+  extends Logging {
   import RhinoSchema._
 
   val job: String = stream.id.toString
@@ -40,6 +41,7 @@ private[state] class RhinoQuery(val stream: StreamExecution, val taskGroups: Seq
     math.max(commits.getLatestBatchId().getOrElse(-1L) - (if (stream.lastProgress == null) 0L else 1L), -1L)
   private var reported = Option.empty[Long]
   private val quiet = new RhinoQuiet
+  private val realTime = stream.trigger.getClass.getSimpleName == "RealTimeTrigger" // Spark 4.2 has no such class
 
   def stateful: Boolean = taskGroups.nonEmpty
 
@@ -79,13 +81,21 @@ private[state] class RhinoQuery(val stream: StreamExecution, val taskGroups: Seq
   }
 
   /** Says once of each map, when no batch has been reported for a while, that none runs and the next one goes by it.
-    * Where to run is asked for only after the offsets of a batch are logged: without one that is logged there and not
-    * in the commit log, whatever begins later sees the map of now.
+    * Where to run is asked for only after the offsets of a batch are logged: with none there that is not in the commit
+    * log, whatever begins later sees the map of now. In real-time mode offsets are logged at a batch's end.
     */
   def idle(locations: RhinoLocations): Option[Message] =
-    if (!stateful) None
-    else quiet.look(locations.followed(job)) { offsets.getLatestBatchId() == commits.getLatestBatchId() }
+    if (!stateful || realTime) None
+    else quiet.look(locations.followed(job))(idleNow(locations))
       .map(epoch => message("QueryIdle", "job" -> job, "run_id" -> runId.toString, "configuration_epoch" -> epoch))
+
+  private def idleNow(locations: RhinoLocations): Boolean =
+    try locations.reachable(job) && offsets.getLatestBatchId().exists(commits.getLatestBatchId().contains(_))
+    catch {
+      case NonFatal(error) =>
+        logWarning(s"Rhino cannot see whether query $job is idle; looking again later", error)
+        false
+    }
 
   /** Tasks that have ended, of whatever query. */
   def ended(tasks: Seq[RhinoTask]): Unit = if (stateful) work.ended(tasks, stream.lastExecution)
@@ -102,7 +112,8 @@ private[state] class RhinoQuery(val stream: StreamExecution, val taskGroups: Seq
   /** What a manager that has just been reached must hear: the report of the newest batch may have been lost on the way. */
   def introduction: Seq[(String, Message)] = {
     quiet.forget()
-    if (stateful) ("query_started" -> started) +: newest.map("batch_logged" -> _).toSeq else Nil
+    val repeated = newest.map(report => copy(report, "repeated" -> java.lang.Boolean.TRUE))
+    if (stateful) ("query_started" -> started) +: repeated.map("batch_logged" -> _).toSeq else Nil
   }
 
   def ended: Message = message(

@@ -27,11 +27,15 @@ private[state] object RhinoSchema {
     messages.getOrElse(name, throw new NoSuchElementException(s"no message $name in the descriptor set"))
 
   /** A message from field names and values: numbers, strings, booleans, messages, and Seqs of them. */
-  def message(name: String, fields: (String, Any)*): Message = {
-    val descriptorOfName = descriptor(name)
-    val builder = DynamicMessage.newBuilder(descriptorOfName)
+  def message(name: String, fields: (String, Any)*): Message =
+    filled(DynamicMessage.newBuilder(descriptor(name)), fields)
+
+  /** `message` with other values of some fields. */
+  def copy(message: Message, fields: (String, Any)*): Message = filled(message.toBuilder, fields)
+
+  private def filled(builder: DynamicMessage.Builder, fields: Seq[(String, Any)]): Message = {
     fields.foreach { case (field, value) =>
-      val target = fieldOf(descriptorOfName, field)
+      val target = fieldOf(builder.getDescriptorForType, field)
       value match {
         case values: Seq[_] => values.foreach(v => builder.addRepeatedField(target, plain(target, v)))
         case single => builder.setField(target, plain(target, single))

@@ -124,13 +124,15 @@ class Play:
         groups = task_groups or (TaskGroup(0, (0,), 2),)
         self(ev.QueryStarted(session, "app", job, run_id, name, groups))
 
-    def batch(self, batch_id: int, writers: dict[GroupId, str], job: str = JOB, run_id: str = RUN) -> list[ev.Effect]:
+    def batch(
+        self, batch_id: int, writers: dict[GroupId, str], job: str = JOB, run_id: str = RUN, *, repeated: bool = False
+    ) -> list[ev.Effect]:
         """A logged batch together with the answer who wrote it."""
         versions = {
             StoreVersion(StoreId(*g, "default"), Version(batch_id + 1, f"{w}-{batch_id}")): w
             for g, w in writers.items()
         }
-        self(ev.BatchLogged(job, run_id, batch_id, tuple(versions)))
+        self(ev.BatchLogged(job, run_id, batch_id, tuple(versions), repeated=repeated))
         return self(ev.WritersFound(job, batch_id, versions))
 
     def start(self, target: str, *nodes: str, deadline_s: float = 60.0, handover_id: str = "h1") -> Handover:

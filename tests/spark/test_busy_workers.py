@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
+import uuid
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,6 +29,8 @@ SETTINGS = {
     "spark.rhino.replicationFactor": "1",
     "spark.locality.wait": "300ms",  # tasks give up soon
 }
+TASKS = 48  # quickly done on other workers
+AGAIN_S = 3.0
 SLOWLY = "5 seconds"  # between two batches: there is time to free the slots after the first
 
 
@@ -42,33 +45,35 @@ def spark(cluster: LocalCluster) -> Iterator[SparkSession]:
 def all_slots_taken(spark: SparkSession, worker: str, folder: Path) -> Iterator[None]:
     """By tasks that sleep on `worker`; those that come to other workers end at once."""
     folder.mkdir()
-    held = str(folder)
+    over = folder / "over"
 
-    def hold(numbers: Iterator[int]) -> None:
-        if f"/{worker}/" not in os.getcwd():
-            return
-        mark = os.path.join(held, str(next(numbers)))
-        with open(mark, "w"):
-            pass
-        while os.path.exists(mark):
-            time.sleep(0.05)
+    def hold(_: Iterator[int]) -> None:
+        if f"/{worker}/" in os.getcwd() and not over.exists():
+            over.with_name(f"held-{uuid.uuid4()}").touch()
+            while not over.exists():
+                time.sleep(0.05)
 
     def take() -> None:
-        while len(os.listdir(held)) < SLOTS and not released:
-            many = spark.sparkContext.parallelize(range(8 * PARTITIONS), 8 * PARTITIONS)
-            many.foreachPartition(hold)
+        spark.sparkContext.parallelize(range(TASKS), TASKS).foreachPartition(hold)
 
-    released = False
-    with ThreadPoolExecutor(1) as pool:
-        taking = pool.submit(take)
+    def taken() -> bool:
+        if len(list(folder.glob("held-*"))) >= SLOTS:
+            return True
+        if time.monotonic() - begun[-1] > AGAIN_S:  # a batch had the slots
+            jobs.append(pool.submit(take))
+            begun.append(time.monotonic())
+        return False
+
+    jobs: list[Future[None]] = []
+    begun = [-AGAIN_S]
+    with ThreadPoolExecutor() as pool:
         try:
-            wait_for(lambda: len(os.listdir(held)) >= SLOTS or taking.done(), f"{SLOTS} tasks on {worker}")
+            wait_for(taken, f"{SLOTS} tasks on {worker}")
             yield
         finally:
-            released = True
-            for mark in folder.iterdir():
-                mark.unlink()
-            taking.result()
+            over.touch()
+            for ended in jobs:
+                ended.result()
 
 
 def settled(cluster: LocalCluster) -> JobView:
