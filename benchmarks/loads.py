@@ -14,6 +14,7 @@ _PREPARED = re.compile(r"prepared RhinoStore\(.*\) at version \d+ in ([\d.]+) ms
 _LOOKED = re.compile(r"\]: Loading checkpoint files for version")
 _COPIED = re.compile(r"\]: Copied (\d+) files \((\d+) bytes\) from DFS to local")
 _OPENED = re.compile(r"\]: Opened DB with conf")
+_REPLAYING = re.compile(r"\]: Replaying changelog from version (\d+) -> \S*?(\d+)\D*$")
 _LOADED = re.compile(r"\]: Loaded (\d+) with uniqueId")
 WARM_UP = "(warming up)"  # no task waits for that load
 
@@ -32,7 +33,8 @@ class StateLoad:
     copied_ms: float = 0.0  # all files of the snapshot are beside the database; without a snapshot: it is looked for
     copied_bytes: int = 0  # by Spark's file manager; with Rhino these are hard links
     opened_ms: float = 0.0
-    ended_ms: float = 0.0  # changelogs replayed
+    replayed: int = 0  # changelogs
+    ended_ms: float = 0.0  # they are replayed
     executor: str = ""  # Spark's id of it: a worker may have several, one after the other
 
     @property
@@ -86,6 +88,8 @@ def parse(worker_id: str, lines: Iterable[str]) -> Iterator[StateLoad]:
             open_loads[partition] = replace(load, copied_ms=at_ms, copied_bytes=int(match[2]))
         elif _OPENED.search(line):
             open_loads[partition] = replace(load, opened_ms=at_ms)
+        elif match := _REPLAYING.search(line):
+            open_loads[partition] = replace(load, replayed=int(match[2]) - int(match[1]))
         elif _LOADED.search(line):
             yield replace(open_loads.pop(partition), ended_ms=at_ms)
 

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks.snapshots import Snapshot, between_compactions, whole_snapshots
 from benchmarks.webhdfs import serving
-from deploy.demo.watch import Batch, QueryWatch
+from deploy.demo.watch import Batch, DemoError, QueryWatch
 from deploy.local import ClusterShape, LocalCluster
 from deploy.local.network import Namespaces
 
@@ -29,7 +29,8 @@ KEYS_PER_ROW = 256  # while the state is built up
 VALUE_BYTES = 1024
 SETTLED_BATCHES = 8  # after the last that built
 SNAPSHOT_BATCHES = 10  # Spark writes a snapshot of every partition with each tenth version
-MIDWAY = 4  # versions after a snapshot: its files have been replicated
+MIDWAY = range(4, 8)  # versions after a snapshot
+MIDWAY_MAX = 30  # snapshots that are waited for until one is whole in time
 WARM_BATCHES = 54  # in all: 4 GB take about so many, and with fewer the executors' code is not as warm
 COMPACTION_BATCHES = 100  # after building: partitions may never be between two compactions all at once
 BLOCK_COPIES = 2  # of every file, when files are spread
@@ -148,13 +149,37 @@ class Running:
         os.sync()  # state that took hours would be on disk; what is not holds up every fsync of a database
 
     def wait_between_snapshots(self) -> None:
-        """Returns as soon as a batch midway between two snapshots is logged. The batches around a snapshot take up to
-        twice as long, with Spark's own provider as well: what is measured must not fall on one by chance.
+        """Returns as soon as a batch is logged midway between two snapshots of which the first is whole everywhere.
+
+        The batches around a snapshot take up to twice as long, with Spark's own provider as well: what is measured must
+        not fall on one by chance. And executors write it some seconds after it is made: a load before that replays the
+        changelogs since the one before, which takes three times as long. DemoError when snapshots are never in time.
         """
-        self.doing.what = "waiting until midway between two snapshots"
-        coming = self.watch.committed() + 1
-        version = coming + 1  # that it commits
-        self.watch.wait_for_batch(coming + (MIDWAY - version) % SNAPSHOT_BATCHES)
+        self.doing.what = "waiting until midway between two whole snapshots"
+        first = looked = self.watch.committed()
+        whole = -1  # version of a snapshot that is
+
+        def midway() -> bool:
+            nonlocal looked, whole
+            if (committed := self.watch.committed()) == looked:
+                return False
+            looked = committed
+            since = (committed + 1) % SNAPSHOT_BATCHES
+            newest = committed + 1 - since
+            if whole == newest:
+                return since in MIDWAY
+            if self._has_snapshot(newest):
+                whole = newest
+            if committed > first + MIDWAY_MAX * SNAPSHOT_BATCHES:
+                raise DemoError(f"of {MIDWAY_MAX} snapshots none was written and copied within {MIDWAY[-1]} batches")
+            return False
+
+        self.watch.wait_for(midway)
+
+    def _has_snapshot(self, version: int) -> bool:
+        """Whether every partition has it, with as many copies as are kept."""
+        stores = map(self._stores, range(self.partitions))
+        return all(any(s.version == version for s in whole_snapshots(found, version, self.copies)) for found in stores)
 
     def data_files(self, partitions: Iterable[int]) -> list[Path]:
         """RocksDB's tables in all stored copies of the partitions."""

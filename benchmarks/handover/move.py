@@ -51,6 +51,7 @@ class Moved:
     fetch_slowest: float  # of a moved partition: until its files were there, Prepare included
     open_slowest: float  # RocksDB opens them
     load_slowest: float  # open and replay
+    replayed: int  # changelogs, in the load with most
     batches: Sequence[Batch] = ()  # from those before on
     events: Sequence[Event] = ()  # the request, and the marker of each step
 
@@ -194,6 +195,7 @@ def _moved(
         fetch_slowest=max(load.fetch_ms for load in loads),
         open_slowest=max(load.opened_ms - load.copied_ms for load in loads),
         load_slowest=max(load.open_ms for load in loads),
+        replayed=max(load.replayed for load in loads),
         batches=[*steady, *(b for b in batches if b.ended_ms > at_ms)],
         events=[Event("request", at_ms), *(Event("marker", marked) for marked in markers)],
     )

@@ -14,12 +14,12 @@ _FIGURES = (
     *("partitions", "steps", "steady_batch", "during_batch", "switch_batch", "switch_median", "added_pause"),
     *("after_batch", "total", "scheduled", "prepared", "loaded", "next_batch"),
     *("bytes_before_switch", "bytes_at_switch"),
-    *("prepare_slowest", "fetch_slowest", "open_slowest", "load_slowest"),
+    *("prepare_slowest", "fetch_slowest", "open_slowest", "load_slowest", "replayed"),
 )
 _COLUMNS = (
     *("state GB", "subject", "runs", "partitions", "steps", "steady", "during", "switch", "switch / steady"),
     *("switch, median", "added pause", "after", "total", "MB before switch", "MB at switch"),
-    *("Prepare", "fetching", "open", "loading"),
+    *("Prepare", "fetching", "open", "loading", "replayed"),
 )
 _PHASES = ("scheduled", "prepared", "loaded", "next_batch")
 
@@ -51,7 +51,7 @@ def table(rows: Sequence[Row]) -> Table:
             f"{row['total'] / 1000:.1f} s",
             *(f"{row[name] / 1e6:.0f}" for name in ("bytes_before_switch", "bytes_at_switch")),
             f"{row['prepare_slowest']:.1f}",
-            *(f"{row[name]:.0f}" for name in ("fetch_slowest", "open_slowest", "load_slowest")),
+            *(f"{row[name]:.0f}" for name in ("fetch_slowest", "open_slowest", "load_slowest", "replayed")),
         )
     return shown
 

@@ -38,6 +38,7 @@ class Recovery:
     fetch_slowest: float  # duration: until all files were there
     open_slowest: float  # duration: RocksDB opens them
     load_slowest: float  # duration: open and replay
+    replayed: int  # changelogs, in the load with most
     loaded: float  # the last load is done
     next_batch: float  # the batch after the loss is in the commit log
     prepare_slowest: float  # duration of Rhino's Prepare as the tasks felt it; 0 without Rhino
@@ -101,6 +102,7 @@ def lose_and_recover(run: Running, subject: str) -> Recovery:
         fetch_slowest=max(load.fetch_ms for load in moved),
         open_slowest=max(load.opened_ms - load.copied_ms for load in moved),
         load_slowest=max(load.open_ms for load in moved),
+        replayed=max(load.replayed for load in moved),
         loaded=max(load.ended_ms for load in moved) - at_ms,
         prepare_slowest=max(load.prepare_ms for load in moved),
         prepare_p50=percentile(prepares, 0.5),

@@ -14,11 +14,11 @@ from benchmarks.recovery.loss import Recovery
 _TIMES = (
     *("steady_batch_ms", "lease_ended", "detected", "scheduled", "prepared", "fetch_slowest", "open_slowest"),
     *("load_slowest", "loaded", "next_batch", "prepare_slowest", "prepare_p50", "prepare_p99", "copied_bytes"),
-    *("network_bytes", "disk_reads"),
+    *("network_bytes", "disk_reads", "replayed"),
 )
 _COLUMNS = (
     *("state GB", "subject", "runs", "steady batch", "lease ended", "detected", "scheduled", "fetching", "prepared"),
-    *("open", "loading", "loaded", "next batch", "beside Rhino", "Prepare p50, p99", "MB copied or linked"),
+    *("open", "loading", "replayed", "loaded", "next batch", "beside Rhino", "Prepare p50, p99", "MB copied or linked"),
     *("MB over the network", "disk reads"),
 )
 
@@ -58,6 +58,7 @@ def table(rows: Sequence[Row]) -> Table:
             f"{row['fetch_slowest']:.0f} ms",
             f"{row['prepared'] / 1000:.2f} s",
             *(f"{row[name]:.0f} ms" for name in ("open_slowest", "load_slowest")),
+            f"{row['replayed']:.0f}",
             *(f"{row[name] / 1000:.2f} s" for name in ("loaded", "next_batch")),
             "" if row["ratio"] is None else f"{row['ratio']:.2f} x",
             f"{row['prepare_p50']:.1f}, {row['prepare_p99']:.1f} ms" if row["prepare_p50"] else "",

@@ -40,6 +40,7 @@ def test_a_load_is_cut_into_its_steps() -> None:
     assert load.started_ms == 1795260210200 - 10.8
     assert load.fetch_ms + load.open_ms == load.ended_ms - load.started_ms
     assert load.open_ms == 1795260210400 - 1795260210374
+    assert load.replayed == 11
 
 
 def test_a_partition_is_where_its_newest_version_was_loaded() -> None:

@@ -23,6 +23,7 @@ RHINO = Recovery(
     fetch_slowest=50.0,
     open_slowest=60.0,
     load_slowest=100.0,
+    replayed=5,
     loaded=1200.0,
     next_batch=1500.0,
     prepare_slowest=9.0,
@@ -56,6 +57,7 @@ MOVED = Moved(
     fetch_slowest=50.0,
     open_slowest=30.0,
     load_slowest=40.0,
+    replayed=5,
 )
 
 
