@@ -151,3 +151,14 @@ class Play:
     def restart(self) -> Play:
         """The manager comes up again with what it journalled; nobody has introduced himself yet."""
         return Play(self.cluster, self.journal, self.now)
+
+
+def pair() -> Play:
+    """A job of two virtual nodes on w1 with copies on w2; w3 holds nothing."""
+    cluster = Cluster("w1", "w2", "w3")
+    cluster.chain(group(0, 0), "w1 w2")
+    cluster.chain(group(0, 1), "w1 w2")
+    play = Play(cluster)
+    play.begin()
+    play.see()
+    return play

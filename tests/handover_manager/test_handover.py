@@ -19,21 +19,14 @@ from rhino.errors import (
     UnknownError,
 )
 from rhino.ids import StoreId, StoreVersion, Version
-from tests.handover_manager.scenario import WALL_OFFSET_S, Cluster, Play, group, node
+from tests.handover_manager.scenario import WALL_OFFSET_S, Cluster, Play, group, node, pair
 
 G0, G1 = group(0, 0), group(0, 1)
 
 
 @pytest.fixture
 def play() -> Play:
-    """A job of two virtual nodes on w1 with copies on w2; w3 holds nothing."""
-    cluster = Cluster("w1", "w2", "w3")
-    cluster.chain(G0, "w1 w2")
-    cluster.chain(G1, "w1 w2")
-    scene = Play(cluster)
-    scene.begin()
-    scene.see()
-    return scene
+    return pair()
 
 
 @pytest.mark.parametrize(("phase", "trigger"), list(itertools.product(Phase, Trigger)))

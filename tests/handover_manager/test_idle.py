@@ -10,7 +10,7 @@ from handover_manager.core.manager import SETTLE_S
 from handover_manager.core.plan import Request
 from handover_manager.core.step import Phase
 from handover_manager.core.strategy import Kind, Strategy
-from tests.handover_manager.scenario import JOB, RUN, Cluster, Play, group, node
+from tests.handover_manager.scenario import JOB, RUN, Play, group, node, pair
 
 G0, G1 = group(0, 0), group(0, 1)
 OTHER = "job-b"
@@ -18,13 +18,8 @@ OTHER = "job-b"
 
 @pytest.fixture
 def play() -> Play:
-    """Two virtual nodes on w1 with copies on w2; w3 holds nothing. One batch has run, long ago."""
-    cluster = Cluster("w1", "w2", "w3")
-    cluster.chain(G0, "w1 w2")
-    cluster.chain(G1, "w1 w2")
-    scene = Play(cluster)
-    scene.begin()
-    scene.see()
+    """One batch has run, long ago."""
+    scene = pair()
     scene.now = SETTLE_S
     scene.batch(1, {G0: "w1", G1: "w1"})
     scene.now += 60
