@@ -82,7 +82,8 @@ private[state] class RhinoQuery(val stream: StreamExecution, val taskGroups: Seq
 
   /** Says once of each map, when no batch has been reported for a while, that none runs and the next one goes by it.
     * Where to run is asked for only after the offsets of a batch are logged: with none there that is not in the commit
-    * log, whatever begins later sees the map of now. In real-time mode offsets are logged at a batch's end.
+    * log, whatever begins later sees the map of now. The newest batch must have been reported: its commit is logged some
+    * time before its progress is there. In real-time mode offsets are logged at a batch's end.
     */
   def idle(locations: RhinoLocations): Option[Message] =
     if (!stateful || realTime) None
@@ -90,7 +91,10 @@ private[state] class RhinoQuery(val stream: StreamExecution, val taskGroups: Seq
       .map(epoch => message("QueryIdle", "job" -> job, "run_id" -> runId.toString, "configuration_epoch" -> epoch))
 
   private def idleNow(locations: RhinoLocations): Boolean =
-    try locations.reachable(job) && offsets.getLatestBatchId().exists(commits.getLatestBatchId().contains(_))
+    try locations.reachable(job) && {
+      val newest = offsets.getLatestBatchId()
+      newest.isDefined && newest == commits.getLatestBatchId() && newest.forall(_ <= reported.getOrElse(before))
+    }
     catch {
       case NonFatal(error) =>
         logWarning(s"Rhino cannot see whether query $job is idle; looking again later", error)

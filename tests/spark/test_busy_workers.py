@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from deploy.local import ClusterShape, LocalCluster
 from rhino.rpc.overview import JobView, fetch_overview
@@ -31,6 +31,7 @@ SETTINGS = {
 }
 TASKS = 48  # quickly done on other workers
 AGAIN_S = 3.0
+LONG_BATCH_S = 14.0
 SLOWLY = "5 seconds"  # between two batches: there is time to free the slots after the first
 
 
@@ -153,3 +154,25 @@ def test_a_move_to_a_worker_without_a_free_slot_is_rolled_back(
     assert moved.actual_worker != target
     running.stop()
     assert_equals_batch(run)
+
+
+@pytest.mark.exhaustive
+def test_a_query_in_a_long_batch_is_not_idle(cluster: LocalCluster, spark: SparkSession, tmp_path: Path) -> None:
+    """It logs nothing for longer than an idle one has to."""
+
+    def sink(rows: DataFrame, _: int) -> None:
+        rows.count()
+        time.sleep(LONG_BATCH_S)
+
+    run = Run(spark, QUERIES[NAME], tmp_path / "query")
+    writer = QUERIES[NAME].stream(spark).writeStream.queryName(NAME).outputMode(QUERIES[NAME].output_mode)
+    running = writer.option("checkpointLocation", run.location).foreachBatch(sink).start()
+    run.advance(running, 1)
+    node = settled(cluster).virtual_nodes[0]
+    target = next(w for w in node.holders if w != node.desired_worker)
+    with HandoverClient(cluster.manager) as client:
+        started = client.start(NAME, [node.virtual_node], target, deadline_s=60)
+        ended = client.wait(started.handover_id, timeout_s=70)
+    running.stop()
+    assert ended.phase is Phase.CONFIRMED
+    assert ended.confirmed_batch_id >= 1
