@@ -153,7 +153,7 @@ class Running:
 
         The batches around a snapshot take up to twice as long, with Spark's own provider as well: what is measured must
         not fall on one by chance. And executors write it some seconds after it is made: a load before that replays the
-        changelogs since the one before, which takes three times as long. DemoError when snapshots are never in time.
+        changelogs since the one before, too. DemoError when snapshots are never in time.
         """
         self.doing.what = "waiting until midway between two whole snapshots"
         first = looked = self.watch.committed()

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from deploy.local import LocalCluster
@@ -105,10 +104,7 @@ def test_a_drained_worker_is_killed_and_nobody_notices(
     keys = QUERIES[NAME].batch(spark, run.logged()).count()
     wait_for(lambda: rows_told(own_cluster) == keys, f"{keys} rows over all virtual nodes")
     running.stop()
-    batches = run.logged()
-    got, expected = run.result(batches).cache(), run.query.batch(spark, batches).cache()
-    expected = expected.select(*[F.col(c).cast(got.schema[c].dataType) for c in got.columns])
-    assert (expected.exceptAll(got).count(), got.exceptAll(expected).count()) == (0, 0)
+    assert_equals_batch(run)
     view = job(own_cluster, NAME)
     assert view is None or worker not in {node.desired_worker for node in view.virtual_nodes}
 
