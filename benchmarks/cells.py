@@ -69,11 +69,14 @@ class Cells(Generic[Result]):
     def __init__(
         self,
         arguments: argparse.Namespace,
-        measure: Callable[[str, Load, Path, Say], Result],
+        measure: Callable[[str, Load, Path, Say], Sequence[Result]],
         summarise: Callable[[Sequence[Result]], list[Row]],
         describe: Callable[[Result], str],
     ) -> None:
-        """`measure(subject, load, folder, say)` works in `folder`, which is removed; `describe` is one line."""
+        """`measure(subject, load, folder, say)` works in `folder`, which is removed; `describe` is one line.
+
+        One cluster may give several results.
+        """
         self._arguments = arguments
         self._measure = measure
         self._summarise = summarise
@@ -93,16 +96,16 @@ class Cells(Generic[Result]):
             task = progress.add_task("", total=len(cells))
             for subject, size in cells:
                 title = f"{subject}, {size:g} GB"
-                result = self._one(subject, size, _Progress(progress, task, title, console))
-                console.print(f"  {title}: {self._describe(result)}", highlight=False)
-                results.append(result)
+                for result in self._one(subject, size, _Progress(progress, task, title, console)):
+                    console.print(f"  {title}: {self._describe(result)}", highlight=False)
+                    results.append(result)
                 progress.advance(task)
                 report |= {"results": [asdict(r) for r in results], "median": self._summarise(results)}  # type: ignore[call-overload]
                 if arguments.json:
                     arguments.json.write_text(json.dumps(report, indent=2) + "\n")
         return results
 
-    def _one(self, subject: str, size: float, say: _Progress) -> Result:
+    def _one(self, subject: str, size: float, say: _Progress) -> Sequence[Result]:
         # Absolute: the JVMs work elsewhere.
         work = Path(tempfile.mkdtemp(prefix="rhino-benchmark-", dir=self._arguments.dir)).resolve()
         try:

@@ -32,12 +32,12 @@ from benchmarks.stateful import Load
 SUBJECTS = ("rhino", "flink")
 
 
-def _measure(jars: Path, subject: str, load: Load, folder: Path, say: Say) -> Recovery:
+def _measure(jars: Path, subject: str, load: Load, folder: Path, say: Say) -> list[Recovery]:
     if subject == "flink":
-        return kill_task_manager(jars, load, folder, say)
+        return [kill_task_manager(jars, load, folder, say)]
     with settled(place_of(subject), load, folder, say) as run:
         lost = lose_and_recover(run, subject)
-    return Recovery(subject, load.state_bytes, 0, lost.detected, lost.loaded, lost.next_batch)
+    return [Recovery(subject, load.state_bytes, 0, lost.detected, lost.loaded, lost.next_batch)]
 
 
 def _describe(result: Recovery) -> str:

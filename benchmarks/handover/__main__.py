@@ -5,14 +5,18 @@ holds a replica (r = 1). `stock`: Spark's own provider with the query checkpoint
 planned move that it has: one executor is decommissioned, with all its partitions. `all_at_once`, `batched` (two a
 step), `fluid`, `matched`: half of a worker's virtual nodes as `assisted`, in the steps of that strategy, with eighteen
 on three workers; `stock-many` as `stock`, with as many. `scale_in-...`: the two of four workers that run most of
-twelve virtual nodes are emptied so (r = 1), and copies of all that they held are made. Files that will be loaded are
-in the page cache, Spark settings as in benchmarks.recovery. Compare subjects within a run, scale-ins among themselves.
+twelve virtual nodes are emptied so (r = 1), and copies of all that they held are made. A cluster makes several moves,
+one after the other: the first in executors a minute old, with whose code the JIT compiler is not done. Files that will
+be loaded are in the page cache, Spark settings as in benchmarks.recovery. Compare subjects within a run, scale-ins
+among themselves.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from benchmarks.cells import Cells, Say, parser, place_of, settled
@@ -20,7 +24,7 @@ from benchmarks.command import main, show
 from benchmarks.handover.move import Moved, decommission, hand_over, scale_in
 from benchmarks.handover.summary import phases, summarise, table
 from benchmarks.phases import draw
-from benchmarks.stateful import Load, Place
+from benchmarks.stateful import Load, Place, Running
 from spark_connector import Kind, MoveKind, Strategy
 
 BATCHED = 2  # virtual nodes in a step
@@ -40,29 +44,45 @@ _STRATEGIES = {kind.value: Strategy(kind, batch_size=BATCHED if kind is Kind.BAT
 _SCALE_INS = {f"scale_in-{name}": strategy for name, strategy in _STRATEGIES.items()}
 
 
-def _measure(subject: str, load: Load, folder: Path, say: Say) -> Moved:
-    if subject in _STRATEGIES:
-        with settled(_MANY, load, folder, say) as run:
-            return hand_over(run, subject, MoveKind.CHECKPOINT_ASSISTED, _STRATEGIES[subject])
+def _measure(moves: int, subject: str, load: Load, folder: Path, say: Say) -> list[Moved]:
     if subject in _SCALE_INS:
         with settled(_SPREAD, load, folder, say) as run:
-            return scale_in(run, subject, _SCALE_INS[subject])
-    place = _STOCK_MANY if subject == "stock-many" else place_of(subject)
-    with settled(place, load, folder, say, _SETTINGS[subject]) as run:
-        if subject in _KINDS:
-            return hand_over(run, subject, _KINDS[subject], Strategy())
-        return decommission(run, subject)
+            return [scale_in(run, subject, 1, _SCALE_INS[subject])]
+    with settled(_place(subject), load, folder, say, _SETTINGS.get(subject)) as run:
+        return [_move(run, subject, number) for number in range(1, moves + 1)]
+
+
+def _place(subject: str) -> Place:
+    if subject in _STRATEGIES:
+        return _MANY
+    return _STOCK_MANY if subject == "stock-many" else place_of(subject)
+
+
+def _move(run: Running, subject: str, number: int) -> Moved:
+    if subject in _STRATEGIES:
+        return hand_over(run, subject, number, MoveKind.CHECKPOINT_ASSISTED, _STRATEGIES[subject])
+    if subject in _KINDS:
+        return hand_over(run, subject, number, _KINDS[subject], Strategy())
+    return decommission(run, subject, number)
 
 
 def _describe(result: Moved) -> str:
-    return f"{result.partitions} partitions in {result.total / 1000:.1f} s, {result.added_pause:.0f} ms of added pause"
+    moved = f"move {result.move}: {result.partitions} partitions in {result.total / 1000:.1f} s"
+    return f"{moved}, switch {result.switch_median:.0f} ms, {result.ratio:.2f} x steady"
+
+
+def _moves(text: str) -> int:
+    if (moves := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected at least one move")
+    return moves
 
 
 def _run() -> None:
     options = parser("benchmarks.handover", __doc__, (*_SETTINGS, *_STRATEGIES, *_SCALE_INS), _DEFAULT)
+    options.add_argument("--moves", type=_moves, default=3, help="on each cluster, scale-ins excepted (default: 3)")
     options.add_argument("--picture", type=Path, help="write a PNG there")
     arguments = options.parse_args()
-    rows = summarise(Cells(arguments, _measure, summarise, _describe).run())
+    rows = summarise(Cells(arguments, partial(_measure, arguments.moves), summarise, _describe).run())
     show(table(rows))
     show(phases(rows))
     if arguments.picture:

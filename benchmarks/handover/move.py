@@ -33,9 +33,10 @@ class Moved:
 
     subject: str
     state_bytes: int
+    move: int  # of its cluster, from 1
     partitions: int
     steps: int
-    steady_batch: float  # median before
+    steady_batch: float  # median of batches before and after
     during_batch: float  # median of the batches before the switch that ran while bytes were moved; 0: there was none
     switch_batch: int  # the longest of those in which a moved partition was loaded
     switch_median: float  # of all of these
@@ -57,10 +58,15 @@ class Moved:
 
     @property
     def added_pause(self) -> float:
-        return self.switch_batch - self.steady_batch
+        return self.switch_median - self.steady_batch
+
+    @property
+    def ratio(self) -> float:
+        """Of a batch that switches to a steady one."""
+        return self.switch_median / self.steady_batch
 
 
-def hand_over(run: Running, subject: str, kind: MoveKind, strategy: Strategy) -> Moved:
+def hand_over(run: Running, subject: str, move: int, kind: MoveKind, strategy: Strategy) -> Moved:
     """Half of a worker's virtual nodes, by Rhino. DemoError when it is not confirmed or of another kind."""
     job = _placed(run)
     choice = handover_choice(job)
@@ -73,10 +79,10 @@ def hand_over(run: Running, subject: str, kind: MoveKind, strategy: Strategy) ->
     )
     if wrong := {move.kind for move in handover.plan.moves} - {kind}:
         raise DemoError(f"the handover was planned as {wrong.pop().value}, not {kind.value}")
-    return _moved(run, subject, _of(handover, before), handover.started_ms or started_ms, handover)
+    return _moved(run, subject, move, _of(handover, before), handover.started_ms or started_ms, handover)
 
 
-def scale_in(run: Running, subject: str, strategy: Strategy) -> Moved:
+def scale_in(run: Running, subject: str, move: int, strategy: Strategy) -> Moved:
     """Everything off the two workers with most virtual nodes, to the others, in the steps of `strategy`."""
     job = _placed(run)
     counts = Counter(node.desired_worker for node in job.virtual_nodes)
@@ -87,7 +93,7 @@ def scale_in(run: Running, subject: str, strategy: Strategy) -> Moved:
     started_ms, handover = _confirmed(
         run, lambda c: c.start(job.job, intent=ScaleIn(leaving), strategy=strategy, deadline_s=DEADLINE_S)
     )
-    return _moved(run, subject, _of(handover, before), handover.started_ms or started_ms, handover)
+    return _moved(run, subject, move, _of(handover, before), handover.started_ms or started_ms, handover)
 
 
 def _partition(virtual_node: str) -> int:
@@ -114,7 +120,7 @@ def _confirmed(run: Running, start: Callable[[HandoverClient], Handover]) -> tup
     return started_ms, handover
 
 
-def decommission(run: Running, subject: str) -> Moved:
+def decommission(run: Running, subject: str, move: int) -> Moved:
     """All partitions of an executor, by Spark's own decommissioning: it has no smaller planned move.
 
     Spark's worker starts another executor in its place, which may get partitions of the former: they have moved too,
@@ -136,7 +142,7 @@ def decommission(run: Running, subject: str) -> Moved:
         return {load.partition for load in loads} == before.keys()
 
     run.watch.wait_for(away)
-    return _moved(run, subject, before, at_ms, None)
+    return _moved(run, subject, move, before, at_ms, None)
 
 
 def _placed(run: Running) -> JobView:
@@ -159,7 +165,7 @@ def _decommission(run: Running, host: str) -> None:
 
 
 def _moved(
-    run: Running, subject: str, before: Mapping[int, StateLoad], at_ms: float, handover: Handover | None
+    run: Running, subject: str, move: int, before: Mapping[int, StateLoad], at_ms: float, handover: Handover | None
 ) -> Moved:
     """`before`: loads before the move, by partition. `handover`: None without Rhino."""
     run.doing.what = "batches after the move"
@@ -172,18 +178,20 @@ def _moved(
     end_ms = handover.finished_ms if handover else max(b.ended_ms for b in switches)
     markers = [float(step.marked_ms) for step in handover.steps] if handover else []
     marked_ms = min(markers, default=at_ms)
-    steady = [b for b in batches if b.ended_ms <= at_ms][-SNAPSHOT_BATCHES:]
+    calm = [b for b in batches if b.ended_ms <= at_ms][-SNAPSHOT_BATCHES:]
+    after = [b for b in batches if b.started_ms > end_ms]
     during = [b for b in batches if b.ended_ms > at_ms and b.ended_ms < switches[0].started_ms + 1]
     return Moved(
         subject=subject,
         state_bytes=run.load.state_bytes,
+        move=move,
         partitions=len({load.partition for load in loads}),
         steps=len(handover.steps) if handover else 1,
-        steady_batch=_median(steady),
+        steady_batch=_median([*calm, *after]),
         during_batch=_median(during),
         switch_batch=max(b.duration_ms for b in switches),
         switch_median=_median(switches),
-        after_batch=_median([b for b in batches if b.started_ms > end_ms]),
+        after_batch=_median(after),
         total=end_ms - at_ms,
         scheduled=min(load.started_ms for load in loads) - marked_ms,
         prepared=max(load.copied_ms for load in loads) - marked_ms,
@@ -196,7 +204,7 @@ def _moved(
         open_slowest=max(load.opened_ms - load.copied_ms for load in loads),
         load_slowest=max(load.open_ms for load in loads),
         replayed=max(load.replayed for load in loads),
-        batches=[*steady, *(b for b in batches if b.ended_ms > at_ms)],
+        batches=[*calm, *(b for b in batches if b.ended_ms > at_ms)],
         events=[Event("request", at_ms), *(Event("marker", marked) for marked in markers)],
     )
 

@@ -17,8 +17,8 @@ _FIGURES = (
     *("prepare_slowest", "fetch_slowest", "open_slowest", "load_slowest", "replayed"),
 )
 _COLUMNS = (
-    *("state GB", "subject", "runs", "partitions", "steps", "steady", "during", "switch", "switch / steady"),
-    *("switch, median", "added pause", "after", "total", "MB before switch", "MB at switch"),
+    *("state GB", "subject", "moves", "partitions", "steps", "steady", "during", "switch", "switch / steady"),
+    *("highest", "longest switch", "added pause", "after", "total", "MB before switch", "MB at switch"),
     *("Prepare", "fetching", "open", "loading", "replayed"),
 )
 _PHASES = ("scheduled", "prepared", "loaded", "next_batch")
@@ -29,9 +29,10 @@ def summarise(results: Sequence[Moved]) -> list[Row]:
     rows: list[Row] = []
     for size, subject in dict.fromkeys((r.state_bytes, r.subject) for r in results):
         mine = [r for r in results if (r.state_bytes, r.subject) == (size, subject)]
-        row: Row = {"state_bytes": size, "subject": subject, "runs": len(mine)}
+        row: Row = {"state_bytes": size, "subject": subject, "moves": len(mine)}
         row |= {name: statistics.median(getattr(r, name) for r in mine) for name in _FIGURES}
-        row["switch_ratio"] = statistics.median(r.switch_batch / r.steady_batch for r in mine)
+        ratios = [r.ratio for r in mine]
+        row |= {"switch_ratio": statistics.median(ratios), "switch_ratio_max": max(ratios)}
         rows.append(row)
     return sorted(rows, key=lambda row: (row["state_bytes"], row["subject"]))
 
@@ -43,11 +44,11 @@ def table(rows: Sequence[Row]) -> Table:
         shown.add_row(
             f"{row['state_bytes'] / 1e9:g}",
             row["subject"],
-            f"{row['runs']}",
+            f"{row['moves']}",
             *(f"{row[name]:g}" for name in ("partitions", "steps")),
-            *(f"{row[name]:.0f}" for name in ("steady_batch", "during_batch", "switch_batch")),
-            f"{row['switch_ratio']:.2f}",
-            *(f"{row[name]:.0f}" for name in ("switch_median", "added_pause", "after_batch")),
+            *(f"{row[name]:.0f}" for name in ("steady_batch", "during_batch", "switch_median")),
+            *(f"{row[name]:.2f}" for name in ("switch_ratio", "switch_ratio_max")),
+            *(f"{row[name]:.0f}" for name in ("switch_batch", "added_pause", "after_batch")),
             f"{row['total'] / 1000:.1f} s",
             *(f"{row[name] / 1e6:.0f}" for name in ("bytes_before_switch", "bytes_at_switch")),
             f"{row['prepare_slowest']:.1f}",

@@ -34,10 +34,10 @@ SUBJECTS = (
 _WAIT = re.compile(r"-(\d+m?s)$")
 
 
-def _measure(subject: str, load: Load, folder: Path, say: Say) -> Recovery:
+def _measure(subject: str, load: Load, folder: Path, say: Say) -> list[Recovery]:
     wait = _WAIT.search(subject)
     with settled(place_of(subject), load, folder, say, {"spark.locality.wait": wait[1]} if wait else None) as run:
-        return lose_and_recover(run, subject)
+        return [lose_and_recover(run, subject)]
 
 
 def _describe(result: Recovery) -> str:

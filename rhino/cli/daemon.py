@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import os
@@ -25,6 +26,7 @@ def announce(fields: dict[str, object]) -> None:
 
 def run(daemon: Coroutine[Any, Any, None], *, exit_with_parent: bool) -> None:
     """Runs until the daemon ends by itself (an error is raised) or a signal asks it to stop (returns)."""
+    gc.freeze()  # else every full collection goes through the 45,000 objects of what was imported: 50 ms on a busy core
     uvloop.run(_supervise(daemon, exit_with_parent))
 
 

@@ -15,7 +15,7 @@ from rhino.errors import RhinoError
 def test_a_measurement_that_is_broken_off_says_where(
     error: BaseException, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def measure(subject: str, load: Load, folder: Path, say: Say) -> None:
+    def measure(subject: str, load: Load, folder: Path, say: Say) -> list[str]:
         say("building the state, batch 17")
         raise error
 

@@ -39,12 +39,13 @@ STOCK = replace(RHINO, subject="stock", next_batch=3000.0, prepare_p50=0.0, sour
 MOVED = Moved(
     subject="assisted",
     state_bytes=250_000_000,
+    move=1,
     partitions=1,
     steps=1,
     steady_batch=600.0,
     during_batch=0.0,
     switch_batch=900,
-    switch_median=700.0,
+    switch_median=900.0,
     after_batch=610.0,
     total=2000.0,
     scheduled=100.0,
@@ -78,11 +79,12 @@ def test_recoveries_are_compared_within_their_round(tmp_path: Path) -> None:
 
 
 def test_moves_are_summarised_by_size_and_subject(tmp_path: Path) -> None:
-    other = replace(MOVED, switch_batch=1200)
+    other = replace(MOVED, move=2, switch_batch=1800, switch_median=1200.0)
     rows = handover_summary.summarise([MOVED, other, replace(MOVED, state_bytes=1_000_000_000)])
-    assert [(row["state_bytes"], row["runs"], row["added_pause"], row["switch_ratio"]) for row in rows] == [
-        (250_000_000, 2, 450.0, 1.75),
-        (1_000_000_000, 1, 300.0, 1.5),
+    figures = ("state_bytes", "moves", "added_pause", "switch_ratio", "switch_ratio_max")
+    assert [tuple(row[name] for name in figures) for row in rows] == [
+        (250_000_000, 2, 450.0, 1.75, 2.0),
+        (1_000_000_000, 1, 300.0, 1.5, 1.5),
     ]
     assert handover_summary.table(rows).row_count == handover_summary.phases(rows).row_count == 2
     draw(tmp_path / "handover.png", rows, since="the marker", title="Moves")
