@@ -5,10 +5,10 @@ holds a replica (r = 1). `stock`: Spark's own provider with the query checkpoint
 planned move that it has: one executor is decommissioned, with all its partitions. `all_at_once`, `batched` (two a
 step), `fluid`, `matched`: half of a worker's virtual nodes as `assisted`, in the steps of that strategy, with eighteen
 on three workers; `stock-many` as `stock`, with as many. `scale_in-...`: the two of four workers that run most of
-twelve virtual nodes are emptied so (r = 1), and copies of all that they held are made. A cluster makes several moves,
-one after the other: the first in executors a minute old, with whose code the JIT compiler is not done. Files that will
-be loaded are in the page cache, Spark settings as in benchmarks.recovery. Compare subjects within a run, scale-ins
-among themselves.
+twelve virtual nodes are emptied so (r = 1), and copies of all that they held are made. With some subjects a cluster
+makes several moves, one after the other: the first in executors a minute old, with whose code the JIT compiler is not
+done. Files that will be loaded are in the page cache, Spark settings as in benchmarks.recovery. Compare subjects within
+a run, scale-ins among themselves.
 """
 
 from __future__ import annotations
@@ -42,17 +42,19 @@ _DEFAULT = ("direct", "assisted", "stock")
 _KINDS = {"direct": MoveKind.DIRECT, "assisted": MoveKind.CHECKPOINT_ASSISTED}
 _STRATEGIES = {kind.value: Strategy(kind, batch_size=BATCHED if kind is Kind.BATCHED else 1) for kind in Kind}
 _SCALE_INS = {f"scale_in-{name}": strategy for name, strategy in _STRATEGIES.items()}
+# After it the former worker has a replica, two workers are empty, or Spark has all partitions in few places.
+_ONCE = ("direct", "stock", "stock-many", *_SCALE_INS)
 
 
 def _measure(moves: int, subject: str, load: Load, folder: Path, say: Say) -> list[Moved]:
-    if subject in _SCALE_INS:
-        with settled(_SPREAD, load, folder, say) as run:
-            return [scale_in(run, subject, 1, _SCALE_INS[subject])]
+    times = 1 if subject in _ONCE else moves
     with settled(_place(subject), load, folder, say, _SETTINGS.get(subject)) as run:
-        return [_move(run, subject, number) for number in range(1, moves + 1)]
+        return [_move(run, subject, number) for number in range(1, times + 1)]
 
 
 def _place(subject: str) -> Place:
+    if subject in _SCALE_INS:
+        return _SPREAD
     if subject in _STRATEGIES:
         return _MANY
     return _STOCK_MANY if subject == "stock-many" else place_of(subject)
@@ -61,6 +63,8 @@ def _place(subject: str) -> Place:
 def _move(run: Running, subject: str, number: int) -> Moved:
     if subject in _STRATEGIES:
         return hand_over(run, subject, number, MoveKind.CHECKPOINT_ASSISTED, _STRATEGIES[subject])
+    if subject in _SCALE_INS:
+        return scale_in(run, subject, number, _SCALE_INS[subject])
     if subject in _KINDS:
         return hand_over(run, subject, number, _KINDS[subject], Strategy())
     return decommission(run, subject, number)
@@ -79,7 +83,8 @@ def _moves(text: str) -> int:
 
 def _run() -> None:
     options = parser("benchmarks.handover", __doc__, (*_SETTINGS, *_STRATEGIES, *_SCALE_INS), _DEFAULT)
-    options.add_argument("--moves", type=_moves, default=3, help="on each cluster, scale-ins excepted (default: 3)")
+    moves = f"on each cluster (default: 3); one of {', '.join(_ONCE)}"
+    options.add_argument("--moves", type=_moves, default=3, help=moves)
     options.add_argument("--picture", type=Path, help="write a PNG there")
     arguments = options.parse_args()
     rows = summarise(Cells(arguments, partial(_measure, arguments.moves), summarise, _describe).run())

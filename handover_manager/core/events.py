@@ -20,7 +20,10 @@ class ClusterSeen:
 
 @dataclass(frozen=True, slots=True)
 class QueryStarted:
-    """A driver's session reports a running query; again after every reconnect."""
+    """A driver's session reports a running query; again after every reconnect.
+
+    `unplanned`: its run has no batch yet, and no task groups: those of the former run hold.
+    """
 
     session: int
     application_id: str
@@ -28,6 +31,7 @@ class QueryStarted:
     run_id: str
     name: str
     task_groups: tuple[TaskGroup, ...]
+    unplanned: bool = False
 
 
 @dataclass(frozen=True, slots=True)

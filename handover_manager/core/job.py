@@ -49,6 +49,7 @@ class Job:
     pushed: tuple[int, tuple[Location, ...]] | None = None  # (configuration epoch, map) that the session has
     figures: Figures = field(default_factory=Figures)
     logged_at: float | None = None  # monotonic time of the newest report of a batch
+    logged_run: str = ""  # that it was of
     slowest: dict[str, float] = field(default_factory=dict)  # interval of batches, under each marker that is watched
     work: WorkFigures = field(default_factory=WorkFigures)
     heirs: Heirs = field(default_factory=Heirs)
@@ -119,13 +120,13 @@ class Job:
             del self.pending[min(self.pending)]
 
     def _time(self, batch_id: int, now: float) -> None:
-        """Takes the interval to the batch before; that of a batch under a marker is not what is usual."""
-        if self.logged_at is not None and batch_id == self.batch_id + 1:
+        """Takes the interval to the batch before in its run; that of a batch under a marker is not what is usual."""
+        if self.logged_at is not None and (self.logged_run, batch_id) == (self.run_id, self.batch_id + 1):
             interval_s = now - self.logged_at
             if not self.slowest:
                 self.figures.intervals_s.append(interval_s)
             self.slowest = {name: max(seen_s, interval_s) for name, seen_s in self.slowest.items()}
-        self.logged_at = now
+        self.logged_at, self.logged_run = now, self.run_id
 
     def pause(self, name: str) -> float | None:
         """By how much the slowest batch since `slowest[name]` was set is longer than usual; ends that watch."""

@@ -51,12 +51,18 @@ class Jobs:
         return named[0]
 
     def query_started(self, event: QueryStarted, view: ClusterView) -> list[Effect]:
-        """Takes over the query for the event's session; its map is asserted to the new run or driver."""
+        """Takes over the query for the event's session; its map is asserted to the new run or driver.
+
+        An unplanned one is of no concern when no former run is known: its first batch tells what there is.
+        """
+        if event.unplanned and not (event.job in self._jobs and self._jobs[event.job].task_groups):
+            return []
         job = self._jobs.setdefault(event.job, Job(event.job))
-        if job.run_id != event.run_id:
-            job.work.clear()  # its plan may be another one
         job.run_id, job.name, job.application_id = event.run_id, event.name, event.application_id
-        job.task_groups, job.session, job.pushed = event.task_groups, event.session, None
+        job.session, job.pushed = event.session, None
+        if not event.unplanned and job.task_groups != event.task_groups:
+            job.task_groups = event.task_groups
+            job.work.clear()
         job.lost_at, job.idle_epoch = None, -1
         job.choose(view)
         return [Persist(job_key(job.job), job_to_json(job)), *self._push(job, view)]

@@ -216,7 +216,8 @@ def locations_to_pb(effect: PushLocations, generation: int) -> pb.DesiredLocatio
 
 def query_started_of(message: pb.QueryStarted, session: int, application_id: str) -> QueryStarted:
     groups = tuple(TaskGroup(g.task_group, tuple(g.operators), g.partitions) for g in message.task_groups)
-    return QueryStarted(session, application_id, message.job, message.run_id, message.name, groups)
+    known = (session, application_id, message.job, message.run_id, message.name)
+    return QueryStarted(*known, groups, message.unplanned)
 
 
 def batch_logged_of(message: pb.BatchLogged) -> BatchLogged:

@@ -1085,11 +1085,14 @@ class QueryStarted(_message.Message):
     RUN_ID_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
     TASK_GROUPS_FIELD_NUMBER: _builtins.int
+    UNPLANNED_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """query id"""
     run_id: _builtins.str
     name: _builtins.str
     """query name, may be empty"""
+    unplanned: _builtins.bool
+    """no batch yet, so no task groups: those of the former run hold; another one follows with the first batch"""
     @_builtins.property
     def task_groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskGroup]: ...
     def __init__(
@@ -1099,10 +1102,11 @@ class QueryStarted(_message.Message):
         run_id: _builtins.str = ...,
         name: _builtins.str = ...,
         task_groups: _abc.Iterable[Global___TaskGroup] | None = ...,
+        unplanned: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "name", b"name", "run_id", b"run_id", "task_groups", b"task_groups"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "name", b"name", "run_id", b"run_id", "task_groups", b"task_groups", "unplanned", b"unplanned"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

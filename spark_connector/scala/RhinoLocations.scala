@@ -21,7 +21,6 @@ private[state] class RhinoLocations {
   def executorAdded(id: String, host: String): Unit = executors.put(id, host)
   def executorRemoved(id: String): Option[String] = Option(executors.remove(id))
 
-  def runStarted(runId: UUID, job: String, taskGroups: Map[Long, Int]): Unit = runs.put(runId, Run(job, taskGroups))
   def runEnded(runId: UUID): Unit = runs.remove(runId)
 
   /** Takes a DesiredLocations message unless a newer one is known. */
@@ -46,12 +45,24 @@ private[state] class RhinoLocations {
 
   /** Spark's task location of the first desired host with a live executor; None leaves it to Spark. */
   def locate(id: StateStoreProviderId): Option[String] = for {
-    run <- Option(runs.get(id.queryRunId))
+    run <- Option(runs.get(id.queryRunId)).orElse(planned(id.queryRunId))
     map <- Option(desired.get(run.job))
     group <- run.taskGroups.get(id.storeId.operatorId)
     hosts <- map.hosts.get((group, id.storeId.partitionId))
     location <- hosts.iterator.flatMap(executorOn(_, id.storeId.partitionId)).nextOption()
   } yield location
+
+  /** That Spark asks for the tasks of a run's first batch means that it is planned, whoever has followed the run so far. */
+  private def planned(runId: UUID): Option[Run] = for {
+    stream <- RhinoQueries.active.find(_.runId == runId)
+    job = stream.id.toString
+    if desired.containsKey(job)
+    execution <- Option(stream.lastExecution)
+  } yield {
+    val run = Run(job, RhinoTaskGroup.of(execution.executedPlan).flatMap(g => g.operators.map(_ -> g.name)).toMap)
+    runs.put(runId, run)
+    run
+  }
 
   private def executorOn(host: String, partition: Int): Option[String] = {
     val found = new java.util.TreeSet[String]()

@@ -18,39 +18,42 @@ import org.apache.spark.sql.execution.streaming.checkpointing.{CommitLog, Offset
 import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperator
 import org.apache.spark.sql.execution.streaming.operators.stateful.join.SymmetricHashJoinStateManager
 import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinHelper.{LeftSide, RightSide}
-import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
+import org.apache.spark.sql.execution.streaming.runtime.{IncrementalExecution, StreamExecution}
 import org.apache.spark.sql.streaming.StreamingQueryProgress
 
-/** A stateful query as it runs: what the manager must know of it. */
-private[state] class RhinoQuery(val stream: StreamExecution, val taskGroups: Seq[RhinoTaskGroup])
+/** A query as it runs: what the manager must know of it. `stateful`: Rhino keeps its state. `planned`: false before the
+  * first batch of the run, when its task groups are not known yet.
+  */
+private[state] class RhinoQuery(
+    val stream: StreamExecution, taskGroups: Seq[RhinoTaskGroup], val stateful: Boolean, val planned: Boolean)
   extends Logging {
   import RhinoSchema._
 
   val job: String = stream.id.toString
   val runId: UUID = stream.runId
   private val session = stream.sparkSession.asInstanceOf[SparkSession]
-  private def log(name: String): String = new Path(new Path(stream.resolvedCheckpointRoot), name).toString
-  private lazy val commits = new CommitLog(session, log("commits"))
-  private lazy val offsets = new OffsetSeqLog(session, log("offsets"))
+  private lazy val commits = new CommitLog(session, RhinoQuery.log(stream, "commits").toString)
+  private lazy val offsets = new OffsetSeqLog(session, RhinoQuery.log(stream, "offsets").toString)
   private val retained = session.sessionState.conf.minBatchesToRetain
   private var seen: StreamingQueryProgress = _
   private var newest: Option[Message] = None
   private val work = new RhinoWork(taskGroups)
   // Batches before this run have been reported by the run that made them; the first of this one may be over already.
-  private lazy val before =
-    math.max(commits.getLatestBatchId().getOrElse(-1L) - (if (stream.lastProgress == null) 0L else 1L), -1L)
+  private lazy val before = {
+    val newest = stream.lastExecution.currentBatchId // first: the progress of those before it is there
+    (stream.recentProgress.filter(_.durationMs.containsKey("addBatch")).map(_.batchId) :+ newest).min - 1
+  }
   private var reported = Option.empty[Long]
   private val quiet = new RhinoQuiet
   private val realTime = stream.trigger.getClass.getSimpleName == "RealTimeTrigger" // Spark 4.2 has no such class
-
-  def stateful: Boolean = taskGroups.nonEmpty
 
   def started: Message = message(
     "QueryStarted",
     "job" -> job,
     "run_id" -> runId.toString,
     "name" -> Option(stream.name).getOrElse(""),
-    "task_groups" -> taskGroups.map(_.message))
+    "task_groups" -> taskGroups.map(_.message),
+    "unplanned" -> java.lang.Boolean.valueOf(!planned))
 
   /** Versions that the commit log names for a batch, for every store; None when the batch is not logged. */
   private def versions(batch: Long): Option[Seq[Message]] =
@@ -68,7 +71,7 @@ private[state] class RhinoQuery(val stream: StreamExecution, val taskGroups: Seq
    * when there is a new progress, which an idle query makes rarely.
    */
   def logged(): Seq[Message] = {
-    if (!stateful) return Nil
+    if (!stateful || !planned) return Nil
     val last = reported.getOrElse(before)
     val progress = stream.lastProgress
     if (progress == null || (progress eq seen)) return Nil
@@ -82,8 +85,8 @@ private[state] class RhinoQuery(val stream: StreamExecution, val taskGroups: Seq
 
   /** Says once of each map, when no batch has been reported for a while, that none runs and the next one goes by it.
     * Where to run is asked for only after the offsets of a batch are logged: with none there that is not in the commit
-    * log, whatever begins later sees the map of now. The newest batch must have been reported: its commit is logged some
-    * time before its progress is there. In real-time mode offsets are logged at a batch's end.
+    * log, whatever begins later sees the map of now. The newest batch of this run must have been reported: its commit is
+    * logged some time before its progress is there. In real-time mode offsets are logged at a batch's end.
     */
   def idle(locations: RhinoLocations): Option[Message] =
     if (!stateful || realTime) None
@@ -93,7 +96,8 @@ private[state] class RhinoQuery(val stream: StreamExecution, val taskGroups: Seq
   private def idleNow(locations: RhinoLocations): Boolean =
     try locations.reachable(job) && {
       val newest = offsets.getLatestBatchId()
-      newest.isDefined && newest == commits.getLatestBatchId() && newest.forall(_ <= reported.getOrElse(before))
+      newest.isDefined && newest == commits.getLatestBatchId() &&
+        (if (planned) newest.forall(_ <= reported.getOrElse(before)) else stream.lastExecution == null)
     }
     catch {
       case NonFatal(error) =>
@@ -102,7 +106,7 @@ private[state] class RhinoQuery(val stream: StreamExecution, val taskGroups: Seq
     }
 
   /** Tasks that have ended, of whatever query. */
-  def ended(tasks: Seq[RhinoTask]): Unit = if (stateful) work.ended(tasks, stream.lastExecution)
+  def ended(tasks: Seq[RhinoTask]): Unit = if (stateful && planned) work.ended(tasks, stream.lastExecution)
 
   private def report(batch: Long, named: Seq[Message]): Message = message(
     "BatchLogged",
@@ -123,6 +127,18 @@ private[state] class RhinoQuery(val stream: StreamExecution, val taskGroups: Seq
   def ended: Message = message(
     "QueryEnded", "job" -> job, "run_id" -> runId.toString,
     "error" -> stream.exception.map(_.getMessage).getOrElse(""))
+}
+
+private[state] object RhinoQuery {
+  private def log(stream: StreamExecution, name: String): Path = new Path(new Path(stream.resolvedCheckpointRoot), name)
+
+  /** Whether the newest batch that a former run has logged had state. Makes no folder, as the log itself does. */
+  def hadState(stream: StreamExecution): Boolean = {
+    val session = stream.sparkSession.asInstanceOf[SparkSession]
+    val path = log(stream, "commits")
+    path.getFileSystem(session.sessionState.newHadoopConf()).exists(path) &&
+      new CommitLog(session, path.toString).getLatest().exists(_._2.stateUniqueIds.exists(_.nonEmpty))
+  }
 }
 
 /** All stateful operators that Spark runs in one task: those of one stage, unless they are branches of a union. */
@@ -177,8 +193,10 @@ private[state] class RhinoQueries(
     wrap: (String, RhinoSchema.Message) => RhinoSchema.Message)
   extends Logging {
   private val PollMs = 25L
+  private val UnseenMs = 10000L
   private val running = mutable.LinkedHashMap.empty[UUID, RhinoQuery]
   private val refused = mutable.Map.empty[UUID, String]
+  private val unseen = mutable.Map.empty[UUID, Long] // when to look again
   @volatile private var stopped = false
   private val thread = new Thread(() => follow(), "rhino-queries")
   thread.setDaemon(true)
@@ -203,25 +221,36 @@ private[state] class RhinoQueries(
       }
     }
 
+  /** Those that are gone come first: the next run of a query may be there already. */
   private def poll(): Unit = {
-    val active = SparkSession.getDefaultSession.orElse(SparkSession.getActiveSession)
-      .map(_.asInstanceOf[SparkSession].sharedState.activeStreamingQueries.asScala.values.toSeq).getOrElse(Nil)
-    active.foreach {
-      case stream: StreamExecution => begin(stream); endRefused(stream)
-      case _ =>
-    }
+    val active = RhinoQueries.active
+    val done = tasks.take()
     val gone = running.keySet.toSet -- active.map(_.runId)
-    val ended = tasks.take()
-    if (ended.nonEmpty) running.values.foreach(_.ended(ended))
+    unseen --= unseen.keySet.toSet -- active.map(_.runId)
+    gone.flatMap(running.get).foreach { query =>
+      try follow(query, done)
+      finally end(query)
+    }
+    active.foreach { stream =>
+      begin(stream)
+      endRefused(stream)
+    }
     running.values.foreach { query =>
-      query.logged().foreach(m => send(wrap("batch_logged", m)))
+      follow(query, done)
       query.idle(locations).foreach(m => send(wrap("query_idle", m)))
     }
-    gone.foreach { runId =>
-      locations.runEnded(runId)
-      refused.remove(runId)
-      running.remove(runId).filter(_.stateful).foreach(query => send(wrap("query_ended", query.ended)))
-    }
+  }
+
+  private def follow(query: RhinoQuery, done: Seq[RhinoTask]): Unit = {
+    if (done.nonEmpty) query.ended(done)
+    query.logged().foreach(m => send(wrap("batch_logged", m)))
+  }
+
+  private def end(query: RhinoQuery): Unit = {
+    locations.runEnded(query.runId)
+    refused.remove(query.runId)
+    running.remove(query.runId)
+    if (query.stateful) send(wrap("query_ended", query.ended))
   }
 
   /** Ends a query whose state would not be safe; its checkpoint stays as it is. */
@@ -240,20 +269,54 @@ private[state] class RhinoQueries(
   }
 
   private def begin(stream: StreamExecution): Unit =
-    if (!running.contains(stream.runId)) {
-      Option(stream.lastExecution).foreach { execution =>
-        val found = RhinoTaskGroup.of(execution.executedPlan)
-        val provider = execution.sparkSession.sessionState.conf.stateStoreProviderClass
-        val way = RhinoWay.of(provider, new Path(stream.resolvedCheckpointRoot), wanted)
-        if (found.nonEmpty) way.refusal.foreach(refuse(stream, _))
-        val groups = if (way.served) found else Nil
-        if (groups.isEmpty && found.nonEmpty) logInfo(s"Rhino does not keep the state of query ${stream.id}: ${way.name}")
-        val query = new RhinoQuery(stream, groups)
-        running.put(stream.runId, query)
-        if (groups.nonEmpty) {
-          locations.runStarted(stream.runId, query.job, groups.flatMap(g => g.operators.map(_ -> g.name)).toMap)
-          send(wrap("query_started", query.started))
-        }
+    if (!running.get(stream.runId).exists(_.planned)) {
+      Option(stream.lastExecution) match {
+        case Some(execution) => planned(stream, execution)
+        case None => if (waits(stream) && unseen.get(stream.runId).forall(System.nanoTime() - _ >= 0)) unplanned(stream)
+      }
+    }
+
+  /** The first trigger of the run is over, and there was no data. One that ends then is of no concern. */
+  private def waits(stream: StreamExecution): Boolean =
+    stream.lastProgress != null && !running.contains(stream.runId) &&
+      !RhinoQueries.EndingTriggers.exists(stream.trigger.getClass.getSimpleName.startsWith)
+
+  private def planned(stream: StreamExecution, execution: IncrementalExecution): Unit = {
+    val groups = RhinoTaskGroup.of(execution.executedPlan)
+    val way = wayOf(stream, execution.sparkSession)
+    if (groups.nonEmpty) way.refusal.foreach(refuse(stream, _))
+    if (groups.nonEmpty && !way.served) logInfo(s"Rhino does not keep the state of query ${stream.id}: ${way.name}")
+    val query = new RhinoQuery(stream, groups, stateful = way.served && groups.nonEmpty, planned = true)
+    val former = running.put(stream.runId, query)
+    if (query.stateful) send(wrap("query_started", query.started))
+    else former.filter(_.stateful).foreach(query => send(wrap("query_ended", query.ended)))
+  }
+
+  /** What the former run had is known to the manager: a query without new data can be handed over. */
+  private def unplanned(stream: StreamExecution): Unit =
+    try {
+      val stateful = wayOf(stream, stream.sparkSessionForStream).served && RhinoQuery.hadState(stream)
+      val query = new RhinoQuery(stream, Nil, stateful, planned = false)
+      running.put(stream.runId, query)
+      if (stateful) send(wrap("query_started", query.started))
+    } catch {
+      case NonFatal(error) =>
+        logWarning(s"Rhino cannot see the former state of query ${stream.id}; looking again later", error)
+        unseen.put(stream.runId, System.nanoTime() + UnseenMs * 1000000L)
+    }
+
+  private def wayOf(stream: StreamExecution, session: SparkSession): RhinoWay =
+    RhinoWay.of(session.sessionState.conf.stateStoreProviderClass, new Path(stream.resolvedCheckpointRoot), wanted)
+}
+
+private[state] object RhinoQueries {
+  private val EndingTriggers = Seq("OneTimeTrigger", "AvailableNowTrigger") // in other packages, by version
+
+  /** The driver's streaming queries. */
+  def active: Seq[StreamExecution] =
+    SparkSession.getDefaultSession.orElse(SparkSession.getActiveSession).toSeq.flatMap { session =>
+      session.asInstanceOf[SparkSession].sharedState.activeStreamingQueries.asScala.values.collect {
+        case stream: StreamExecution => stream
       }
     }
 }

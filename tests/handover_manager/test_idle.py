@@ -10,6 +10,7 @@ from handover_manager.core.manager import SETTLE_S
 from handover_manager.core.plan import Request
 from handover_manager.core.step import Phase
 from handover_manager.core.strategy import Kind, Strategy
+from handover_manager.core.view import TaskGroup
 from tests.handover_manager.scenario import JOB, RUN, Play, group, node, pair
 
 G0, G1 = group(0, 0), group(0, 1)
@@ -159,3 +160,34 @@ def test_a_deadline_without_batches_says_so(play: Play) -> None:
     play.see()
     assert handover.phase is Phase.ROLLED_BACK
     assert "no batch was logged since the marker, and no driver has said that none runs" in handover.reason
+
+
+def test_a_run_without_a_batch_goes_by_what_the_former_one_had(play: Play) -> None:
+    """A restarted query without new data: nobody can plan it yet."""
+    play(ev.SessionClosed(1))
+    play(ev.QueryStarted(2, "app", JOB, "run-2", "q", (), unplanned=True))
+    assert play.of(ev.PushLocations)[-1].session == 2
+    handover = play.start("w2", "0/0")
+    idle(play, run_id="run-2")
+    assert handover.phase is Phase.CONFIRMED
+    play(ev.QueryStarted(2, "app", JOB, "run-2", "q", (TaskGroup(0, (0,), 1),)))
+    assert [n.partition for n in play.core.jobs[JOB].nodes] == [0], "the plan tells"
+
+
+def test_a_run_without_a_batch_and_without_a_former_one_is_of_no_concern(play: Play) -> None:
+    assert play(ev.QueryStarted(1, "app", OTHER, "run-1", "other", (), unplanned=True)) == []
+    assert OTHER not in [job.job for job in play.core.jobs.all()]
+
+
+def test_the_time_between_two_runs_is_not_that_of_a_batch(play: Play) -> None:
+    figures = play.core.jobs[JOB].figures
+    play.now += 2
+    play.batch(2, {G0: "w1", G1: "w1"})
+    before = list(figures.intervals_s)
+    play.begin(session=2, run_id="run-2")
+    play.now += 3600
+    play.batch(3, {G0: "w1", G1: "w1"}, run_id="run-2")
+    assert list(figures.intervals_s) == before
+    play.now += 2
+    play.batch(4, {G0: "w1", G1: "w1"}, run_id="run-2")
+    assert list(figures.intervals_s) == [*before, 2]

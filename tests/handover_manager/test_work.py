@@ -87,12 +87,16 @@ def test_a_job_that_has_told_nothing_is_named_with_what_is_missing() -> None:
     assert moves(play, Weight.BYTES)
 
 
-def test_another_run_tells_anew_and_a_driver_that_comes_back_need_not() -> None:
+def test_another_plan_tells_anew_and_a_driver_or_run_that_comes_back_need_not() -> None:
     play = running(*CHAINS)
     tell(play, 0, {f"0/{partition}": Work(10, 0.1) for partition in range(4)})
     play.begin(TaskGroup(0, (0,), 4), session=2)
     assert len(moves(play, Weight.ROWS)) == 1
+    play(ev.QueryStarted(2, "app", JOB, "run-2", "q", (), unplanned=True))
+    assert len(moves(play, Weight.ROWS)) == 1
     play.begin(TaskGroup(0, (0,), 4), session=2, run_id="run-2")
+    assert len(moves(play, Weight.ROWS)) == 1
+    play.begin(TaskGroup(0, (0, 1), 4), session=2, run_id="run-2")
     with pytest.raises(errors.PreconditionError):
         moves(play, Weight.ROWS)
     tell(play, 1, {"0/9": Work(1, 1.0)}, run_id="run-2")  # of no virtual node of this job

@@ -109,10 +109,11 @@ def test_a_drained_worker_is_killed_and_nobody_notices(
     assert view is None or worker not in {node.desired_worker for node in view.virtual_nodes}
 
 
+@pytest.mark.parametrize("restarted", [False, True])
 def test_a_worker_of_an_idle_query_is_drained_and_killed(
-    own_cluster: LocalCluster, spark: SparkSession, tmp_path: Path
+    own_cluster: LocalCluster, spark: SparkSession, tmp_path: Path, restarted: bool
 ) -> None:
-    """Nothing runs while it is: the next batch finds all state where it is."""
+    """Nothing runs while it is: the next batch finds all state where it is, even if it is the first of its run."""
     source = tmp_path / "source"
     source.mkdir()
 
@@ -131,6 +132,11 @@ def test_a_worker_of_an_idle_query_is_drained_and_killed(
     running = run.start()
     run.advance(running, 3)
     worker, count = busiest(own_cluster)
+    if restarted:
+        running.stop()
+        wait_for(lambda: job(own_cluster, NAME) is None, "the end of the query is known")
+        running = run.start()
+        wait_for(lambda: job(own_cluster, NAME) is not None, "its next run is known, which has no batch")
     with HandoverClient(own_cluster.manager) as client:
         seen = client.drain(worker, strategy=Strategy(Kind.BATCHED, 1), deadline_s=60)
         client.wait_until_safe(worker, timeout_s=100)
@@ -146,5 +152,8 @@ def test_a_worker_of_an_idle_query_is_drained_and_killed(
     figures = loads(running, 3)
     assert figures["rhinoCommitMs"] > 0, "figures are reported"
     assert (figures["rhinoPreparesRemote"], figures["rhinoFetchedBytes"]) == (0, 0)
+    view = job(own_cluster, NAME)
+    assert view is not None
+    assert not any(node.misses for node in view.virtual_nodes)
     running.stop()
     assert_equals_batch(run)
