@@ -42,14 +42,14 @@ _DEFAULT = ("direct", "assisted", "stock")
 _KINDS = {"direct": MoveKind.DIRECT, "assisted": MoveKind.CHECKPOINT_ASSISTED}
 _STRATEGIES = {kind.value: Strategy(kind, batch_size=BATCHED if kind is Kind.BATCHED else 1) for kind in Kind}
 _SCALE_INS = {f"scale_in-{name}": strategy for name, strategy in _STRATEGIES.items()}
-# After it the former worker has a replica, two workers are empty, or Spark has all partitions in few places.
+# After one move the former worker has a replica, two workers are empty, or Spark has most partitions in few places.
 _ONCE = ("direct", "stock", "stock-many", *_SCALE_INS)
 
 
 def _measure(moves: int, subject: str, load: Load, folder: Path, say: Say) -> list[Moved]:
     times = 1 if subject in _ONCE else moves
     with settled(_place(subject), load, folder, say, _SETTINGS.get(subject)) as run:
-        return [_move(run, subject, number) for number in range(1, times + 1)]
+        return [replace(_move(run, subject), move=number) for number in range(1, times + 1)]
 
 
 def _place(subject: str) -> Place:
@@ -60,14 +60,14 @@ def _place(subject: str) -> Place:
     return _STOCK_MANY if subject == "stock-many" else place_of(subject)
 
 
-def _move(run: Running, subject: str, number: int) -> Moved:
+def _move(run: Running, subject: str) -> Moved:
     if subject in _STRATEGIES:
-        return hand_over(run, subject, number, MoveKind.CHECKPOINT_ASSISTED, _STRATEGIES[subject])
+        return hand_over(run, subject, MoveKind.CHECKPOINT_ASSISTED, _STRATEGIES[subject])
     if subject in _SCALE_INS:
-        return scale_in(run, subject, number, _SCALE_INS[subject])
+        return scale_in(run, subject, _SCALE_INS[subject])
     if subject in _KINDS:
-        return hand_over(run, subject, number, _KINDS[subject], Strategy())
-    return decommission(run, subject, number)
+        return hand_over(run, subject, _KINDS[subject], Strategy())
+    return decommission(run, subject)
 
 
 def _describe(result: Moved) -> str:
@@ -83,7 +83,7 @@ def _moves(text: str) -> int:
 
 def _run() -> None:
     options = parser("benchmarks.handover", __doc__, (*_SETTINGS, *_STRATEGIES, *_SCALE_INS), _DEFAULT)
-    moves = f"on each cluster (default: 3); one of {', '.join(_ONCE)}"
+    moves = f"on each cluster (default: 3); always one with {', '.join(_ONCE)}"
     options.add_argument("--moves", type=_moves, default=3, help=moves)
     options.add_argument("--picture", type=Path, help="write a PNG there")
     arguments = options.parse_args()

@@ -33,7 +33,6 @@ class Moved:
 
     subject: str
     state_bytes: int
-    move: int  # of its cluster, from 1
     partitions: int
     steps: int
     steady_batch: float  # median of batches before and after
@@ -53,6 +52,7 @@ class Moved:
     open_slowest: float  # RocksDB opens them
     load_slowest: float  # open and replay
     replayed: int  # changelogs, in the load with most
+    move: int = 1  # which one of its cluster
     batches: Sequence[Batch] = ()  # from those before on
     events: Sequence[Event] = ()  # the request, and the marker of each step
 
@@ -66,7 +66,7 @@ class Moved:
         return self.switch_median / self.steady_batch
 
 
-def hand_over(run: Running, subject: str, move: int, kind: MoveKind, strategy: Strategy) -> Moved:
+def hand_over(run: Running, subject: str, kind: MoveKind, strategy: Strategy) -> Moved:
     """Half of a worker's virtual nodes, by Rhino. DemoError when it is not confirmed or of another kind."""
     job = _placed(run)
     choice = handover_choice(job)
@@ -79,10 +79,10 @@ def hand_over(run: Running, subject: str, move: int, kind: MoveKind, strategy: S
     )
     if wrong := {move.kind for move in handover.plan.moves} - {kind}:
         raise DemoError(f"the handover was planned as {wrong.pop().value}, not {kind.value}")
-    return _moved(run, subject, move, _of(handover, before), handover.started_ms or started_ms, handover)
+    return _moved(run, subject, _of(handover, before), handover.started_ms or started_ms, handover)
 
 
-def scale_in(run: Running, subject: str, move: int, strategy: Strategy) -> Moved:
+def scale_in(run: Running, subject: str, strategy: Strategy) -> Moved:
     """Everything off the two workers with most virtual nodes, to the others, in the steps of `strategy`."""
     job = _placed(run)
     counts = Counter(node.desired_worker for node in job.virtual_nodes)
@@ -93,7 +93,7 @@ def scale_in(run: Running, subject: str, move: int, strategy: Strategy) -> Moved
     started_ms, handover = _confirmed(
         run, lambda c: c.start(job.job, intent=ScaleIn(leaving), strategy=strategy, deadline_s=DEADLINE_S)
     )
-    return _moved(run, subject, move, _of(handover, before), handover.started_ms or started_ms, handover)
+    return _moved(run, subject, _of(handover, before), handover.started_ms or started_ms, handover)
 
 
 def _partition(virtual_node: str) -> int:
@@ -120,7 +120,7 @@ def _confirmed(run: Running, start: Callable[[HandoverClient], Handover]) -> tup
     return started_ms, handover
 
 
-def decommission(run: Running, subject: str, move: int) -> Moved:
+def decommission(run: Running, subject: str) -> Moved:
     """All partitions of an executor, by Spark's own decommissioning: it has no smaller planned move.
 
     Spark's worker starts another executor in its place, which may get partitions of the former: they have moved too,
@@ -142,7 +142,7 @@ def decommission(run: Running, subject: str, move: int) -> Moved:
         return {load.partition for load in loads} == before.keys()
 
     run.watch.wait_for(away)
-    return _moved(run, subject, move, before, at_ms, None)
+    return _moved(run, subject, before, at_ms, None)
 
 
 def _placed(run: Running) -> JobView:
@@ -165,7 +165,7 @@ def _decommission(run: Running, host: str) -> None:
 
 
 def _moved(
-    run: Running, subject: str, move: int, before: Mapping[int, StateLoad], at_ms: float, handover: Handover | None
+    run: Running, subject: str, before: Mapping[int, StateLoad], at_ms: float, handover: Handover | None
 ) -> Moved:
     """`before`: loads before the move, by partition. `handover`: None without Rhino."""
     run.doing.what = "batches after the move"
@@ -184,7 +184,6 @@ def _moved(
     return Moved(
         subject=subject,
         state_bytes=run.load.state_bytes,
-        move=move,
         partitions=len({load.partition for load in loads}),
         steps=len(handover.steps) if handover else 1,
         steady_batch=_median([*calm, *after]),

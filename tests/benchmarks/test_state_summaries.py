@@ -39,7 +39,6 @@ STOCK = replace(RHINO, subject="stock", next_batch=3000.0, prepare_p50=0.0, sour
 MOVED = Moved(
     subject="assisted",
     state_bytes=250_000_000,
-    move=1,
     partitions=1,
     steps=1,
     steady_batch=600.0,
