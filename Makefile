@@ -1,5 +1,8 @@
 # make demo: the whole main job.  make test: everything that CI runs.  make setup alone prepares .venv and the jar.
 # make chaos: random faults on a real cluster for 30 minutes (CHAOS_ARGS="--minutes 5 --seed 1"), output compared.
+# make suites: PySpark's own streaming tests, on stock and over Rhino (SUITES_ARGS="--integration checkpoint streaming.test_streaming")
+# make docs: the site, into build/site.
+# make release-check: whether this tree can be released as VERSION=1.2.3 (default: the tag of the commit).
 # make bench: a quick run of every benchmark (BENCH_ARGS="nexmark" for some, --resume to go on), and a page: build/bench/report.html
 PYTHON ?= python3
 VENV := .venv
@@ -7,14 +10,16 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.rhino-setup
 DEMO_ARGS ?=
 CHAOS_ARGS ?=
+SUITES_ARGS ?=
 BENCH_ARGS ?=
+VERSION ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo chaos bench test test-rest test-spark test-deploy test-chaos lint clean
+.PHONY: help setup demo chaos suites bench docs test test-rest test-spark test-deploy test-crashes test-chaos lint release-check clean
 
 help:
 	@grep -hE '^# make' Makefile | tr '#' '\n' | sed '/^$$/d'
-	@echo "targets: setup demo chaos bench test lint clean"
+	@echo "targets: setup demo chaos suites bench test lint docs clean"
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: $(PYTHON) is older than 3.11; run make PYTHON=python3.11"; exit 1; }
@@ -26,13 +31,16 @@ $(STAMP): pyproject.toml
 
 setup: $(STAMP)
 	@$(BIN)/python -m spark_connector.build_jar
-	@$(BIN)/python -m deploy.local.archive_classes
+	@$(BIN)/python -m rhino.testing.archive_classes
 
 demo: setup
-	@$(BIN)/rhino demo $(DEMO_ARGS)
+	@$(BIN)/python -m examples.demo $(DEMO_ARGS)
 
 chaos: setup
 	$(BIN)/python -m tests.chaos $(CHAOS_ARGS)
+
+suites: setup
+	$(BIN)/python -m tests.spark_suites $(SUITES_ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -41,9 +49,10 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	PYTHONPATH=.:proto $(BIN)/lint-imports --no-cache
 
-# Two side by side, in this order: one uses the processors while the other waits. The output of each comes at its end.
+# Two side by side, in this order: one uses the processors while the other waits. The longest come first, so that both
+# are busy until the end. The output of each comes at its end.
 test: $(STAMP)
-	@$(MAKE) --no-print-directory -j2 --output-sync=target setup lint test-rest test-spark test-chaos test-deploy
+	@$(MAKE) --no-print-directory -j2 --output-sync=target setup lint docs test-rest test-spark test-chaos test-deploy test-crashes
 
 PYTEST = $(BIN)/python -m pytest -p no:cacheprovider
 
@@ -54,7 +63,10 @@ test-spark: setup
 	$(PYTEST) --durations=10 -m "spark and not chaos and not exhaustive" tests/spark
 
 test-deploy: setup
-	$(PYTEST) --durations=10 -m "spark and not chaos and not exhaustive" --ignore=tests/spark
+	$(PYTEST) --durations=10 -m "spark and not chaos and not exhaustive" --ignore=tests/spark --ignore=tests/crashes
+
+test-crashes: setup
+	$(PYTEST) --durations=10 -m "spark and not exhaustive" tests/crashes
 
 test-chaos: setup
 	$(PYTEST) -rA -m chaos
@@ -62,6 +74,12 @@ test-chaos: setup
 bench: setup
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
 	@$(BIN)/python -m benchmarks.report $(BENCH_ARGS)
+
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+release-check: docs
+	$(BIN)/python tools/release_check.py $(VERSION)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info spark_connector/jars .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -24,9 +24,9 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from benchmarks.machine import machine
 from benchmarks.stateful import Load, Place, Running, running
-from rhino.errors import RhinoError
+from rhino_core.errors import RhinoError
+from workloads.machine import machine
 
 GB = GBIT = 1_000_000_000
 DISK_FACTOR = 6  # two copies, the files that a compaction has replaced, changelogs
@@ -49,11 +49,17 @@ def parser(
     choice = f"some of {','.join(subjects)} (default: {','.join(default)})"
     made.add_argument("--sizes", type=_sizes, default=[0.25, 1.0, 4.0], help="GB of state (default: 0.25,1,4)")
     made.add_argument("--subjects", type=names, default=default, help=choice)
-    made.add_argument("--rounds", type=int, default=3, help="interleaved; medians are shown (default: 3)")
+    made.add_argument("--rounds", type=_rounds, default=3, help="interleaved; medians are shown (default: 3)")
     made.add_argument("--dir", type=Path, help=f"where to work; needs {DISK_FACTOR} times the largest size")
     made.add_argument("--keep", action="store_true", help="keep data and logs in --dir")
     made.add_argument("--json", type=Path, help="write all results there, after each measurement")
     return made
+
+
+def _rounds(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number above 0")
+    return int(text)
 
 
 def _sizes(text: str) -> Sequence[float]:
@@ -96,14 +102,25 @@ class Cells(Generic[Result]):
             task = progress.add_task("", total=len(cells))
             for subject, size in cells:
                 title = f"{subject}, {size:g} GB"
-                for result in self._one(subject, size, _Progress(progress, task, title, console)):
+                say = _Progress(progress, task, title, console)
+                try:
+                    found = self._one(subject, size, say)
+                except Exception as error:
+                    self._write(report | {"failed": {"cell": title, "at": say.last, "reason": str(error)}})
+                    raise
+                if not found:
+                    raise RhinoError(f"{title}: nothing was measured")
+                for result in found:
                     console.print(f"  {title}: {self._describe(result)}", highlight=False)
                     results.append(result)
                 progress.advance(task)
                 report |= {"results": [asdict(r) for r in results], "median": self._summarise(results)}  # type: ignore[call-overload]
-                if arguments.json:
-                    arguments.json.write_text(json.dumps(report, indent=2) + "\n")
+                self._write(report)
         return results
+
+    def _write(self, report: dict[str, object]) -> None:
+        if self._arguments.json:
+            self._arguments.json.write_text(json.dumps(report, indent=2) + "\n")
 
     def _one(self, subject: str, size: float, say: _Progress) -> Sequence[Result]:
         # Absolute: the JVMs work elsewhere.
@@ -111,12 +128,20 @@ class Cells(Generic[Result]):
         try:
             say("starting the cluster")
             return self._measure(subject, Load(round(size * GB)), work / "cluster", say)
-        except BaseException:  # an interruption too: what was it waiting for?
-            say.broken_off()
+        except BaseException as error:  # an interruption too: what was it waiting for?
+            say.broken_off(None if isinstance(error, KeyboardInterrupt) else _kept_logs(work))
             raise
         finally:
             if not self._arguments.keep:
                 shutil.rmtree(work, ignore_errors=True)
+
+
+def _kept_logs(work: Path) -> Path | None:
+    """Beside the folder of the measurement, which is removed; None: there are none."""
+    logs = work / "cluster" / "logs"
+    if not logs.is_dir():
+        return None
+    return Path(shutil.copytree(logs, work.with_name(f"{work.name}-logs")))
 
 
 @dataclass(slots=True)
@@ -133,8 +158,9 @@ class _Progress:
         self.last = text
         self.progress.update(self.task, description=f"{self.title}: {text}")
 
-    def broken_off(self) -> None:
-        self.console.print(f"  {self.title}: broken off at: {self.last}", highlight=False)
+    def broken_off(self, logs: Path | None) -> None:
+        kept = f"; logs are in {logs}" if logs else ""
+        self.console.print(f"  {self.title}: broken off at: {self.last}{kept}", highlight=False, soft_wrap=True)
 
 
 @contextmanager

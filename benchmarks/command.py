@@ -8,7 +8,7 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.table import Table
 
-from rhino.errors import RhinoError
+from rhino_core.errors import RhinoError
 
 
 def show(table: Table) -> None:

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from deploy.local import LocalWorker
+from rhino.testing import LocalWorker
 
-_LINE = re.compile(r"^(\d{13}) INFO .*?(?:partitionId=(\d+)|RhinoStore\([^,]*,\d+,(\d+),).*$")
+_LINE = re.compile(r"^(\d{13}) INFO .*?(?:partitionId=(\d+)|Rhino prepared [^/ ]+/\d+/(\d+)/).*$")
 _LOADING = re.compile(r"\]: Loading (\d+) with stateStoreCkptId")
-_PREPARED = re.compile(r"prepared RhinoStore\(.*\) at version \d+ in ([\d.]+) ms \(SOURCE_(\w+), (\d+) bytes fetched\)")
+_PREPARED = re.compile(r"prepared \S+ at version \d+ in ([\d.]+) ms \(SOURCE_(\w+), (\d+) bytes fetched\)")
 _LOOKED = re.compile(r"\]: Loading checkpoint files for version")
 _COPIED = re.compile(r"\]: Copied (\d+) files \((\d+) bytes\) from DFS to local")
 _OPENED = re.compile(r"\]: Opened DB with conf")

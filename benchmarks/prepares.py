@@ -10,10 +10,10 @@ from pathlib import Path
 import uvloop
 
 from benchmarks.stateful import QUERY_NAME, Running
-from rhino.ids import StoreId, StoreVersion, Version
-from rhino.rpc.channel import aio_channel
-from rhino.rpc.convert import store_version_to_pb
-from rhino.rpc.overview import fetch_overview
+from rhino.client.overview import fetch_overview
+from rhino_core.ids import StoreId, StoreVersion, Version
+from rhino_core.rpc.channel import aio_channel
+from rhino_core.rpc.convert import store_version_to_pb
 from rhino_pb import common_pb2, sidecar_pb2, sidecar_pb2_grpc
 
 CALL_TIMEOUT_S = 60.0

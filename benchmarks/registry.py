@@ -1,4 +1,4 @@
-"""Which benchmarks there are, and the arguments of their quick runs."""
+"""Which benchmarks and workloads there are, and the arguments of their quick runs."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import importlib
 import importlib.util
 import pkgutil
 from dataclasses import dataclass
+from types import ModuleType
 
 import benchmarks
+import workloads
+
+HOMES = (benchmarks, workloads)
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One quick run: `python -m benchmarks.<benchmark> <arguments> --json FILE`."""
+    """One quick run: `python -m <module of the benchmark> <arguments> --json FILE`."""
 
     benchmark: str
     number: int  # of the benchmark's runs, from 1
@@ -22,15 +26,27 @@ class Run:
     def name(self) -> str:
         return f"{self.benchmark}-{self.number}"
 
+    @property
+    def module(self) -> str:
+        return _modules()[self.benchmark]
+
 
 def found() -> tuple[str, ...]:
-    """Packages of `benchmarks` that can be run."""
-    packages = (module.name for module in pkgutil.iter_modules(benchmarks.__path__) if module.ispkg)
-    return tuple(sorted(n for n in packages if importlib.util.find_spec(f"benchmarks.{n}.__main__") and n != "report"))
+    """Names of the packages that can be run."""
+    return tuple(sorted(_modules()))
 
 
 def quick_runs(benchmark: str) -> tuple[Run, ...]:
     """What the package lists as `QUICK`, one line of arguments per run; nothing when it lists none."""
-    package = importlib.import_module(f"benchmarks.{benchmark}")
+    package = importlib.import_module(_modules()[benchmark])
     listed: tuple[str, ...] = getattr(package, "QUICK", ())
     return tuple(Run(benchmark, number, tuple(line.split())) for number, line in enumerate(listed, start=1))
+
+
+def _modules() -> dict[str, str]:
+    return {name: f"{home.__name__}.{name}" for home in HOMES for name in _runnable(home) if name != "report"}
+
+
+def _runnable(home: ModuleType) -> list[str]:
+    packages = [module.name for module in pkgutil.iter_modules(home.__path__) if module.ispkg]
+    return [name for name in packages if importlib.util.find_spec(f"{home.__name__}.{name}.__main__")]

@@ -17,9 +17,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks.snapshots import Snapshot, between_compactions, whole_snapshots
 from benchmarks.webhdfs import serving
-from deploy.demo.watch import Batch, DemoError, QueryWatch
-from deploy.local import ClusterShape, LocalCluster
-from deploy.local.network import Namespaces
+from rhino.testing import ClusterShape, LocalCluster
+from rhino.testing.network import Namespaces
+from rhino.testing.query_watch import Batch, QueryWatch, RunError
 
 QUERY_NAME = "recovery"
 PARTITIONS = 6
@@ -46,6 +46,8 @@ LOGGING = f"""{CONSOLE}
 rootLogger.level = warn
 logger.state.name = org.apache.spark.sql.execution.streaming.state
 logger.state.level = info
+logger.rhino.name = rhino.spark
+logger.rhino.level = info
 """
 SESSION_CONF = {
     "spark.sql.streaming.numRecentProgressUpdates": "1000",
@@ -153,7 +155,7 @@ class Running:
 
         The batches around a snapshot take up to twice as long, with Spark's own provider as well: what is measured must
         not fall on one by chance. And executors write it some seconds after it is made: a load before that replays the
-        changelogs since the one before, too. DemoError when snapshots are never in time.
+        changelogs since the one before, too. RunError when snapshots are never in time.
         """
         self.doing.what = "waiting until midway between two whole snapshots"
         first = looked = self.watch.committed()
@@ -171,7 +173,7 @@ class Running:
             if self._has_snapshot(newest):
                 whole = newest
             if committed > first + MIDWAY_MAX * SNAPSHOT_BATCHES:
-                raise DemoError(f"of {MIDWAY_MAX} snapshots none was written and copied within {MIDWAY[-1]} batches")
+                raise RunError(f"of {MIDWAY_MAX} snapshots none was written and copied within {MIDWAY[-1]} batches")
             return False
 
         self.watch.wait_for(midway)

@@ -41,7 +41,12 @@ class Meter:
             time.sleep(0.02)
 
     def _cpu_s(self) -> float:
-        return sum(sum(process.cpu_times()[:4]) for process in self._processes)
+        return sum(_own_cpu_s(process.pid) + sum(process.cpu_times()[2:4]) for process in self._processes)
+
+
+def _own_cpu_s(pid: int) -> float:
+    """Of all threads, also those that have ended, in nanoseconds' steps: /proc counts in hundredths of a second."""
+    return time.clock_gettime(~pid << 3 | 2)  # the clock's number as clock_getcpuclockid(3) makes it
 
 
 def peak_resident_bytes(pid: int) -> int:

@@ -1,0 +1,91 @@
+"""The public API for PySpark: settings for a session, and the client of the handover manager.
+
+Names are imported on first use, because the daemons and the command line need only few of them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from handover_manager.plan.intents import Drain as Drain
+    from handover_manager.plan.intents import Rebalance as Rebalance
+    from handover_manager.plan.intents import ScaleIn as ScaleIn
+    from handover_manager.plan.intents import ScaleOut as ScaleOut
+    from handover_manager.plan.intents import Weight as Weight
+    from handover_manager.plan.strategy import Kind as Kind
+    from handover_manager.plan.strategy import Strategy as Strategy
+    from rhino.client.handover_client import HandoverClient as HandoverClient
+    from rhino.client.handovers import DrainView as DrainView
+    from rhino.client.handovers import Explanation as Explanation
+    from rhino.client.handovers import Handover as Handover
+    from rhino.client.handovers import Move as Move
+    from rhino.client.handovers import MoveKind as MoveKind
+    from rhino.client.handovers import Phase as Phase
+    from rhino.client.handovers import Plan as Plan
+    from rhino.client.handovers import Prediction as Prediction
+    from rhino.client.overview import JobView as JobView
+    from rhino.client.overview import VirtualNodeView as VirtualNodeView
+    from spark_connector.checkpoint import rhino_checkpoint as rhino_checkpoint
+    from spark_connector.conf import rhino_conf as rhino_conf
+    from spark_connector.embedded import local_session as local_session
+
+_MODULES = {
+    "Drain": "handover_manager.plan.intents",
+    "DrainView": "rhino.client.handovers",
+    "Explanation": "rhino.client.handovers",
+    "Handover": "rhino.client.handovers",
+    "HandoverClient": "rhino.client.handover_client",
+    "JobView": "rhino.client.overview",
+    "Kind": "handover_manager.plan.strategy",
+    "Move": "rhino.client.handovers",
+    "MoveKind": "rhino.client.handovers",
+    "Phase": "rhino.client.handovers",
+    "Plan": "rhino.client.handovers",
+    "Prediction": "rhino.client.handovers",
+    "Rebalance": "handover_manager.plan.intents",
+    "ScaleIn": "handover_manager.plan.intents",
+    "ScaleOut": "handover_manager.plan.intents",
+    "Strategy": "handover_manager.plan.strategy",
+    "VirtualNodeView": "rhino.client.overview",
+    "Weight": "handover_manager.plan.intents",
+    "local_session": "spark_connector.embedded",
+    "rhino_checkpoint": "spark_connector.checkpoint",
+    "rhino_conf": "spark_connector.conf",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_MODULES])
+
+
+__all__ = [
+    "Drain",
+    "DrainView",
+    "Explanation",
+    "Handover",
+    "HandoverClient",
+    "JobView",
+    "Kind",
+    "Move",
+    "MoveKind",
+    "Phase",
+    "Plan",
+    "Prediction",
+    "Rebalance",
+    "ScaleIn",
+    "ScaleOut",
+    "Strategy",
+    "VirtualNodeView",
+    "Weight",
+    "local_session",
+    "rhino_checkpoint",
+    "rhino_conf",
+]

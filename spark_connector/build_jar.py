@@ -1,4 +1,4 @@
-"""`python -m spark_connector.build_jar`: builds the jar for the installed PySpark unless it is cached."""
+"""`python -m spark_connector.build_jar`: builds the jar for the installed PySpark, unless it is cached."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from rhino.errors import RhinoError
+from rhino_core.errors import RhinoError
 from spark_connector.jar import ensure_jar
 
 

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from urllib.parse import urlsplit
 
-from rhino.errors import InvalidSettingError
+from rhino_core.errors import InvalidSettingError
+
+# Like Hadoop's paths: "#", "?" and "%" have no special meaning.
+_LOCATION = re.compile(r"(?:(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):)?(?://(?P<authority>[^/]*))?(?P<path>.*)", re.DOTALL)
 
 
 def rhino_checkpoint(location: str | Path) -> str:
-    """The `checkpointLocation` of a query whose state Rhino keeps, and whose other files lie at `location` itself.
+    """Returns the `checkpointLocation` for a query whose state is in Rhino and whose other files are at `location`.
 
-    For Spark's own RocksDB provider (`rhino_conf(through="checkpoint")`), which transformWithState insists on.
-    "/ckpt/q" becomes "rhino://file/ckpt/q", "hdfs://namenode:8020/q" "rhino://hdfs@namenode:8020/q".
+    Use it with Spark's own RocksDB provider, which transformWithState requires: `rhino_conf(integration="checkpoint")`.
+    "/ckpt/q" becomes "rhino://file/ckpt/q"; "hdfs://namenode:8020/q" becomes "rhino://hdfs@namenode:8020/q".
     Raises InvalidSettingError.
     """
     text = str(location)
-    parts = urlsplit(text if ":" in text.split("/")[0] else f"file:{text}")
-    if parts.scheme == "rhino":
+    parts = _LOCATION.fullmatch(text)
+    assert parts is not None  # every part is optional
+    scheme = parts["scheme"] or "file"
+    if scheme.lower() == "rhino":
         raise InvalidSettingError(f"setting location = {text!r}: is on rhino:// already")
-    if not parts.path.startswith("/"):
+    if not parts["path"].startswith("/"):
         raise InvalidSettingError(f"setting location = {text!r}: must be absolute")
-    authority = f"{parts.scheme}@{parts.netloc}" if parts.netloc else parts.scheme
-    return f"rhino://{authority}{parts.path}"
+    authority = f"{scheme}@{parts['authority']}" if parts["authority"] else scheme
+    return f"rhino://{authority}{parts['path']}"

@@ -1,77 +1,101 @@
-"""`rhino_conf()`: every Spark setting that Rhino needs, and those it recovers fast with, each with its reason."""
+"""`rhino_conf()`: the Spark settings that Rhino requires, and those for fast recovery, with the reason for each."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from rhino.errors import InvalidSettingError
-from rhino.settings import check_address, require
+from rhino_core.errors import InvalidSettingError
+from rhino_core.setting import check_address, require
+from rhino_core.settings import DEFAULT_SOCKET
 from spark_connector.jar import ensure_jar, spark_jars
 
-PACKAGE = "org.apache.spark.sql.execution.streaming.state"
+CLASSES = "rhino.spark"  # package of the classes that settings name
+SPARK_PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 STREAMING = "spark.sql.streaming"
 FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 JOIN_FORMAT = f"{STREAMING}.join.stateFormatVersion"
-WAYS = {"provider": f"{PACKAGE}.RhinoStateStoreProvider", "checkpoint": f"{PACKAGE}.RocksDBStateStoreProvider"}
-DEFAULT_SOCKET = "/run/rhino/sidecar.sock"
+PROVIDER_CLASSES = {  # by integration mode
+    "provider": f"{CLASSES}.RhinoStateStoreProvider",
+    "checkpoint": SPARK_PROVIDER,
+}
+SOCKET = str(DEFAULT_SOCKET)
 
 
 def join_format(spark_version: str) -> str:
-    """The newest state format of stream-stream joins that this Spark takes: 4.2 refuses 4 as under development."""
+    """Returns the newest state format of stream-stream joins that this Spark allows.
+
+    Spark 4.2 refuses format 4, which is still under development there.
+    """
     return "3" if spark_version.startswith("4.2.") else "4"
 
 
 def state_conf() -> dict[str, str]:
-    """Settings of the state store that Rhino (or a fair comparison with it) needs; no Rhino class among them.
+    """Returns settings of the state store that Rhino, or a fair comparison with it, needs. They name no Rhino class.
 
     Raises UnknownError without a supported PySpark.
     """
     return {
-        # Unique file names: a late or speculative task can never overwrite another's version. Required.
+        # Unique file names, so that a late or speculative task cannot overwrite another's version. Required.
         f"{STREAMING}.stateStore.checkpointFormatVersion": "2",
-        # A changelog with every batch is what is replicated. Required.
+        # Rhino replicates the changelog of every batch. Required.
         f"{STREAMING}.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-        # One store per partition of a join instead of four.
+        # One store per partition of a join, instead of four.
         JOIN_FORMAT: join_format(spark_jars()[0]),
-        # A second file per file; the sidecar's crc32c replaces it.
+        # It adds a second file for every file. The sidecar's crc32c replaces it.
         f"{STREAMING}.checkpoint.fileChecksum.enabled": "false",
-        # Without the native Hadoop library the default one forks chmod for every file of the query checkpoint.
+        # Without the native Hadoop library, the default forks chmod for every file of the query checkpoint.
         f"{STREAMING}.checkpointFileManagerClass": FILE_MANAGER,
-        # Stores stay open between batches: without it there is no locality.
+        # Keeps stores open between batches. Without it there is no locality.
         f"{STREAMING}.stateStore.unloadOnCommit": "false",
-        # Spark's default uploads every data file again with each snapshot once it is older than minBatchesToRetain, for
-        # another executor may have deleted it. Here nobody deletes what a kept snapshot names, nor names what is gone.
+        # By default Spark uploads a data file that is older than minBatchesToRetain again with each snapshot, because
+        # another executor may have deleted it. Rhino deletes no file that a kept snapshot references, and refuses a
+        # snapshot that references a missing file.
         f"{STREAMING}.stateStore.rocksdb.checkStaleReusedFilesInSnapshot": "false",
-        # Snapshots leave for the replicas soon, so that replays stay short.
+        # Snapshots reach the replicas soon, so that changelog replays stay short.
         f"{STREAMING}.stateStore.maintenanceInterval": "3s",
     }
 
 
 def recovery_conf() -> dict[str, str]:
-    """Settings that keep Spark's own part of a recovery short: fetch retries and stage resubmission dominate it."""
+    """Returns settings that shorten Spark's own part of a recovery, mostly fetch retries and stage resubmission.
+
+    They are for clusters only. A single process cannot recover elsewhere. With a heartbeat every second, Spark would
+    also send the first ones before that process is ready, and log errors at its start.
+    """
     return {
         "spark.shuffle.io.maxRetries": "1",
         "spark.shuffle.io.retryWait": "100ms",
-        # Long enough for a task to wait for its state, short enough not to stall a batch after a loss.
+        # Long enough for a task to wait for its state, and short enough not to delay a batch after a loss.
         "spark.locality.wait": "500ms",
         "spark.stage.maxConsecutiveAttempts": "10",
         "spark.task.maxFailures": "8",
         "spark.network.timeout": "20s",
-        # A worker that vanishes without a reset is known by its silence alone: its executors are dropped after 8 s, and
-        # a fetch from it ends after 5 s. Longer than pauses of a healthy JVM; a wrong guess costs time only.
+        # A worker that vanishes without a connection reset can only be detected by its silence. These values drop its
+        # executors after 8 s and end a fetch from it after 5 s. Both are longer than the pauses of a healthy JVM, and a
+        # wrong detection only costs time.
         "spark.executor.heartbeatInterval": "1s",
         "spark.storage.blockManagerHeartbeatTimeoutMs": "8s",
         "spark.network.timeoutInterval": "1s",
         "spark.shuffle.io.connectionTimeout": "5s",
         "spark.files.fetchFailure.unRegisterOutputOnHost": "true",
+        # When a task fails on a live worker, say for a full disk, Spark retries it there at once, because its state is
+        # there. All attempts would fail before the locality wait is over. These settings exclude the
+        # worker for that task and batch only: not for longer, and not because of tasks that would fail on any worker.
+        "spark.excludeOnFailure.taskAndStage.enabled": "true",
+        "spark.excludeOnFailure.task.maxTaskAttemptsPerExecutor": "3",
+        "spark.excludeOnFailure.task.maxTaskAttemptsPerNode": "3",
+        "spark.excludeOnFailure.stage.maxFailedTasksPerExecutor": "1000000",
+        "spark.excludeOnFailure.stage.maxFailedExecutorsPerNode": "1000000",
+        # Reports the task's error soon after it has failed on all workers, instead of after two minutes.
+        "spark.scheduler.excludeOnFailure.unschedulableTaskSetTimeout": "5s",
     }
 
 
 def rhino_conf(
-    manager: str | None = None,
+    manager: str,
     *,
-    socket: str = DEFAULT_SOCKET,
-    replication_factor: int | None = None,
+    socket: str = SOCKET,
+    replication_factor: int = 1,
     min_copies: int | None = None,
     below_min_copies: str = "degraded",
     durability: str = "replicated",
@@ -79,60 +103,39 @@ def rhino_conf(
     manager_timeout_s: float = 60.0,
     commit_timeout_s: float = 60.0,
     prepare_timeout_s: float = 120.0,
-    through: str = "provider",
+    integration: str = "provider",
     jar: Path | None = None,
 ) -> dict[str, str]:
-    """Settings for `SparkSession.builder.config(map=...)`.
+    """Returns settings for `SparkSession.builder.config(map=...)`. Raises InvalidSettingError.
 
-    `manager`: "host:port". Without one, a manager and a sidecar are started beside this process, for `local[*]` and
-    notebooks, and end with it (`spark_connector.embedded`). `socket`: the sidecar's socket on every node; "{host}" in
-    it becomes the executor's host. `replication_factor`: secondary copies, default 1 (0 when embedded).
-    `durability`: a worker's copy counts from its page cache ("replicated") or once it is fsynced ("synced").
-    `placement`: every copy has the whole state ("state"), or its files are spread ("block", to measure against).
-    `manager_timeout_s`: how long a driver that starts waits for its manager; `commit_timeout_s`: a commit for copies;
-    `prepare_timeout_s`: a load for missing files.
-    `through`: "provider" (any checkpointLocation, all operators but transformWithState) or "checkpoint" (Spark's own
-    provider, all operators; the checkpointLocation is written with `rhino_checkpoint`).
-    `jar`: default: the one of this package, built when missing. Raises InvalidSettingError.
+    `manager`: "host:port". For `local[*]` and notebooks without a manager, see `local_session`.
+    `socket`: path of the sidecar's socket on every node. "{host}" in it is replaced by the executor's host.
+    `replication_factor`: number of secondary copies.
+    `durability`: a worker's copy counts when it is in the page cache ("replicated") or fsynced ("synced").
+    `placement`: every copy has the whole state ("state"), or the files are spread ("block", a baseline to measure).
+    `manager_timeout_s`: time that a starting driver waits for its manager. `commit_timeout_s`: time that a commit waits
+    for copies. `prepare_timeout_s`: time that a load waits for missing files.
+    `integration`: "provider" (any checkpointLocation, all operators except transformWithState) or "checkpoint" (Spark's
+    own provider, all operators, and a checkpointLocation from `rhino_checkpoint`).
+    `jar`: path of the jar; by default this package's jar, which is built if it is missing.
     """
-    if manager is None:
-        from spark_connector.embedded import embedded
-
-        require(socket == DEFAULT_SOCKET, "socket", socket, "left out when there is no manager")
-        require(
-            replication_factor in (None, 0), "replication_factor", replication_factor, "0 or left out when embedded"
-        )
-        daemons = embedded()
-        manager, socket, replication_factor = daemons.manager, str(daemons.socket), 0
-    factor = 1 if replication_factor is None else replication_factor
-    check_address("manager", manager)
-    require(factor >= 0, "replication_factor", factor, "0 or more")
-    require(min_copies is None or 1 <= min_copies <= factor + 1, "min_copies", min_copies, f"1 to {factor + 1} (r + 1)")
-    require(below_min_copies in ("degraded", "block"), "below_min_copies", below_min_copies, "'degraded' or 'block'")
-    require(durability in ("replicated", "synced"), "durability", durability, "'replicated' or 'synced'")
-    require(placement in ("state", "block"), "placement", placement, "'state' or 'block'")
-    require(through in WAYS, "through", through, " or ".join(map(repr, WAYS)))
     timeouts = {"manager": manager_timeout_s, "commit": commit_timeout_s, "prepare": prepare_timeout_s}
-    for name, seconds in timeouts.items():
-        require(seconds > 0, f"{name}_timeout_s", seconds, "above 0")
-    require(socket.startswith("/"), "socket", socket, "an absolute path")
-    _check_jar(jar)
+    _check_places(manager, socket, integration, jar)
+    _check_copies(replication_factor, min_copies, below_min_copies, durability, placement)
+    _check_timeouts(timeouts)
     conf = {
-        "spark.jars": str(jar or ensure_jar(say=True)),
-        "spark.plugins": f"{PACKAGE}.RhinoPlugin",
-        f"{STREAMING}.stateStore.providerClass": WAYS[through],
-        "spark.hadoop.fs.rhino.impl": f"{PACKAGE}.RhinoFileSystem",
+        **_classes(integration, jar),
         "spark.rhino.manager": manager,
         "spark.rhino.socket": socket,
-        "spark.rhino.replicationFactor": str(factor),
+        "spark.rhino.replicationFactor": str(replication_factor),
         "spark.rhino.belowMinCopies": below_min_copies,
         "spark.rhino.durability": durability,
         "spark.rhino.placement": placement,
         **{f"spark.rhino.{name}Timeout": str(seconds) for name, seconds in timeouts.items()},
         **state_conf(),
         **recovery_conf(),
-        # A task rather waits for a slot beside its state, while others load theirs, than fetch gigabytes elsewhere. It
-        # does not wait for an executor that is gone, as it might without Rhino: locations are of such as live.
+        # Loading gigabytes elsewhere takes longer than waiting for a slot beside the state while other tasks load. The
+        # wait does not apply to lost executors, as it could without Rhino: locations only name live executors.
         "spark.locality.wait": "3s",
     }
     if min_copies is not None:
@@ -140,7 +143,33 @@ def rhino_conf(
     return conf
 
 
-def _check_jar(jar: Path | None) -> None:
+def _classes(integration: str, jar: Path | None) -> dict[str, str]:
+    return {
+        "spark.jars": str(jar or ensure_jar(say=True)),
+        "spark.plugins": f"{CLASSES}.RhinoPlugin",
+        f"{STREAMING}.stateStore.providerClass": PROVIDER_CLASSES[integration],
+        "spark.hadoop.fs.rhino.impl": f"{CLASSES}.RhinoFileSystem",
+        "spark.hadoop.fs.AbstractFileSystem.rhino.impl": f"{CLASSES}.RhinoAbstractFileSystem",
+    }
+
+
+def _check_copies(factor: int, min_copies: int | None, below_min_copies: str, durability: str, placement: str) -> None:
+    require(factor >= 0, "replication_factor", factor, "0 or more")
+    require(min_copies is None or 1 <= min_copies <= factor + 1, "min_copies", min_copies, f"1 to {factor + 1} (r + 1)")
+    require(below_min_copies in ("degraded", "block"), "below_min_copies", below_min_copies, "'degraded' or 'block'")
+    require(durability in ("replicated", "synced"), "durability", durability, "'replicated' or 'synced'")
+    require(placement in ("state", "block"), "placement", placement, "'state' or 'block'")
+
+
+def _check_timeouts(timeouts: dict[str, float]) -> None:
+    for name, seconds in timeouts.items():
+        require(seconds > 0, f"{name}_timeout_s", seconds, "above 0")
+
+
+def _check_places(manager: str, socket: str, integration: str, jar: Path | None) -> None:
+    check_address("manager", manager)
+    require(integration in PROVIDER_CLASSES, "integration", integration, " or ".join(map(repr, PROVIDER_CLASSES)))
+    require(socket.startswith("/"), "socket", socket, "an absolute path")
     if jar is not None and not jar.is_file():
         raise InvalidSettingError(
             f"setting jar = {str(jar)!r}: no such file; python -m spark_connector.build_jar makes it"

@@ -1,6 +1,6 @@
-"""The jar of the JVM part, built with the Scala compiler in PySpark's own jars.
+"""Builds the jar of the JVM part with the Scala compiler from PySpark's own jars.
 
-Cached by Spark version and hash of the sources; nothing but Java and PySpark is needed.
+The jar is cached by Spark version and hash of its inputs. The build needs only Java and PySpark.
 """
 
 from __future__ import annotations
@@ -12,21 +12,26 @@ import sys
 import tempfile
 import time
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
-from rhino.errors import UnavailableError, UnknownError
+from rhino_core.errors import UnavailableError, UnknownError
 from spark_connector.java import find_java
 from spark_connector.rpc.descriptors import descriptor_set
 
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE / "scala"
 COMPILE_TIMEOUT_S = 300
+# In a checkout, warnings are errors. Users build from a wheel, perhaps with a later patch version of Spark that
+# deprecates something: their build must not fail for it.
+IN_CHECKOUT = (HERE.parent / "pyproject.toml").is_file()
+WARNINGS = ("-deprecation", "-feature", "-unchecked", "-Xlint", *(("-Werror",) if IN_CHECKOUT else ()))
 SUPPORTED = ("4.2.", "4.3.")
-FIXED_TIME = (1980, 1, 1, 0, 0, 0)  # equal sources give an equal jar
+FIXED_TIME = (1980, 1, 1, 0, 0, 0)  # makes builds reproducible: equal sources give an equal jar
 
 
 def spark_jars() -> tuple[str, Path]:
-    """Version of the installed PySpark and the folder of its jars. UnknownError when it is missing or unsupported."""
+    """Version and jar folder of the installed PySpark. Raises UnknownError if it is missing or not supported."""
     try:
         import pyspark
     except ImportError as error:
@@ -38,15 +43,20 @@ def spark_jars() -> tuple[str, Path]:
 
 
 def fingerprint() -> str:
-    """Short hash of everything that goes into the jar."""
+    """Returns a short hash of all inputs of the jar."""
     digest = hashlib.sha256(descriptor_set())
-    for source in sorted(SOURCES.glob("*.scala")):
-        digest.update(source.name.encode() + b"\0" + source.read_bytes())
+    for source in sources():
+        digest.update(source.relative_to(SOURCES).as_posix().encode() + b"\0" + source.read_bytes() + b"\0")
     return digest.hexdigest()[:12]
 
 
+def sources() -> list[Path]:
+    """Returns the Scala files: `rhino/`, and `seam/` in Spark's own package, for what is private to Spark."""
+    return sorted(SOURCES.rglob("*.scala"))
+
+
 def cache_folders() -> tuple[Path, Path]:
-    """Where jars are looked for: beside this module (as the wheel ships them), and the user's cache."""
+    """Returns the folders to search for jars: beside this module (in a wheel), and the user's cache."""
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
     return HERE / "jars", cache / "rhino-state"
 
@@ -56,7 +66,7 @@ def jar_name(version: str) -> str:
 
 
 def ensure_jar(output: Path | None = None, *, say: bool = False) -> Path:
-    """The jar for the installed PySpark, built if it is not there. `say` prints progress on stderr."""
+    """Returns the jar for the installed PySpark, and builds it if it is missing. `say` prints progress on stderr."""
     version, jars = spark_jars()
     name = jar_name(version)
     folders: tuple[Path, ...] = (output,) if output else cache_folders()
@@ -87,26 +97,29 @@ def _writable(folder: Path) -> bool:
 def _build(jars: Path, target: Path) -> None:
     with tempfile.TemporaryDirectory(dir=target.parent) as work:
         classes = Path(work) / "classes"
-        classes.mkdir()
-        _compile(jars, classes)
+        compile_scala(jars, sources(), classes)
         unfinished = Path(work) / target.name
         with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED) as jar:
             _add(jar, "META-INF/MANIFEST.MF", b"Manifest-Version: 1.0\r\nCreated-By: rhino-state\r\n\r\n")
             _add(jar, "rhino/descriptors.pb", descriptor_set())
             for path in sorted(p for p in classes.rglob("*") if p.is_file()):
                 _add(jar, path.relative_to(classes).as_posix(), path.read_bytes())
-        unfinished.replace(target)  # others see the whole jar or none
+        unfinished.replace(target)  # atomically: other processes see the complete jar or none
 
 
 def _add(jar: zipfile.ZipFile, name: str, data: bytes) -> None:
     jar.writestr(zipfile.ZipInfo(name, FIXED_TIME), data, zipfile.ZIP_DEFLATED)
 
 
-def _compile(jars: Path, classes: Path) -> None:
-    classpath = os.pathsep.join(str(p) for p in sorted(jars.glob("*.jar")))
-    sources = [str(p) for p in sorted(SOURCES.glob("*.scala"))]
+def compile_scala(jars: Path, files: Sequence[Path], classes: Path, *, classpath: Sequence[Path] = ()) -> None:
+    """Compiles Scala files into the new folder `classes`, against Spark's jars and `classpath`.
+
+    Raises UnavailableError with the compiler's messages.
+    """
+    classes.mkdir()
+    on_path = os.pathsep.join(str(p) for p in [*classpath, *sorted(jars.glob("*.jar"))])
     command = [str(find_java()), "-Xss4m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", f"{jars}/*"]
-    command += ["scala.tools.nsc.Main", "-nowarn", "-classpath", classpath, "-d", str(classes), *sources]
+    command += ["scala.tools.nsc.Main", *WARNINGS, "-classpath", on_path, "-d", str(classes), *map(str, files)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S, check=False)
     if result.returncode != 0:
         raise UnavailableError(f"the Scala compiler failed:\n{(result.stdout + result.stderr)[-4000:]}")

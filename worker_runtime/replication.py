@@ -1,28 +1,29 @@
-"""Runs the chain machine of one sidecar: feeds it events and carries out its effects."""
+"""Runs the chain machine of one sidecar: posts events to it and executes its effects."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from rhino.driver import DirectDriver
-from rhino.ids import Epoch, FileEntry, GroupId, Lane, ReplicaGroup, StoreId, Worker
-from worker_runtime.core import blocks
-from worker_runtime.core import events as ev
-from worker_runtime.core.chain import ChainMachine
-from worker_runtime.core.upstreams import lane_of
+from rhino_core.ids import Epoch, FileEntry, GroupId, Lane, ReplicaGroup, StoreId, Worker
+from rhino_core.runner import Runner
 from worker_runtime.precedence import Precedence
+from worker_runtime.protocol import events as ev
+from worker_runtime.protocol.chain import ChainMachine
+from worker_runtime.protocol.copy_policy import policy_of
+from worker_runtime.protocol.keys import lane_of
+from worker_runtime.protocol.view import ChainView
 from worker_runtime.storage.store import Store
 
 log = logging.getLogger(__name__)
 
 
 class Links(Protocol):
-    """Pushes to other workers (rpc/pusher.py)."""
+    """Pushes to other workers (push/links.py)."""
 
     def connect(self, to: Worker, lane: Lane) -> None: ...
     def offer(self, offer: ev.OfferFile) -> None: ...
@@ -30,7 +31,7 @@ class Links(Protocol):
 
 
 class Upstreams(Protocol):
-    """Streams of pushes from other workers (rpc/receiver.py)."""
+    """Streams of pushes from other workers (push/receiver.py)."""
 
     def decide(self, transfer: int, *, accept: bool) -> None: ...
     def ack(self, ack: ev.SendAck) -> None: ...
@@ -38,13 +39,13 @@ class Upstreams(Protocol):
 
 
 class CatchUp(Protocol):
-    """Pulls what a member lacks (rpc/catch_up.py)."""
+    """Pulls what a member lacks (fetch/catch_up.py)."""
 
     def start(self, order: ev.StartCatchUp) -> None: ...
 
 
 class Groups(Protocol):
-    """The manager's side (rpc/manager.py)."""
+    """The client of the manager (manager_link/client.py)."""
 
     def ask(self, group: GroupId) -> None: ...
     def changed(self, group: GroupId) -> None: ...
@@ -52,24 +53,26 @@ class Groups(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """The outcome of a commit: members that held the version, and the epoch under which they were counted."""
+    """The outcome of a commit: number of members that held the version, and the epoch under which they were counted."""
 
     copies: int
     epoch: Epoch
 
 
 class Replication:
-    """The machine, its driver and who waits for commits. `bind` completes it before `run`."""
+    """The machine, its runner, and the callers that wait for commits. `bind` completes it before `run`."""
 
     def __init__(self, me: Worker, store: Store) -> None:
         self.me = me
         self.store = store
         self.precedence = Precedence(lambda: store.pins.loading)
-        self.machine = ChainMachine(me, store.catalogue, store.epochs(), store.fences())
-        self._driver: DirectDriver[ev.Event, ev.Effect] = DirectDriver(self.machine, self._execute, ev.Tick)
+        machine = ChainMachine(me, store.catalogue, store.index.epochs(), store.index.fences())
+        self.view: ChainView = machine.view
+        self._runner: Runner[ev.Event, ev.Effect] = Runner(machine, self, ev.Tick)
         self._commits: dict[int, asyncio.Future[Copies]] = {}
         self._requests = itertools.count(1)
-        self.observe: Callable[[ev.Event], None] = lambda event: None  # told of every event before it is handled
+        # Called with every event before the event is handled.
+        self.observe: Callable[[ev.Event], None] = lambda event: None
         self._links: Links
         self._upstreams: Upstreams
         self._catch_up: CatchUp
@@ -79,9 +82,9 @@ class Replication:
         self._links, self._upstreams, self._catch_up, self._groups = links, upstreams, catch_up, groups
 
     async def run(self) -> None:
-        """Until cancelled; then nobody is left waiting."""
+        """Run until cancelled, then cancel all waiting commits."""
         try:
-            await self._driver.run()
+            await self._runner.run()
         finally:
             for waiting in self._commits.values():
                 waiting.cancel()
@@ -89,28 +92,28 @@ class Replication:
     def post(self, event: ev.Event) -> None:
         if _of_a_commit(event):
             self.precedence.commit()
-        if isinstance(event, ev.GroupAdopted):  # before the machine counts anybody's files
-            self.store.promises.learn(event.group.group.job, event.group.settings.durability)
-            if blocks.is_spread(event.group):
-                self.store.spread(event.group.group.job)
+        if isinstance(event, ev.GroupAdopted):  # before the machine counts any copies
+            self.store.durability.learn(event.group.group.job, event.group.settings.durability)
+            if not policy_of(event.group).may_delete:
+                self.store.retention.mark_spread(event.group.group.job)
         self.observe(event)
-        self._driver.post(event)
+        self._runner.post(event)
         if isinstance(event, ev.FileStored | ev.CommitRequested):
             self._groups.changed(event.entry.store.group)
         elif isinstance(event, ev.FilesRemoved):
             self._groups.changed(event.store.group)
 
     def group(self, group: GroupId) -> ReplicaGroup | None:
-        return self.machine.group(group)
+        return self.view.group(group)
 
     @property
     def waiting_commits(self) -> int:
         return len(self._commits)
 
     async def commit(self, entry: FileEntry, timeout_s: float) -> Copies:
-        """Replicates a stored file; returns when enough members hold its version (Rhino 4.2.2, phase 2).
+        """Replicate a stored file. Return when enough members hold its version (Rhino 4.2.2, phase 2).
 
-        Raises CopiesTimeoutError, AlreadyThereError.
+        Raises CopiesTimeoutError, AlreadyThereError, PreconditionError.
         """
         loop = asyncio.get_running_loop()
         request = next(self._requests)
@@ -118,29 +121,36 @@ class Replication:
         self._commits[request] = answer
         self.post(ev.CommitRequested(request, entry, loop.time() + timeout_s))
         try:
-            return await answer  # the machine keeps the deadline
+            return await answer  # the machine enforces the deadline
         finally:
             del self._commits[request]
             if answer.cancelled():
                 self.post(ev.CommitAbandoned(request))
 
     async def drop_damaged(self, store: StoreId, names: Iterable[str]) -> None:
-        """Files that are not what they were: out of the store, to be fetched again.
+        """Remove changed or missing files from the store, so that they are fetched again.
 
-        With their hard links: otherwise each would be "repaired" from the other.
+        Their hard links are removed, too: otherwise each would be "repaired" from the other.
         """
-        found = [record for name in names if (record := self.store.record(store, name)) is not None]
-        linked = [twin for record in found for twin in self.store.hard_links(record.entry)]
+        found = [record for name in names if (record := self.store.files.record(store, name)) is not None]
+        linked = [twin for record in found for twin in self.store.files.hard_links(record.entry)]
         gone = tuple(dict.fromkeys(record.entry.name for record in (*found, *linked)))
         if gone:
             log.error("damaged files dropped, fetching them again", extra={"store": str(store), "files": list(gone)})
-            await self.store.remove(store, gone)
+            await self.store.removal.remove(store, gone)
             self.post(ev.FilesRemoved(store, gone, damaged=True))
 
-    def _execute(self, effect: ev.Effect) -> None:
+    # ------------------------------------------------------------ ports of the machine
+
+    def persist(self, effects: Sequence[ev.Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, ev.PersistEpoch):
+                self.store.index.put_epoch(effect.group, effect.epoch)
+
+    def publish(self, effect: ev.Effect) -> None:
         match effect:
-            case ev.PersistEpoch(group, epoch):
-                self.store.put_epoch(group, epoch)
+            case ev.PersistEpoch():
+                return  # persisted before
             case ev.AskForGroup(group):
                 self._groups.ask(group)
             case ev.Connect(to, lane):
@@ -161,11 +171,11 @@ class Replication:
             case ev.StartCatchUp():
                 self._catch_up.start(effect)
             case ev.MakeVisible(store, name):
-                self.store.make_visible(store, name)
+                self.store.files.make_visible(store, name)
             case ev.CompleteCommit():
                 self._answer(effect)
             case ev.DropJob(job, fence, groups):
-                files = self.store.drop_job(job, fence, groups)
+                files = self.store.removal.drop_job(job, fence, groups)
                 log.info("job forgotten", extra={"job": job, "fence": str(fence), "files": files})
             case ev.ReportGroup(group):
                 self._groups.changed(group)

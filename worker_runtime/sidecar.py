@@ -1,4 +1,4 @@
-"""Composes the sidecar daemon of one worker: store, replication, both services, the manager's client."""
+"""Composes the sidecar daemon of one worker: store, replication, both services, client of the manager."""
 
 from __future__ import annotations
 
@@ -8,24 +8,27 @@ import logging
 import os
 from collections.abc import AsyncIterator, Callable
 
-from rhino import failpoints
-from rhino.errors import IntegrityError
-from rhino.ids import Worker
-from rhino.settings import SidecarSettings
-from worker_runtime.allocator import keep_freed_memory
-from worker_runtime.rpc.node import Node
+from rhino_core import failpoints
+from rhino_core.descriptors import raise_limit
+from rhino_core.errors import IntegrityError
+from rhino_core.ids import Worker
+from rhino_core.settings import SidecarSettings
+from worker_runtime.node import Node
+from worker_runtime.push.allocator import keep_freed_memory
 from worker_runtime.storage.store import Store
 
 log = logging.getLogger(__name__)
 
 
 async def run_sidecar(settings: SidecarSettings, on_ready: Callable[[Worker], None]) -> None:
-    """Runs until cancelled; then takes no new work, says farewell to the manager and ends.
+    """Run until cancelled. Then refuse new work, send the farewell to the manager and end.
 
-    `on_ready` is called once: recovered, registered with the manager and serving. Waits for a manager that is not
-    there yet, and outlives one that goes. Raises IntegrityError when a sync has failed.
+    `on_ready` is called once, when the sidecar has recovered, is registered with the manager and serves. The sidecar
+    waits for a manager that has not started yet, and continues without one that disappears. Raises IntegrityError if a
+    sync has failed.
     """
     keep_freed_memory()
+    raise_limit()
     failpoints.arm(os.environ)
     async with _opened(settings) as store, _metrics(settings) as measure:
         try:
@@ -53,19 +56,19 @@ async def _run_node(
             log.info("ready", extra={"worker": node.me.worker_id, "peer_address": node.me.peer_address})
             on_ready(node.me)
             await store.syncer.failed.wait()
-            raise IntegrityError("the disk cannot sync")  # as good as lost: others take over what it has promised
+            raise IntegrityError("the disk cannot sync")  # the store counts as lost: other workers take over
         finally:
-            # In a task of its own: Python 3.11.2 takes a timeout in a cancelled one for a second cancellation.
+            # In a separate task: Python 3.11.2 mistakes a timeout in a cancelled task for a second cancellation.
             await asyncio.create_task(node.stop(), name="stop")
 
 
 @contextlib.asynccontextmanager
 async def _metrics(settings: SidecarSettings) -> AsyncIterator[Callable[[Node], None]]:
-    """Serves metrics, if they are asked for, of the node that the caller gives."""
+    """Serve metrics, if configured, of the node that the caller passes."""
     if not settings.metrics_port:
         yield lambda node: None
         return
-    from rhino.metrics import CollectorRegistry, exporting
+    from rhino_core.metrics import CollectorRegistry, exporting
     from worker_runtime.metrics import SidecarMetrics
 
     registry = CollectorRegistry()
@@ -75,7 +78,9 @@ async def _metrics(settings: SidecarSettings) -> AsyncIterator[Callable[[Node], 
 
 @contextlib.asynccontextmanager
 async def _opened(settings: SidecarSettings) -> AsyncIterator[Store]:
-    store = await asyncio.to_thread(Store.open, settings.worker_id, settings.data_dir, settings.reserve_bytes)
+    store = await asyncio.to_thread(
+        Store.open, settings.worker_id, settings.data_dir, settings.reserve_bytes, empty_store=settings.empty_store
+    )
     try:
         yield store
     finally:

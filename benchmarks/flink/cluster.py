@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.stateful import CONSOLE, PARTITIONS, WORKERS
-from deploy.local.process import Process
-from deploy.local.reaper import Reaper
+from rhino.testing.process import Process
+from rhino.testing.reaper import Reaper
 from spark_connector.java import find_java
 
 HOST = "127.0.0.1"

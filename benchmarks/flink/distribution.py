@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-from rhino.errors import InvalidSettingError
+from rhino_core.errors import InvalidSettingError
 
 PACKAGE = "apache-flink-libraries"
 HOW_TO = f"`pip install {PACKAGE}` (2.0 or newer, 330 MB), FLINK_HOME or --flink brings it"

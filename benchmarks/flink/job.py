@@ -12,7 +12,7 @@ from py4j.protocol import Py4JJavaError
 
 from benchmarks.flink.cluster import FlinkCluster, java_options
 from benchmarks.stateful import ROWS_PER_BATCH, VALUE_BYTES, Load
-from rhino.errors import RhinoError
+from rhino_core.errors import RhinoError
 from spark_connector.java import find_java
 
 BUILDING = "building"  # the table whose end means that every key has a value

@@ -14,8 +14,8 @@ from benchmarks.flink.cluster import flink_cluster
 from benchmarks.flink.job import BUILDING, STATEFUL, submit
 from benchmarks.flink.log import Checkpoint, Deployment, Event, Switch
 from benchmarks.stateful import PARTITIONS, SETTLED_BATCHES, Load
-from deploy.local.process import Process, kill_pid
-from rhino.errors import RhinoError
+from rhino.testing.process import Process, kill_pid
+from rhino_core.errors import RhinoError
 
 POLL_S = 0.05
 STALL_S = 90.0  # without a checkpoint

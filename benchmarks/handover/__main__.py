@@ -25,7 +25,7 @@ from benchmarks.handover.move import Moved, decommission, hand_over, scale_in
 from benchmarks.handover.summary import phases, summarise, table
 from benchmarks.phases import draw
 from benchmarks.stateful import Load, Place, Running
-from spark_connector import Kind, MoveKind, Strategy
+from rhino import Kind, MoveKind, Strategy
 
 BATCHED = 2  # virtual nodes in a step
 _MANY = Place(rhino=True, partitions=18)

@@ -13,11 +13,11 @@ from benchmarks.events import Event
 from benchmarks.loads import StateLoad, loads_of, moved_loads, newest_loads
 from benchmarks.page_cache import bring_in
 from benchmarks.stateful import QUERY_NAME, SNAPSHOT_BATCHES, Running
-from deploy.demo.plan import handover_choice
-from deploy.demo.watch import Batch, DemoError
-from rhino.rpc.overview import JobView, fetch_overview
-from spark_connector import HandoverClient, MoveKind, Phase, ScaleIn, Strategy
-from spark_connector.rpc.client import Handover
+from rhino import HandoverClient, MoveKind, Phase, ScaleIn, Strategy
+from rhino.client.handover_client import Handover
+from rhino.client.overview import JobView, fetch_overview
+from rhino.testing.choices import handover_choice
+from rhino.testing.query_watch import Batch, RunError
 
 AFTER_BATCHES = 8
 DEADLINE_S = 120.0  # of each step
@@ -67,7 +67,7 @@ class Moved:
 
 
 def hand_over(run: Running, subject: str, kind: MoveKind, strategy: Strategy) -> Moved:
-    """Half of a worker's virtual nodes, by Rhino. DemoError when it is not confirmed or of another kind."""
+    """Half of a worker's virtual nodes, by Rhino. RunError when it is not confirmed or of another kind."""
     job = _placed(run)
     choice = handover_choice(job)
     before = newest_loads(loads_of(run.cluster.workers))
@@ -78,7 +78,7 @@ def hand_over(run: Running, subject: str, kind: MoveKind, strategy: Strategy) ->
         lambda c: c.start(job.job, choice.virtual_nodes, choice.target, strategy=strategy, deadline_s=DEADLINE_S),
     )
     if wrong := {move.kind for move in handover.plan.moves} - {kind}:
-        raise DemoError(f"the handover was planned as {wrong.pop().value}, not {kind.value}")
+        raise RunError(f"the handover was planned as {wrong.pop().value}, not {kind.value}")
     return _moved(run, subject, _of(handover, before), handover.started_ms or started_ms, handover)
 
 
@@ -106,7 +106,7 @@ def _of(handover: Handover, loads: Mapping[int, StateLoad]) -> dict[int, StateLo
 
 
 def _confirmed(run: Running, start: Callable[[HandoverClient], Handover]) -> tuple[float, Handover]:
-    """Wall clock in milliseconds before, and the handover once it has ended. DemoError unless it is confirmed."""
+    """Wall clock in milliseconds before, and the handover once it has ended. RunError unless it is confirmed."""
     run.doing.what = "the handover"
     with HandoverClient(run.cluster.manager) as client, ThreadPoolExecutor(1) as pool:
         started_ms = time.time() * 1000
@@ -116,7 +116,7 @@ def _confirmed(run: Running, start: Callable[[HandoverClient], Handover]) -> tup
         run.watch.wait_for(ended.done)
         handover = ended.result()
     if handover.phase is not Phase.CONFIRMED:
-        raise DemoError(f"the handover ended {handover.phase.value}: {handover.reason}")
+        raise RunError(f"the handover ended {handover.phase.value}: {handover.reason}")
     return started_ms, handover
 
 
@@ -161,7 +161,7 @@ def _placed(run: Running) -> JobView:
 def _decommission(run: Running, host: str) -> None:
     """As a cluster manager does it before a node is taken away."""
     if not run.spark.sparkContext._jsc.sc().schedulerBackend().decommissionExecutorsOnHost(host):
-        raise DemoError(f"Spark did not decommission the executor on {host}")
+        raise RunError(f"Spark did not decommission the executor on {host}")
 
 
 def _moved(
@@ -174,7 +174,7 @@ def _moved(
     loads = moved_loads(loads_of(run.cluster.workers), before, at_ms)
     switches = [b for b in batches if any(b.started_ms <= load.started_ms <= b.ended_ms for load in loads)]
     if not switches:
-        raise DemoError(f"no batch loaded one of partitions {sorted(before)} elsewhere than before")
+        raise RunError(f"no batch loaded one of partitions {sorted(before)} elsewhere than before")
     end_ms = handover.finished_ms if handover else max(b.ended_ms for b in switches)
     markers = [float(step.marked_ms) for step in handover.steps] if handover else []
     marked_ms = min(markers, default=at_ms)

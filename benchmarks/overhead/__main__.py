@@ -18,13 +18,13 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks.command import main, show
-from benchmarks.machine import machine
 from benchmarks.overhead.loads import LOADS
 from benchmarks.overhead.report import Row, rows_of, table
 from benchmarks.overhead.resources import peaks
 from benchmarks.overhead.subject import PROVIDERS, Subject
-from deploy.local import LocalCluster
-from spark_connector.takeover.checkpoint import PROVIDER_KEY
+from rhino.testing import LocalCluster
+from spark_connector.query_checkpoint import PROVIDER_KEY
+from workloads.machine import machine
 
 # All in full: what is left out would come from the session before, with which PySpark has started the JVM.
 SETTINGS = {

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from benchmarks.nexmark.queries.windows import nbq5
-from benchmarks.nexmark.query import Streams
-from deploy.demo import query
-from deploy.nexmark import events
-from deploy.nexmark.settings import BASE_MS
+from examples.demo import query
+from workloads.nexmark import events
+from workloads.nexmark.queries.windows import nbq5
+from workloads.nexmark.query import Streams
+from workloads.nexmark.settings import BASE_MS
 
 KEYS = 1_000_000
 

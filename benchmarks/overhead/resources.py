@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import psutil
 
 from benchmarks.usage import peak_resident_bytes
-from deploy.local import LocalCluster
-from deploy.local.rpc.describe import describe
-from deploy.local.session import driver_pid
+from rhino.testing import LocalCluster
+from rhino.testing.describe import describe
+from rhino.testing.session import driver_pid
 
 QUIET_CPU_S = 0.05  # of all daemons in a second: what heartbeats take
 QUIET_TIMEOUT_S = 30.0

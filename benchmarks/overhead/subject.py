@@ -13,12 +13,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks.overhead.loads import LOADS
 from benchmarks.overhead.resources import Reading, read, wait_until_quiet
-from deploy.local import LocalCluster
-from rhino.errors import RhinoError
-from spark_connector.conf import WAYS
-from spark_connector.takeover.checkpoint import PROVIDER_KEY
+from rhino.testing import LocalCluster
+from rhino_core.errors import RhinoError
+from spark_connector.conf import PROVIDER_CLASSES
+from spark_connector.query_checkpoint import PROVIDER_KEY
 
-PROVIDERS = {"stock": WAYS["checkpoint"], "rhino": WAYS["provider"]}
+PROVIDERS = {"stock": PROVIDER_CLASSES["checkpoint"], "rhino": PROVIDER_CLASSES["provider"]}
 WARM_UP = 2  # first batches of a slice: they start the query and load state
 STALL_S = 120.0
 

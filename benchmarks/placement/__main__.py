@@ -19,10 +19,10 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.command import main
-from benchmarks.machine import machine
 from benchmarks.replication.sidecars import JOB, Chain, attached, chain, stored_bytes
 from benchmarks.replication.source import Source, make_source
-from rhino.ids import Placement, StoreId, Version
+from rhino_core.ids import Placement, StoreId, Version
+from workloads.machine import machine
 
 WORKERS = 4
 STORE = StoreId(JOB, 0, 0, "default")

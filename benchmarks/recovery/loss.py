@@ -15,9 +15,9 @@ from benchmarks.loads import StateLoad, loads_of, places
 from benchmarks.page_cache import bring_in, disk_reads, evict
 from benchmarks.prepares import replica_prepares
 from benchmarks.stateful import SNAPSHOT_BATCHES, Running
-from deploy.demo.report import percentile
-from deploy.demo.watch import Batch, DemoError, driver_hosts
-from deploy.local import LocalWorker
+from examples.demo.report import percentile
+from rhino.testing import LocalWorker
+from rhino.testing.query_watch import Batch, RunError, driver_hosts
 
 LEASE_BATCHES = 60  # a lease is 1 s
 PREPARE_ROUNDS = 35  # of all six virtual nodes: over 200 calls
@@ -137,7 +137,7 @@ def _lose(run: Running, subject: str, index: int) -> float:
     if not subject.endswith("-cut"):
         return run.cluster.kill_worker(index)
     if run.network is None:
-        raise DemoError(f"{subject}: only the link of a network namespace can be cut")
+        raise RunError(f"{subject}: only the link of a network namespace can be cut")
     return run.network.cut(index)
 
 
@@ -153,4 +153,4 @@ def _lease_ended(run: Running, worker_id: str, since_ms: float) -> float:
                     return at_ms - since_ms
         if committed > last:
             break
-    raise DemoError(f"the manager has not counted {worker_id} as lost within {LEASE_BATCHES} batches")
+    raise RunError(f"the manager has not counted {worker_id} as lost within {LEASE_BATCHES} batches")

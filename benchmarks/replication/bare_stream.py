@@ -16,8 +16,8 @@ import grpc
 import grpc.aio
 import uvloop
 
-from rhino.rpc.channel import SERVER_OPTIONS, aio_channel
-from worker_runtime.allocator import keep_freed_memory
+from rhino_core.rpc.channel import SERVER_OPTIONS, aio_channel
+from worker_runtime.push.allocator import keep_freed_memory
 
 METHOD = "/rhino.benchmark.Bare/Push"
 HEAD = struct.Struct("<I?")  # number of the file; whether this is its last piece

@@ -1,4 +1,7 @@
-"""Commit latency idle and beside bulk replication, and commits per second."""
+"""Commit latency idle and beside bulk replication, commits per second, and what a commit costs.
+
+Times say little on a machine that does other things as well. Processor time says more: compare that between revisions.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,11 @@ from pathlib import Path
 import numpy as np
 import uvloop
 
-from benchmarks.replication.sidecars import JOB, Client, attached, chain
+from benchmarks.replication.sidecars import JOB, Chain, Client, attached, chain
 from benchmarks.replication.source import Source
 from benchmarks.replication.throughput import PARTITIONS, push
-from rhino.ids import StoreId, Version
+from benchmarks.usage import Meter
+from rhino_core.ids import StoreId, Version
 
 LATENCY_BYTES, RATE_BYTES = 64 * 1024, 4 * 1024
 LINEAGE = 10  # changelogs of a store from one snapshot to the next, as with Spark's default
@@ -38,15 +42,18 @@ class CommitResults:
     idle: Latency
     beside_bulk: Latency
     commits_per_s: float  # 4 KB, r = 1
+    # Processor time of all processes (client, sidecars, manager) per commit:
+    cpu_us_per_commit: float  # of those in `idle`
+    cpu_us_per_commit_at_rate: float  # of those in `commits_per_s`
 
 
 def measure(source: Source, folder: Path, commits: int) -> CommitResults:
     """Latency with r = 2 and all three copies awaited; rate with r = 1."""
     with chain(folder / "latency", 3) as members:
-        idle, loaded = uvloop.run(_latencies(source, members.socket, commits))
+        idle, loaded, idle_cpu_us = uvloop.run(_latencies(source, members, commits))
     with chain(folder / "rate", 2) as members:
-        rate = uvloop.run(_rate(members.socket, commits))
-    return CommitResults(2, idle, loaded, rate)
+        rate, rate_cpu_us = uvloop.run(_rate(members, commits))
+    return CommitResults(2, idle, loaded, rate, idle_cpu_us, rate_cpu_us)
 
 
 class Writer:
@@ -77,19 +84,23 @@ class Writer:
         return self._lineage[-1].version if self._lineage else 0
 
 
-async def _latencies(source: Source, socket: Path, commits: int) -> tuple[Latency, Latency]:
-    async with attached(socket, 2, min_copies=3) as client:
+async def _latencies(source: Source, members: Chain, commits: int) -> tuple[Latency, Latency, float]:
+    """Idle and beside bulk replication, and the processor time of an idle commit in microseconds."""
+    async with attached(members.socket, 2, min_copies=3) as client:
         # The bulk files take other partitions than the commits; the first commits warm links and groups up.
         writer = Writer(client, 0, os.urandom(LATENCY_BYTES))
         await _one_after_the_other(writer, 50)
         await push(client, _part(source), first_partition=100)
-        idle = await _one_after_the_other(writer, commits)
+        before = writer.commits
+        with Meter([*members.pids, os.getpid()]) as meter:
+            idle = await _one_after_the_other(writer, commits)
+        idle_cpu_us = meter.used.cpu_s * 1e6 / (writer.commits - before)
         bulk = asyncio.create_task(_keep_pushing(client, source))
         await asyncio.sleep(0.5)  # the bulk lane is to be full
         loaded = await _one_after_the_other(writer, commits)
         bulk.cancel()
         await asyncio.gather(bulk, return_exceptions=True)
-        return idle, loaded
+        return idle, loaded, idle_cpu_us
 
 
 def _part(source: Source) -> Source:
@@ -107,9 +118,10 @@ async def _one_after_the_other(writer: Writer, commits: int) -> Latency:
     return Latency(len(durations), float(p50), float(p99), max(durations))
 
 
-async def _rate(socket: Path, commits: int) -> float:
-    """Many stores at the same time, each one commit after the other."""
-    async with attached(socket, 1, min_copies=2) as client:
+async def _rate(members: Chain, commits: int) -> tuple[float, float]:
+    """Many stores at the same time, each one commit after the other: commits per second, and microseconds of processor
+    time for each."""
+    async with attached(members.socket, 1, min_copies=2) as client:
         writers = [Writer(client, number, os.urandom(RATE_BYTES)) for number in range(RATE_STORES)]
 
         async def write(writer: Writer, count: int) -> None:
@@ -117,6 +129,8 @@ async def _rate(socket: Path, commits: int) -> float:
                 await writer.commit()
 
         await asyncio.gather(*(write(writer, LINEAGE) for writer in writers))
-        before, started = sum(writer.commits for writer in writers), time.perf_counter()
-        await asyncio.gather(*(write(writer, max(1, commits * 4 // RATE_STORES)) for writer in writers))
-        return (sum(writer.commits for writer in writers) - before) / (time.perf_counter() - started)
+        before = sum(writer.commits for writer in writers)
+        with Meter([*members.pids, os.getpid()]) as meter:
+            await asyncio.gather(*(write(writer, max(1, commits * 4 // RATE_STORES)) for writer in writers))
+        done = sum(writer.commits for writer in writers) - before
+        return done / meter.used.wall_s, meter.used.cpu_s * 1e6 / done

@@ -18,8 +18,8 @@ import uvloop
 from benchmarks.replication import bare_stream
 from benchmarks.replication.source import Source
 from benchmarks.usage import Meter, Used
-from deploy.local.process import Process
-from deploy.local.reaper import Reaper
+from rhino.testing.process import Process
+from rhino.testing.reaper import Reaper
 
 GROUPS = 8  # of files, pipelined along a chain of rsync daemons
 START_TIMEOUT_S = 20.0

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.usage import peak_resident_bytes
-from deploy.local.process import Process
-from deploy.local.reaper import Reaper
-from deploy.local.rhino_daemons import start_manager, start_sidecar, wait_manager, wait_sidecar
-from rhino.errors import LostError, UnavailableError
-from rhino.ids import BelowMinCopies, JobSettings, Placement, StoreId, StoreVersion, Version
-from rhino.rpc.channel import aio_channel
-from rhino.rpc.convert import settings_to_pb, store_to_pb, store_version_to_pb, version_to_pb
+from rhino.testing.process import Process
+from rhino.testing.reaper import Reaper
+from rhino.testing.rhino_daemons import start_manager, start_sidecar, wait_manager, wait_sidecar
+from rhino_core.errors import LostError, UnavailableError
+from rhino_core.ids import BelowMinCopies, JobSettings, Placement, StoreId, StoreVersion, Version
+from rhino_core.rpc.channel import aio_channel
+from rhino_core.rpc.convert import settings_to_pb, store_to_pb, store_version_to_pb, version_to_pb
 from rhino_pb import sidecar_pb2, sidecar_pb2_grpc
 
 CALL_TIMEOUT_S = 600.0

@@ -9,18 +9,22 @@ import time
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
+import grpc.aio
 import uvloop
 
 from benchmarks.replication.sidecars import JOB, Chain, Client, attached, chain
 from benchmarks.replication.source import Source
 from benchmarks.replication.throughput import MB, PARTITIONS
 from benchmarks.usage import anonymous_bytes, peak_resident_bytes
-from rhino.ids import StoreId, StoreVersion, Version
-from rhino.rpc.channel import aio_channel
-from rhino.rpc.convert import store_version_to_pb
-from rhino_pb import common_pb2, replication_pb2, replication_pb2_grpc
+from rhino_core.ids import StoreId, StoreVersion, Version
+from rhino_core.protocol import PROTOCOL
+from rhino_core.rpc.channel import aio_channel
+from rhino_core.rpc.convert import store_version_to_pb
+from rhino_pb import common_pb2, handover_pb2, handover_pb2_grpc
 
+END_OF_STREAM: Any = vars(grpc.aio)["EOF"]  # missing from the stubs
 REPLICAS = 2
 SAMPLE_S = 0.1
 COMMIT_BYTES = 64 * 1024
@@ -90,11 +94,20 @@ async def _round(client: Client, source: Source, number: int) -> list[StoreVersi
 async def _publish(manager: str, batch: int, versions: list[StoreVersion]) -> None:
     """As the driver does after a batch: nothing older is needed any more."""
     named = [store_version_to_pb(version) for version in versions]
-    request = replication_pb2.PublishFloorsRequest(
-        job=JOB, batch_id=batch, logged=named, floors=[common_pb2.Floor(version=version) for version in named]
-    )
+    groups = [handover_pb2.TaskGroup(task_group=0, operators=[0], partitions=PARTITIONS)]
+    floors = [common_pb2.Floor(version=version) for version in named]
+    logged = handover_pb2.BatchLogged(job=JOB, run_id=JOB, batch_id=batch, versions=named, floors=floors)
     async with aio_channel(manager) as channel:
-        await replication_pb2_grpc.ReplicationManagerStub(channel).PublishFloors(request, timeout=10)
+        session = cast(Any, handover_pb2_grpc.HandoverManagerStub(channel)).DriverSession(timeout=10)
+        hello = handover_pb2.DriverHello(application_id="soak", protocol=PROTOCOL)
+        await session.write(handover_pb2.DriverEvent(hello=hello))
+        await session.read()
+        started = handover_pb2.QueryStarted(job=JOB, run_id=JOB, task_groups=groups)
+        await session.write(handover_pb2.DriverEvent(query_started=started))
+        await session.write(handover_pb2.DriverEvent(batch_logged=logged))
+        await session.done_writing()
+        while await session.read() is not END_OF_STREAM:  # until the manager has read all of it
+            pass
 
 
 async def _until_collected(client: Client, source: Source) -> None:

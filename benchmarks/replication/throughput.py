@@ -21,7 +21,7 @@ from benchmarks.replication import peers
 from benchmarks.replication.sidecars import JOB, Chain, Client, attached, chain
 from benchmarks.replication.source import Source
 from benchmarks.usage import Meter, Used
-from rhino.ids import StoreId
+from rhino_core.ids import StoreId
 
 PARTITIONS = 8
 MB = 1_000_000

@@ -19,9 +19,9 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks import registry
-from benchmarks.machine import machine
 from benchmarks.registry import Run
 from benchmarks.report.page import Result, page
+from workloads.machine import machine
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_CODE = 124
@@ -65,7 +65,7 @@ def _carry_out(run: Run, out: Path, timeout_s: float) -> Result:
     raw, log, outcome = (out / f"{run.name}{end}" for end in (".json", ".log", ".outcome.json"))
     for path in (raw, outcome):  # of an earlier run: this one may fail
         path.unlink(missing_ok=True)
-    command = [sys.executable, "-m", f"benchmarks.{run.benchmark}", *run.arguments, "--json", str(raw)]
+    command = [sys.executable, "-m", run.module, *run.arguments, "--json", str(raw)]
     paths = [str(ROOT), str(ROOT / "proto"), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
     started = time.monotonic()
@@ -93,7 +93,7 @@ def _result(run: Run, out: Path, seconds: float, code: int) -> Result:
 
 
 def _command(run: Run) -> str:
-    return " ".join(["python -m", f"benchmarks.{run.benchmark}", *run.arguments])
+    return " ".join(["python -m", run.module, *run.arguments])
 
 
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:

@@ -27,7 +27,8 @@ if _version_not_supported:
 
 
 class HandoverManagerStub:
-    """Missing associated documentation comment in .proto file."""
+    """Plans and drives handovers for users, and serves Spark drivers.
+    """
 
     def __init__(self, channel):
         """Constructor.
@@ -70,6 +71,16 @@ class HandoverManagerStub:
                 request_serializer=rhino__pb_dot_common__pb2.ForgetJobRequest.SerializeToString,
                 response_deserializer=rhino__pb_dot_common__pb2.ForgetJobReply.FromString,
                 _registered_method=True)
+        self.ForgetWorker = channel.unary_unary(
+                '/rhino.v1.HandoverManager/ForgetWorker',
+                request_serializer=rhino__pb_dot_common__pb2.ForgetWorkerRequest.SerializeToString,
+                response_deserializer=rhino__pb_dot_common__pb2.ForgetWorkerReply.FromString,
+                _registered_method=True)
+        self.MoveCheckpoint = channel.unary_unary(
+                '/rhino.v1.HandoverManager/MoveCheckpoint',
+                request_serializer=rhino__pb_dot_handover__pb2.MoveCheckpointRequest.SerializeToString,
+                response_deserializer=rhino__pb_dot_handover__pb2.MoveCheckpointReply.FromString,
+                _registered_method=True)
         self.DrainWorker = channel.unary_unary(
                 '/rhino.v1.HandoverManager/DrainWorker',
                 request_serializer=rhino__pb_dot_handover__pb2.DrainRequest.SerializeToString,
@@ -93,80 +104,100 @@ class HandoverManagerStub:
 
 
 class HandoverManagerServicer:
-    """Missing associated documentation comment in .proto file."""
+    """Plans and drives handovers for users, and serves Spark drivers.
+    """
 
     def PlanHandover(self, request, context):
-        """Checks and plans; changes nothing. Errors: see HandoverRequest.
+        """Checks a request and plans it; changes nothing. Errors: see HandoverRequest.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StartHandover(self, request, context):
-        """Plans and starts; returns at once with the handover's id and plan.
+        """Plans a handover and starts it. Returns at once with its id and plan. Errors: see HandoverRequest.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchHandover(self, request, context):
-        """Status now, then at each change, until the handover has ended.
+        """The present status, then each change, until the handover has ended. NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CancelHandover(self, request, context):
-        """No further marker: confirmed steps stand, one past its marker goes on, the others are cancelled.
-        FAILED_PRECONDITION when no step is left before its marker.
+        """Cancels all steps before their marker. Confirmed steps stand, and a step past its marker continues. NOT_FOUND;
+        FAILED_PRECONDITION if no step is left before its marker.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListHandovers(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Handovers, also ended ones. NOT_FOUND for an unknown job.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListJobs(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """All known jobs with their virtual nodes.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ForgetJob(self, request, context):
-        """The job has ended for good: nothing of it is kept. FAILED_PRECONDITION while a driver runs it, while one that was
-        lost may come back (10 s), and during a handover; NOT_FOUND when nobody knows it.
+        """Deletes all state of a job that has ended for good. FAILED_PRECONDITION while a driver runs it, for 10 s after a
+        driver was lost or the manager has started, and during a handover; NOT_FOUND if neither manager knows it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ForgetWorker(self, request, context):
+        """Removes an absent worker that will not come back: nothing waits for it any more. NOT_FOUND; FAILED_PRECONDITION
+        unless it is lost or was shut down cleanly.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def MoveCheckpoint(self, request, context):
+        """Records that the query checkpoint of a stopped job was moved to another location. NOT_FOUND; FAILED_PRECONDITION
+        while a driver runs the job; INVALID_ARGUMENT for a location that is not absolute.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DrainWorker(self, request, context):
-        """Marks a worker as draining (or ends that), and moves everything off it. Repeating it is harmless.
+        """Marks a worker as draining and moves everything off it, or removes the mark. Idempotent.
+        FAILED_PRECONDITION if the other workers are too few for the copies. Other errors: see HandoverRequest.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetDrain(self, request, context):
-        """Whether the worker can be removed now; changes nothing.
+        """Whether the worker can be removed now; changes nothing. NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Explain(self, request, context):
-        """Why a virtual node and its replica groups are where they are.
+        """Explains why a virtual node and its replica groups are where they are. NOT_FOUND, INVALID_ARGUMENT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DriverSession(self, request_iterator, context):
-        """The life line of a Spark driver: reports queries and logged batches, receives desired locations.
+        """The session of a Spark driver. The driver reports queries and logged batches, and receives desired locations.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -210,6 +241,16 @@ def add_HandoverManagerServicer_to_server(servicer, server):
                     request_deserializer=rhino__pb_dot_common__pb2.ForgetJobRequest.FromString,
                     response_serializer=rhino__pb_dot_common__pb2.ForgetJobReply.SerializeToString,
             ),
+            'ForgetWorker': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForgetWorker,
+                    request_deserializer=rhino__pb_dot_common__pb2.ForgetWorkerRequest.FromString,
+                    response_serializer=rhino__pb_dot_common__pb2.ForgetWorkerReply.SerializeToString,
+            ),
+            'MoveCheckpoint': grpc.unary_unary_rpc_method_handler(
+                    servicer.MoveCheckpoint,
+                    request_deserializer=rhino__pb_dot_handover__pb2.MoveCheckpointRequest.FromString,
+                    response_serializer=rhino__pb_dot_handover__pb2.MoveCheckpointReply.SerializeToString,
+            ),
             'DrainWorker': grpc.unary_unary_rpc_method_handler(
                     servicer.DrainWorker,
                     request_deserializer=rhino__pb_dot_handover__pb2.DrainRequest.FromString,
@@ -239,7 +280,8 @@ def add_HandoverManagerServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class HandoverManager:
-    """Missing associated documentation comment in .proto file."""
+    """Plans and drives handovers for users, and serves Spark drivers.
+    """
 
     @staticmethod
     def PlanHandover(request,
@@ -420,6 +462,60 @@ class HandoverManager:
             '/rhino.v1.HandoverManager/ForgetJob',
             rhino__pb_dot_common__pb2.ForgetJobRequest.SerializeToString,
             rhino__pb_dot_common__pb2.ForgetJobReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForgetWorker(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rhino.v1.HandoverManager/ForgetWorker',
+            rhino__pb_dot_common__pb2.ForgetWorkerRequest.SerializeToString,
+            rhino__pb_dot_common__pb2.ForgetWorkerReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MoveCheckpoint(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rhino.v1.HandoverManager/MoveCheckpoint',
+            rhino__pb_dot_handover__pb2.MoveCheckpointRequest.SerializeToString,
+            rhino__pb_dot_handover__pb2.MoveCheckpointReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -28,7 +28,8 @@ if _version_not_supported:
 
 
 class PeerStub:
-    """Missing associated documentation comment in .proto file."""
+    """Served by each sidecar for the other sidecars, and for the handover manager.
+    """
 
     def __init__(self, channel):
         """Constructor.
@@ -69,46 +70,49 @@ class PeerStub:
 
 
 class PeerServicer:
-    """Missing associated documentation comment in .proto file."""
+    """Served by each sidecar for the other sidecars, and for the handover manager.
+    """
 
     def OpenPush(self, request, context):
-        """Opens a push stream, once per upstream neighbour and lane. The stream itself is a TCP connection to the port that
-        the ticket names; see PushTicket.
+        """Opens a push stream; called once for each upstream neighbour and lane. The stream itself is a TCP connection to the
+        port in the reply, see PushTicket.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Inventory(self, request, context):
-        """Files of a group that this worker stores (names at or above the floor), for anti-entropy and Prepare.
+        """The files of a group that this worker stores and its floors do not release. For catch-up and Prepare.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Fetch(self, request, context):
-        """Reads one file from an offset; ends with the last chunk. DATA_LOSS when the stored bytes do not match.
+        """Reads one file from an offset to its end. NOT_FOUND; INVALID_ARGUMENT for an offset behind the end; DATA_LOSS if
+        the stored bytes are damaged.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CheckVersions(self, request, context):
-        """Which of these versions this worker holds whole, and which its own executors wrote.
+        """Which of these versions this worker holds, and which its own executors wrote.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Describe(self, request, context):
-        """As Sidecar.Describe, for remote status displays.
+        """Same as Sidecar.Describe, for remote status displays.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StartScrub(self, request, context):
-        """Begins a scrub of all stored files at full pace, or joins one that runs; Describe tells how it goes.
+        """Begins a scrub of all stored files at full pace, or joins one that runs. Describe shows its progress. Before the
+        scrub reads, it pauses for as long as the one before has read.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -156,7 +160,8 @@ def add_PeerServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Peer:
-    """Missing associated documentation comment in .proto file."""
+    """Served by each sidecar for the other sidecars, and for the handover manager.
+    """
 
     @staticmethod
     def OpenPush(request,

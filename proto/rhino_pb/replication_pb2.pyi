@@ -29,15 +29,16 @@ class _WorkerStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WorkerSta
     WORKER_STATE_UNSPECIFIED: _WorkerState.ValueType  # 0
     WORKER_STATE_LIVE: _WorkerState.ValueType  # 1
     WORKER_STATE_SUSPECT: _WorkerState.ValueType  # 2
-    """its stream broke; the lease still runs"""
+    """its stream has broken, but its lease still runs"""
     WORKER_STATE_LOST: _WorkerState.ValueType  # 3
 
-class WorkerState(_WorkerState, metaclass=_WorkerStateEnumTypeWrapper): ...
+class WorkerState(_WorkerState, metaclass=_WorkerStateEnumTypeWrapper):
+    """What the manager believes about a worker."""
 
 WORKER_STATE_UNSPECIFIED: WorkerState.ValueType  # 0
 WORKER_STATE_LIVE: WorkerState.ValueType  # 1
 WORKER_STATE_SUSPECT: WorkerState.ValueType  # 2
-"""its stream broke; the lease still runs"""
+"""its stream has broken, but its lease still runs"""
 WORKER_STATE_LOST: WorkerState.ValueType  # 3
 Global___WorkerState: _TypeAlias = WorkerState  # noqa: Y015
 
@@ -79,56 +80,42 @@ class SetDrainingReply(_message.Message):
 Global___SetDrainingReply: _TypeAlias = SetDrainingReply  # noqa: Y015
 
 @_typing.final
-class ForgetWorkerRequest(_message.Message):
+class SetJobSettingsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    WORKER_ID_FIELD_NUMBER: _builtins.int
-    DRY_RUN_FIELD_NUMBER: _builtins.int
-    worker_id: _builtins.str
-    dry_run: _builtins.bool
+    JOB_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    @_builtins.property
+    def settings(self) -> _common_pb2.JobSettings: ...
     def __init__(
         self,
         *,
-        worker_id: _builtins.str = ...,
-        dry_run: _builtins.bool = ...,
+        job: _builtins.str = ...,
+        settings: _common_pb2.JobSettings | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "settings", b"settings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ForgetWorkerRequest: _TypeAlias = ForgetWorkerRequest  # noqa: Y015
+Global___SetJobSettingsRequest: _TypeAlias = SetJobSettingsRequest  # noqa: Y015
 
 @_typing.final
-class ForgetWorkerReply(_message.Message):
+class SetJobSettingsReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
-
-    GROUPS_FIELD_NUMBER: _builtins.int
-    ONLY_MEMBER_FIELD_NUMBER: _builtins.int
-    BYTES_FIELD_NUMBER: _builtins.int
-    groups: _builtins.int
-    """of which it is a member"""
-    bytes: _builtins.int
-    """stored there, as reported last; 0 when the manager has restarted since"""
-    @_builtins.property
-    def only_member(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.GroupId]:
-        """of these it is the only one left: their state is given up"""
 
     def __init__(
         self,
-        *,
-        groups: _builtins.int = ...,
-        only_member: _abc.Iterable[_common_pb2.GroupId] | None = ...,
-        bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "groups", b"groups", "only_member", b"only_member"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ForgetWorkerReply: _TypeAlias = ForgetWorkerReply  # noqa: Y015
+Global___SetJobSettingsReply: _TypeAlias = SetJobSettingsReply  # noqa: Y015
 
 @_typing.final
 class RegisterRequest(_message.Message):
@@ -142,25 +129,28 @@ class RegisterRequest(_message.Message):
     DISK_FIELD_NUMBER: _builtins.int
     DISK_MESSAGE_FIELD_NUMBER: _builtins.int
     KNOWN_FIELD_NUMBER: _builtins.int
+    PROTOCOL_FIELD_NUMBER: _builtins.int
     capacity_bytes: _builtins.int
-    """of the file system that carries the store"""
+    """of the store's file system"""
     process_id: _builtins.str
-    """unique per process start, to tell a restart from a second process"""
+    """unique for each process start; distinguishes a restart from a second process"""
     disk: _common_pb2.DiskState.ValueType
     disk_message: _builtins.str
+    protocol: _builtins.int
+    """protocol version of the process (rhino_core/protocol.py); unset: 1"""
     @_builtins.property
     def worker(self) -> _common_pb2.Worker: ...
     @_builtins.property
     def highest_epoch(self) -> _common_pb2.Epoch:
-        """highest group epoch the worker has persisted: a manager never issues a lower one"""
+        """highest group epoch that the worker has persisted; a manager never issues a lower one"""
 
     @_builtins.property
     def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupReport]:
-        """everything stored here"""
+        """everything that is stored there"""
 
     @_builtins.property
     def known(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Worker]:
-        """workers of the cluster as it was told last: for a manager with an empty journal"""
+        """workers of the cluster that this worker was last told of; for a manager with an empty journal"""
 
     def __init__(
         self,
@@ -173,10 +163,11 @@ class RegisterRequest(_message.Message):
         disk: _common_pb2.DiskState.ValueType = ...,
         disk_message: _builtins.str = ...,
         known: _abc.Iterable[_common_pb2.Worker] | None = ...,
+        protocol: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["highest_epoch", b"highest_epoch", "worker", b"worker"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity_bytes", b"capacity_bytes", "disk", b"disk", "disk_message", b"disk_message", "groups", b"groups", "highest_epoch", b"highest_epoch", "known", b"known", "process_id", b"process_id", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity_bytes", b"capacity_bytes", "disk", b"disk", "disk_message", b"disk_message", "groups", b"groups", "highest_epoch", b"highest_epoch", "known", b"known", "process_id", b"process_id", "protocol", b"protocol", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -189,19 +180,26 @@ class RegisterReply(_message.Message):
     GENERATION_FIELD_NUMBER: _builtins.int
     HEARTBEAT_INTERVAL_S_FIELD_NUMBER: _builtins.int
     LEASE_S_FIELD_NUMBER: _builtins.int
+    PROTOCOL_FIELD_NUMBER: _builtins.int
+    LEASE_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     heartbeat_interval_s: _builtins.float
     lease_s: _builtins.float
+    protocol: _builtins.int
+    lease: _builtins.bytes
+    """secret that the process shows in all later calls for this worker; empty for protocol 1"""
     def __init__(
         self,
         *,
         generation: _builtins.int = ...,
         heartbeat_interval_s: _builtins.float = ...,
         lease_s: _builtins.float = ...,
+        protocol: _builtins.int = ...,
+        lease: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "heartbeat_interval_s", b"heartbeat_interval_s", "lease_s", b"lease_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "heartbeat_interval_s", b"heartbeat_interval_s", "lease", b"lease", "lease_s", b"lease_s", "protocol", b"protocol"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -209,7 +207,7 @@ Global___RegisterReply: _TypeAlias = RegisterReply  # noqa: Y015
 
 @_typing.final
 class GroupReport(_message.Message):
-    """One worker's account of one group."""
+    """One worker's report on one group."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -221,22 +219,22 @@ class GroupReport(_message.Message):
     NEWEST_WRITTEN_FIELD_NUMBER: _builtins.int
     STORED_FILES_FIELD_NUMBER: _builtins.int
     whole: _builtins.bool
-    """after adopting `epoch`, has everything above the floor that any live member has"""
+    """has adopted `epoch` and everything above the floor that any live member has"""
     stored_bytes: _builtins.int
     stored_files: _builtins.int
     @_builtins.property
     def group(self) -> _common_pb2.GroupId: ...
     @_builtins.property
     def epoch(self) -> _common_pb2.Epoch:
-        """highest epoch adopted"""
+        """highest epoch that it has adopted"""
 
     @_builtins.property
     def newest_held(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.StoreVersion]:
-        """per store, the highest version held whole"""
+        """for each store the highest version that it holds"""
 
     @_builtins.property
     def newest_written(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.StoreVersion]:
-        """per store, the highest version that this worker's executors committed"""
+        """for each store the highest version that this worker's executors committed"""
 
     def __init__(
         self,
@@ -259,6 +257,8 @@ Global___GroupReport: _TypeAlias = GroupReport  # noqa: Y015
 
 @_typing.final
 class HeartbeatRequest(_message.Message):
+    """The state of a worker. `changed` has the group reports that differ from the last ones."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     WORKER_ID_FIELD_NUMBER: _builtins.int
@@ -273,6 +273,7 @@ class HeartbeatRequest(_message.Message):
     DISK_FIELD_NUMBER: _builtins.int
     DISK_MESSAGE_FIELD_NUMBER: _builtins.int
     LAGS_FIELD_NUMBER: _builtins.int
+    LEASE_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     incarnation: _builtins.str
     stored_bytes: _builtins.int
@@ -280,19 +281,21 @@ class HeartbeatRequest(_message.Message):
     resident_bytes_max: _builtins.int
     """peak memory of the sidecar process"""
     replicated_bytes: _builtins.int
-    """bytes received as secondary copies since start"""
+    """bytes received as secondary copies since the start"""
     leaving: _builtins.bool
-    """clean shutdown: drop the lease now"""
+    """clean shutdown; the manager waits for a restart unless the worker is draining"""
     disk: _common_pb2.DiskState.ValueType
     disk_message: _builtins.str
-    """what is wrong with it"""
+    """the problem of the disk"""
+    lease: _builtins.bytes
+    """of the worker's registration; FAILED_PRECONDITION for another one"""
     @_builtins.property
     def changed(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupReport]: ...
     @_builtins.property
     def scrub(self) -> _common_pb2.ScrubStatus: ...
     @_builtins.property
     def lags(self) -> _containers.RepeatedCompositeFieldContainer[Global___Lag]:
-        """all that matter now"""
+        """the complete list of relevant lags"""
 
     def __init__(
         self,
@@ -309,10 +312,11 @@ class HeartbeatRequest(_message.Message):
         disk: _common_pb2.DiskState.ValueType = ...,
         disk_message: _builtins.str = ...,
         lags: _abc.Iterable[Global___Lag] | None = ...,
+        lease: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["scrub", b"scrub"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "disk", b"disk", "disk_message", b"disk_message", "free_bytes", b"free_bytes", "incarnation", b"incarnation", "lags", b"lags", "leaving", b"leaving", "replicated_bytes", b"replicated_bytes", "resident_bytes_max", b"resident_bytes_max", "scrub", b"scrub", "stored_bytes", b"stored_bytes", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "disk", b"disk", "disk_message", b"disk_message", "free_bytes", b"free_bytes", "incarnation", b"incarnation", "lags", b"lags", "lease", b"lease", "leaving", b"leaving", "replicated_bytes", b"replicated_bytes", "resident_bytes_max", b"resident_bytes_max", "scrub", b"scrub", "stored_bytes", b"stored_bytes", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -329,10 +333,10 @@ class Lag(_message.Message):
     OWED_BYTES_FIELD_NUMBER: _builtins.int
     OLDEST_S_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
-    """who is behind"""
+    """the worker that lags"""
     owed_bytes: _builtins.int
     oldest_s: _builtins.float
-    """age of the oldest changelog or zip that it has not stored, seconds"""
+    """age in seconds of the oldest changelog or zip that it has not stored"""
     @_builtins.property
     def group(self) -> _common_pb2.GroupId: ...
     def __init__(
@@ -376,17 +380,20 @@ class WatchGroupsRequest(_message.Message):
 
     WORKER_ID_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
+    LEASE_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     incarnation: _builtins.str
+    lease: _builtins.bytes
     def __init__(
         self,
         *,
         worker_id: _builtins.str = ...,
         incarnation: _builtins.str = ...,
+        lease: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "lease", b"lease", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -394,6 +401,8 @@ Global___WatchGroupsRequest: _TypeAlias = WatchGroupsRequest  # noqa: Y015
 
 @_typing.final
 class GroupUpdate(_message.Message):
+    """What a worker must know of its groups and of the other workers."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     SNAPSHOT_FIELD_NUMBER: _builtins.int
@@ -405,9 +414,9 @@ class GroupUpdate(_message.Message):
     FORGOTTEN_FIELD_NUMBER: _builtins.int
     SETTLING_S_FIELD_NUMBER: _builtins.int
     snapshot: _builtins.bool
-    """true in the first message of a stream: groups is the full set"""
+    """true in the first message of a stream: `groups` is then complete"""
     settling_s: _builtins.float
-    """first message: for so long unknown workers may register, and nothing is lost"""
+    """in the first message: for this time unknown workers may still register, and nothing counts as lost; seconds"""
     @_builtins.property
     def groups(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.ReplicaGroup]: ...
     @_builtins.property
@@ -416,17 +425,17 @@ class GroupUpdate(_message.Message):
 
     @_builtins.property
     def workers(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Worker]:
-        """all live workers (always the full set)"""
+        """all workers that are live or whose lease still runs; always complete"""
 
     @_builtins.property
     def floors(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Floor]: ...
     @_builtins.property
     def absent(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Worker]:
-        """known workers that are not live but may hold versions"""
+        """known workers whose lease has ended, but which may hold versions; always complete"""
 
     @_builtins.property
     def forgotten(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.ForgottenJob]:
-        """all of them in the first message, then new ones"""
+        """complete in the first message, then new ones"""
 
     def __init__(
         self,
@@ -455,22 +464,32 @@ class ResolveGroupRequest(_message.Message):
     GROUP_FIELD_NUMBER: _builtins.int
     WORKER_ID_FIELD_NUMBER: _builtins.int
     SETTINGS_FIELD_NUMBER: _builtins.int
+    EXISTING_ONLY_FIELD_NUMBER: _builtins.int
+    LEASE_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
-    """who asks, and becomes the owner of a new group"""
+    """the caller, which becomes the owner of a new group"""
+    existing_only: _builtins.bool
+    """NOT_FOUND instead of a new group; for a group that only a peer has named"""
+    lease: _builtins.bytes
+    """of worker_id"""
     @_builtins.property
     def group(self) -> _common_pb2.GroupId: ...
     @_builtins.property
-    def settings(self) -> _common_pb2.JobSettings: ...
+    def settings(self) -> _common_pb2.JobSettings:
+        """used for the job's first group; later groups get the settings in force"""
+
     def __init__(
         self,
         *,
         group: _common_pb2.GroupId | None = ...,
         worker_id: _builtins.str = ...,
         settings: _common_pb2.JobSettings | None = ...,
+        existing_only: _builtins.bool = ...,
+        lease: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "settings", b"settings", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["existing_only", b"existing_only", "group", b"group", "lease", b"lease", "settings", b"settings", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -511,7 +530,7 @@ class PublishFloorsRequest(_message.Message):
     def floors(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Floor]: ...
     @_builtins.property
     def logged(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.StoreVersion]:
-        """versions named by that batch"""
+        """versions that the batch names"""
 
     def __init__(
         self,
@@ -581,20 +600,20 @@ class WorkerStatus(_message.Message):
     free_bytes: _builtins.int
     owned_groups: _builtins.int
     member_groups: _builtins.int
-    """as a secondary"""
+    """groups of which it is a secondary"""
     last_heartbeat_ago_s: _builtins.float
     resident_bytes_max: _builtins.int
     replicated_bytes: _builtins.int
     disk: _common_pb2.DiskState.ValueType
-    """FULL and FAILING workers become no members of further groups"""
+    """FULL and FAILING workers join no further groups"""
     disk_message: _builtins.str
     draining: _builtins.bool
-    """is to be emptied: becomes no member of further groups"""
+    """being emptied: joins no further groups"""
     @_builtins.property
     def worker(self) -> _common_pb2.Worker: ...
     @_builtins.property
     def scrub(self) -> _common_pb2.ScrubStatus:
-        """as the worker said last; unset before its first heartbeat"""
+        """as the worker reported it last; unset before the first report"""
 
     def __init__(
         self,
@@ -699,6 +718,8 @@ Global___MemberStatus: _TypeAlias = MemberStatus  # noqa: Y015
 
 @_typing.final
 class GroupStatus(_message.Message):
+    """A replica group with what its members have reported."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     GROUP_FIELD_NUMBER: _builtins.int
@@ -707,7 +728,7 @@ class GroupStatus(_message.Message):
     LOGGED_FIELD_NUMBER: _builtins.int
     OTHERS_FIELD_NUMBER: _builtins.int
     lag_versions: _builtins.int
-    """newest held by the owner minus the least of the others"""
+    """newest version of the owner minus the oldest among the secondaries, in the worst store"""
     @_builtins.property
     def group(self) -> _common_pb2.ReplicaGroup: ...
     @_builtins.property
@@ -716,11 +737,11 @@ class GroupStatus(_message.Message):
 
     @_builtins.property
     def logged(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.StoreVersion]:
-        """newest logged versions"""
+        """the newest logged versions"""
 
     @_builtins.property
     def others(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemberStatus]:
-        """live workers that store files of this group without being members"""
+        """other workers whose lease runs and that store files of this group"""
 
     def __init__(
         self,
@@ -770,12 +791,14 @@ class ChangeGroupRequest(_message.Message):
     add_member: _builtins.str
     """worker_id to append to the chain; empty: none"""
     make_owner: _builtins.str
-    """worker_id, must be a whole member; the former owner becomes the first secondary and the"""
+    """worker_id of a whole member; empty: none. The former owner becomes the first secondary, and the chain is cut to r
+    secondaries.
+    """
     @_builtins.property
     def group(self) -> _common_pb2.GroupId: ...
     @_builtins.property
     def expected_epoch(self) -> _common_pb2.Epoch:
-        """ABORTED when the group has moved on; unset: any"""
+        """ABORTED if the group is at another epoch; unset: any epoch"""
 
     def __init__(
         self,

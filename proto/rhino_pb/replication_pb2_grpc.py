@@ -27,7 +27,8 @@ if _version_not_supported:
 
 
 class ReplicationManagerStub:
-    """Missing associated documentation comment in .proto file."""
+    """Served for the sidecars. ListWorkers and DescribeGroups are also for people.
+    """
 
     def __init__(self, channel):
         """Constructor.
@@ -55,11 +56,6 @@ class ReplicationManagerStub:
                 request_serializer=rhino__pb_dot_replication__pb2.ResolveGroupRequest.SerializeToString,
                 response_deserializer=rhino__pb_dot_replication__pb2.ResolveGroupReply.FromString,
                 _registered_method=True)
-        self.PublishFloors = channel.unary_unary(
-                '/rhino.v1.ReplicationManager/PublishFloors',
-                request_serializer=rhino__pb_dot_replication__pb2.PublishFloorsRequest.SerializeToString,
-                response_deserializer=rhino__pb_dot_replication__pb2.PublishFloorsReply.FromString,
-                _registered_method=True)
         self.ListWorkers = channel.unary_unary(
                 '/rhino.v1.ReplicationManager/ListWorkers',
                 request_serializer=rhino__pb_dot_replication__pb2.ListWorkersRequest.SerializeToString,
@@ -69,6 +65,11 @@ class ReplicationManagerStub:
                 '/rhino.v1.ReplicationManager/DescribeGroups',
                 request_serializer=rhino__pb_dot_replication__pb2.DescribeGroupsRequest.SerializeToString,
                 response_deserializer=rhino__pb_dot_replication__pb2.DescribeGroupsReply.FromString,
+                _registered_method=True)
+        self.PublishFloors = channel.unary_unary(
+                '/rhino.v1.ReplicationManager/PublishFloors',
+                request_serializer=rhino__pb_dot_replication__pb2.PublishFloorsRequest.SerializeToString,
+                response_deserializer=rhino__pb_dot_replication__pb2.PublishFloorsReply.FromString,
                 _registered_method=True)
         self.ChangeGroup = channel.unary_unary(
                 '/rhino.v1.ReplicationManager/ChangeGroup',
@@ -80,6 +81,11 @@ class ReplicationManagerStub:
                 request_serializer=rhino__pb_dot_replication__pb2.SetDrainingRequest.SerializeToString,
                 response_deserializer=rhino__pb_dot_replication__pb2.SetDrainingReply.FromString,
                 _registered_method=True)
+        self.SetJobSettings = channel.unary_unary(
+                '/rhino.v1.ReplicationManager/SetJobSettings',
+                request_serializer=rhino__pb_dot_replication__pb2.SetJobSettingsRequest.SerializeToString,
+                response_deserializer=rhino__pb_dot_replication__pb2.SetJobSettingsReply.FromString,
+                _registered_method=True)
         self.ForgetJob = channel.unary_unary(
                 '/rhino.v1.ReplicationManager/ForgetJob',
                 request_serializer=rhino__pb_dot_common__pb2.ForgetJobRequest.SerializeToString,
@@ -87,85 +93,96 @@ class ReplicationManagerStub:
                 _registered_method=True)
         self.ForgetWorker = channel.unary_unary(
                 '/rhino.v1.ReplicationManager/ForgetWorker',
-                request_serializer=rhino__pb_dot_replication__pb2.ForgetWorkerRequest.SerializeToString,
-                response_deserializer=rhino__pb_dot_replication__pb2.ForgetWorkerReply.FromString,
+                request_serializer=rhino__pb_dot_common__pb2.ForgetWorkerRequest.SerializeToString,
+                response_deserializer=rhino__pb_dot_common__pb2.ForgetWorkerReply.FromString,
                 _registered_method=True)
 
 
 class ReplicationManagerServicer:
-    """Missing associated documentation comment in .proto file."""
+    """Served for the sidecars. ListWorkers and DescribeGroups are also for people.
+    """
 
     def Register(self, request, context):
-        """A sidecar introduces itself; also after every reconnect. ALREADY_EXISTS: another live process uses this worker_id.
+        """Registers a sidecar, also after every reconnect. ALREADY_EXISTS if another live process uses this worker_id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Heartbeat(self, request_iterator, context):
-        """Keeps the lease of the worker; carries what changed since the last beat.
+        """Keeps the lease of a worker. Each message has the changes since the one before.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchGroups(self, request, context):
-        """Groups that concern a worker (as member or because it asked), live workers and floors: first all, then changes.
+        """Streams the groups that concern a worker, the workers and the floors: first all of them, then changes. A group
+        concerns its members, the workers that resolved it, and the workers that store files of it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ResolveGroup(self, request, context):
-        """The group of a store; created on first use with the asking worker as owner. FAILED_PRECONDITION: too few workers.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def PublishFloors(self, request, context):
-        """From the driver plugin after logged batches. Numbers only rise; lower ones are ignored.
+        """The group of a store. If it does not exist, it is created with the calling worker as owner. FAILED_PRECONDITION if
+        there are too few workers, or if the job was forgotten; UNAVAILABLE; NOT_FOUND with existing_only.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListWorkers(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """All known workers.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DescribeGroups(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Replica groups with the state of their members.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PublishFloors(self, request, context):
+        """No longer served: the handover manager does this in the same process. Always FAILED_PRECONDITION.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ChangeGroup(self, request, context):
-        """For the handover manager: make a worker a member, or the owner. Answers with the group's new epoch.
+        """No longer served, see PublishFloors.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SetDraining(self, request, context):
-        """For the handover manager. A draining worker gets no further copies; others take its place in the chains, and once
-        these are whole it leaves those that it does not own. Journalled, until it is ended or the worker forgotten.
+        """No longer served, see PublishFloors.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetJobSettings(self, request, context):
+        """No longer served, see PublishFloors.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ForgetJob(self, request, context):
-        """For the handover manager, which knows whether the job runs. Repeating it is harmless.
+        """No longer served, see PublishFloors.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ForgetWorker(self, request, context):
-        """The worker is absent and will not come back: nothing waits for it any more. FAILED_PRECONDITION while it is live.
+        """No longer served, see PublishFloors.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -194,11 +211,6 @@ def add_ReplicationManagerServicer_to_server(servicer, server):
                     request_deserializer=rhino__pb_dot_replication__pb2.ResolveGroupRequest.FromString,
                     response_serializer=rhino__pb_dot_replication__pb2.ResolveGroupReply.SerializeToString,
             ),
-            'PublishFloors': grpc.unary_unary_rpc_method_handler(
-                    servicer.PublishFloors,
-                    request_deserializer=rhino__pb_dot_replication__pb2.PublishFloorsRequest.FromString,
-                    response_serializer=rhino__pb_dot_replication__pb2.PublishFloorsReply.SerializeToString,
-            ),
             'ListWorkers': grpc.unary_unary_rpc_method_handler(
                     servicer.ListWorkers,
                     request_deserializer=rhino__pb_dot_replication__pb2.ListWorkersRequest.FromString,
@@ -208,6 +220,11 @@ def add_ReplicationManagerServicer_to_server(servicer, server):
                     servicer.DescribeGroups,
                     request_deserializer=rhino__pb_dot_replication__pb2.DescribeGroupsRequest.FromString,
                     response_serializer=rhino__pb_dot_replication__pb2.DescribeGroupsReply.SerializeToString,
+            ),
+            'PublishFloors': grpc.unary_unary_rpc_method_handler(
+                    servicer.PublishFloors,
+                    request_deserializer=rhino__pb_dot_replication__pb2.PublishFloorsRequest.FromString,
+                    response_serializer=rhino__pb_dot_replication__pb2.PublishFloorsReply.SerializeToString,
             ),
             'ChangeGroup': grpc.unary_unary_rpc_method_handler(
                     servicer.ChangeGroup,
@@ -219,6 +236,11 @@ def add_ReplicationManagerServicer_to_server(servicer, server):
                     request_deserializer=rhino__pb_dot_replication__pb2.SetDrainingRequest.FromString,
                     response_serializer=rhino__pb_dot_replication__pb2.SetDrainingReply.SerializeToString,
             ),
+            'SetJobSettings': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetJobSettings,
+                    request_deserializer=rhino__pb_dot_replication__pb2.SetJobSettingsRequest.FromString,
+                    response_serializer=rhino__pb_dot_replication__pb2.SetJobSettingsReply.SerializeToString,
+            ),
             'ForgetJob': grpc.unary_unary_rpc_method_handler(
                     servicer.ForgetJob,
                     request_deserializer=rhino__pb_dot_common__pb2.ForgetJobRequest.FromString,
@@ -226,8 +248,8 @@ def add_ReplicationManagerServicer_to_server(servicer, server):
             ),
             'ForgetWorker': grpc.unary_unary_rpc_method_handler(
                     servicer.ForgetWorker,
-                    request_deserializer=rhino__pb_dot_replication__pb2.ForgetWorkerRequest.FromString,
-                    response_serializer=rhino__pb_dot_replication__pb2.ForgetWorkerReply.SerializeToString,
+                    request_deserializer=rhino__pb_dot_common__pb2.ForgetWorkerRequest.FromString,
+                    response_serializer=rhino__pb_dot_common__pb2.ForgetWorkerReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -238,7 +260,8 @@ def add_ReplicationManagerServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ReplicationManager:
-    """Missing associated documentation comment in .proto file."""
+    """Served for the sidecars. ListWorkers and DescribeGroups are also for people.
+    """
 
     @staticmethod
     def Register(request,
@@ -349,33 +372,6 @@ class ReplicationManager:
             _registered_method=True)
 
     @staticmethod
-    def PublishFloors(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/rhino.v1.ReplicationManager/PublishFloors',
-            rhino__pb_dot_replication__pb2.PublishFloorsRequest.SerializeToString,
-            rhino__pb_dot_replication__pb2.PublishFloorsReply.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
     def ListWorkers(request,
             target,
             options=(),
@@ -419,6 +415,33 @@ class ReplicationManager:
             '/rhino.v1.ReplicationManager/DescribeGroups',
             rhino__pb_dot_replication__pb2.DescribeGroupsRequest.SerializeToString,
             rhino__pb_dot_replication__pb2.DescribeGroupsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PublishFloors(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rhino.v1.ReplicationManager/PublishFloors',
+            rhino__pb_dot_replication__pb2.PublishFloorsRequest.SerializeToString,
+            rhino__pb_dot_replication__pb2.PublishFloorsReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -484,6 +507,33 @@ class ReplicationManager:
             _registered_method=True)
 
     @staticmethod
+    def SetJobSettings(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rhino.v1.ReplicationManager/SetJobSettings',
+            rhino__pb_dot_replication__pb2.SetJobSettingsRequest.SerializeToString,
+            rhino__pb_dot_replication__pb2.SetJobSettingsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def ForgetJob(request,
             target,
             options=(),
@@ -525,8 +575,8 @@ class ReplicationManager:
             request,
             target,
             '/rhino.v1.ReplicationManager/ForgetWorker',
-            rhino__pb_dot_replication__pb2.ForgetWorkerRequest.SerializeToString,
-            rhino__pb_dot_replication__pb2.ForgetWorkerReply.FromString,
+            rhino__pb_dot_common__pb2.ForgetWorkerRequest.SerializeToString,
+            rhino__pb_dot_common__pb2.ForgetWorkerReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -28,67 +28,85 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ReplicationManagerStub:
+    """Served for the sidecars. ListWorkers and DescribeGroups are also for people."""
+
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ReplicationManagerAsyncStub: ...
     Register: _grpc.UnaryUnaryMultiCallable[_replication_pb2.RegisterRequest, _replication_pb2.RegisterReply]
-    """A sidecar introduces itself; also after every reconnect. ALREADY_EXISTS: another live process uses this worker_id."""
+    """Registers a sidecar, also after every reconnect. ALREADY_EXISTS if another live process uses this worker_id."""
     Heartbeat: _grpc.StreamStreamMultiCallable[_replication_pb2.HeartbeatRequest, _replication_pb2.HeartbeatReply]
-    """Keeps the lease of the worker; carries what changed since the last beat."""
+    """Keeps the lease of a worker. Each message has the changes since the one before."""
     WatchGroups: _grpc.UnaryStreamMultiCallable[_replication_pb2.WatchGroupsRequest, _replication_pb2.GroupUpdate]
-    """Groups that concern a worker (as member or because it asked), live workers and floors: first all, then changes."""
-    ResolveGroup: _grpc.UnaryUnaryMultiCallable[_replication_pb2.ResolveGroupRequest, _replication_pb2.ResolveGroupReply]
-    """The group of a store; created on first use with the asking worker as owner. FAILED_PRECONDITION: too few workers."""
-    PublishFloors: _grpc.UnaryUnaryMultiCallable[_replication_pb2.PublishFloorsRequest, _replication_pb2.PublishFloorsReply]
-    """From the driver plugin after logged batches. Numbers only rise; lower ones are ignored."""
-    ListWorkers: _grpc.UnaryUnaryMultiCallable[_replication_pb2.ListWorkersRequest, _replication_pb2.ListWorkersReply]
-    DescribeGroups: _grpc.UnaryUnaryMultiCallable[_replication_pb2.DescribeGroupsRequest, _replication_pb2.DescribeGroupsReply]
-    ChangeGroup: _grpc.UnaryUnaryMultiCallable[_replication_pb2.ChangeGroupRequest, _replication_pb2.ChangeGroupReply]
-    """For the handover manager: make a worker a member, or the owner. Answers with the group's new epoch."""
-    SetDraining: _grpc.UnaryUnaryMultiCallable[_replication_pb2.SetDrainingRequest, _replication_pb2.SetDrainingReply]
-    """For the handover manager. A draining worker gets no further copies; others take its place in the chains, and once
-    these are whole it leaves those that it does not own. Journalled, until it is ended or the worker forgotten.
+    """Streams the groups that concern a worker, the workers and the floors: first all of them, then changes. A group
+    concerns its members, the workers that resolved it, and the workers that store files of it.
     """
+    ResolveGroup: _grpc.UnaryUnaryMultiCallable[_replication_pb2.ResolveGroupRequest, _replication_pb2.ResolveGroupReply]
+    """The group of a store. If it does not exist, it is created with the calling worker as owner. FAILED_PRECONDITION if
+    there are too few workers, or if the job was forgotten; UNAVAILABLE; NOT_FOUND with existing_only.
+    """
+    ListWorkers: _grpc.UnaryUnaryMultiCallable[_replication_pb2.ListWorkersRequest, _replication_pb2.ListWorkersReply]
+    """All known workers."""
+    DescribeGroups: _grpc.UnaryUnaryMultiCallable[_replication_pb2.DescribeGroupsRequest, _replication_pb2.DescribeGroupsReply]
+    """Replica groups with the state of their members."""
+    PublishFloors: _grpc.UnaryUnaryMultiCallable[_replication_pb2.PublishFloorsRequest, _replication_pb2.PublishFloorsReply]
+    """No longer served: the handover manager does this in the same process. Always FAILED_PRECONDITION."""
+    ChangeGroup: _grpc.UnaryUnaryMultiCallable[_replication_pb2.ChangeGroupRequest, _replication_pb2.ChangeGroupReply]
+    """No longer served, see PublishFloors."""
+    SetDraining: _grpc.UnaryUnaryMultiCallable[_replication_pb2.SetDrainingRequest, _replication_pb2.SetDrainingReply]
+    """No longer served, see PublishFloors."""
+    SetJobSettings: _grpc.UnaryUnaryMultiCallable[_replication_pb2.SetJobSettingsRequest, _replication_pb2.SetJobSettingsReply]
+    """No longer served, see PublishFloors."""
     ForgetJob: _grpc.UnaryUnaryMultiCallable[_common_pb2.ForgetJobRequest, _common_pb2.ForgetJobReply]
-    """For the handover manager, which knows whether the job runs. Repeating it is harmless."""
-    ForgetWorker: _grpc.UnaryUnaryMultiCallable[_replication_pb2.ForgetWorkerRequest, _replication_pb2.ForgetWorkerReply]
-    """The worker is absent and will not come back: nothing waits for it any more. FAILED_PRECONDITION while it is live."""
+    """No longer served, see PublishFloors."""
+    ForgetWorker: _grpc.UnaryUnaryMultiCallable[_common_pb2.ForgetWorkerRequest, _common_pb2.ForgetWorkerReply]
+    """No longer served, see PublishFloors."""
 
 @_typing.type_check_only
 class ReplicationManagerAsyncStub(ReplicationManagerStub):
+    """Served for the sidecars. ListWorkers and DescribeGroups are also for people."""
+
     def __init__(self, channel: _aio.Channel) -> None: ...
     Register: _aio.UnaryUnaryMultiCallable[_replication_pb2.RegisterRequest, _replication_pb2.RegisterReply]  # type: ignore[assignment]
-    """A sidecar introduces itself; also after every reconnect. ALREADY_EXISTS: another live process uses this worker_id."""
+    """Registers a sidecar, also after every reconnect. ALREADY_EXISTS if another live process uses this worker_id."""
     Heartbeat: _aio.StreamStreamMultiCallable[_replication_pb2.HeartbeatRequest, _replication_pb2.HeartbeatReply]  # type: ignore[assignment]
-    """Keeps the lease of the worker; carries what changed since the last beat."""
+    """Keeps the lease of a worker. Each message has the changes since the one before."""
     WatchGroups: _aio.UnaryStreamMultiCallable[_replication_pb2.WatchGroupsRequest, _replication_pb2.GroupUpdate]  # type: ignore[assignment]
-    """Groups that concern a worker (as member or because it asked), live workers and floors: first all, then changes."""
-    ResolveGroup: _aio.UnaryUnaryMultiCallable[_replication_pb2.ResolveGroupRequest, _replication_pb2.ResolveGroupReply]  # type: ignore[assignment]
-    """The group of a store; created on first use with the asking worker as owner. FAILED_PRECONDITION: too few workers."""
-    PublishFloors: _aio.UnaryUnaryMultiCallable[_replication_pb2.PublishFloorsRequest, _replication_pb2.PublishFloorsReply]  # type: ignore[assignment]
-    """From the driver plugin after logged batches. Numbers only rise; lower ones are ignored."""
-    ListWorkers: _aio.UnaryUnaryMultiCallable[_replication_pb2.ListWorkersRequest, _replication_pb2.ListWorkersReply]  # type: ignore[assignment]
-    DescribeGroups: _aio.UnaryUnaryMultiCallable[_replication_pb2.DescribeGroupsRequest, _replication_pb2.DescribeGroupsReply]  # type: ignore[assignment]
-    ChangeGroup: _aio.UnaryUnaryMultiCallable[_replication_pb2.ChangeGroupRequest, _replication_pb2.ChangeGroupReply]  # type: ignore[assignment]
-    """For the handover manager: make a worker a member, or the owner. Answers with the group's new epoch."""
-    SetDraining: _aio.UnaryUnaryMultiCallable[_replication_pb2.SetDrainingRequest, _replication_pb2.SetDrainingReply]  # type: ignore[assignment]
-    """For the handover manager. A draining worker gets no further copies; others take its place in the chains, and once
-    these are whole it leaves those that it does not own. Journalled, until it is ended or the worker forgotten.
+    """Streams the groups that concern a worker, the workers and the floors: first all of them, then changes. A group
+    concerns its members, the workers that resolved it, and the workers that store files of it.
     """
+    ResolveGroup: _aio.UnaryUnaryMultiCallable[_replication_pb2.ResolveGroupRequest, _replication_pb2.ResolveGroupReply]  # type: ignore[assignment]
+    """The group of a store. If it does not exist, it is created with the calling worker as owner. FAILED_PRECONDITION if
+    there are too few workers, or if the job was forgotten; UNAVAILABLE; NOT_FOUND with existing_only.
+    """
+    ListWorkers: _aio.UnaryUnaryMultiCallable[_replication_pb2.ListWorkersRequest, _replication_pb2.ListWorkersReply]  # type: ignore[assignment]
+    """All known workers."""
+    DescribeGroups: _aio.UnaryUnaryMultiCallable[_replication_pb2.DescribeGroupsRequest, _replication_pb2.DescribeGroupsReply]  # type: ignore[assignment]
+    """Replica groups with the state of their members."""
+    PublishFloors: _aio.UnaryUnaryMultiCallable[_replication_pb2.PublishFloorsRequest, _replication_pb2.PublishFloorsReply]  # type: ignore[assignment]
+    """No longer served: the handover manager does this in the same process. Always FAILED_PRECONDITION."""
+    ChangeGroup: _aio.UnaryUnaryMultiCallable[_replication_pb2.ChangeGroupRequest, _replication_pb2.ChangeGroupReply]  # type: ignore[assignment]
+    """No longer served, see PublishFloors."""
+    SetDraining: _aio.UnaryUnaryMultiCallable[_replication_pb2.SetDrainingRequest, _replication_pb2.SetDrainingReply]  # type: ignore[assignment]
+    """No longer served, see PublishFloors."""
+    SetJobSettings: _aio.UnaryUnaryMultiCallable[_replication_pb2.SetJobSettingsRequest, _replication_pb2.SetJobSettingsReply]  # type: ignore[assignment]
+    """No longer served, see PublishFloors."""
     ForgetJob: _aio.UnaryUnaryMultiCallable[_common_pb2.ForgetJobRequest, _common_pb2.ForgetJobReply]  # type: ignore[assignment]
-    """For the handover manager, which knows whether the job runs. Repeating it is harmless."""
-    ForgetWorker: _aio.UnaryUnaryMultiCallable[_replication_pb2.ForgetWorkerRequest, _replication_pb2.ForgetWorkerReply]  # type: ignore[assignment]
-    """The worker is absent and will not come back: nothing waits for it any more. FAILED_PRECONDITION while it is live."""
+    """No longer served, see PublishFloors."""
+    ForgetWorker: _aio.UnaryUnaryMultiCallable[_common_pb2.ForgetWorkerRequest, _common_pb2.ForgetWorkerReply]  # type: ignore[assignment]
+    """No longer served, see PublishFloors."""
 
 class ReplicationManagerServicer(metaclass=_abc_1.ABCMeta):
+    """Served for the sidecars. ListWorkers and DescribeGroups are also for people."""
+
     @_abc_1.abstractmethod
     def Register(
         self,
         request: _replication_pb2.RegisterRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_replication_pb2.RegisterReply, _abc.Awaitable[_replication_pb2.RegisterReply]]:
-        """A sidecar introduces itself; also after every reconnect. ALREADY_EXISTS: another live process uses this worker_id."""
+        """Registers a sidecar, also after every reconnect. ALREADY_EXISTS if another live process uses this worker_id."""
 
     @_abc_1.abstractmethod
     def Heartbeat(
@@ -96,7 +114,7 @@ class ReplicationManagerServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_replication_pb2.HeartbeatRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_replication_pb2.HeartbeatReply], _abc.AsyncIterator[_replication_pb2.HeartbeatReply]]:
-        """Keeps the lease of the worker; carries what changed since the last beat."""
+        """Keeps the lease of a worker. Each message has the changes since the one before."""
 
     @_abc_1.abstractmethod
     def WatchGroups(
@@ -104,7 +122,9 @@ class ReplicationManagerServicer(metaclass=_abc_1.ABCMeta):
         request: _replication_pb2.WatchGroupsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_replication_pb2.GroupUpdate], _abc.AsyncIterator[_replication_pb2.GroupUpdate]]:
-        """Groups that concern a worker (as member or because it asked), live workers and floors: first all, then changes."""
+        """Streams the groups that concern a worker, the workers and the floors: first all of them, then changes. A group
+        concerns its members, the workers that resolved it, and the workers that store files of it.
+        """
 
     @_abc_1.abstractmethod
     def ResolveGroup(
@@ -112,7 +132,25 @@ class ReplicationManagerServicer(metaclass=_abc_1.ABCMeta):
         request: _replication_pb2.ResolveGroupRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_replication_pb2.ResolveGroupReply, _abc.Awaitable[_replication_pb2.ResolveGroupReply]]:
-        """The group of a store; created on first use with the asking worker as owner. FAILED_PRECONDITION: too few workers."""
+        """The group of a store. If it does not exist, it is created with the calling worker as owner. FAILED_PRECONDITION if
+        there are too few workers, or if the job was forgotten; UNAVAILABLE; NOT_FOUND with existing_only.
+        """
+
+    @_abc_1.abstractmethod
+    def ListWorkers(
+        self,
+        request: _replication_pb2.ListWorkersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_replication_pb2.ListWorkersReply, _abc.Awaitable[_replication_pb2.ListWorkersReply]]:
+        """All known workers."""
+
+    @_abc_1.abstractmethod
+    def DescribeGroups(
+        self,
+        request: _replication_pb2.DescribeGroupsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_replication_pb2.DescribeGroupsReply, _abc.Awaitable[_replication_pb2.DescribeGroupsReply]]:
+        """Replica groups with the state of their members."""
 
     @_abc_1.abstractmethod
     def PublishFloors(
@@ -120,21 +158,7 @@ class ReplicationManagerServicer(metaclass=_abc_1.ABCMeta):
         request: _replication_pb2.PublishFloorsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_replication_pb2.PublishFloorsReply, _abc.Awaitable[_replication_pb2.PublishFloorsReply]]:
-        """From the driver plugin after logged batches. Numbers only rise; lower ones are ignored."""
-
-    @_abc_1.abstractmethod
-    def ListWorkers(
-        self,
-        request: _replication_pb2.ListWorkersRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_replication_pb2.ListWorkersReply, _abc.Awaitable[_replication_pb2.ListWorkersReply]]: ...
-
-    @_abc_1.abstractmethod
-    def DescribeGroups(
-        self,
-        request: _replication_pb2.DescribeGroupsRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_replication_pb2.DescribeGroupsReply, _abc.Awaitable[_replication_pb2.DescribeGroupsReply]]: ...
+        """No longer served: the handover manager does this in the same process. Always FAILED_PRECONDITION."""
 
     @_abc_1.abstractmethod
     def ChangeGroup(
@@ -142,7 +166,7 @@ class ReplicationManagerServicer(metaclass=_abc_1.ABCMeta):
         request: _replication_pb2.ChangeGroupRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_replication_pb2.ChangeGroupReply, _abc.Awaitable[_replication_pb2.ChangeGroupReply]]:
-        """For the handover manager: make a worker a member, or the owner. Answers with the group's new epoch."""
+        """No longer served, see PublishFloors."""
 
     @_abc_1.abstractmethod
     def SetDraining(
@@ -150,9 +174,15 @@ class ReplicationManagerServicer(metaclass=_abc_1.ABCMeta):
         request: _replication_pb2.SetDrainingRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_replication_pb2.SetDrainingReply, _abc.Awaitable[_replication_pb2.SetDrainingReply]]:
-        """For the handover manager. A draining worker gets no further copies; others take its place in the chains, and once
-        these are whole it leaves those that it does not own. Journalled, until it is ended or the worker forgotten.
-        """
+        """No longer served, see PublishFloors."""
+
+    @_abc_1.abstractmethod
+    def SetJobSettings(
+        self,
+        request: _replication_pb2.SetJobSettingsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_replication_pb2.SetJobSettingsReply, _abc.Awaitable[_replication_pb2.SetJobSettingsReply]]:
+        """No longer served, see PublishFloors."""
 
     @_abc_1.abstractmethod
     def ForgetJob(
@@ -160,14 +190,14 @@ class ReplicationManagerServicer(metaclass=_abc_1.ABCMeta):
         request: _common_pb2.ForgetJobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_common_pb2.ForgetJobReply, _abc.Awaitable[_common_pb2.ForgetJobReply]]:
-        """For the handover manager, which knows whether the job runs. Repeating it is harmless."""
+        """No longer served, see PublishFloors."""
 
     @_abc_1.abstractmethod
     def ForgetWorker(
         self,
-        request: _replication_pb2.ForgetWorkerRequest,
+        request: _common_pb2.ForgetWorkerRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_replication_pb2.ForgetWorkerReply, _abc.Awaitable[_replication_pb2.ForgetWorkerReply]]:
-        """The worker is absent and will not come back: nothing waits for it any more. FAILED_PRECONDITION while it is live."""
+    ) -> _typing.Union[_common_pb2.ForgetWorkerReply, _abc.Awaitable[_common_pb2.ForgetWorkerReply]]:
+        """No longer served, see PublishFloors."""
 
 def add_ReplicationManagerServicer_to_server(servicer: ReplicationManagerServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class SidecarStub:
-    """Missing associated documentation comment in .proto file."""
+    """Served by each sidecar for the executors on its node.
+    """
 
     def __init__(self, channel):
         """Constructor.
@@ -77,46 +78,48 @@ class SidecarStub:
 
 
 class SidecarServicer:
-    """Missing associated documentation comment in .proto file."""
+    """Served by each sidecar for the executors on its node.
+    """
 
     def Attach(self, request, context):
-        """Opens a session that lives as long as the stream. Pins of a session end with it.
-        First message: SessionInfo. Later ones: none (the stream is the life line).
+        """Opens a session that lasts as long as the stream. Its pins end with it. The stream has one message, the
+        SessionInfo, and stays open.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Prepare(self, request, context):
-        """Makes versions loadable and pins them: Spark may then open them by hard links.
+        """Makes versions loadable and pins them, so that Spark can open them through hard links.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Add(self, request, context):
-        """Takes over an immutable data file (SST, log) from the inbox; replicated on the bulk lane. Returns once stored here.
+        """Takes over an immutable data file (SST, log) from the inbox. Returns once it is stored here; replication follows on
+        the bulk lane.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Commit(self, request, context):
-        """Takes over a changelog or a snapshot zip from the inbox; returns when required_copies members hold the version.
+        """Takes over a changelog or a snapshot zip from the inbox. Returns when required_copies members hold the version.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Release(self, request, context):
-        """Ends pins.
+        """Removes pins.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def List(self, request, context):
-        """Visible files of a store.
+        """The visible files of a store.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -130,7 +133,7 @@ class SidecarServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Describe(self, request, context):
-        """Figures of this sidecar, for status displays and reports. Needs no session.
+        """Statistics of this sidecar for status displays and reports. Needs no session.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -188,7 +191,8 @@ def add_SidecarServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Sidecar:
-    """Missing associated documentation comment in .proto file."""
+    """Served by each sidecar for the executors on its node.
+    """
 
     @staticmethod
     def Attach(request,

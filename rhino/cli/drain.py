@@ -1,90 +1,87 @@
-"""`rhino drain`: empty a worker and say when it is safe to remove. Data on stdout, progress on stderr."""
+"""`rhino drain`: empties a worker and reports when it can be removed. Data on stdout, progress on stderr."""
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 
-from handover_manager.core.intents import Drain
-from handover_manager.core.strategy import Strategy
+from handover_manager.plan.intents import Drain
+from handover_manager.plan.strategy import Strategy
 from rhino.cli import exit_codes
-from rhino.cli.handover import plain, show_plan
-from rhino.errors import AlreadyThereError
-from spark_connector.rpc.client import DRAIN_POLL_S, HandoverClient
-from spark_connector.rpc.handovers import DrainView
+from rhino.cli.handover import show_plan
+from rhino.cli.options import CallOptions
+from rhino.cli.output import say, say_json
+from rhino.client.handover_client import DRAIN_POLL_S, HandoverClient
+from rhino.client.handovers import DrainView
+from rhino_core.errors import AlreadyThereError
 
 
 def run_drain(
-    manager: str,
-    worker: str,
-    strategy: Strategy,
-    *,
-    deadline_s: float,
-    wait: bool,
-    timeout_s: float,
-    as_json: bool,
+    worker: str, strategy: Strategy, call: CallOptions, *, deadline_s: float, wait: bool, timeout_s: float
 ) -> int:
-    """Marks the worker, moves everything off it and, with `wait`, stays until it is safe to remove; the exit code.
+    """Marks the worker and moves all virtual nodes and copies off it. With `wait`, blocks until it is safe to remove.
 
-    RhinoErrors are left to the caller.
+    Returns the exit code. The caller handles RhinoErrors.
     """
-    with HandoverClient(manager) as client:
-        seen = client.drain(worker, strategy=strategy, deadline_s=deadline_s)
+    with HandoverClient(call.manager) as client:
+        status = client.drain(worker, strategy=strategy, deadline_s=deadline_s)
         if wait:
-            seen = _follow(client, seen, time.monotonic() + timeout_s)
-    _show(seen, as_json=as_json)
-    return exit_codes.FAILED if wait and not seen.safe_to_remove else exit_codes.OK
+            status = _follow(client, status, time.monotonic() + timeout_s)
+    _show(status, as_json=call.as_json)
+    return exit_codes.FAILED if wait and not status.safe_to_remove else exit_codes.OK
 
 
-def run_cancel(manager: str, worker: str, *, as_json: bool) -> int:
-    """The worker may take virtual nodes and copies again."""
-    with HandoverClient(manager) as client:
-        seen = client.drain(worker, cancel=True)
-    if as_json:
-        print(json.dumps(plain(seen), indent=2))
+def run_cancel(worker: str, call: CallOptions) -> int:
+    """Removes the mark, so that the worker accepts virtual nodes and copies again. Returns the exit code."""
+    with HandoverClient(call.manager) as client:
+        status = client.drain(worker, cancel=True)
+    if call.as_json:
+        say_json(status)
     else:
-        print(f"worker {worker} is not being drained any more")
+        say(f"worker {worker} is no longer draining")
     return exit_codes.OK
 
 
-def run_drain_plan(manager: str, worker: str, strategy: Strategy, *, as_json: bool) -> int:
-    """What a drain would move, and what stands against a removal now; changes nothing."""
-    with HandoverClient(manager) as client:
-        seen = client.drain_status(worker)
+def run_drain_plan(worker: str, strategy: Strategy, call: CallOptions) -> int:
+    """Shows what a drain would move and what blocks a removal now. Changes nothing. Returns the exit code."""
+    with HandoverClient(call.manager) as client:
+        status = client.drain_status(worker)
         try:
             plan = client.plan("", intent=Drain(worker), strategy=strategy)
         except AlreadyThereError:
-            plan = None  # nothing runs there
-    if as_json:
-        print(json.dumps({"plan": plain(plan) if plan else None, "drain": plain(seen)}, indent=2))
+            plan = None  # no virtual node is there
+    if call.as_json:
+        say_json({"plan": plan, "drain": status})
         return exit_codes.OK
     if plan:
         show_plan(plan)
-    _show(seen, as_json=False)
+    _show(status, as_json=False)
     return exit_codes.OK
 
 
-def _follow(client: HandoverClient, seen: DrainView, deadline: float) -> DrainView:
-    """Until it is safe, virtual nodes stay there that nothing moves any more, or the time is over."""
-    told: tuple[str, ...] = ()
-    while not seen.safe_to_remove and not seen.staying and time.monotonic() < deadline:
-        if seen.blockers != told:
-            print("; ".join(seen.blockers), file=sys.stderr, flush=True)
-        told = seen.blockers
+def _follow(client: HandoverClient, status: DrainView, deadline: float) -> DrainView:
+    """Polls until the worker is safe to remove, the deadline has passed, or no handover moves what is left there."""
+    printed: tuple[str, ...] = ()
+    while not status.safe_to_remove and not status.staying and time.monotonic() < deadline:
+        if status.blockers != printed:
+            say("; ".join(status.blockers), error=True)
+        printed = status.blockers
         time.sleep(DRAIN_POLL_S)
-        seen = client.drain_status(seen.worker)
-    if seen.staying:
-        print("nothing moves what is left there: see `rhino status`, then repeat the command", file=sys.stderr)
-    return seen
+        status = client.drain_status(status.worker)
+    if status.staying:
+        say(
+            f"worker {status.worker}: no handover moves its last {status.staying} virtual nodes; see `rhino status`, "
+            "then repeat `rhino drain`",
+            error=True,
+        )
+    return status
 
 
-def _show(seen: DrainView, *, as_json: bool) -> None:
+def _show(status: DrainView, *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(plain(seen), indent=2))
-    elif seen.safe_to_remove:
-        print(f"worker {seen.worker}: safe to remove")
+        say_json(status)
+    elif status.safe_to_remove:
+        say(f"worker {status.worker}: safe to remove")
     else:
-        print(f"worker {seen.worker}: not safe to remove")
-        for blocker in seen.blockers:
-            print(f"  {blocker}")
+        say(f"worker {status.worker}: not safe to remove")
+        for blocker in status.blockers:
+            say(f"  {blocker}")

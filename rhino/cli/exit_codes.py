@@ -1,15 +1,15 @@
-"""Exit codes of the `rhino` command, one meaning each."""
+"""Exit codes of the `rhino` command. Each has one meaning."""
 
 from __future__ import annotations
 
-from rhino import errors
+from rhino_core import errors
 
 OK = 0
-FAILED = 1  # carried out without success: a handover rolled back, a worker not safe to remove, damage not repaired
+FAILED = 1  # executed without success: handover rolled back, worker not safe to remove, damage not repaired
 USAGE = 2  # wrong arguments or settings
-REFUSED = 3  # unknown name, conflict, already there, too few workers, no space; rewind: no batch is held in full
-UNREACHABLE = 4  # the manager or a sidecar could not be reached in time
-REPAIRED = 5  # a scrub found damage, and all of it is repaired
+REFUSED = 3  # unknown name, conflict, already there, too few workers, no space; rewind: no batch is complete
+UNREACHABLE = 4  # the manager or a sidecar did not answer in time
+REPAIRED = 5  # a scrub found damage, and repaired all of it
 INTERRUPTED = 130  # Ctrl-C
 
 HELP = (
@@ -19,7 +19,7 @@ HELP = (
 
 
 def of_error(error: errors.RhinoError) -> int:
-    """The exit code for an error that ends the command."""
+    """Returns the exit code for an error that ends the command."""
     if isinstance(error, errors.InvalidSettingError | errors.InvalidRequestError):
         return USAGE
     if isinstance(error, errors.UnavailableError):

@@ -1,22 +1,21 @@
-"""`rhino explain`: why a virtual node and its replica groups are where they are."""
+"""`rhino explain`: explains the location of a virtual node and its replica groups."""
 
 from __future__ import annotations
 
-import json
-
 from rhino.cli import exit_codes
-from rhino.cli.handover import plain
-from spark_connector.rpc.client import HandoverClient
+from rhino.cli.options import CallOptions
+from rhino.cli.output import say, say_json
+from rhino.client.handover_client import HandoverClient
 
 
-def run_explain(manager: str, job: str, virtual_node: str, *, as_json: bool) -> int:
-    """Prints the reasons; returns the exit code. RhinoErrors are left to the caller."""
-    with HandoverClient(manager) as client:
+def run_explain(job: str, virtual_node: str, call: CallOptions) -> int:
+    """Prints the reasons and returns the exit code. The caller handles RhinoErrors."""
+    with HandoverClient(call.manager) as client:
         found = client.explain(job, virtual_node)
-    if as_json:
-        print(json.dumps(plain(found), indent=2))
+    if call.as_json:
+        say_json(found)
         return exit_codes.OK
-    print(f"virtual node {found.virtual_node} of job {found.job}")
+    say(f"virtual node {found.virtual_node} of job {found.job}")
     for reason in found.reasons:
-        print(f"  {reason}")
+        say(f"  {reason}")
     return exit_codes.OK

@@ -1,85 +1,111 @@
-"""`rhino plan` and `rhino handover`: plan, start and follow. Data on stdout, progress on stderr."""
+"""`rhino plan` and `rhino handover`: plan, start and follow a handover. Data on stdout, progress on stderr."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import sys
 import time
-from typing import Any
 
-from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
-from handover_manager.core.strategy import Strategy
+from handover_manager.plan.strategy import Strategy
 from rhino.cli import exit_codes
-from rhino.cli.intents import Wish
-from spark_connector.rpc.client import HandoverClient
-from spark_connector.rpc.handovers import Handover, Phase, Plan, Prediction
+from rhino.cli.options import CallOptions
+from rhino.cli.output import console, say, say_json, shown
+from rhino.cli.requests import Request
+from rhino.client.handover_client import HandoverClient
+from rhino.client.handovers import Handover, Phase, Plan, Prediction
+from rhino_core.errors import UnavailableError
 
 
-def plain(value: Any) -> Any:
-    """A dataclass as JSON values."""
-    return json.loads(json.dumps(dataclasses.asdict(value), default=lambda item: item.value))
-
-
-def run_plan(manager: str, wish: Wish, strategy: Strategy, *, as_json: bool) -> int:
-    """Shows the plan; returns the exit code. RhinoErrors are left to the caller."""
-    intent = wish.intent
-    with HandoverClient(manager) as client:
-        plan = client.plan(wish.job, wish.nodes, wish.to, intent=intent, strategy=strategy)
-    print(json.dumps(plain(plan), indent=2)) if as_json else show_plan(plan)
+def run_plan(request: Request, call: CallOptions) -> int:
+    """Shows the plan and returns the exit code. The caller handles RhinoErrors."""
+    with HandoverClient(call.manager) as client:
+        plan = client.plan(
+            request.job, request.virtual_nodes, request.target, intent=request.intent, strategy=request.strategy
+        )
+    say_json(plan) if call.as_json else show_plan(plan)
     return exit_codes.OK
 
 
-def run_handover(manager: str, wish: Wish, strategy: Strategy, *, deadline_s: float, wait: bool, as_json: bool) -> int:
-    """Starts a handover and, with `wait`, follows it; returns the exit code. RhinoErrors are left to the caller."""
-    intent = wish.intent
-    with HandoverClient(manager) as client:
-        handover = client.start(wish.job, wish.nodes, wish.to, intent=intent, strategy=strategy, deadline_s=deadline_s)
-        print(f"handover {handover.handover_id} started", file=sys.stderr)
+def run_handover(request: Request, call: CallOptions, *, deadline_s: float, wait: bool) -> int:
+    """Starts a handover and, with `wait`, follows it. Returns the exit code. The caller handles RhinoErrors."""
+    with HandoverClient(call.manager) as client:
+        handover = client.start(
+            request.job,
+            request.virtual_nodes,
+            request.target,
+            intent=request.intent,
+            strategy=request.strategy,
+            deadline_s=deadline_s,
+        )
+        say(f"handover {handover.handover_id} started", error=True)
         if wait:
-            handover = follow(client, handover, strategy, deadline_s)
-    if as_json:
-        print(json.dumps(plain(handover), indent=2))
-    else:
-        print(f"{handover.handover_id} {handover.phase.value} {handover.reason or _took(handover)}".rstrip())
+            handover = _follow(client, handover.handover_id, _longest_s(handover, request.strategy, deadline_s))
+    _show_handover(handover, call)
     return exit_codes.FAILED if wait and handover.phase is not Phase.CONFIRMED else exit_codes.OK
 
 
-def run_cancel(manager: str, handover_id: str, *, as_json: bool) -> int:
-    """No further step is marked; returns the exit code. RhinoErrors are left to the caller."""
-    with HandoverClient(manager) as client:
+def run_watch(handover_id: str, call: CallOptions, *, timeout_s: float) -> int:
+    """Follows a handover until it has ended. Returns the exit code. The caller handles RhinoErrors."""
+    with HandoverClient(call.manager) as client:
+        handover = _follow(client, handover_id, timeout_s)
+    _show_handover(handover, call)
+    return exit_codes.OK if handover.phase is Phase.CONFIRMED else exit_codes.FAILED
+
+
+def run_cancel(handover_id: str, call: CallOptions) -> int:
+    """Cancels the steps that are not marked yet. Returns the exit code. The caller handles RhinoErrors."""
+    with HandoverClient(call.manager) as client:
         handover = client.cancel(handover_id)
-    if as_json:
-        print(json.dumps(plain(handover), indent=2))
-    else:
-        print(f"{handover.handover_id} {handover.phase.value} {handover.reason}".rstrip())
+    _show_handover(handover, call)
     return exit_codes.OK
 
 
-def follow(client: HandoverClient, started: Handover, strategy: Strategy, deadline_s: float) -> Handover:
-    """Prints progress until the handover has ended; its last status."""
+def run_list(job: str, call: CallOptions) -> int:
+    """Lists handovers and returns the exit code. The caller handles RhinoErrors."""
+    with HandoverClient(call.manager) as client:
+        handovers = client.list(job)
+    if call.as_json:
+        say_json(handovers)
+        return exit_codes.OK
+    table = Table("handover", "started", "intent", "state", "result", show_edge=False)
+    for handover in handovers:
+        started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(handover.started_ms / 1000))
+        result = handover.reason or _took(handover)
+        table.add_row(*map(shown, (handover.handover_id, started, handover.plan.intent, _progress(handover), result)))
+    console().print(table)
+    return exit_codes.OK
+
+
+def _show_handover(handover: Handover, call: CallOptions) -> None:
+    if call.as_json:
+        say_json(handover)
+    else:
+        say(f"{handover.handover_id} {handover.phase.value} {handover.reason or _took(handover)}".rstrip())
+
+
+def _longest_s(started: Handover, strategy: Strategy, deadline_s: float) -> float:
+    """The time after which the handover has ended, if the manager answers."""
     ahead_s = max(strategy.start_at_ms / 1000 - time.time(), 0.0)
-    timeout_s = ahead_s + len(started.steps) * (deadline_s + strategy.gap_s) + 30
-    last, told = started, ""
-    for last in client.watch(started.handover_id, timeout_s=timeout_s):
+    return ahead_s + len(started.steps) * (deadline_s + strategy.gap_s) + 30
+
+
+def _follow(client: HandoverClient, handover_id: str, timeout_s: float) -> Handover:
+    """Prints progress until the handover has ended, and returns its final status."""
+    last, printed = None, ""
+    for last in client.watch(handover_id, timeout_s=timeout_s):
         text = _progress(last)
-        if text != told:
-            print(text, file=sys.stderr, flush=True)
-        told = text
+        if text != printed:
+            say(text, error=True)
+        printed = text
         if last.phase.ended:
-            break
-    return last
+            return last
+    raise UnavailableError(f"handover {handover_id}: the manager ended the stream before the handover had ended")
 
 
 def _progress(handover: Handover) -> str:
     left = f", waiting for {', '.join(handover.waiting_for)}" if handover.waiting_for else ""
-    steps = ""
-    if len(handover.steps) > 1:
-        ended = sum(step.phase.ended for step in handover.steps)
-        steps = f"step {min(ended + 1, len(handover.steps))} of {len(handover.steps)}: "
+    steps = f"step {handover.step} of {len(handover.steps)}: " if len(handover.steps) > 1 else ""
     return f"{steps}{handover.phase.value}{left}"
 
 
@@ -87,17 +113,22 @@ def _took(handover: Handover) -> str:
     measured, predicted = handover.measured, handover.plan.prediction
     if measured is None:
         return ""
-    pause = "" if measured.pause_s is None else f", longest pause {measured.pause_s:.1f} s{_told(predicted.pause_s)}"
+    pause = (
+        ""
+        if measured.pause_s is None
+        else f", longest pause {measured.pause_s:.1f} s{_predicted_as(predicted.pause_s)}"
+    )
     idle = "" if handover.confirmed_batch_id >= 0 else f"; {handover.steps[-1].reason}"
-    return f"in {measured.total_s:.1f} s{_told(predicted.total_s)}{pause}{idle}"
+    return f"in {measured.total_s:.1f} s{_predicted_as(predicted.total_s)}{pause}{idle}"
 
 
-def _told(seconds: float | None) -> str:
+def _predicted_as(seconds: float | None) -> str:
     return "" if seconds is None else f" (predicted {seconds:.1f} s)"
 
 
 def show_plan(plan: Plan) -> None:
-    """Prints a table of the moves and the predictions, for people."""
+    """Prints the moves as a table, and the predictions."""
+    plan = shown(plan)
     title = f"{plan.intent}: {plan.strategy}, {len(plan.steps)} steps, {decimal(plan.bytes_to_move)} to move"
     table = Table(title=title, title_justify="left")
     for column in ("step", "job", "virtual node", "origin", "target", "kind", "state", "to move", "why there"):
@@ -109,9 +140,9 @@ def show_plan(plan: Plan) -> None:
             sizes = (decimal(move.state_bytes), decimal(move.bytes_to_move))
             names = (move.job[:8], move.virtual_node, move.origin, move.target, move.kind.value)
             table.add_row(str(number), *names, *sizes, move.why)
-    console = Console()
-    console.print(table)
-    console.print(_predicted(plan.prediction))
+    out = console()
+    out.print(table)
+    out.print(_predicted(plan.prediction))
 
 
 def _predicted(prediction: Prediction) -> str:

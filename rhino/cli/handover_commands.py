@@ -1,177 +1,177 @@
-"""The commands around handovers: plan, handover, rebalance, drain, explain."""
+"""The commands about handovers: `rhino plan`, `rhino handover`, `rhino drain`, `rhino explain`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
+from handover_manager.plan.intents import Drain, Rebalance, ScaleIn, ScaleOut, Weight
+from rhino.cli.arguments import one_of, seconds
+from rhino.cli.option_groups import composed, expanded
 from rhino.cli.options import (
-    DEFAULT_MANAGER,
-    BatchSizeOption,
+    CallOptions,
     DeadlineOption,
     DryRunOption,
-    GapOption,
     JobOption,
-    JsonOption,
-    ManagerOption,
-    StartAtOption,
-    StartInOption,
-    StrategyOption,
-    TransfersOption,
+    MatchedStrategyOptions,
+    StrategyOptions,
     WaitOption,
 )
+from rhino.cli.requests import Request, parse_virtual_nodes
 
-NodesOption = Annotated[str, typer.Option(help="For example 0/1,0/4 or 0/0-5: task group / partitions.")]
-ToOption = Annotated[str, typer.Option(metavar="WORKER", help="Worker id of the target of --virtual-nodes.")]
-DrainOption = Annotated[str, typer.Option("--drain", metavar="WORKER", help="Everything off it; see also rhino drain.")]
-RebalanceOption = Annotated[bool, typer.Option("--rebalance", help="Evenly over all workers, with few moves.")]
-ScaleOutOption = Annotated[str, typer.Option(metavar="WORKERS", help="A fair share onto these, separated by commas.")]
-ScaleInOption = Annotated[str, typer.Option(metavar="WORKERS", help="Everything off these.")]
+plan_app = typer.Typer(
+    no_args_is_help=True,
+    help="Show what a handover would do: its steps, the bytes to copy, each target with the reason, and the predicted "
+    "pause and duration. Changes nothing.",
+)
+handover_app = typer.Typer(
+    no_args_is_help=True,
+    help="Move virtual nodes of running queries to other workers. The queries keep running.",
+)
+
+NodesArgument = Annotated[
+    list[str],
+    typer.Argument(metavar="VIRTUAL_NODE", help="Task group / partition, or a range of partitions: 0/2 0/4-6."),
+]
+ToOption = Annotated[str, typer.Option(metavar="WORKER", help="Worker id of the target.")]
+WorkerArgument = Annotated[str, typer.Argument(metavar="WORKER", help="Worker id.")]
+WorkersArgument = Annotated[list[str], typer.Argument(metavar="WORKER", help="Worker ids.")]
+HandoverArgument = Annotated[str, typer.Argument(metavar="HANDOVER", help="Handover id, from `rhino handover list`.")]
+AllJobsOption = Annotated[str, typer.Option(help="Only this query: its id, or its name if unique. Default: all.")]
 ByOption = Annotated[
     str,
     typer.Option(
-        help="What evenly means: bytes or rows of state, time of tasks in recent batches, or count of virtual nodes."
+        help="What is spread evenly: bytes or rows of state, time of tasks in recent batches, count of virtual nodes.",
+        callback=one_of("--by", (weight.value for weight in Weight)),
     ),
 ]
 
 
-def plan(
-    job: JobOption = "",
-    virtual_nodes: NodesOption = "",
-    to: ToOption = "",
-    drain: DrainOption = "",
-    rebalance: RebalanceOption = False,
-    scale_out: ScaleOutOption = "",
-    scale_in: ScaleInOption = "",
-    by: ByOption = "bytes",
-    strategy: StrategyOption = "all_at_once",
-    batch_size: BatchSizeOption = 1,
-    gap: GapOption = "",
-    start_at: StartAtOption = "",
-    start_in: StartInOption = 0.0,
-    max_transfers: TransfersOption = 0,
-    manager: ManagerOption = DEFAULT_MANAGER,
-    as_json: JsonOption = False,
-) -> None:
-    """Say what a handover would do: steps, bytes, targets and why, predicted pause and time. Changes nothing."""
+def move(virtual_nodes: NodesArgument, to: ToOption, job: JobOption, spread: StrategyOptions) -> Request:
+    """Move the given virtual nodes to one worker."""
+    nodes = parse_virtual_nodes(virtual_nodes)
+    return Request(job, spread.chosen(), virtual_nodes=nodes, target=to)
+
+
+def drain_intent(worker: WorkerArgument, spread: StrategyOptions, job: AllJobsOption = "") -> Request:
+    """Move all virtual nodes off a worker. It may get new ones later: to remove a worker, use `rhino drain`."""
+    return Request(job, spread.chosen(), Drain(worker))
+
+
+def rebalance(job: JobOption, spread: MatchedStrategyOptions, by: ByOption = "bytes") -> Request:
+    """Spread the virtual nodes of a query evenly over all workers, with few moves. Prefers workers with a replica."""
+    return Request(job, spread.chosen(), Rebalance(Weight(by)))
+
+
+def scale_out(workers: WorkersArgument, job: JobOption, spread: StrategyOptions, by: ByOption = "bytes") -> Request:
+    """Move a fair share of the virtual nodes of a query to the given workers."""
+    return Request(job, spread.chosen(), ScaleOut(tuple(workers), Weight(by)))
+
+
+def scale_in(workers: WorkersArgument, job: JobOption, spread: StrategyOptions) -> Request:
+    """Move all virtual nodes of a query off the given workers."""
+    return Request(job, spread.chosen(), ScaleIn(tuple(workers)))
+
+
+INTENTS: dict[str, Callable[..., Request]] = {
+    "move": move,
+    "drain": drain_intent,
+    "rebalance": rebalance,
+    "scale-out": scale_out,
+    "scale-in": scale_in,
+}
+
+
+def show_plan(request: Request, call: CallOptions) -> None:
     from rhino.cli.handover import run_plan
-    from rhino.cli.intents import Wish, strategy_of
 
-    wish = Wish(job, virtual_nodes, to, drain, rebalance, scale_out, scale_in, by)
-    chosen = strategy_of(strategy, batch_size, gap, start_at, start_in, max_transfers)
-    raise typer.Exit(run_plan(manager, wish, chosen, as_json=as_json))
+    raise typer.Exit(run_plan(request, call))
 
 
-def handover(
-    job: JobOption = "",
-    virtual_nodes: NodesOption = "",
-    to: ToOption = "",
-    drain: DrainOption = "",
-    rebalance: RebalanceOption = False,
-    scale_out: ScaleOutOption = "",
-    scale_in: ScaleInOption = "",
-    by: ByOption = "bytes",
-    strategy: StrategyOption = "all_at_once",
-    batch_size: BatchSizeOption = 1,
-    gap: GapOption = "",
-    start_at: StartAtOption = "",
-    start_in: StartInOption = 0.0,
-    max_transfers: TransfersOption = 0,
-    manager: ManagerOption = DEFAULT_MANAGER,
-    dry_run: DryRunOption = False,
-    wait: WaitOption = False,
-    deadline_s: DeadlineOption = 300.0,
-    cancel: Annotated[
-        str, typer.Option("--cancel", metavar="HANDOVER", help="Mark no further step of it; confirmed ones stand.")
-    ] = "",
-    as_json: JsonOption = False,
+def start(request: Request, call: CallOptions, wait: WaitOption = False, deadline_s: DeadlineOption = 300.0) -> None:
+    from rhino.cli.handover import run_handover
+
+    raise typer.Exit(run_handover(request, call, deadline_s=deadline_s, wait=wait))
+
+
+def cancel(handover: HandoverArgument, call: CallOptions) -> None:
+    """Cancel the steps of a handover that have not switched yet. Confirmed steps stay."""
+    from rhino.cli.handover import run_cancel
+
+    raise typer.Exit(run_cancel(handover, call))
+
+
+def list_handovers(call: CallOptions, job: AllJobsOption = "") -> None:
+    """List the handovers that the manager remembers, the oldest first."""
+    from rhino.cli.handover import run_list
+
+    raise typer.Exit(run_list(job, call))
+
+
+def watch(
+    handover: HandoverArgument,
+    call: CallOptions,
+    timeout_s: Annotated[
+        float, typer.Option(help="Give up after this many seconds.", callback=seconds("--timeout-s", positive=True))
+    ] = 3600.0,
 ) -> None:
-    """Move virtual nodes of running queries to other workers, without stopping the queries."""
-    from rhino.cli.handover import run_cancel, run_handover, run_plan
-    from rhino.cli.intents import Wish, strategy_of
+    """Follow a handover until its end. Exit code 1 unless it is confirmed."""
+    from rhino.cli.handover import run_watch
 
-    if cancel:
-        raise typer.Exit(run_cancel(manager, cancel, as_json=as_json))
-    wish = Wish(job, virtual_nodes, to, drain, rebalance, scale_out, scale_in, by)
-    chosen = strategy_of(strategy, batch_size, gap, start_at, start_in, max_transfers)
-    if dry_run:
-        raise typer.Exit(run_plan(manager, wish, chosen, as_json=as_json))
-    raise typer.Exit(run_handover(manager, wish, chosen, deadline_s=deadline_s, wait=wait, as_json=as_json))
-
-
-def rebalance(
-    job: JobOption,
-    by: ByOption = "bytes",
-    strategy: StrategyOption = "matched",
-    batch_size: BatchSizeOption = 1,
-    gap: GapOption = "",
-    start_at: StartAtOption = "",
-    start_in: StartInOption = 0.0,
-    max_transfers: TransfersOption = 0,
-    manager: ManagerOption = DEFAULT_MANAGER,
-    dry_run: DryRunOption = False,
-    wait: WaitOption = False,
-    deadline_s: DeadlineOption = 300.0,
-    as_json: JsonOption = False,
-) -> None:
-    """Spread a job's virtual nodes evenly over the workers, with few moves, to holders of replicas first."""
-    from rhino.cli.handover import run_handover, run_plan
-    from rhino.cli.intents import Wish, strategy_of
-
-    wish = Wish(job, rebalance=True, by=by)
-    chosen = strategy_of(strategy, batch_size, gap, start_at, start_in, max_transfers)
-    if dry_run:
-        raise typer.Exit(run_plan(manager, wish, chosen, as_json=as_json))
-    raise typer.Exit(run_handover(manager, wish, chosen, deadline_s=deadline_s, wait=wait, as_json=as_json))
+    raise typer.Exit(run_watch(handover, call, timeout_s=timeout_s))
 
 
 def drain(
-    worker: Annotated[str, typer.Argument(help="Worker id.")],
-    strategy: StrategyOption = "all_at_once",
-    batch_size: BatchSizeOption = 1,
-    gap: GapOption = "",
-    start_at: StartAtOption = "",
-    start_in: StartInOption = 0.0,
-    max_transfers: TransfersOption = 0,
-    manager: ManagerOption = DEFAULT_MANAGER,
-    cancel: Annotated[bool, typer.Option("--cancel", help="It may take virtual nodes and copies again.")] = False,
+    worker: WorkerArgument,
+    spread: StrategyOptions,
+    call: CallOptions,
+    cancel: Annotated[bool, typer.Option("--cancel", help="End the drain: the worker gets state again.")] = False,
     dry_run: DryRunOption = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until it is safe to remove; exit 1 if not.")] = False,
-    timeout_s: Annotated[float, typer.Option(help="With --wait: give up after this long; the mark stays.")] = 3600.0,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until it is safe to remove; exit code 1 if not.")] = False,
+    timeout_s: Annotated[
+        float,
+        typer.Option(
+            help="With --wait: give up after this many seconds. The drain goes on.", callback=seconds("--timeout-s")
+        ),
+    ] = 3600.0,
     deadline_s: DeadlineOption = 300.0,
-    as_json: JsonOption = False,
 ) -> None:
-    """Empty a worker: no new copies go there, everything moves off it. Says when it is safe to remove.
+    """Empty a worker: it gets no new copies, and everything moves off it. Says when it is safe to remove.
 
-    Safe to remove means: every virtual node runs elsewhere, and every replica group has all its copies on other
-    workers, so that no state is read remotely when the worker goes. Repeat the command after a handover that failed.
+    Safe to remove means that every virtual node runs elsewhere and every replica group has all its copies on other
+    workers. So no state is read remotely when the worker is removed. Repeat the command after a failed handover.
     """
     from rhino.cli.drain import run_cancel, run_drain, run_drain_plan
-    from rhino.cli.intents import strategy_of
 
-    chosen = strategy_of(strategy, batch_size, gap, start_at, start_in, max_transfers)
+    strategy = spread.chosen()
     if cancel:
-        raise typer.Exit(run_cancel(manager, worker, as_json=as_json))
+        raise typer.Exit(run_cancel(worker, call))
     if dry_run:
-        raise typer.Exit(run_drain_plan(manager, worker, chosen, as_json=as_json))
-    code = run_drain(manager, worker, chosen, deadline_s=deadline_s, wait=wait, timeout_s=timeout_s, as_json=as_json)
-    raise typer.Exit(code)
+        raise typer.Exit(run_drain_plan(worker, strategy, call))
+    raise typer.Exit(run_drain(worker, strategy, call, deadline_s=deadline_s, wait=wait, timeout_s=timeout_s))
 
 
 def explain(
     job: JobOption,
-    virtual_node: Annotated[str, typer.Option(help="Task group / partition, for example 0/5.")],
-    manager: ManagerOption = DEFAULT_MANAGER,
-    as_json: JsonOption = False,
+    virtual_node: Annotated[str, typer.Argument(metavar="VIRTUAL_NODE", help="Task group / partition: 0/5.")],
+    call: CallOptions,
 ) -> None:
-    """Say why a virtual node and its replica groups are where they are."""
+    """Explain why a virtual node and its replica groups are where they are."""
     from rhino.cli.explain import run_explain
 
-    raise typer.Exit(run_explain(manager, job, virtual_node, as_json=as_json))
+    raise typer.Exit(run_explain(job, virtual_node, call))
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    for command in (plan, handover, rebalance, drain, explain):
-        app.command()(command)
+def register(app: typer.Typer, panel: str) -> None:
+    """Adds the commands of this module to `app`, below one heading of its help."""
+    for name, intent in INTENTS.items():
+        plan_app.command(name)(composed(intent, show_plan))
+        handover_app.command(name)(composed(intent, start))
+    for name, command in (("cancel", cancel), ("list", list_handovers), ("watch", watch)):
+        handover_app.command(name)(expanded(command))
+    app.command("explain", rich_help_panel=panel)(expanded(explain))
+    app.add_typer(plan_app, name="plan", rich_help_panel=panel)
+    app.add_typer(handover_app, name="handover", rich_help_panel=panel)
+    app.command("drain", rich_help_panel=panel)(expanded(drain))

@@ -1,33 +1,82 @@
-"""Options that several commands share."""
+"""Options and option groups that several commands share."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
-DEFAULT_MANAGER = "127.0.0.1:7461"
+from handover_manager.plan.strategy import Kind, Strategy
+from rhino.cli.arguments import address, one_of, seconds
+from rhino.cli.requests import parse_gap, parse_start
+from rhino_core.settings import DEFAULT_MANAGER
+
+INT32_MAX = 2**31 - 1  # of protobuf
 
 ManagerOption = Annotated[
-    str, typer.Option("--manager", envvar="RHINO_MANAGER", metavar="HOST:PORT", help="Address of the manager.")
+    str,
+    typer.Option(
+        "--manager", envvar="RHINO_MANAGER", metavar="HOST:PORT", help="Address of the manager.", callback=address
+    ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
-JobOption = Annotated[str, typer.Option(help="Query id or its unique query name.")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Check, plan and predict only.")]
-WaitOption = Annotated[bool, typer.Option("--wait", help="Wait for the end; exit 1 unless confirmed.")]
-DeadlineOption = Annotated[float, typer.Option(help="A step not confirmed by then is rolled back, and ends the rest.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
+JobOption = Annotated[str, typer.Option(help="Query id, or the query name if it is unique.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what would be done; change nothing.")]
+WaitOption = Annotated[bool, typer.Option("--wait", help="Wait for the end; exit code 1 unless it is confirmed.")]
+DeadlineOption = Annotated[
+    float,
+    typer.Option(
+        help="A step that is not confirmed after this many seconds is rolled back, and the later steps are cancelled.",
+        callback=seconds("--deadline-s", positive=True),
+    ),
+]
 
 StrategyOption = Annotated[
     str,
     typer.Option(
-        help="all_at_once: one step; batched: --batch-size virtual nodes a step; fluid: one a step; matched: no worker "
-        "sends or receives twice in a step."
+        help="all_at_once: all moves in one step; batched: --batch-size moves in each step; fluid: one move in each"
+        " step; matched: in each step a worker sends one virtual node and receives one, at most.",
+        callback=one_of("--strategy", (kind.value for kind in Kind)),
     ),
 ]
-BatchSizeOption = Annotated[int, typer.Option(help="Virtual nodes a step, for --strategy batched.")]
-GapOption = Annotated[
-    str, typer.Option(help="Least time from a step's confirmation to the next marker: 10s, or 2b for logged batches.")
-]
-StartAtOption = Annotated[str, typer.Option(help="Begin then: ISO 8601, local time unless it says otherwise.")]
-StartInOption = Annotated[float, typer.Option(help="Begin in so many seconds.")]
-TransfersOption = Annotated[int, typer.Option(help="Virtual nodes that are copied at the same time; 0: no limit.")]
+
+
+@dataclass(frozen=True, slots=True)
+class CallOptions:
+    """Which manager is asked, and the form of the answer."""
+
+    manager: ManagerOption = DEFAULT_MANAGER
+    as_json: JsonOption = False
+
+
+@dataclass(frozen=True, slots=True)
+class StrategyOptions:
+    """How the moves of a handover are spread over steps and time."""
+
+    strategy: StrategyOption = "all_at_once"
+    batch_size: Annotated[int, typer.Option(max=INT32_MAX, help="Moves in a step, for --strategy batched.")] = 1
+    gap: Annotated[
+        str,
+        typer.Option(
+            help="Minimum distance between the end of a step and the switch of the next: 10s, or 2b (batches)."
+        ),
+    ] = ""
+    start_at: Annotated[str, typer.Option(help="Start at this time (ISO 8601; local time unless it has a zone).")] = ""
+    start_in_s: Annotated[
+        float, typer.Option(help="Start after this many seconds.", callback=seconds("--start-in-s"))
+    ] = 0.0
+    max_transfers: Annotated[
+        int, typer.Option(max=INT32_MAX, help="Virtual nodes that are copied at the same time; 0: no limit.")
+    ] = 0
+
+    def chosen(self) -> Strategy:
+        """Raises InvalidRequestError that names the option and its value."""
+        gap_s, gap_batches = parse_gap(self.gap)
+        start_ms = parse_start(self.start_at, self.start_in_s)
+        return Strategy(Kind(self.strategy), self.batch_size, gap_s, gap_batches, start_ms, self.max_transfers)
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedStrategyOptions(StrategyOptions):
+    strategy: StrategyOption = "matched"

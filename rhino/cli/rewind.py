@@ -1,26 +1,19 @@
-"""`rhino rewind`: takes a query checkpoint back to a batch whose state is still held. Data on stdout."""
+"""`rhino rewind`: resets a query checkpoint to a batch whose state is still available. Data on stdout."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from rhino.cli import exit_codes
-from rhino.errors import InvalidRequestError
-from rhino.ids import GroupId
+from rhino.cli.output import say, say_json
+from rhino.client.inventories import collect_files, require_stopped
+from rhino_core.errors import InvalidRequestError
+from rhino_core.ids import GroupId
+from spark_connector.query_checkpoint import QueryCheckpoint
+from spark_connector.rewind.files import backup_name, checkpoint_files, local_path, move_away, sink_log_files
 from spark_connector.rewind.plan import RewindPlan, plan_rewind
-from spark_connector.rewind.query_checkpoint import (
-    QueryCheckpoint,
-    backup_name,
-    local_path,
-    move_away,
-    sink_log_files,
-)
-from spark_connector.rpc.held import ask_all, check_over
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,24 +26,24 @@ class RewindArguments:
 
 
 def run_rewind(manager: str, arguments: RewindArguments) -> int:
-    """Carries out the command; returns its exit code. RhinoErrors are left to the caller."""
+    """Executes the command and returns its exit code. The caller handles RhinoErrors."""
     if arguments.file_sink and arguments.no_file_sink:
-        raise InvalidRequestError("rewind takes one of --file-sink and --no-file-sink")
+        raise InvalidRequestError("--file-sink and --no-file-sink: give only one of them")
     checkpoint = QueryCheckpoint(local_path(arguments.checkpoint))
-    job = checkpoint.job()
-    check_over(manager, job)
+    job = checkpoint.job
+    require_stopped(manager, job)
     logs = checkpoint.logs()
     groups = {GroupId(job, *key) for batch in logs.commits.values() for key in batch.ids}
-    plan = plan_rewind(logs, ask_all(manager, sorted(groups)))
-    files = checkpoint.files_of(plan)
+    plan = plan_rewind(logs, collect_files(manager, sorted(groups)))
+    files = checkpoint_files(checkpoint.folder, plan)
     output = local_path(arguments.file_sink) if arguments.file_sink else None
     sink_files = sink_log_files(output, plan.batch) if output and plan.needed else []
     backup = backup_name()
     moving = plan.needed and not arguments.dry_run
     if moving:
         _check_sink_named(arguments)
-        check_over(manager, job)  # it may have been started meanwhile
-        if output:  # first: without its entries the query fails, with them alone it would silently leave batches out
+        require_stopped(manager, job)  # the query may have been started meanwhile
+        if output:  # first, so that a crash in between makes the query fail, not silently skip batches
             move_away(sink_files, output, output / f"_{backup}")
         move_away(files, checkpoint.folder, checkpoint.folder / backup)
     _report(plan, [*sink_files, *files], checkpoint.folder / backup if moving else None, as_json=arguments.as_json)
@@ -60,41 +53,37 @@ def run_rewind(manager: str, arguments: RewindArguments) -> int:
 def _check_sink_named(arguments: RewindArguments) -> None:
     if not arguments.file_sink and not arguments.no_file_sink:
         raise InvalidRequestError(
-            "does the query write to Spark's file sink (parquet, json, csv, text, orc)? Say --file-sink <its output "
-            "folder> or --no-file-sink: the checkpoint does not tell, and a file sink leaves out batches that its own "
-            "log has"
+            "--file-sink FOLDER or --no-file-sink is missing: does the query write with Spark's file sink (parquet, "
+            "json, csv, text, orc)? The checkpoint does not say it. That sink skips batches of its own log, and "
+            "the command then has to move entries of that log, too"
         )
 
 
 def _report(plan: RewindPlan, files: list[Path], backup: Path | None, *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(_plain(plan, files, backup), indent=2))
+        say_json(_plain(plan, files, backup))
         return
-    console = Console(highlight=False, markup=False, soft_wrap=True)
     if not plan.needed:
-        console.print(f"query {plan.job}: its newest batch {plan.newest} is held in full, nothing to do")
+        say(f"query {plan.job}: the state of its newest batch {plan.newest} is complete, so there is nothing to do")
         return
-    for passed in plan.passed_over:
-        console.print(
-            f"batch {passed.batch}: {passed.versions} versions are held by nobody, among them {passed.example}"
-        )
+    for batch in plan.skipped:
+        say(f"batch {batch.batch}: no worker holds {batch.versions} of its versions, for example {batch.example}")
     verb = "is" if backup else "would be"
-    console.print(f"query {plan.job} {verb} taken back from batch {plan.newest} to {plan.batch}; {len(files)} files")
-    if backup:
-        console.print(f"moved to {backup}")
+    say(f"query {plan.job} {verb} reset from batch {plan.newest} to batch {plan.batch}")
+    say(f"{len(files)} files {f'were moved to {backup}' if backup else 'would be moved'}")
     for line in _consequences(plan):
-        console.print(line)
+        say(line)
 
 
 def _consequences(plan: RewindPlan) -> list[str]:
     lines = []
     if plan.replayed is not None:
-        lines.append(f"batch {plan.replayed} is computed again with the same rows, and the sink is given it again")
+        lines.append(f"batch {plan.replayed} is computed again with the same rows, and the sink gets it again")
     if plan.recomputed > 1:
         first, last = plan.batch + 2, plan.batch + plan.recomputed
         lines.append(
-            f"batches {first} to {last} are planned anew and may hold other rows: delete the output that the sink "
-            "keeps under these batch ids, unless it upserts by key; see `rhino rewind --help`"
+            f"batches {first} to {last} are planned anew and may have other rows: unless the sink upserts by key, "
+            "delete its output of these batch ids; see `rhino rewind --help`"
         )
     return lines
 
@@ -108,9 +97,8 @@ def _plain(plan: RewindPlan, files: list[Path], backup: Path | None) -> dict[str
         "done": backup is not None,
         "replayed_batch": plan.replayed,
         "recomputed_batches": plan.recomputed if plan.needed else 0,
-        "passed_over": [
-            {"batch": passed.batch, "versions": passed.versions, "example": passed.example}
-            for passed in plan.passed_over
+        "skipped": [
+            {"batch": batch.batch, "versions": batch.versions, "example": batch.example} for batch in plan.skipped
         ],
         "files": [str(path) for path in files],
         "backup": str(backup) if backup else None,

@@ -1,23 +1,16 @@
-"""`rhino status`: workers, virtual nodes, groups and their lag."""
+"""`rhino status`: shows workers, virtual nodes, groups and their lag."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import time
 
 from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
-from rhino.rpc.overview import GroupView, JobView, Overview, WorkerView
-from rhino.rpc.scrub import ScrubView
-
-
-def to_json(overview: Overview) -> str:
-    """The whole overview; epochs as [generation, counter]."""
-    return json.dumps(dataclasses.asdict(overview), indent=2)
-
+from rhino.cli.output import shown
+from rhino.client.overview import GroupView, JobView, Overview, WorkerView
+from rhino.client.scrub import ScrubView
 
 _LEFT = ("worker", "host", "state", "virtual node", "desired", "actual", "holders", "members", "group", "durability")
 
@@ -63,8 +56,8 @@ def _job(job: JobView, groups: tuple[GroupView, ...]) -> Table:
     state = "driver connected" if job.connected else "no driver"
     title = f"Job {job.name or job.job} ({job.job}), {state}, batch {job.batch_id}, configuration epoch "
     title += str(job.configuration_epoch)
-    for durability in sorted({group.durability for group in groups if group.group.job == job.job}):
-        title += f", {durability}"
+    for settings in sorted({str(group.settings) for group in groups if group.group.job == job.job}):
+        title += f", {settings}"
     title += f", {job.misses} misses ({job.missed_now} in the newest batch)"
     table = _table(title, "virtual node", "desired", "actual", "misses", "rows", "task", "holders")
     for node in job.virtual_nodes:
@@ -109,21 +102,21 @@ def _groups(groups: tuple[GroupView, ...]) -> Table:
 
 
 def render(overview: Overview, console: Console) -> None:
-    """Prints tables for people."""
+    """Prints the overview as tables."""
+    overview = shown(overview)
     console.print(_workers(overview.workers))
     for job in overview.jobs:
         console.print()
         console.print(_job(job, overview.groups))
-    for found in overview.handovers:
-        left = f", waiting for {', '.join(found.waiting_for)}" if found.waiting_for else ""
-        console.print(
-            f"\nhandover {found.handover_id} ({found.intent}): step {found.step} of {found.steps} {found.phase}{left}"
-        )
+    for handover in overview.handovers:
+        left = f", waiting for {', '.join(handover.waiting_for)}" if handover.waiting_for else ""
+        step = f"step {handover.step} of {len(handover.steps)} {handover.phase.value}"
+        console.print(f"\nhandover {handover.handover_id} ({handover.plan.intent}): {step}{left}")
     console.print()
     console.print(_groups(overview.groups))
     for worker in overview.workers:
         if worker.disk_message:
-            console.print(f"worker {worker.worker_id}, disk {worker.disk}: {worker.disk_message}", markup=False)
+            console.print(f"worker {worker.worker_id}, disk {worker.disk}: {worker.disk_message}")
     degraded = sum(g.degraded for g in overview.groups)
     if degraded:
         console.print(f"\n[red]{degraded} of {len(overview.groups)} groups have fewer whole members than min_copies[/]")

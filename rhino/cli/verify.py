@@ -1,15 +1,14 @@
-"""`rhino verify`: a second opinion on the copies of a job on this node. Data on stdout, progress on stderr."""
+"""`rhino verify`: an independent check of this node's copies of a job. Data on stdout, progress on stderr."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from rhino.cli import exit_codes
+from rhino.cli.output import console, say, say_json, shown
 from worker_runtime.storage.files import storage_error
 from worker_runtime.verify.verifier import StoreReport, Verdict, verify_job
 
@@ -17,17 +16,17 @@ _COLOURS = {Verdict.SOUND: "green", Verdict.UNPROVEN: "yellow", Verdict.BAD: "re
 
 
 def run_verify(data_dir: Path, job: str, partitions: list[int], *, as_json: bool) -> int:
-    """Carries out the command; returns its exit code. RhinoErrors are left to the caller."""
+    """Executes the command and returns its exit code. The caller handles RhinoErrors."""
     reports: list[StoreReport] = []
     try:
-        with Console(stderr=True).status("reading") as status:
+        with console(error=True).status("reading") as status:
             for report in verify_job(data_dir, job, partitions):
                 reports.append(report)
                 status.update(f"{len(reports)} stores read, {sum(r.verdict is Verdict.BAD for r in reports)} bad")
     except OSError as error:
         raise storage_error(error, f"verifying {data_dir}") from error
     if as_json:
-        print(json.dumps({"job": job, "stores": [_plain(report) for report in reports]}, indent=2))
+        say_json({"job": job, "stores": [_plain(report) for report in reports]})
     else:
         _show(reports)
     return exit_codes.FAILED if any(r.verdict is Verdict.BAD for r in reports) else exit_codes.OK
@@ -54,9 +53,8 @@ def _show(reports: list[StoreReport]) -> None:
         numbers = [str(v.version) if v else "none" for v in (r.version, r.snapshot)]
         keys = "not counted" if r.keys is None else str(r.keys)
         verdict = f"[{_COLOURS[r.verdict]}]{r.verdict.value}[/]"
-        table.add_row(str(r.store).partition("/")[2], *numbers, str(r.changelogs), keys, verdict)
-    console = Console()
-    console.print(table)
+        table.add_row(shown(str(r.store).partition("/")[2]), *numbers, str(r.changelogs), keys, verdict)
+    console().print(table)
     for r in reports:
         for reason in (*r.problems, *r.unproven):
-            console.print(f"{r.store}: {reason}", markup=False, highlight=False)
+            say(f"{r.store}: {reason}")

@@ -1,1 +1,1 @@
-"""Taking a query checkpoint back to the newest batch whose state the workers still hold, after every copy was lost."""
+"""Resets a query checkpoint to the newest batch whose state is still available, after all newer copies were lost."""

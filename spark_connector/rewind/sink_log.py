@@ -1,8 +1,8 @@
-"""The log of Spark's file sink: by it the sink leaves out batches that it has written before, whatever they hold now.
+"""The log of Spark's file sink. The sink skips every batch in this log, even if the batch now has other rows.
 
-Files are "<batch>" and, every tenth batch, "<batch>.compact", which has everything up to that batch. After a rewind
-Spark makes later batches of other rows, so what the log says of them has to go. The data files that only these
-entries name stay: Spark's readers do not see them; others would.
+Log files are "<batch>" and, for every tenth batch, "<batch>.compact", which contains all entries up to that batch.
+After a rewind, later batches get other rows, so their log entries must be moved away. Data files that only these
+entries name stay: Spark's readers do not see them, but other readers do.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from rhino.errors import PreconditionError
+from rhino_core.errors import PreconditionError
 
 FOLDER = "_spark_metadata"
 _ENTRY = re.compile(r"(\d+)(\.compact)?")
 
 
 def entries_to_move(names: Collection[str], batch: int) -> list[str]:
-    """Names in the log's folder that are about later batches than `batch`, the newest first.
+    """Returns the names of log files for batches later than `batch`, newest first.
 
-    Raises PreconditionError when Spark could not read what would be left: it needs every batch since a compaction.
+    Raises PreconditionError when Spark could not read the remaining log: it needs every batch since a compaction.
     """
     entries = {name: match for name in names if (match := _ENTRY.fullmatch(name))}
     later = [name for name, match in entries.items() if int(match[1]) > batch]

@@ -1,4 +1,4 @@
-"""The sidecar of this node as an executor uses it: files in by copies, versions made local. Blocking; thread-safe."""
+"""An executor's view of its node's sidecar: copies files in, makes versions local. Blocking and thread-safe."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from rhino.errors import LostError, UnavailableError
-from rhino.ids import FileEntry, FileKind, JobSettings, StoreId, StoreVersion
-from rhino.rpc.channel import call_sync, sync_channel
-from rhino.rpc.convert import settings_to_pb, store_to_pb, store_version_to_pb, version_to_pb
+from rhino_core.errors import LostError, UnavailableError
+from rhino_core.ids import FileEntry, FileKind, JobSettings, StoreId, StoreVersion
+from rhino_core.rpc.channel import call_sync, sync_channel
+from rhino_core.rpc.convert import settings_to_pb, store_to_pb, store_version_to_pb, version_to_pb
+from rhino_core.rpc.gate import checked
 from rhino_pb import sidecar_pb2, sidecar_pb2_grpc
 
 ATTACH_TIMEOUT_S = 10.0
 RETRY_FOR_S = 30.0
-SNAPSHOT_PATIENCE = 10  # copies of gigabytes: so many times a changelog's timeout
+SNAPSHOT_TIMEOUT_FACTOR = 10  # of a changelog's timeout: a snapshot may copy gigabytes
 
 
 class SidecarSession:
-    """One attached session; a context manager. Pins end with it."""
+    """One attached session, as a context manager. Its pins end with it."""
 
     def __init__(self, socket: Path, settings: JobSettings, *, client: str, timeout_s: float = 120.0) -> None:
         self._socket = socket
@@ -40,7 +41,7 @@ class SidecarSession:
         )
 
         def first() -> sidecar_pb2.SessionInfo:
-            self._stub.Describe(sidecar_pb2.DescribeRequest(), timeout=ATTACH_TIMEOUT_S)  # fails soon, unlike a stream
+            self._stub.Describe(sidecar_pb2.DescribeRequest(), timeout=ATTACH_TIMEOUT_S)  # fails early, unlike a stream
             self._stream = self._stub.Attach(request)
             info: sidecar_pb2.SessionInfo = next(self._stream)
             return info
@@ -64,15 +65,15 @@ class SidecarSession:
 
     @property
     def manager(self) -> str:
-        """ "host:port" of the manager that the sidecar follows."""
+        """ "host:port" of the manager with which the sidecar is registered."""
         return str(self._info.manager)
 
     def folder(self, store: StoreId) -> Path:
-        """Where the sidecar keeps the files of a store; read only."""
+        """Folder in which the sidecar stores the files of a store. Do not write to it."""
         return Path(self._info.store_root, store.job, str(store.operator), str(store.partition), store.store)
 
-    def hand_over(self, entry: FileEntry, source: Path) -> None:
-        """Gives the sidecar a copy of `source`; returns when enough workers hold it (changelogs and snapshots)."""
+    def store(self, entry: FileEntry, source: Path) -> None:
+        """Stores a copy of `source` in the sidecar. Waits for copies of changelogs and snapshots on other workers."""
         name = uuid.uuid4().hex
         shutil.copyfile(source, Path(self._info.inbox, name))
         fields: dict[str, Any] = {
@@ -81,10 +82,10 @@ class SidecarSession:
             "name": entry.name,
             "inbox_name": name,
         }
-        doing = f"hand {entry.store}/{entry.name} over to the sidecar"
+        doing = f"store {entry.store}/{entry.name} in the sidecar"
         if entry.kind in (FileKind.CHANGELOG, FileKind.SNAPSHOT):
             lineage = [version_to_pb(version) for version in entry.lineage]
-            timeout_s = self._timeout_s * (SNAPSHOT_PATIENCE if entry.kind is FileKind.SNAPSHOT else 1)
+            timeout_s = self._timeout_s * (SNAPSHOT_TIMEOUT_FACTOR if entry.kind is FileKind.SNAPSHOT else 1)
             commit = sidecar_pb2.CommitRequest(**fields, lineage=lineage, timeout_s=timeout_s)
             call_sync(doing, lambda: self._stub.Commit(commit, timeout=timeout_s + 5), retry_for_s=RETRY_FOR_S)
         else:
@@ -92,14 +93,16 @@ class SidecarSession:
             call_sync(doing, lambda: self._stub.Add(add, timeout=self._timeout_s), retry_for_s=RETRY_FOR_S)
 
     def prepare(self, version: StoreVersion) -> None:
-        """Brings the version to this node and pins it. Raises LostError, UnavailableError."""
+        """Makes the version available on this node and pins it. Raises LostError, UnavailableError."""
         request = sidecar_pb2.PrepareRequest(session_id=self._info.session_id, versions=[store_version_to_pb(version)])
 
+        doing = f"prepare {version}"
+
         def attempt() -> None:
-            reply = self._stub.Prepare(request, timeout=self._timeout_s)
+            reply = checked(self._stub.Prepare(request, timeout=self._timeout_s), doing)
             if reply.state == sidecar_pb2.PREPARE_STATE_LOST:
                 raise LostError(f"{version}: {reply.message}")
             if reply.state != sidecar_pb2.PREPARE_STATE_READY:
                 raise UnavailableError(f"{version}: {reply.message}")
 
-        call_sync(f"prepare {version}", attempt, retry_for_s=RETRY_FOR_S)
+        call_sync(doing, attempt, retry_for_s=RETRY_FOR_S)

@@ -1,4 +1,4 @@
-"""Existing query checkpoints into Rhino (`adopt`) and back out of it (`release`)."""
+"""Imports existing query checkpoints into Rhino (`adopt`) and exports them again (`release`)."""
 
 from spark_connector.takeover.adopt import adopt
 from spark_connector.takeover.progress import Outcome, Progress

@@ -1,22 +1,24 @@
-"""Which files of a folder a version opens from, read off the files themselves."""
+"""Determines the files from which a version opens, by reading the files in a folder."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from rhino.errors import InvalidRequestError, LostError, PreconditionError
-from rhino.ids import FileEntry, FileKind, StoreVersion, Version, parse_name
-from worker_runtime.core.closure import StoreCatalogue, changelog_name, snapshot_name
-from worker_runtime.storage.files import zip_references
+from rhino_core.errors import InvalidRequestError, LostError, PreconditionError
+from rhino_core.ids import FileEntry, FileKind, StoreVersion, Version, parse_name
+from worker_runtime.protocol.closure import StoreCatalogue, changelog_name, snapshot_name
+from worker_runtime.storage.zips import zip_references
 from worker_runtime.verify import changelog
 
 _ORDER = {FileKind.SST: 0, FileKind.LOG: 0, FileKind.SNAPSHOT: 1, FileKind.CHANGELOG: 2}
 
 
 def closure_in(folder: Path, wanted: StoreVersion) -> list[FileEntry]:
-    """The closure in the order in which a sidecar takes it: data files, snapshot, changelogs. Sizes, no checksums.
+    """Returns the closure in the order that a sidecar requires: data files, snapshot, changelogs.
 
-    Raises LostError when files are missing, PreconditionError when a changelog's compression is unknown here.
+    The entries have sizes but no checksums. Raises LostError when files are missing, and PreconditionError when the
+    compression of a changelog is not supported.
     """
     catalogue = StoreCatalogue(_entries(folder, wanted))
     names = catalogue.closure(wanted.version)
@@ -29,17 +31,17 @@ def closure_in(folder: Path, wanted: StoreVersion) -> list[FileEntry]:
 
 
 def _entries(folder: Path, wanted: StoreVersion) -> list[FileEntry]:
-    """What lies in the folder under names of format 2. Only the snapshots that the version may use are opened."""
+    """Returns the files in the folder with names of format 2. Opens only snapshots that the version may use."""
     found = {}
     for path in folder.rglob("*") if folder.is_dir() else ():
         name = path.relative_to(folder).as_posix()
         try:
             parse_name(name)
         except InvalidRequestError:
-            continue  # checksum files and temporary files
+            continue  # a checksum file or temporary file
         found[name] = FileEntry(wanted.store, name, path.stat().st_size, 0)
     newest = changelog_name(wanted.version)
-    lineage: tuple[Version, ...] = ()
+    lineage: Sequence[Version] = ()
     if newest in found and snapshot_name(wanted.version) not in found:
         found[newest] = _with_lineage(folder, found[newest])
         lineage = found[newest].lineage

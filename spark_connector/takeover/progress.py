@@ -1,16 +1,16 @@
-"""What adopt and release tell while they work, and at the end."""
+"""Progress and result of adopt and release."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-Progress = Callable[[int, int, int], None]  # stores done, stores in all, bytes so far
+Progress = Callable[[int, int, int], None]  # finished stores, all stores, bytes so far
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`provider`: the class that the checkpoint names afterwards. `backup`: "" when nothing was rewritten."""
+    """`provider`: the class that the checkpoint names afterwards. `backup`: empty if nothing was rewritten."""
 
     job: str
     batch_id: int
@@ -23,4 +23,4 @@ class Outcome:
 
 
 def silent(done: int, total: int, size_bytes: int) -> None:
-    """For callers that want no progress."""
+    """For callers that need no progress."""

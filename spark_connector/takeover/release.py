@@ -1,26 +1,28 @@
-"""`release`: the newest committed state of a query out of Rhino, as files for Spark's own provider."""
+"""`release`: exports the newest committed state of a query from Rhino, as files for Spark's own provider."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
 
-from rhino.ids import FileEntry, StoreVersion
-from spark_connector.conf import WAYS
+from rhino_core.ids import FileEntry, StoreVersion
+from spark_connector.conf import PROVIDER_CLASSES
+from spark_connector.query_checkpoint import QueryCheckpoint
 from spark_connector.rpc.sidecar import SidecarSession
-from spark_connector.takeover.checkpoint import QueryCheckpoint
 from spark_connector.takeover.closure import closure_in
 from spark_connector.takeover.progress import Outcome, Progress, silent
 
 
-def release(folder: Path, session: SidecarSession, *, dry_run: bool, quiet_s: float, say: Progress = silent) -> Outcome:
-    """Copies the state into the checkpoint's state/ and makes the checkpoint name Spark's own provider.
+def release(
+    folder: Path, session: SidecarSession, *, dry_run: bool, idle_s: float, report: Progress = silent
+) -> Outcome:
+    """Copies the state into the checkpoint's state/ folder and makes the checkpoint name Spark's own provider.
 
-    Rhino keeps its copies until `rhino forget`. Raises LostError when nobody has a version any more.
+    Rhino keeps its copies until `rhino forget`. Raises LostError when no worker has a version any more.
     """
     checkpoint = QueryCheckpoint(folder)
     logged = checkpoint.logged()
-    checkpoint.check_quiet(quiet_s)
+    checkpoint.check_idle(idle_s)
     files = copied = 0
     for done, wanted in enumerate(logged.versions, start=1):
         session.prepare(wanted)
@@ -28,17 +30,17 @@ def release(folder: Path, session: SidecarSession, *, dry_run: bool, quiet_s: fl
         if not dry_run:
             _copy_out(checkpoint, session, wanted, closure)
         files, copied = files + len(closure), copied + sum(entry.size_bytes for entry in closure)
-        say(done, len(logged.versions), copied)
+        report(done, len(logged.versions), copied)
     backup = ""
-    if checkpoint.provider() == WAYS["provider"] and not dry_run:
-        backup = str(checkpoint.rewrite_provider(WAYS["provider"], WAYS["checkpoint"]))
+    if checkpoint.provider() == PROVIDER_CLASSES["provider"] and not dry_run:
+        backup = str(checkpoint.rewrite_provider(PROVIDER_CLASSES["provider"], PROVIDER_CLASSES["checkpoint"]))
     return Outcome(
         checkpoint.job,
         logged.batch_id,
         len(logged.versions),
         files,
         copied,
-        WAYS["checkpoint"],
+        PROVIDER_CLASSES["checkpoint"],
         session.worker_id,
         backup,
     )

@@ -19,7 +19,7 @@ from benchmarks.flink.log import Checkpoint, Deployment, Event, Restart, Switch,
 from benchmarks.flink.loss import Recovery, check_spread
 from benchmarks.flink.summary import summarise, table
 from benchmarks.stateful import Load
-from rhino.errors import InvalidSettingError, RhinoError
+from rhino_core.errors import InvalidSettingError, RhinoError
 
 # From job manager logs of Flink 2.3, with ids shortened and lines left out.
 _AGGREGATE = "GroupAggregate[5] -> ConstraintEnforcer[6] -> greatest[6]: Writer"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pandas as pd
 import pytest
 
-from benchmarks.nexmark.queries.last_ten import closings
+from workloads.nexmark.queries.last_ten import closings
 
 # Twelve auctions, opened ten ms apart, open for 25 ms, two bids each: (auction, closes, price, time of the bid).
 BIDS = sorted(

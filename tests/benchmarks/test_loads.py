@@ -5,17 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks.loads import loads_of, moved_loads, newest_loads, parse, places
-from deploy.local import LocalWorker
+from rhino.testing import LocalWorker
 
 STORE = (
     "StateStoreProviderId[ storeId=StateStoreId[ operatorId=0, partitionId={0}, storeName=default ], queryRunId=a-b ]"
 )
-MANAGER, DATABASE = f"RocksDBFileManager {STORE}", f"RhinoRocksDB {STORE}"
+MANAGER, DATABASE = f"RocksDBFileManager {STORE}", f"ReplicatedRocksDB {STORE}"
 JOB = "6ec8dd53-ab01-46af-9c91-f8310ed3be31"
-PREPARED = (
-    f"RhinoVersions: Rhino: prepared RhinoStore({JOB},0,4,default) at version 21 in 10.8 ms "
-    "(SOURCE_REPLICA, 7 bytes fetched)"
-)
+PREPARED = f"Versions: Rhino prepared {JOB}/0/4/default at version 21 in 10.8 ms (SOURCE_REPLICA, 7 bytes fetched)"
 LOG = f"""WARNING: Using incubator modules: jdk.incubator.vector
 1795260210000 INFO {DATABASE.format(1)}: Loading 20 with stateStoreCkptId: aa-1
 1795260210001 INFO {DATABASE.format(1)}: Loaded 20 with uniqueId Some(aa-1)

@@ -8,13 +8,13 @@ from typing import Any
 import duckdb
 import pytest
 
-from benchmarks.nexmark import reference
-from benchmarks.nexmark.jobs import load
-from benchmarks.nexmark.queries import joins, sessions, simple, windows, winning
-from benchmarks.nexmark.query import Query
-from deploy.nexmark.settings import BASE_MS, Generator
 from tests.benchmarks import risingwave
-from tests.deploy import java_random
+from tests.workloads import java_random
+from workloads.nexmark import reference
+from workloads.nexmark.jobs import load
+from workloads.nexmark.queries import joins, sessions, simple, windows, winning
+from workloads.nexmark.query import Query
+from workloads.nexmark.settings import BASE_MS, Generator
 
 EVENTS = 10_000
 

@@ -23,4 +23,6 @@ def test_a_small_run_reports_every_subject(tmp_path: Path) -> None:
     assert measured["commits"]["idle"]["commits"] >= 20
     assert 0 < measured["commits"]["idle"]["p50_ms"] <= measured["commits"]["idle"]["p99_ms"]
     assert measured["commits"]["commits_per_s"] > 0
+    for column in ("cpu_us_per_commit", "cpu_us_per_commit_at_rate"):
+        assert 100 < measured["commits"][column] < 1_000_000, "five processes take part in a commit"
     assert list(tmp_path.iterdir()) == [report], "everything else is removed"

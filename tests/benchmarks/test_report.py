@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from benchmarks import registry
-from benchmarks.machine import machine
 from benchmarks.report import __main__ as command
 from benchmarks.report import plots, shapes
 from benchmarks.report.page import Result, page
 from benchmarks.report.shapes import Table
+from workloads.machine import machine
 
 BATCHES = [{"batch_id": i, "started_ms": 1000 + 500 * i, "duration_ms": 400 + i} for i in range(10)]
 REPORT: dict[str, Any] = {

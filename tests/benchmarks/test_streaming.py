@@ -12,17 +12,17 @@ from typing import Any
 import duckdb
 import pytest
 
-from benchmarks.airline import __main__ as airline
-from benchmarks.keycount import __main__ as keycount
-from benchmarks.keycount.counts import Load, keys
-from benchmarks.mapquery import __main__ as mapquery
-from benchmarks.mapquery.counting import latency
-from benchmarks.nexmark import __main__ as nexmark
-from benchmarks.streaming.job import Job, Sink
-from benchmarks.streaming.timeline import Fault, Timeline
-from benchmarks.streaming.trial import Trial, compare
-from deploy.nexmark.output import Verdict
-from tests.deploy.java_random import JavaRandom
+from tests.workloads.java_random import JavaRandom
+from workloads.airline import __main__ as airline
+from workloads.keycount import __main__ as keycount
+from workloads.keycount.counts import Load, keys
+from workloads.mapquery import __main__ as mapquery
+from workloads.mapquery.counting import latency
+from workloads.nexmark import __main__ as nexmark
+from workloads.nexmark.output import Verdict
+from workloads.trial.job import Job, Sink
+from workloads.trial.timeline import Fault, Timeline
+from workloads.trial.whole import Trial, compare
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -146,7 +146,7 @@ def test_wrong_arguments_exit_with_2(
 def test_queries_through_a_restart_equal_duckdbs_answer(tmp_path: Path) -> None:
     """A join under two aggregations, windows, and a deduplication under a join, on the embedded daemons."""
     report = tmp_path / "report.json"
-    command = [sys.executable, "-m", "benchmarks.nexmark", "q4", "nbq5", "q8", "--events", "10000", "--batches", "3"]
+    command = [sys.executable, "-m", "workloads.nexmark", "q4", "nbq5", "q8", "--events", "10000", "--batches", "3"]
     command += ["--fault", "restart", "--dir", str(tmp_path), "--json", str(report)]
     run = subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=ROOT, check=False)
     assert run.returncode == 0, run.stdout + run.stderr

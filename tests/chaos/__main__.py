@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from rhino.errors import RhinoError
+from rhino_core.errors import RhinoError
 from tests.chaos.run import Chaos, Report
 
 
@@ -19,13 +19,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None, help="of the faults (default: another one each time)")
     parser.add_argument("--folder", type=Path, default=None, help="empty folder for data and logs, kept")
     parser.add_argument("--json", type=Path, default=None, help="where to write the report")
+    parser.add_argument("--only", action="append", default=[], metavar="FAULT", help="only this fault; repeatable")
     arguments = parser.parse_args()
     seed = secrets.randbelow(1 << 31) if arguments.seed is None else arguments.seed
     with contextlib.ExitStack() as stack:
         folder = arguments.folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rhino-chaos-")))
         folder.mkdir(parents=True, exist_ok=True)
         print(f"seed {seed}, {arguments.minutes:g} minutes, in {folder}", file=sys.stderr, flush=True)
-        chaos = Chaos(folder.resolve(), seed, lambda line: print(line, file=sys.stderr, flush=True))
+        chaos = Chaos(folder.resolve(), seed, lambda line: print(line, file=sys.stderr, flush=True), arguments.only)
         try:
             report = chaos.run(arguments.minutes)
         except RhinoError as error:

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from deploy.local.session import close_driver, open_session
+from rhino.testing.session import close_driver, open_session
 from tests.chaos import queries
 
 POLL_S = 0.2

@@ -6,19 +6,21 @@ import os
 import random
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from deploy.local import LocalCluster
-from deploy.local.cluster import LocalWorker
-from deploy.local.process import ClusterError, Process, kill_pid
-from rhino.errors import RhinoError
-from rhino.rpc.overview import GroupView, Overview, fetch_overview
-from rhino.rpc.scrub import scrub_status, start_scrub
-from spark_connector import HandoverClient
+from rhino import HandoverClient
+from rhino.client.overview import GroupView, Overview, fetch_overview
+from rhino.client.scrub import scrub_status, start_scrub
+from rhino.testing import LocalCluster
+from rhino.testing.cluster import LocalWorker
+from rhino.testing.process import ClusterError, Process, kill_pid
+from rhino_core.errors import RhinoError
+from tests.worker_runtime.tmpfs import fill
 
 Heal = Callable[[], None]
 HANDOVER_DEADLINE_S = 30.0
+FULL_DISK_FREE_BYTES = 64 << 20  # left for Spark; a sidecar's reserve is larger, so it takes no files
 
 
 class NotNow(Exception):
@@ -37,10 +39,14 @@ class Begun:
 class Faults:
     """Draws and carries out faults; the same seed draws the same faults and durations."""
 
-    def __init__(self, cluster: LocalCluster, driver: Callable[[], Process], seed: int) -> None:
+    def __init__(
+        self, cluster: LocalCluster, driver: Callable[[], Process], seed: int, *, own_disks: bool = False
+    ) -> None:
+        """`own_disks`: the folder of each worker is a file system of its own, which may be filled."""
         self.cluster = cluster
         self.driver = driver  # the driver's process as it is now
         self.random = random.Random(seed)
+        self._full: set[str] = set()  # workers whose disk is filled now
         self._unscrubbed: dict[int, int | None] = {}  # workers with an altered file, number of the scrub that looks
         self.kinds: dict[str, tuple[int, Callable[[], Begun]]] = {  # weight, fault
             "kill executor": (4, self.kill_executor),
@@ -55,6 +61,14 @@ class Faults:
             "alter file": (2, self.alter_file),
             "lose disk": (1, self.lose_disk),
         }
+        if own_disks:
+            self.kinds["fill disk"] = 2, self.fill_disk
+
+    def limit(self, names: Collection[str]) -> None:
+        """Only these faults are drawn. Raises ValueError for a name that is none."""
+        if unknown := set(names) - set(self.kinds):
+            raise ValueError(f"no fault {', '.join(sorted(unknown))}: choose from {', '.join(self.kinds)}")
+        self.kinds = {name: self.kinds[name] for name in self.kinds if name in names}
 
     def draw(self) -> str:
         names = list(self.kinds)
@@ -156,6 +170,20 @@ class Faults:
         self.cluster.kill_sidecar(index)
         shutil.rmtree(worker.folder / "rhino")
         return self._lasting(f"disk of {worker.worker_id} lost", 0, 5, lambda: self._revive(index))
+
+    def fill_disk(self) -> Begun:
+        """The sidecar goes on but takes no files, until there is room again. Spark still writes its shuffle files."""
+        worker = self._worker()
+        if worker.worker_id in self._full:
+            raise NotNow(f"the disk of {worker.worker_id} is full already")
+        self._full.add(worker.worker_id)
+        ballast = fill(worker.folder, FULL_DISK_FREE_BYTES)
+
+        def empty() -> None:
+            ballast.unlink()
+            self._full.discard(worker.worker_id)
+
+        return self._lasting(f"disk of {worker.worker_id} full", 5, 30, empty)
 
     # ---- parts
 

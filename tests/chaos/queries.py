@@ -8,8 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from deploy.demo.query import Workload, batches, made, nbq8
-from deploy.nexmark.settings import BASE_MS
+from examples.demo.query import Workload, batches, made, nbq8
+from workloads.nexmark.settings import BASE_MS
 
 PERSONS_PER_BATCH = 200
 AUCTIONS_PER_BATCH = 3 * PERSONS_PER_BATCH

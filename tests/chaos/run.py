@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from deploy.local import LocalCluster
-from deploy.local.process import Process
-from deploy.local.reaper import Reaper
-from deploy.local.session import close_driver
-from deploy.local.spark_daemons import spark_env
-from deploy.nexmark.output import Verdict
-from rhino.errors import RhinoError, UnavailableError
-from rhino.rpc.overview import fetch_overview
+from replication_manager.protocol.lagging import REST_S
+from rhino.client.overview import fetch_overview
+from rhino.testing import LocalCluster
+from rhino.testing.process import Process
+from rhino.testing.reaper import Reaper
+from rhino.testing.session import close_driver
+from rhino.testing.spark_daemons import spark_env
+from rhino_core.errors import RhinoError, UnavailableError
 from tests.chaos import queries, verdict
 from tests.chaos.faults import Faults, Heal, NotNow, live_copies
+from tests.worker_runtime.tmpfs import MountError, mounted
+from workloads.nexmark.output import Verdict
 
 WORKERS = 3
 PARTITIONS = 4
+DISK_MB = 1536  # of each worker, where it may be mounted
 POLL_S = 0.2
 WARM_UP_BATCHES = 3
-HEAL_TIMEOUT_S = 180.0  # after the last fault: everything goes on and every copy is there again
+START_TIMEOUT_S = 180.0
+# After the last fault: everything goes on and every copy is there again. A member that lagged for longer than the lag
+# cap, for example because its disk was full, has been dropped and comes back after its cooldown.
+HEAL_TIMEOUT_S = 180.0 + REST_S
+TAIL = 30  # lines of each log that a failure shows
 STALL_S = 240.0  # no batch of a query for so long under faults
 
 
@@ -53,25 +61,28 @@ class Report:
 
 
 class Chaos:
-    """`folder` receives everything. `say` gets a line for each fault."""
+    """`folder` receives everything. `say` gets a line for each fault. `only`: the faults to draw; empty: all."""
 
-    def __init__(self, folder: Path, seed: int, say: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, seed: int, say: Callable[[str], None], only: Collection[str] = ()) -> None:
         self.folder = folder
         self.cluster = LocalCluster(folder / "cluster", workers=WORKERS)
         self.report = Report(seed)
         self._say = say
+        self._only = only
         self._reaper = Reaper()
         self._driver: Process | None = None
-        self._driver_killed = False
+        self._own_disks = False
         self._heals: list[tuple[float, str, Heal]] = []
         self._progress: dict[str, tuple[int, float]] = {}
 
     def run(self, minutes: float) -> Report:
         """Raises ChaosError when a query stands still, copies do not come back or the driver ends by itself."""
         try:
-            with self.cluster:
+            with contextlib.ExitStack() as stack:
+                self._own_disks = self._mount_disks(stack)
+                stack.enter_context(self.cluster)
                 self._start_driver()
-                self._wait("the first batches", lambda: self._advanced(WARM_UP_BATCHES), HEAL_TIMEOUT_S)
+                self._wait("the first batches", lambda: self._advanced(WARM_UP_BATCHES), START_TIMEOUT_S)
                 self._faults(minutes * 60)
                 self._heal_all()
                 self._stop_driver()
@@ -81,6 +92,16 @@ class Chaos:
                 self._driver.kill()
             self._reaper.close()
         return self.report
+
+    def _mount_disks(self, stack: contextlib.ExitStack) -> bool:
+        """A file system for each worker, so that one can be full; False, and said, when that is not permitted."""
+        try:
+            for index in range(WORKERS):
+                stack.enter_context(mounted(self.cluster.worker_folder(index), DISK_MB))
+        except MountError as error:
+            self._say(f"no disk will be filled: {error}")
+            return False
+        return True
 
     # ---- the driver
 
@@ -109,7 +130,12 @@ class Chaos:
     # ---- faults
 
     def _faults(self, seconds: float) -> None:
-        faults = Faults(self.cluster, self._current_driver, self.report.seed)
+        faults = Faults(self.cluster, self._current_driver, self.report.seed, own_disks=self._own_disks)
+        if self._only:
+            try:
+                faults.limit(self._only)
+            except ValueError as error:
+                raise ChaosError(str(error)) from error
         started = time.monotonic()
         while (elapsed := time.monotonic() - started) < seconds:
             name = faults.draw()
@@ -168,7 +194,7 @@ class Chaos:
         def healed() -> bool:
             return self._advanced(0, done) and self._whole()
 
-        self._wait("going on with every copy in its place", healed, HEAL_TIMEOUT_S)
+        self._wait("going on with every copy in its place", healed, HEAL_TIMEOUT_S, lambda: self._missing(done))
         self.report.healed_s = round(time.monotonic() - started, 1)
 
     def _advanced(self, batches: int, goals: dict[str, int] | None = None) -> bool:
@@ -181,11 +207,36 @@ class Chaos:
             return False
         return bool(overview.groups) and all(len(live_copies(g)) == WORKERS for g in overview.groups)
 
-    def _wait(self, what: str, condition: Callable[[], bool], timeout_s: float) -> None:
+    def _missing(self, goals: dict[str, int]) -> str:
+        """Returns what has not healed yet, and the last lines of every daemon's log."""
+        batches = [f"{n}: {queries.logged(self.folder, n)} batches, expected {goals[n]}" for n in queries.NAMES]
+        try:
+            overview = fetch_overview(self.cluster.manager)
+        except UnavailableError as error:
+            return "\n".join([*batches, str(error), *self._log_tails()])
+        workers = [f"{w.worker_id}: {w.state}, disk {w.disk} {w.disk_message}" for w in overview.workers]
+        groups = [
+            f"{g.group} epoch {g.epoch}: "
+            + ", ".join(
+                f"{m.worker_id} {m.state} {'whole' if m.whole else 'behind'} {m.newest_version}" for m in g.members
+            )
+            for g in overview.groups
+            if len(live_copies(g)) != WORKERS
+        ]
+        return "\n".join([*batches, *workers, *groups, *self._log_tails()])
+
+    def _log_tails(self) -> list[str]:
+        logs = sorted(Path(self.cluster.log_dir).glob("*"))
+        return [f"--- {log.name}\n" + "\n".join(log.read_text(errors="replace").splitlines()[-TAIL:]) for log in logs]
+
+    def _wait(
+        self, what: str, condition: Callable[[], bool], timeout_s: float, missing: Callable[[], str] | None = None
+    ) -> None:
         deadline = time.monotonic() + timeout_s
         while not condition():
             if time.monotonic() > deadline:
-                raise ChaosError(f"{what}: not within {timeout_s:g} s")
+                detail = f"\n{missing()}" if missing else ""
+                raise ChaosError(f"{what}: not within {timeout_s:g} s{detail}")
             self._pause(POLL_S)
 
     def _compare(self) -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import duckdb
 
-from deploy.demo import oracle
-from deploy.demo.query import COLUMNS
-from deploy.nexmark.output import Verdict, compare
+from examples.demo import oracle
+from examples.demo.query import COLUMNS
 from tests.chaos import queries
+from workloads.nexmark.output import Verdict, compare
 
 
 def _files(folder: Path, name: str, batches: int) -> list[str]:

@@ -7,10 +7,10 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-from rhino.errors import RhinoError
-from rhino.rpc.overview import VirtualNodeView
-from spark_connector import Handover, HandoverClient, Kind, Phase, Strategy
-from spark_connector.rpc.handovers import Step
+from rhino import Handover, HandoverClient, Kind, Phase, Strategy
+from rhino.client.handovers import Step
+from rhino.client.overview import VirtualNodeView
+from rhino_core.errors import RhinoError
 from tests.crashes import evidence
 from tests.crashes.puppeteer import Act
 from tests.crashes.stage import NAME, POINTS, Stage

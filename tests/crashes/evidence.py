@@ -8,13 +8,13 @@ from pathlib import Path
 import duckdb
 import grpc
 
-from deploy.nexmark.output import Verdict, compare
-from rhino.ids import StoreId, StoreVersion, Version
-from rhino.rpc.channel import sync_channel
-from rhino.rpc.convert import store_version_to_pb
-from rhino.rpc.overview import Overview
+from rhino.client.overview import Overview
+from rhino_core.ids import StoreId, StoreVersion, Version
+from rhino_core.rpc.channel import sync_channel
+from rhino_core.rpc.convert import store_version_to_pb
 from rhino_pb import peer_pb2, peer_pb2_grpc
 from tests.chaos import queries
+from workloads.nexmark.output import Verdict, compare
 
 CALL_TIMEOUT_S = 5.0
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import psutil
 
-from deploy.local import LocalCluster
-from deploy.local.process import ClusterError
+from rhino.testing import LocalCluster
+from rhino.testing.process import ClusterError
 
 POLL_S = 0.005
 TAIL_BYTES = 4096

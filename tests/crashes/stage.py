@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from deploy.local import LocalCluster
-from deploy.local.process import Process
-from deploy.local.reaper import Reaper
-from deploy.local.spark_daemons import spark_env
-from rhino import failpoints
-from rhino.errors import RhinoError
-from rhino.rpc.overview import JobView, Overview, fetch_overview
+from rhino.client.overview import JobView, Overview, fetch_overview
+from rhino.testing import LocalCluster
+from rhino.testing.process import Process
+from rhino.testing.reaper import Reaper
+from rhino.testing.spark_daemons import spark_env
+from rhino_core import failpoints
+from rhino_core.errors import RhinoError
 from tests.chaos import queries
 from tests.crashes.puppeteer import Puppeteer
 

@@ -10,12 +10,12 @@ from typing import Any, cast
 
 import grpc.aio
 
-from rhino.cli.manager_process import run_manager
-from rhino.ids import GroupId, StoreId, StoreVersion, Version, Worker
-from rhino.rpc import convert
-from rhino.rpc.channel import aio_channel
-from rhino.rpc.server import Server
-from rhino.settings import ManagerSettings
+from rhino.daemons.manager_process import run_manager
+from rhino_core.ids import GroupId, StoreId, StoreVersion, Version, Worker
+from rhino_core.rpc import convert
+from rhino_core.rpc.channel import aio_channel
+from rhino_core.rpc.server import Server
+from rhino_core.settings import ManagerSettings
 from rhino_pb import common_pb2, handover_pb2_grpc, peer_pb2_grpc, replication_pb2_grpc
 from rhino_pb import handover_pb2 as pb
 from rhino_pb import peer_pb2 as peer
@@ -174,34 +174,73 @@ class FakeSidecar(peer_pb2_grpc.PeerServicer):
 
 
 class FakeDriver:
-    """A driver's session: reports what the test says, keeps the maps it is sent."""
+    """A driver's session: reports what the test says, keeps what it is sent. `answers`: says that it is alive."""
 
-    def __init__(self, manager: str, *, factor: int = 1) -> None:
+    def __init__(
+        self, manager: str, *, factor: int = 1, synced: bool = False, answers: bool = True, former_token: str = ""
+    ) -> None:
+        self._answers = answers
+        self._former_token = former_token
+        self.token = ""
+        self.refused: list[pb.QueryRefused] = []
+        self.probes = 0
         self._channel = aio_channel(manager)
         self._stub = handover_pb2_grpc.HandoverManagerStub(self._channel)
         self._call: Any = cast(Any, self._stub).DriverSession()
-        self._settings = common_pb2.JobSettings(replication_factor=factor, replication_factor_set=True)
+        self._settings = common_pb2.JobSettings(
+            replication_factor=factor,
+            replication_factor_set=True,
+            durability=common_pb2.DURABILITY_SYNCED if synced else common_pb2.DURABILITY_REPLICATED,
+        )
         self._reader: asyncio.Task[None] | None = None
         self.maps: dict[str, pb.DesiredLocations] = {}
         self.pushes = 0
 
     async def hello(self) -> int:
         """The manager's generation."""
-        hello = pb.DriverHello(application_id="app", spark_version="4", settings=self._settings)
+        hello = pb.DriverHello(
+            application_id="app",
+            spark_version="4",
+            settings=self._settings,
+            host="driver-host",
+            former_token=self._former_token,
+        )
         await self._call.write(pb.DriverEvent(hello=hello))
         welcome = await asyncio.wait_for(self._call.read(), TIMEOUT_S)
+        self.token = welcome.welcome.token
         self._reader = asyncio.create_task(self._read())
         return int(welcome.welcome.generation)
 
     async def _read(self) -> None:
         while (command := await self._call.read()) is not END_OF_STREAM:
-            self.maps[command.desired.job] = command.desired
-            self.pushes += 1
+            match command.WhichOneof("command"):
+                case "desired":
+                    self.maps[command.desired.job] = command.desired
+                    self.pushes += 1
+                case "refused":
+                    self.refused.append(command.refused)
+                case "probe":
+                    self.probes += 1
+                    if self._answers:
+                        await self._call.write(pb.DriverEvent(alive=pb.DriverAlive()))
 
-    async def started(self, job: str, partitions: int, *, name: str = "", run_id: str = "run-1") -> None:
-        groups = [pb.TaskGroup(task_group=0, operators=[0], partitions=partitions)]
-        event = pb.QueryStarted(job=job, run_id=run_id, name=name, task_groups=groups)
+    async def started(
+        self,
+        job: str,
+        partitions: int,
+        *,
+        name: str = "",
+        run_id: str = "run-1",
+        location: str = "",
+        operators: tuple[int, ...] = (0,),
+    ) -> None:
+        groups = [pb.TaskGroup(task_group=0, operators=operators, partitions=partitions)]
+        event = pb.QueryStarted(job=job, run_id=run_id, name=name, task_groups=groups, location=location)
         await self._call.write(pb.DriverEvent(query_started=event))
+
+    async def executor(self, executor_id: str, host: str) -> None:
+        """An executor has come."""
+        await self._call.write(pb.DriverEvent(executor_changed=pb.ExecutorChanged(executor_id=executor_id, host=host)))
 
     async def logged(self, job: str, batch_id: int, writers: dict[int, FakeSidecar], run_id: str = "run-1") -> None:
         """A batch whose partitions were written by these sidecars."""
@@ -212,16 +251,29 @@ class FakeDriver:
             sidecar.written.add(versions[-1])
         await self.report(job, batch_id, versions, run_id)
 
-    async def report(self, job: str, batch_id: int, versions: list[StoreVersion], run_id: str = "run-1") -> None:
-        """A batch that wrote these versions."""
+    async def report(
+        self,
+        job: str,
+        batch_id: int,
+        versions: list[StoreVersion],
+        run_id: str = "run-1",
+        floors: list[StoreVersion] | None = None,
+    ) -> None:
+        """A batch that wrote these versions, which are the floors if no others are given."""
         event = pb.BatchLogged(
             job=job,
             run_id=run_id,
             batch_id=batch_id,
             versions=[convert.store_version_to_pb(v) for v in versions],
-            floors=[common_pb2.Floor(version=convert.store_version_to_pb(v)) for v in versions],
+            floors=[
+                common_pb2.Floor(version=convert.store_version_to_pb(v))
+                for v in (versions if floors is None else floors)
+            ],
         )
         await self._call.write(pb.DriverEvent(batch_logged=event))
+
+    async def ended(self, job: str, run_id: str = "run-1") -> None:
+        await self._call.write(pb.DriverEvent(query_ended=pb.QueryEnded(job=job, run_id=run_id)))
 
     async def idle(self, job: str, run_id: str = "run-1") -> None:
         """No batch runs, and the next one goes by the newest map that was sent."""

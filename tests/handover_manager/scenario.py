@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 from typing import TypeVar
 
-from handover_manager.core import events as ev
-from handover_manager.core.figures import PREFIX as FIGURES_PREFIX
-from handover_manager.core.figures import figures_of_json
-from handover_manager.core.handover import Handover
-from handover_manager.core.manager import HandoverCore
-from handover_manager.core.plan import Plan, Request
-from handover_manager.core.records import HANDOVER_PREFIX, JOB_PREFIX, handover_of_json, job_of_json
-from handover_manager.core.view import ClusterView, GroupSeen, TaskGroup, WorkerSeen
-from rhino.ids import (
+from handover_manager import events as ev
+from handover_manager.drive.handover import Handover
+from handover_manager.plan.planner import Plan, Request
+from handover_manager.service.stored import restore
+from handover_manager.view import ClusterView, GroupSeen, TaskGroup, WorkerSeen
+from rhino_core.ids import (
     DiskState,
     Epoch,
     GroupId,
@@ -26,6 +23,7 @@ from rhino.ids import (
     VirtualNode,
     Worker,
 )
+from rhino_core.records import encode
 
 E = TypeVar("E", bound=ev.Effect)
 JOB, RUN = "job-a", "run-1"
@@ -86,15 +84,9 @@ class Play:
         self.cluster = cluster
         self.now = now
         self.journal = {} if journal is None else journal
-        records = sorted(self.journal.items())
-        jobs = [job_of_json(v) for k, v in records if k.startswith(JOB_PREFIX)]
-        for job in jobs:
-            if FIGURES_PREFIX + job.job in self.journal:
-                job.figures = figures_of_json(self.journal[FIGURES_PREFIX + job.job])
-        handovers = [handover_of_json(v, self.journal) for k, v in records if k.startswith(HANDOVER_PREFIX)]
-        self.core = HandoverCore(started=now, wall_offset_s=WALL_OFFSET_S, jobs=jobs, handovers=handovers)
+        self.core = restore(self.journal, now=now, wall_offset_s=WALL_OFFSET_S)
         self.effects: list[ev.Effect] = []
-        self._take(self.core.resume(now=now))
+        self._take(self.core.handle(ev.Restarted(), now=now))
 
     def __call__(self, event: ev.Event) -> list[ev.Effect]:
         self.effects = []
@@ -106,10 +98,10 @@ class Play:
         self.effects = list(effects)
         for effect in effects:
             if isinstance(effect, ev.Persist):
-                if effect.value is None:
+                if effect.record is None:
                     self.journal.pop(effect.key, None)
                 else:
-                    self.journal[effect.key] = json.loads(json.dumps(effect.value))
+                    self.journal[effect.key] = json.loads(json.dumps(encode(effect.record)))
 
     def of(self, kind: type[E]) -> list[E]:
         """The last event's effects of one kind."""
@@ -119,10 +111,17 @@ class Play:
         return self(ev.ClusterSeen(self.cluster.view))
 
     def begin(
-        self, *task_groups: TaskGroup, session: int = 1, run_id: str = RUN, job: str = JOB, name: str = "q"
+        self,
+        *task_groups: TaskGroup,
+        session: int = 1,
+        run_id: str = RUN,
+        job: str = JOB,
+        name: str = "q",
+        location: str = "",
     ) -> None:
         groups = task_groups or (TaskGroup(0, (0,), 2),)
-        self(ev.QueryStarted(session, "app", job, run_id, name, groups))
+        app, host = f"app-{session}", f"driver-{session}"
+        self(ev.QueryStarted(session, app, job, run_id, name, groups, host=host, location=location))
 
     def batch(
         self, batch_id: int, writers: dict[GroupId, str], job: str = JOB, run_id: str = RUN, *, repeated: bool = False
@@ -132,8 +131,12 @@ class Play:
             StoreVersion(StoreId(*g, "default"), Version(batch_id + 1, f"{w}-{batch_id}")): w
             for g, w in writers.items()
         }
-        self(ev.BatchLogged(job, run_id, batch_id, tuple(versions), repeated=repeated))
+        self(ev.BatchLogged(self.session(job), job, run_id, batch_id, tuple(versions), repeated=repeated))
         return self(ev.WritersFound(job, batch_id, versions))
+
+    def session(self, job: str = JOB) -> int:
+        """The one that has the job; 0: none."""
+        return self.core.jobs[job].session or 0
 
     def start(self, target: str, *nodes: str, deadline_s: float = 60.0, handover_id: str = "h1") -> Handover:
         self(ev.HandoverRequested(handover_id, Request(JOB, nodes, target, deadline_s)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from rhino.ids import Epoch, FileEntry, GroupId, ReplicaGroup, StoreId, Version, Worker
+from rhino_core.ids import Epoch, FileEntry, GroupId, ReplicaGroup, StoreId, Version, Worker
 
 
 def brief(value: Any) -> str:

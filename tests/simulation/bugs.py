@@ -3,83 +3,94 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 
-from replication_manager.core import events as manager_ev
-from replication_manager.core import groups as rules
-from replication_manager.core import logged as logged_core
-from replication_manager.core.chains import Chains
-from replication_manager.core.machine import ReplicationMachine
-from rhino.ids import NO_EPOCH, FileEntry, FileKind, GroupId, Member, Worker
+from replication_manager.protocol import events as manager_ev
+from replication_manager.protocol import groups as rules
+from replication_manager.protocol import logged as logged_core
+from replication_manager.protocol.chains import Chains
+from replication_manager.protocol.machine import ReplicationMachine
+from rhino_core.ids import NO_EPOCH, Epoch, FileEntry, FileKind, GroupId, Member, Worker
 from tests.simulation import manager as manager_module
 from tests.simulation.catch_up import CatchUp
 from tests.simulation.sidecar import Sidecar
 from tests.simulation.streams import Stream
-from worker_runtime.core import closure, excess
-from worker_runtime.core import events as ev
-from worker_runtime.core.chain import ChainMachine
-from worker_runtime.core.credit import GrantPool
-from worker_runtime.core.outbox import FileKey, Outbox
+from worker_runtime.protocol import closure, excess
+from worker_runtime.protocol import events as ev
+from worker_runtime.protocol.chain import ChainMachine
+from worker_runtime.protocol.copy_policy import WholeChain
+from worker_runtime.protocol.credit import GrantPool
+from worker_runtime.protocol.groups import Groups
+from worker_runtime.protocol.keys import FileKey
+from worker_runtime.protocol.outbox import Outbox
+from worker_runtime.protocol.receiving import Receiving
+from worker_runtime.protocol.replies import Replies
 
 Patch = pytest.MonkeyPatch
 
 
 def ack_of_another_epoch_counts(patch_: Patch) -> None:
     """An acknowledgement given before an epoch changed is taken for one of the new epoch."""
-    original = ChainMachine._ack
+    original = Replies.ack
 
-    def ack(self: ChainMachine, event: ev.AckReceived, now: float) -> list[ev.Effect]:
-        group = self.group(event.store.group)
-        return original(self, dataclasses.replace(event, epoch=group.epoch) if group else event, now)
+    def ack(self: Replies, event: ev.AckReceived) -> list[ev.Effect]:
+        group = self._groups.get(event.store.group)
+        return original(self, dataclasses.replace(event, epoch=group.epoch) if group else event)
 
-    patch_.setattr(ChainMachine, "_ack", ack)
+    patch_.setattr(Replies, "ack", ack)
 
 
 def stale_epoch_is_accepted(patch_: Patch) -> None:
     """A receiver takes and acknowledges files under epochs that have passed."""
 
-    def as_of(machine: ChainMachine, group: GroupId, epoch: Any) -> Any:
-        return patch.dict(machine._epochs, {group: epoch} if epoch < machine.epoch(group) else {})
+    def as_of(groups: Groups, group: GroupId, epoch: Any) -> Any:
+        return patch.dict(groups._epochs, {group: epoch} if epoch < groups.epoch(group) else {})
 
-    begin, stored = ChainMachine._begin, ChainMachine._transfer_stored
+    begin, stored = Receiving.begin, ChainMachine._transfer_stored
 
-    def stale_begin(self: ChainMachine, event: ev.BeginReceived, now: float) -> list[ev.Effect]:
-        if event.epoch >= self.epoch(event.entry.store.group):
+    def stale_begin(self: Receiving, event: ev.BeginReceived, now: float) -> list[ev.Effect]:
+        if event.epoch >= self._groups.epoch(event.entry.store.group):
             return begin(self, event, now)
-        with as_of(self, event.entry.store.group, event.epoch):
+        with as_of(self._groups, event.entry.store.group, event.epoch):
             return begin(self, event, now)
 
-    def stale_stored(self: ChainMachine, event: ev.TransferStored, now: float) -> list[ev.Effect]:
-        accepted = self._transfers[event.transfer]
-        with as_of(self, accepted.entry.store.group, accepted.epoch):
-            return stored(self, event, now)
+    def stale_stored(self: ChainMachine, transfer: int, now: float) -> list[ev.Effect]:
+        accepted = self._receiving._transfers[transfer]
+        with as_of(self._groups, accepted.entry.store.group, accepted.epoch):
+            return stored(self, transfer, now)
 
-    patch_.setattr(ChainMachine, "_begin", stale_begin)
+    patch_.setattr(Receiving, "begin", stale_begin)
     patch_.setattr(ChainMachine, "_transfer_stored", stale_stored)
 
 
 def epochs_forgotten_at_restart(patch_: Patch) -> None:
     """A sidecar starts as if it had never seen an epoch."""
     original = ChainMachine.__init__
-    patch_.setattr(ChainMachine, "__init__", lambda self, me, catalogue, epochs: original(self, me, catalogue, {}))
+
+    def start(
+        self: ChainMachine, me: Worker, catalogue: closure.Catalogue, epochs: object, fences: Mapping[str, Epoch]
+    ) -> None:
+        original(self, me, catalogue, {}, fences)
+
+    patch_.setattr(ChainMachine, "__init__", start)
 
 
 def one_file_is_a_copy(patch_: Patch) -> None:
     """A member that has one file of a version says that it holds the version."""
-    patch_.setattr(ChainMachine, "_holds", lambda self, entry: True)
+    patch_.setattr(WholeChain, "holds", lambda self, entry, here: True)
 
 
 def zip_counts_without_its_files(patch_: Patch) -> None:
     """A member that can open a version says that it holds the version's snapshot."""
 
-    def holds(self: ChainMachine, entry: FileEntry) -> bool:
-        return entry.version is None or self._catalogue.store(entry.store).holds(entry.version)
+    def holds(self: WholeChain, entry: FileEntry, here: closure.StoreCatalogue) -> bool:
+        return entry.version is None or here.holds(entry.version)
 
-    patch_.setattr(ChainMachine, "_holds", holds)
+    patch_.setattr(WholeChain, "holds", holds)
 
 
 def lineage_is_not_looked_at(patch_: Patch) -> None:
@@ -169,7 +180,7 @@ def acknowledged_before_stored(patch_: Patch) -> None:
 
 
 def not_offered_again(patch_: Patch) -> None:
-    """What was under way when a link broke is forgotten."""
+    """A broken link makes the sender forget the files that were under way."""
 
     def connected(self: Outbox, worker_id: str, lane: Any) -> list[ev.Effect]:
         first = (worker_id, lane) not in self.__dict__.setdefault("seen", set())
@@ -193,7 +204,7 @@ def member_back_unproved(patch_: Patch) -> None:
 
 
 def late_snapshot_takes_ownership(patch_: Patch) -> None:
-    """Who hands over a snapshot is taken for the writer of what is newest on its disk, and for the owner."""
+    """A worker that commits a snapshot is taken for the writer of its newest version, and for the owner."""
     original = Sidecar.commit
 
     def commit(self: Sidecar, request: int, entry: FileEntry, done: Any) -> None:
@@ -266,7 +277,7 @@ def excess_deleted_on_the_managers_word(patch_: Patch) -> None:
     """A removed worker deletes its copy because the manager says that enough members are whole."""
 
     def everything(here: closure.StoreCatalogue, members: Any, copies: int, **kept: Any) -> tuple[str, ...]:
-        stay = {name for pin in kept["pins"] for name in here.reach(pin)} | set(kept["busy"])
+        stay = {name for pin in kept["pins"] for name in here.reach(pin)} | set(kept["in_use"])
         return closure.delete_order(f for f in here.files() if f.entry.name not in stay)
 
     patch_.setattr(excess, "removable", everything)

@@ -1,18 +1,18 @@
-"""A simulated catch-up: inventories of all members first, then what `wanted` names, file by file."""
+"""A simulated catch-up: the real core decides whose inventories count and what is pulled; file by file."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rhino.ids import FileEntry, StoreId
-from worker_runtime.core import blocks, closure
-from worker_runtime.core import events as ev
+from tests.simulation.disk import opens
+from worker_runtime.protocol import events as ev
+from worker_runtime.protocol import pulling
 
 if TYPE_CHECKING:
     from tests.simulation.sidecar import Sidecar
 
 RETRY_S = 0.2
+PATIENCE_S = 0.1
 FILES_AT_ONCE = 4
 
 
@@ -27,57 +27,66 @@ class CatchUp:
 
     def _again(self, delay_s: float) -> None:
         self._waiting = [worker.worker_id for worker in self.order.members]
-        self._found: dict[StoreId, dict[str, tuple[str, FileEntry]]] = {}
-        self._wanted: list[tuple[str, FileEntry]] | None = None
+        self._answers: list[pulling.Inventory | None] = []
+        self._inventories: list[pulling.Inventory] = []
+        self._finds: list[pulling.Found] | None = None
+        self._pulling = False
         self._next(delay_s + self._world.delay())
 
     def _next(self, delay_s: float) -> None:
         self._me.later(delay_s, self._step)
 
     def _step(self) -> None:
-        known = self._me.machine.group(self.order.group)
+        known = self._me.machine.view.group(self.order.group)
         if not self._me.catching_up(self) or known is None or known.member(self._me.name) is None:
             return
         if self._waiting:
-            self._ask(self._waiting[-1])
+            self._answers.append(self._ask(self._waiting.pop()))
+            self._next(self._world.delay())
+        elif not self._pulling:
+            self._compare()
         else:
             self._pull()
 
-    def _ask(self, member: str) -> None:
+    def _ask(self, member: str) -> pulling.Inventory | None:
         other = self._cluster.network.reach(self._me.name, member)
-        if other is None or other.machine.epoch(self.order.group) < self.order.epoch:
+        if other is None:
+            return None
+        group = self.order.group
+        process, epoch = (self._me.name, self._me.process), other.disk.epoch(group)
+        wanted = self._cluster.checkers.wanted_of(group)
+        versions = frozenset(v for v in wanted if opens(other.disk.files[v.store], v.version))
+        self._cluster.checkers.catch_ups.inventory(process, group, member, epoch, versions)
+        return pulling.Inventory(other.worker, other.inventory(group), other.machine.view.epoch(group))
+
+    def _compare(self) -> None:
+        """A member that was whole waits as long as missing files come through the chain."""
+        inventories = pulling.complete(self.order, self._answers)
+        if inventories is None:
             self._again(RETRY_S)
             return
-        self._waiting.pop()
-        for store, files in other.disk.files.items():
-            if store.group == self.order.group:
-                kept = closure.kept_names(other.catalogue.store(store), other.disk.floors.get(store))
-                everything = self._cluster.spread
-                found = {name: (member, entry) for name, entry in files.items() if everything or name in kept}
-                self._found.setdefault(store, {}).update(found)
-        self._next(self._world.delay())
+        self._inventories = inventories
+        before, self._finds = self._finds, self._lacking()
+        if pulling.left_to_the_chain(self.order, before, self._finds):
+            self._next(PATIENCE_S)
+            return
+        self._pulling = True
+        self._finds.reverse()
+        self._pull()
+
+    def _lacking(self) -> list[pulling.Found]:
+        me, group = self._me, self._me.machine.view.group(self.order.group)
+        return pulling.finds(self._inventories, me.catalogue, me.worker, group, me.disk.floors.get)
 
     def _pull(self) -> None:
-        if self._wanted is None:
-            self._wanted = [
-                found[entry.name]
-                for store, found in sorted(self._found.items())
-                for entry in self._lacking(store, [e for _, e in found.values()])
-            ]
-            self._wanted.reverse()
-        for _ in range(min(FILES_AT_ONCE, len(self._wanted))):
-            member, entry = self._wanted.pop()
-            other = self._cluster.network.reach(self._me.name, member)
-            if other is None or not other.readable(entry.store, entry.name) or not self._me.pull(entry):
+        assert self._finds is not None
+        for _ in range(min(FILES_AT_ONCE, len(self._finds))):
+            if not self._me.pull_from(self._finds.pop()):
                 self._again(RETRY_S)
                 return
-        if self._wanted:
+        if self._finds:
             self._next(self._world.delay())
+        elif self._lacking():  # retention has deleted what later files need
+            self._again(0.0)
         else:
             self._me.handle(ev.CatchUpFinished(self.order.group, self.order.epoch))
-
-    def _lacking(self, store: StoreId, entries: list[FileEntry]) -> Sequence[FileEntry]:
-        here, group = self._me.catalogue.store(store), self._me.machine.group(store.group)
-        if self._cluster.spread and group is not None:
-            return blocks.lacking(self._me.worker, here, entries, group)
-        return closure.wanted(here, entries, self._me.disk.floors.get(store))

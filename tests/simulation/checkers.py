@@ -1,7 +1,7 @@
-"""The invariants of ARCHITECTURE.md over a simulated cluster.
+"""The invariants of docs/design/invariants.md over a simulated cluster.
 
 They look at disks, at what was sent and at the manager's word, never into a machine; and they know by themselves what
-opens a version (`openings`), so that a mistake in `worker_runtime.core.closure` cannot hide itself.
+opens a version (`openings`), so that a mistake in `worker_runtime.protocol.closure` cannot hide itself.
 """
 
 from __future__ import annotations
@@ -9,23 +9,26 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
-from replication_manager.core.membership import Report
-from rhino.ids import Epoch, FileEntry, GroupId, ReplicaGroup, StoreId, StoreVersion, Version, Worker
+from replication_manager.protocol.membership import Report
+from rhino_core.ids import (
+    BelowMinCopies,
+    Epoch,
+    FileEntry,
+    FileKind,
+    GroupId,
+    ReplicaGroup,
+    StoreId,
+    StoreVersion,
+    Version,
+    Worker,
+)
+from tests.simulation.catch_up_checkers import CatchUpCheckers
 from tests.simulation.disk import Disk, Files, Key, openings, opens
-from worker_runtime.core import events as ev
-from worker_runtime.core.excess import RemoveExcess
+from tests.simulation.facts import Life, Violation, require
+from worker_runtime.protocol import events as ev
+from worker_runtime.protocol.excess import RemoveExcess
 
-RECENT_BATCHES = 12  # reports of who wrote come later than the batches, and some are cut off for a while
-Life = tuple[str, str]  # worker id and incarnation
-
-
-class Violation(AssertionError):
-    """An invariant does not hold."""
-
-
-def require(condition: bool, text: str) -> None:
-    if not condition:
-        raise Violation(text)
+RECENT_BATCHES = 12  # of each store; reports of who wrote come later than the batches, and some are cut off for a while
 
 
 class Checkers:
@@ -35,18 +38,21 @@ class Checkers:
     Where checks are many, their texts are made only when something is wrong.
     """
 
-    def __init__(self, min_copies: int, memory_limit_bytes: int) -> None:
-        self._min_copies = min_copies
+    def __init__(self, memory_limit_bytes: int) -> None:
         self._memory_limit = memory_limit_bytes
+        self.catch_ups = CatchUpCheckers()
         self._checksums: dict[Key, int] = {}
         self._issued: dict[tuple[GroupId, Epoch], ReplicaGroup] = {}
         self._newest: dict[GroupId, Epoch] = {}
         self._acks: defaultdict[tuple[StoreId, str, Epoch], set[Life]] = defaultdict(set)
         self._whole: defaultdict[tuple[GroupId, Epoch], set[Life]] = defaultdict(set)
         self._writers: defaultdict[GroupId, list[str]] = defaultdict(list)
+        self._logging: defaultdict[GroupId, set[StoreId]] = defaultdict(set)  # stores with logged batches
         self._lost: set[Life] = set()
         self._unsound: set[tuple[Life, StoreId]] = set()
         self._given_up: set[tuple[Life, Key]] = set()  # deleted where it was in excess
+        self._forgotten: set[str] = set()  # jobs
+        self._reborn: dict[Life, Life] = {}
         self.losses = 0  # of disks and files, also when they are noticed
         self._buffered: Counter[str] = Counter()
         self._granted: Counter[str] = Counter()
@@ -62,11 +68,12 @@ class Checkers:
             raise Violation(f"{entry.store}/{entry.name} has two checksums")
 
     def visible(self, disk: Disk, store: StoreId, name: str) -> None:
-        """3. What is visible is here; a visible snapshot has every file it names."""
+        """3. A visible file is here, and a visible snapshot has every file it names."""
         entry = disk.files[store].get(name)
         if entry is None:
             raise Violation(f"{store}/{name} is visible but not here")
-        if absent := [r for r in entry.references if r not in disk.files[store]]:
+        absent = [r for r in entry.references if r not in disk.files[store]]
+        if absent and entry.kind is FileKind.SNAPSHOT:
             raise Violation(f"snapshot {store}/{name} is visible without {absent}")
 
     def buffered(self, worker: str, change_bytes: int) -> None:
@@ -95,29 +102,40 @@ class Checkers:
         self._newest[group.group] = group.epoch
         self._issued[group.group, group.epoch] = group
 
+    def issued(self) -> list[ReplicaGroup]:
+        """Every group under every epoch so far."""
+        return list(self._issued.values())
+
     def reported(self, life: Life, report: Report) -> None:
         """The manager has heard this."""
         if report.whole:
             self._whole[report.group, report.epoch].add(life)
 
+    def caught_up(self, process: tuple[str, int], group: GroupId, disk: Disk) -> None:
+        """5. A member that caught up has on disk every promised version that the others had when it asked them."""
+        for version in self.catch_ups.told(process, group) & self.copies.keys():
+            if not opens(disk.files[version.store], version.version):
+                raise Violation(f"{process[0]} has caught up in {group} without {version}")
+
     def _proved(self, before: ReplicaGroup, group: ReplicaGroup) -> None:
-        """5. Who counts as whole was so before, in the same life, or has said so under the epoch before."""
+        """5. A whole member was whole before in the same incarnation, or reported so under the epoch before."""
         already = {_life(m.worker) for m in before.members if m.whole}
         said = self._whole[group.group, before.epoch]
         claimed = {_life(m.worker) for m in group.members if m.whole}
         unproved = sorted(claimed - already - said)
         require(not unproved, f"{group.group} at {group.epoch}: {unproved} count as whole and have not proved it")
 
-    def logged(self, group: GroupId, writer: str) -> None:
+    def logged(self, store: StoreId, writer: str) -> None:
         """A batch in Spark's commit log was written there."""
-        self._writers[group].append(writer)
+        self._writers[store.group].append(writer)
+        self._logging[store.group].add(store)
 
     def owner_followed(self, before: ReplicaGroup, group: ReplicaGroup, *, lost: bool) -> None:
         """8. Unless the owner was lost, another one follows only who wrote logged batches, more than one of late."""
         owner = group.owner.worker_id
         if owner == before.owner.worker_id or lost:
             return
-        recent = list(self._writers[group.group])[-RECENT_BATCHES:]
+        recent = self._writers[group.group][-RECENT_BATCHES * len(self._logging[group.group]) :]
         require(recent.count(owner) > 1, f"{group.group} at {group.epoch}: {owner} owns it; logged of late: {recent}")
 
     def acknowledged(self, ack: ev.SendAck, sender: Life, disk: Disk) -> None:
@@ -146,18 +164,22 @@ class Checkers:
         """
         assert entry.version is not None
         version = StoreVersion(entry.store, entry.version)
+        self.not_passed(version, answer.epoch, disk)
         group = self._issued[version.store.group, answer.epoch]
         holders = set(self._acks[entry.store, entry.name, answer.epoch])
         if opens(disk.files[version.store], version.version):
             holders.add(writer)
         counted = [m for m in group.members if _life(m.worker) in holders]
-        asked = max(1, min(self._min_copies, sum(m.whole for m in group.members)))
+        settings, whole = group.settings, sum(m.whole for m in group.members)
+        blocks = settings.below_min_copies is BelowMinCopies.BLOCK
+        asked = settings.copies if blocks else max(1, min(settings.copies, whole))
         if answer.copies > len(counted) or sum(m.whole for m in counted) < asked:
             raise Violation(
                 f"{version} under {answer.epoch}: {answer.copies} copies, acknowledged by "
                 f"{[m.worker.worker_id for m in counted]}; {asked} whole ones are asked for"
             )
-        lives = {_life(m.worker) for m in counted} | ({writer} & holders)  # a guest may not hold what it has loaded
+        # A guest may not hold what it has loaded.
+        lives = {self._now(life) for life in {_life(m.worker) for m in counted} | ({writer} & holders)}
         unsound = {life for life, store in self._unsound if store == version.store}
         given_up = {life for life in lives if (life, (entry.store, entry.name)) in self._given_up}
         there = lives - self._lost - given_up
@@ -165,8 +187,13 @@ class Checkers:
             self._promised(version, sound)
         return bool(sound) or not there
 
+    def not_passed(self, version: StoreVersion, epoch: Epoch, disk: Disk) -> None:
+        """5. Nor does a commit return under an older epoch than its worker has persisted."""
+        highest = disk.epochs.get(version.store.group)
+        require(highest == epoch, f"commit of {version} returns under {epoch}, having persisted {highest}")
+
     def _promised(self, version: StoreVersion, lives: set[Life]) -> None:
-        if version.version.version >= self.floors.get(version.store, 0):
+        if version.version.version >= self.floors.get(version.store, 0) and version.store.job not in self._forgotten:
             self.copies.setdefault(version, set()).update(lives)
 
     def raise_floor(self, store: StoreId, version: int) -> None:
@@ -174,9 +201,25 @@ class Checkers:
         for passed in [v for v in self.copies if v.store == store and v.version.version < self.floors[store]]:
             del self.copies[passed]
 
+    def forgotten(self, job: str) -> None:
+        """Nothing that was committed of it, or is from now on, is promised any more."""
+        self._forgotten.add(job)
+        for version in [version for version in self.copies if version.store.job == job]:
+            del self.copies[version]
+
+    def nothing_left(self, job: str, disks: Mapping[str, Disk]) -> None:
+        """A forgotten job has no file anywhere."""
+        for worker, disk in disks.items():
+            left = [f"{store}/{name}" for store, files in disk.files.items() if store.job == job for name in files]
+            require(not left, f"{worker} still has {left}, though {job} was forgotten")
+
     def wanted(self, store: StoreId | None = None) -> list[StoreVersion]:
         """Versions (of one store) whose commit has returned, at or above their floor."""
         return [version for version in self.copies if store is None or version.store == store]
+
+    def wanted_of(self, group: GroupId) -> list[StoreVersion]:
+        """Of one group."""
+        return [version for version in self.copies if version.store.group == group]
 
     def may_lose(self, life: Life, disks: Mapping[Life, Disk]) -> bool:
         """Whether the promise covers the loss of this disk: every version has another copy, promised or repaired.
@@ -201,6 +244,19 @@ class Checkers:
         self.losses += 1
         for lives in self.copies.values():
             lives.discard(life)
+
+    def reborn(self, before: Life, life: Life) -> None:
+        """A disk that has lost power and keeps what it had, for all of it was synced. Damaged files are gone."""
+        self.losses += 1
+        self._reborn[before] = life
+        for lives in self.copies.values():
+            if before in lives:
+                lives.symmetric_difference_update((before, life))
+
+    def _now(self, life: Life) -> Life:
+        while life in self._reborn:
+            life = self._reborn[life]
+        return life
 
     def damaged(self, life: Life, store: StoreId) -> None:
         """A file of the store is no longer what it was: what this disk holds of it is not taken for granted."""
@@ -241,6 +297,7 @@ class Checkers:
         """7. A copy goes as excess only while min_copies others are there, of which losses since then may take some;
         what is pinned stays. Before deletion."""
         store, disk = gone.store, disks[life[0]]
+        copies = self._issued[store.group, self._newest[store.group]].settings.copies
         before = disk.files[store]
         after = {name: entry for name, entry in before.items() if name not in gone.names}
         text = f"{life[0]} deletes {sorted(gone.names)} of {store} in excess"
@@ -252,7 +309,7 @@ class Checkers:
             others = [
                 name for name, other in disks.items() if name != life[0] and opens(other.files[store], version.version)
             ]
-            enough = len(others) >= self._min_copies or self.losses > losses_before
+            enough = len(others) >= copies or self.losses > losses_before
             require(enough, f"{text}: {version} is left to {others}")
             self.copies[version].discard(life)
         self._given_up |= {(life, (store, name)) for name in gone.names}
@@ -278,7 +335,7 @@ class Checkers:
         require(not excess, f"{worker} still has {excess} of {store} with floor {floor}")
 
     def no_copies_outside(self, group: ReplicaGroup, disks: Mapping[str, Disk]) -> None:
-        """6. Who is no member has got rid of what the members have, unless it wrote the newest version itself."""
+        """6. A worker outside the group has deleted what the members have, unless it wrote the newest version."""
         members = [disks[m.worker.worker_id] for m in group.members]
         for worker, disk in disks.items():
             for store in [s for s in disk.files if s.group == group.group and group.member(worker) is None]:

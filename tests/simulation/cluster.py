@@ -3,54 +3,78 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from unittest.mock import patch
 
-from replication_manager.core import lagging
-from rhino.ids import JobSettings, Placement, StoreId
+from replication_manager.protocol import impaired, lagging, logged
+from rhino_core.ids import Durability, Placement, StoreId, StoreVersion
 from tests.simulation import drain_checkers
-from tests.simulation.checkers import Checkers, require
-from tests.simulation.disk import Disk
+from tests.simulation.checkers import Checkers
+from tests.simulation.disk import Disk, opens
 from tests.simulation.drains import Drains
+from tests.simulation.executors import Executors, Steady
+from tests.simulation.facts import require
 from tests.simulation.faults import FaultInjector
 from tests.simulation.manager import Manager
 from tests.simulation.network import Network
+from tests.simulation.old_versions import OldVersions
+from tests.simulation.peace import Peace
+from tests.simulation.short_lived import ShortLived
 from tests.simulation.sidecar import Sidecar
 from tests.simulation.streams import limit_bytes
+from tests.simulation.variety import Variety, plain
 from tests.simulation.workload import Workload
-from tests.simulation.world import Faults, World
-from worker_runtime.core import closure, excess, lag, membership
+from tests.simulation.world import World
+from worker_runtime.protocol import closure, excess, lag, membership
 
 FAULTY_S = 10.0
 CHECK_S = 1.0  # between looks at all disks
 SETTLING_S = 8.0  # after the faults, until everything must go well
 SOUND_S = 2.0  # of work without any failure
-DRAINING_S = 9.5  # without work: a late snapshot (3.1 s), its commit that times out (3 s), retention's next sweep (3 s)
+DRAINING_S = (
+    11.5  # without work: a late snapshot (3.1 s), its commit that times out (5 s), retention's next sweep (3 s)
+)
 
 
 class Cluster:
-    def __init__(self, seed: int, *, workers: int = 3, factor: int = 1, placement: Placement = Placement.STATE) -> None:
+    def __init__(self, seed: int, *, workers: int = 3, factor: int = 1, variety: Variety | None = None) -> None:
         self.factor = factor
-        self.settings = JobSettings(factor, placement=placement)
+        self.variety = plain(factor) if variety is None else variety
+        self.settings = self.variety.settings
         self.world = World(seed)
         self.limit_bytes = limit_bytes(workers)
-        self.checkers = Checkers(self.settings.copies, self.limit_bytes)
+        self.checkers = Checkers(self.limit_bytes)
         self.network = Network(self)
         self.sidecars = {name: Sidecar(self, name) for name in "abcdef"[:workers]}
         self.manager = Manager(self, self.settings)
-        self.workload = Workload(self)
+        self.executors = Executors(seed) if self.variety.few_executors else None
+        self.steady = Steady()
+        self.workload = Workload(self, self.variety.stores)
+        self.short_lived = ShortLived(self) if self.variety.forgotten_query else None
         self.faults = FaultInjector(self)
         self.drains = Drains(self)
+        self.old_versions = OldVersions(self, self.workload)
+        self.peace = Peace(self)
 
     @property
     def spread(self) -> bool:
         """Files are blocks, of which each worker has some (tests/simulation/spread.py)."""
         return self.settings.placement is Placement.BLOCK
 
+    @property
+    def synced(self) -> bool:
+        """What a member has stored survives a loss of power."""
+        return self.settings.durability is Durability.SYNCED
+
     # ------------------------------------------------------------ disks and lives
 
     def disks(self) -> dict[str, Disk]:
         return {name: sidecar.disk for name, sidecar in self.sidecars.items()}
+
+    def opens_on(self, version: StoreVersion, disks: Iterable[Disk]) -> bool:
+        """From the files of these disks together, without those that are damaged."""
+        files = {n: e for disk in disks for n, e in disk.sound_files(version.store).items()}
+        return opens(files, version.version)
 
     def crash(self, victim: Sidecar, *, lose_disk: bool = False, lose_power: bool = False) -> None:
         """Ends the process; the manager notices or does not, and the process comes back after a while."""
@@ -60,6 +84,12 @@ class Cluster:
             self.checkers.durable(self.disks().values())
         self.world.after(self.world.delay(), lambda: self.manager.stream_broken(victim, process))
         self.world.after(self.world.random.uniform(0.1, 3.0), lambda: victim.start() if not victim.up else None)
+
+    def restart(self, victim: Sidecar) -> None:
+        """Ends the process in an orderly way; it comes back after a while."""
+        self.manager.leave(victim)
+        victim.crash()
+        self.world.after(self.world.random.uniform(0.1, 2.0), lambda: victim.start() if not victim.up else None)
 
     def spare(self, store: StoreId) -> None:
         """Bits have not flipped after all: what a commit promises does not cover the loss of all its copies."""
@@ -82,14 +112,18 @@ class Cluster:
     def scaled_periods(self) -> Iterator[None]:
         """The cores' own periods are scaled down like everything else."""
         scaled = [
-            (membership, "REPAIR_S", 2.0),
+            (membership, "REPAIR_S", 1.0),
             (membership, "SWEEP_S", 2.5),
             (closure, "ZIP_AFTER_FILES_S", 1.0),
+            (impaired, "MUTE_S", 0.6),
+            (impaired, "PROOF_S", 0.4),
+            (impaired, "CALM_S", 1.0),
             (lagging, "PROOF_S", 0.3),
             (lagging, "PATIENCE_S", 1.0),
             (lagging, "REST_S", 2.0),
             (lagging, "REST_S_MAX", 3.0),
             (lag, "REPORT_S", 0.1),
+            (logged, "GUEST_STREAK", 4),
             (excess, "AGAIN_S", 0.5),
             (excess, "RETRY_S", 0.3),
         ]
@@ -108,6 +142,9 @@ class Cluster:
         self.start()
         self.faults.start(until=FAULTY_S)
         self.drains.start(until=FAULTY_S)
+        self.old_versions.start(until=FAULTY_S)
+        if self.short_lived is not None:
+            self.short_lived.start(until=FAULTY_S)
         self._watch_copies()
         self.world.run_until(FAULTY_S)
         self._end_faults()
@@ -124,7 +161,9 @@ class Cluster:
 
     def _end_faults(self) -> None:
         self.world.say("faults end")
-        self.world.faults = Faults.none()
+        self.peace.start(last_batches_s=FAULTY_S + SETTLING_S + SOUND_S)
+        if self.executors is not None:
+            self.executors.stay(self.manager.core.groups.values(), self.sidecars)
         self.network.heal_all()
         for sidecar in self.sidecars.values():
             sidecar.disk.full = False
@@ -143,11 +182,14 @@ class Cluster:
         groups = self.manager.core.groups.values()
         self.checkers.converged(groups, disks, self.factor, self.manager.may_stay())
         self.workload.check_progress()
+        self.steady.owners(list(groups), self.manager.draining)
+        if self.short_lived is not None:
+            self.checkers.nothing_left(self.short_lived.job, disks)
         for name, sidecar in self.sidecars.items():
             require(not sidecar.commits, f"{name} has commits that were never answered: {sorted(sidecar.commits)}")
             for store in self.workload.stores:
                 self.checkers.nothing_in_excess(name, sidecar.disk, store.id)
-                owed = sidecar.machine.busy_names(store.id, sidecar.disk.floors.get(store.id))
+                owed = sidecar.machine.view.names_in_use(store.id, sidecar.disk.floors.get(store.id))
                 require(not owed, f"{name} has never got rid of {sorted(owed)} of {store.id}")
         for group in groups:
             self.checkers.no_copies_outside(group, disks)

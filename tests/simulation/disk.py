@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
 
-from rhino.ids import Epoch, FileEntry, GroupId, StoreId, StoreVersion, Version
+from rhino_core.ids import DiskState, Epoch, FileEntry, FileKind, GroupId, StoreId, StoreVersion, Version
+from tests.simulation.variety import FAMILIES
 
 SYNC_S = 1.0  # the operating system writes back what is older
 Key = tuple[StoreId, str]
@@ -27,7 +28,7 @@ def _names(version: Version) -> _Names:
 
 
 def openings(files: Files, version: Version) -> Iterator[frozenset[str]]:
-    """Every set of names from which `version` opens (ARCHITECTURE.md, "Closure")."""
+    """Every set of names from which `version` opens (docs/design/closure.md)."""
     names = _names(version)
     if (whole := _snapshot(files, names.zip_)) is not None:
         yield whole
@@ -43,7 +44,7 @@ def openings(files: Files, version: Version) -> Iterator[frozenset[str]]:
             return
         replayed.add(names.changelog)
     first = changelog.lineage[0] if changelog.lineage else version
-    if first.version == 1 and _names(first).zip_ not in files:
+    if first.version == 1 and changelog.store.store != FAMILIES:
         yield frozenset(replayed)
 
 
@@ -76,24 +77,38 @@ class Disk:
     visible: set[Key] = field(default_factory=set)
     rotten: set[Key] = field(default_factory=set)
     written_s: dict[Key, float] = field(default_factory=dict)
+    arrived_ns: dict[Key, int] = field(default_factory=dict)  # as the index has it
     epochs: dict[GroupId, Epoch] = field(default_factory=dict)
     before: dict[GroupId, tuple[float, Epoch | None]] = field(default_factory=dict)
     floors: dict[StoreId, Version] = field(default_factory=dict)
+    fences: dict[str, Epoch] = field(default_factory=dict)  # of forgotten jobs
+    first_snapshots: set[tuple[StoreId, Version]] = field(default_factory=set)  # that ever were here
 
     @property
     def incarnation(self) -> str:
         return f"{self.uuid}.{self.boot}"
 
+    @property
+    def state(self) -> DiskState:
+        """As its worker tells it."""
+        return DiskState.FULL if self.full else DiskState.OK
+
     def holds(self, version: StoreVersion) -> bool:
         """Really: without rotten files."""
-        files = self.files.get(version.store, {})
-        if self.rotten:
-            files = {name: entry for name, entry in files.items() if (version.store, name) not in self.rotten}
-        return opens(files, version.version)
+        return opens(self.sound_files(version.store), version.version)
 
-    def put(self, entry: FileEntry, now: float) -> None:
+    def sound_files(self, store: StoreId) -> Files:
+        files = self.files.get(store, {})
+        if self.rotten:
+            files = {name: entry for name, entry in files.items() if (store, name) not in self.rotten}
+        return files
+
+    def put(self, entry: FileEntry, now: float, arrived_ns: int) -> None:
         self.files[entry.store][entry.name] = entry
+        if entry.kind is FileKind.SNAPSHOT and entry.version is not None and entry.version.version == 1:
+            self.first_snapshots.add((entry.store, entry.version))
         self.written_s[entry.store, entry.name] = now
+        self.arrived_ns[entry.store, entry.name] = arrived_ns
 
     def put_epoch(self, group: GroupId, epoch: Epoch, now: float) -> None:
         self.before[group] = now, self.epochs.get(group)
@@ -104,16 +119,37 @@ class Disk:
         del self.files[store][name]
         self.visible.discard((store, name))
         self.rotten.discard((store, name))
+        del self.written_s[store, name], self.arrived_ns[store, name]
         for zip_ in self.files[store].values():
-            if name in zip_.references:
+            if name in zip_.references and zip_.kind is FileKind.SNAPSHOT:
                 self.visible.discard((store, zip_.name))
 
-    def lose_power(self, now: float, random: Random) -> None:
-        """A new boot: what was not synced may be gone, and the check of every byte finds what is torn or rotten."""
+    def epoch(self, group: GroupId) -> Epoch | None:
+        """The highest one persisted; the fence of a forgotten job is above all that it had."""
+        known = [epoch for epoch in (self.epochs.get(group), self.fences.get(group.job)) if epoch is not None]
+        return max(known, default=None)
+
+    def drop_job(self, job: str, fence: Epoch, groups: Collection[GroupId]) -> None:
+        """The fence in, and everything of these groups out."""
+        self.fences[job] = fence
+        for store in [store for store in self.files if store.group in groups]:
+            for name in list(self.files[store]):
+                self.drop(store, name)
+            del self.files[store]
+        self.epochs = {group: epoch for group, epoch in self.epochs.items() if group not in groups}
+        self.before = {group: before for group, before in self.before.items() if group not in groups}
+        self.floors = {store: floor for store, floor in self.floors.items() if store.group not in groups}
+        self.first_snapshots = {first for first in self.first_snapshots if first[0].group not in groups}
+
+    def lose_power(self, now: float, random: Random, *, synced: bool) -> None:
+        """A new boot: what was not synced may be gone, and the check of every byte finds what is torn or rotten.
+
+        `synced`: files were, before anybody heard of them; epochs were not.
+        """
         self.boot += 1
         for store, files in self.files.items():
             for name in sorted(files):
-                unsynced = self.written_s[store, name] > now - SYNC_S
+                unsynced = not synced and self.written_s[store, name] > now - SYNC_S
                 if (store, name) in self.rotten or (unsynced and random.random() < 0.5):
                     self.drop(store, name)
         for group, (when, former) in self.before.items():

@@ -1,11 +1,11 @@
-"""What must hold of workers that are drained (ARCHITECTURE.md, "Drain"), by the manager's word."""
+"""What must hold of workers that are drained (docs/design/handover.md, "Drain"), by the manager's word."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from rhino.ids import Member, ReplicaGroup
-from tests.simulation.checkers import require
+from rhino_core.ids import Member, ReplicaGroup
+from tests.simulation.facts import require
 
 
 def given_nothing(before: ReplicaGroup | None, group: ReplicaGroup, drained: Collection[str]) -> None:

@@ -1,6 +1,6 @@
 """`rhino drain` in a simulated cluster: a worker is emptied, what it owns is handed over; some are taken back.
 
-As the handover manager has it done (handover_manager/core: drain.py, Handovers.shorten); one worker at a time, so that
+As the handover manager has it done (handover_manager/drive: drain.py, handovers.py); one worker at a time, so that
 the others are enough for every group.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from rhino.ids import ReplicaGroup
+from rhino_core.ids import ReplicaGroup
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster

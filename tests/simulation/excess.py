@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from rhino.ids import Epoch, GroupId, StoreId, Version, Worker
+from rhino_core.ids import Epoch, GroupId, StoreId, Version, Worker
 from tests.simulation.brief import brief
-from worker_runtime.core import closure, excess
-from worker_runtime.core import events as ev
+from worker_runtime.protocol import events as ev
+from worker_runtime.protocol import excess
 
 if TYPE_CHECKING:
     from tests.simulation.sidecar import Sidecar
@@ -22,12 +22,12 @@ class Excess:
     def __init__(self, sidecar: Sidecar) -> None:
         self._me = sidecar
         self._cluster, self._world = sidecar.cluster, sidecar.world
-        self._machine = excess.ExcessMachine(sidecar.worker, sidecar.catalogue, self, GRACE_S)
+        self.machine = excess.ExcessMachine(sidecar.worker, sidecar.catalogue, self, GRACE_S)
         self._armed: float | None = None
         self._losses = 0  # in the cluster, when the members were asked
 
     def epoch(self, group: GroupId) -> Epoch:
-        return self._me.machine.epoch(group)
+        return self._me.machine.view.epoch(group)
 
     def floor(self, store: StoreId) -> Version | None:
         return self._me.disk.floors.get(store)
@@ -35,20 +35,20 @@ class Excess:
     def pinned(self, store: StoreId) -> Iterable[Version]:
         return {pin.version for pin in self._me.pins.values() if pin.store == store}
 
-    def busy(self, store: StoreId) -> Iterable[str]:
-        return self._me.machine.busy_names(store, self.floor(store))
+    def in_use(self, store: StoreId) -> Iterable[str]:
+        return self._me.machine.view.names_in_use(store, self.floor(store))
 
     def saw(self, event: ev.Event) -> None:
         """What the chain machine is told and this one wants to know as well."""
         match event:
             case ev.FileStored(entry=entry) | ev.CommitRequested(entry=entry):
-                if self._machine.outside(entry.store.group):
+                if self.machine.outside(entry.store.group):
                     self._handle(excess.GroupUsed(entry.store.group))
             case ev.GroupAdopted() | ev.GroupLeft() | ev.JobForgotten():
                 self._handle(event)
 
     def _handle(self, event: excess.Event) -> None:
-        for effect in self._machine.handle(event, now=self._world.now):
+        for effect in self.machine.handle(event, now=self._world.now):
             if self._world.verbose:
                 self._world.say(f"  {self._me.name} -> {brief(effect)}")
             match effect:
@@ -56,8 +56,8 @@ class Excess:
                     _Asking(self, self._me, effect)
                 case excess.RemoveExcess():
                     self._remove(effect)
-        self._machine.check_invariants()
-        due = self._machine.next_deadline()
+        self.machine.check_invariants()
+        due = self.machine.next_deadline()
         if due is not None and (self._armed is None or due < self._armed):
             self._armed = due
             self._me.at(due, lambda: self._tick(due))
@@ -107,12 +107,5 @@ class _Asking:
         other = self._me.cluster.network.reach(self._me.name, member.worker_id)
         if other is None:
             return
-        files = [
-            entry
-            for store, catalogue in other.catalogue.stores(self._order.group).items()
-            for kept in [closure.kept_names(catalogue, other.disk.floors.get(store))]
-            for entry in catalogue.entries()
-            if entry.name in kept
-        ]
-        epoch = other.machine.epoch(self._order.group)
-        self._answers.append(excess.Answer(other.worker, epoch, tuple(files)))
+        epoch = other.machine.view.epoch(self._order.group)
+        self._answers.append(excess.Answer(other.worker, epoch, other.inventory(self._order.group)))

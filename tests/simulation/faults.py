@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rhino.ids import FileEntry, GroupId, StoreId
+from rhino_core.ids import FileEntry, GroupId, StoreId
 from tests.simulation.manager import MANAGER
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 FIRST_S = 1.5
 PAUSE_S = (0.1, 1.2)
 OUTAGE_S = (0.1, 3.0)
+STEP_S = (1.0, 8.0)  # of a wall clock
 
 
 class FaultInjector:
@@ -25,6 +26,7 @@ class FaultInjector:
         self._world = cluster.world
         self._kinds: dict[Callable[[], None], int] = {
             self._crash: 4,
+            self._restart: 2,
             self._lose_disk: 3,
             self._lose_power: 3,
             self._fill_disk: 2,
@@ -37,6 +39,7 @@ class FaultInjector:
             self._damage: 2,
             self._flip_bits: 2,
             self._move: 2,
+            self._set_clock: 1,
         }
 
     def no_damage(self) -> None:
@@ -70,16 +73,26 @@ class FaultInjector:
     # ------------------------------------------------------------ processes and disks
 
     def _crash(self) -> None:
-        """What was written stays: it is in the operating system's cache."""
+        """Written files stay, because they are in the operating system's cache."""
         if victim := self._victim():
             self._cluster.crash(victim)
+
+    def _restart(self) -> None:
+        if victim := self._victim():
+            self._cluster.restart(victim)
 
     def _lose_disk(self) -> None:
         if victim := self._expendable():
             self._cluster.crash(victim, lose_disk=True)
 
     def _lose_power(self) -> None:
-        if victim := self._expendable():
+        """Of one worker; or of all at once, when what is promised survives it."""
+        synced = self._cluster.synced
+        if synced and self._world.chance(0.3):
+            for sidecar in self._cluster.sidecars.values():
+                if sidecar.up:
+                    self._cluster.crash(sidecar, lose_power=True)
+        elif victim := self._victim() if synced else self._expendable():
             self._cluster.crash(victim, lose_power=True)
 
     def _fill_disk(self) -> None:
@@ -95,6 +108,12 @@ class FaultInjector:
             disk.slow_s = self._world.random.uniform(0.1, 2.0)
             self._world.say(f"{victim.name}: disk is slow")
             self._world.after(2 * self._outage_s(), lambda: setattr(disk, "slow_s", 0.0))
+
+    def _set_clock(self) -> None:
+        """Somebody, or NTP, sets a worker's wall clock."""
+        if victim := self._victim():
+            victim.wall_offset_s += self._world.random.choice([-1, 1]) * self._world.random.uniform(*STEP_S)
+            self._world.say(f"{victim.name}: the wall clock is {victim.wall_offset_s:.1f} s ahead")
 
     def _crash_manager(self) -> None:
         manager = self._cluster.manager

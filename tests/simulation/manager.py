@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from replication_manager.core import events as ev
-from replication_manager.core.lagging import LagCap
-from replication_manager.core.machine import ReplicationMachine
-from replication_manager.core.membership import Lag, Report
-from rhino.errors import RhinoError
-from rhino.ids import GroupId, JobSettings, ReplicaGroup, StoreVersion, Worker
+from replication_manager.protocol import events as ev
+from replication_manager.protocol.lagging import LagCap
+from replication_manager.protocol.machine import ReplicationMachine
+from replication_manager.protocol.membership import Lag, Report
+from rhino_core.errors import RhinoError
+from rhino_core.ids import Epoch, GroupId, JobSettings, ReplicaGroup, StoreVersion, Worker
 from tests.simulation import drain_checkers
-from worker_runtime.core import events as worker_ev
+from tests.simulation.watches import Watch
+from worker_runtime.protocol import events as worker_ev
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
@@ -26,7 +27,8 @@ FALSE_REFUSAL = 0.1  # a firewall answers
 
 
 class Manager:
-    """Journal: generation, workers, groups, floors, who is drained. Everything else is learnt again after a crash."""
+    """Journal: generation, workers, groups, floors, forgotten jobs with their fences, who is drained. Everything else
+    is learnt again after a crash."""
 
     def __init__(self, cluster: Cluster, settings: JobSettings) -> None:
         self._cluster = cluster
@@ -36,6 +38,7 @@ class Manager:
         self._workers: dict[str, Worker] = {}
         self._groups: dict[GroupId, ReplicaGroup] = {}
         self._floors: dict[object, StoreVersion] = {}
+        self._fences: dict[str, Epoch] = {}
         self.draining: set[str] = set()
         self.forgotten: dict[GroupId, set[str]] = {}  # members beyond the chain's length
         self.up = False
@@ -51,10 +54,13 @@ class Manager:
             workers=self._workers.values(),
             groups=self._groups.values(),
             floors=self._floors.values(),
+            forgotten=self._fences,
             draining=self.draining,
             lag_cap=LagCap(LAG_CAP_S, 0),
         )
         self._checked: dict[GroupId, ReplicaGroup] = {}
+        self._watches: dict[str, Watch] = {}
+        self._interested: dict[str, set[GroupId]] = {}
         self._world.say(f"manager starts, generation {self.generation}")
         life = self.generation
         self._world.after(0.1, lambda: self._tick(life))
@@ -62,6 +68,8 @@ class Manager:
     def crash(self) -> None:
         self._world.say("manager crashes")
         self.up = False
+        for watch in self._watches.values():
+            watch.close()
         for group in self.core.groups:
             self.forgotten.setdefault(group, set()).update(self.core.returned.joined(group))
         for group, leaving in self.core.laggards.leaving.items():
@@ -108,6 +116,7 @@ class Manager:
     def _check_owner(self, before: ReplicaGroup | None, group: ReplicaGroup) -> None:
         if before is not None:
             live = self.core.membership.is_present(before.owner) and before.members[0].whole
+            live = live and before.owner.worker_id not in self.core.impaired.ids()
             self._cluster.checkers.owner_followed(before, group, lost=not live)
 
     def _execute(self, effect: ev.Effect) -> None:
@@ -128,80 +137,97 @@ class Manager:
             case ev.PersistFloor(floor):
                 self._floors[floor.store] = floor
             case ev.PublishGroup(group):
-                for sidecar in self._cluster.sidecars.values():
-                    self._tell(sidecar, group)
+                for watch in self._watches.values():
+                    watch.tell(watch.news.group_changed(group))
+            case _:
+                self._execute_end(effect)
+
+    def _execute_end(self, effect: ev.Effect) -> None:
+        """Of what is forgotten; and of floors."""
+        match effect:
+            case ev.PersistForgotten(job, fence):
+                self._fences[job] = fence
+            case ev.DropGroups(groups, stores):
+                for store in stores:
+                    del self._floors[store]
+                for group in groups:
+                    del self._groups[group]
+                    self.forgotten.pop(group, None)
+                for watch in self._watches.values():
+                    watch.tell(watch.news.groups_gone(groups))
+                for interested in self._interested.values():
+                    interested.difference_update(groups)
+            case ev.DropWorker(worker_id):
+                del self._workers[worker_id]
+                self._interested.pop(worker_id, None)
+            case ev.PublishForgotten(job, fence):
+                for watch in self._watches.values():
+                    watch.tell(watch.news.job_forgotten(job, fence))
             case ev.PublishFloors(floors):
-                for sidecar in self._cluster.sidecars.values():
-                    self._tell_floors(sidecar, floors)
+                for watch in self._watches.values():
+                    watch.tell(watch.news.floors_raised(floors))
             case ev.PublishWorkers():
-                return
+                for watch in self._watches.values():
+                    watch.tell(True)
+            case _:
+                raise NotImplementedError(f"effect {effect}")
 
-    def _tell(self, sidecar: Sidecar, group: ReplicaGroup) -> None:
-        process, life = sidecar.process, self.generation
+    # ------------------------------------------------------------ streams of news
 
-        def deliver() -> None:
-            if sidecar.up and sidecar.process == process and self._cluster.network.passes(MANAGER, sidecar.name):
-                sidecar.handle(worker_ev.GroupAdopted(group))
+    def reaches(self, sidecar: Sidecar) -> bool:
+        return self._cluster.network.passes(MANAGER, sidecar.name)
 
-        def watch_again() -> None:
-            if self.up and self.generation == life:
-                self._tell(sidecar, self.core.groups[group.group])
+    def _watch(self, sidecar: Sidecar) -> None:
+        """From the beginning; a former stream of the worker ends."""
+        self.unwatched_by(sidecar)
+        interested = self._interested.setdefault(sidecar.name, set())
+        sidecar.watch = self._watches[sidecar.name] = Watch(self, sidecar, interested)
 
-        if self._lost_call():  # the stream breaks; the sidecar watches again and gets all groups as they are
-            self._world.after(self._world.random.uniform(0.1, 1.0), watch_again)
-            return
-        self._world.after(self._world.delay(), deliver)
-        if self._world.chance(self._world.faults.repeat_message):  # late, after newer ones
-            self._world.after(self._world.delay() * 20, deliver)
-
-    def _tell_floors(self, sidecar: Sidecar, floors: tuple[StoreVersion, ...]) -> None:
-        """One that is lost comes with the next one or with the next registration."""
-        process = sidecar.process
-
-        def deliver() -> None:
-            if sidecar.up and sidecar.process == process and self._answers(sidecar):
-                sidecar.retention.raise_floors(floors)
-
-        self._world.after(self._world.delay(), deliver)
+    def unwatched_by(self, sidecar: Sidecar) -> None:
+        if former := self._watches.pop(sidecar.name, None):
+            former.close()
 
     # ------------------------------------------------------------ what sidecars call
 
-    def _lost_call(self) -> bool:
+    def lost_call(self) -> bool:
         return self._world.chance(self._world.faults.lose_call)
 
     def _hears(self, sidecar: Sidecar) -> bool:
-        return self._cluster.network.passes(sidecar.name, MANAGER) and not self._lost_call()
+        return self._cluster.network.passes(sidecar.name, MANAGER) and not self.lost_call()
 
     def _answers(self, sidecar: Sidecar) -> bool:
         """Whether the reply arrives; what was asked for has happened all the same."""
-        return self._cluster.network.passes(MANAGER, sidecar.name) and not self._lost_call()
+        return self._cluster.network.passes(MANAGER, sidecar.name) and not self.lost_call()
 
     def _reports(self, sidecar: Sidecar) -> tuple[Report, ...]:
-        groups = {*sidecar.machine.groups(), *(store.group for store in sidecar.disk.files)}
+        groups = {*sidecar.machine.view.groups(), *(store.group for store in sidecar.disk.files)}
         reports = tuple(self._report(sidecar, group) for group in sorted(groups))
         for report in reports:
             self._cluster.checkers.reported(sidecar.life, report)
+            process = sidecar.name, sidecar.process
+            self._cluster.checkers.catch_ups.reported(process, report)
         return reports
 
     def _report(self, sidecar: Sidecar, group: GroupId) -> Report:
         adopted = sidecar.group(group)
         written = tuple(StoreVersion(s, v) for s, v in sidecar.written.items() if s.group == group)
-        epoch = adopted.epoch if adopted else sidecar.machine.epoch(group)
+        epoch = adopted.epoch if adopted else sidecar.machine.view.epoch(group)
         stores = sidecar.catalogue.stores(group)
         held = tuple(StoreVersion(s, v) for s, c in stores.items() if (v := c.newest_held()) is not None)
-        return Report(group, epoch, sidecar.machine.whole(group), 1, held, written)
+        files = sum(len(catalogue) for catalogue in stores.values())
+        return Report(group, epoch, sidecar.machine.view.whole(group), files, held, written, files)
 
     def register(self, sidecar: Sidecar) -> bool:
         if not self._hears(sidecar):
             return False
         process = f"{sidecar.name}#{sidecar.process}"
         reports = self._reports(sidecar)
-        taken = self._handle(ev.Registered(sidecar.worker, process, sidecar.machine.highest_epoch(), reports))
-        if taken:
-            for group in self.core.groups.values():
-                self._tell(sidecar, group)
-            self._tell_floors(sidecar, tuple(StoreVersion(s, v) for s, v in self.core.floors.items()))
-        return taken and self._answers(sidecar)
+        epoch, disk = sidecar.machine.view.highest_epoch(), sidecar.disk.state
+        taken = self._handle(ev.Registered(sidecar.worker, process, epoch, reports, disk, "simulated"))
+        if not taken or not self._answers(sidecar):
+            return False
+        self._watch(sidecar)
+        return True
 
     def beat(self, sidecar: Sidecar) -> bool:
         if not self._hears(sidecar):
@@ -213,10 +239,15 @@ class Manager:
             return not self.up  # a stream of a process that this manager does not know: to be registered first
         reports = self._reports(sidecar)
         lags = tuple(
-            Lag(lag.group, lag.to, lag.owed_bytes, lag.oldest_s) for lag in sidecar.machine.lags(self._world.now)
+            Lag(lag.group, lag.to, lag.owed_bytes, lag.oldest_s) for lag in sidecar.machine.view.lags(self._world.now)
         )
-        beat = ev.Beat(sidecar.name, sidecar.worker.incarnation, 0, 0, 0, 0, reports, lags=lags)
-        return self._handle(beat) or not self.up
+        beat = ev.Beat(
+            sidecar.name, sidecar.worker.incarnation, 0, 0, 0, 0, reports, sidecar.disk.state, "simulated", lags
+        )
+        taken = self._handle(beat)
+        for watch in self._watches.values() if taken else ():
+            watch.tell(watch.news.reported(sidecar.name, (report.group for report in reports)))
+        return taken or not self.up
 
     def stream_broken(self, sidecar: Sidecar, process: int) -> None:
         """Its host then refuses connections while no process is up; now and then it does so for another reason."""
@@ -229,20 +260,42 @@ class Manager:
 
         self._world.after(0.1, probe)
 
-    def resolve(self, sidecar: Sidecar, group: GroupId) -> bool:
+    def resolve(self, sidecar: Sidecar, group: GroupId, *, existing_only: bool) -> bool:
         """False: to be asked again."""
-        if not self._hears(sidecar) or not self._handle(ev.Resolve(group, sidecar.name, self._settings)):
+        if not self._hears(sidecar):
             return False
-        self._tell(sidecar, self.core.groups[group])
-        return self._answers(sidecar)
+        if self.up and existing_only and group not in self.core.groups:
+            return self._answers(sidecar)
+        if not self._handle(ev.Resolve(group, sidecar.name, self._settings)):
+            return False
+        self._interested.setdefault(sidecar.name, set()).add(group)
+        reply = worker_ev.GroupAdopted(self.core.groups[group])
+        if self._answers(sidecar):
+            sidecar.later(self._world.delay(), lambda: sidecar.handle(reply))
+            return True
+        return False
 
     def change(self, group: GroupId, *, add_member: str = "", make_owner: str = "") -> bool:
         """What the handover manager asks for; False when refused."""
+        self._cluster.steady.moved(group, self._world.now)
         return self._handle(ev.Change(group, None, add_member, make_owner))
 
     def set_draining(self, worker_id: str, draining: bool) -> bool:
         """What the handover manager asks for; False when refused."""
         return self._handle(ev.DrainSet(worker_id, draining))
+
+    def leave(self, sidecar: Sidecar) -> None:
+        """The sidecar is stopped in an orderly way, and says so."""
+        if self._hears(sidecar):
+            self._handle(ev.Leaving(sidecar.name, f"{sidecar.name}#{sidecar.process}"))
+
+    def forget_job(self, job: str) -> bool:
+        """What `rhino forget --job` asks for; False when refused. True when it was forgotten before."""
+        return job in self._fences or self._handle(ev.JobForgotten(job))
+
+    def forget_worker(self, worker_id: str) -> bool:
+        """What `rhino forget --worker` asks for; False when refused."""
+        return self._handle(ev.WorkerForgotten(worker_id))
 
     def published(self, logged: StoreVersion, floor: StoreVersion | None) -> None:
         self._handle(

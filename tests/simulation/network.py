@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rhino.ids import Lane
+from rhino_core.ids import Lane
 from tests.simulation.manager import MANAGER
 from tests.simulation.streams import Stream
 
@@ -35,10 +35,10 @@ class Network:
 
     def reach(self, caller: str, name: str) -> Sidecar | None:
         """For a call of one sidecar to another that only reads; None when it fails."""
-        other = self._cluster.sidecars[name]
-        if not other.up or not self.connected(caller, name) or self._world.chance(self._world.faults.lose_call):
+        other = self._cluster.sidecars.get(name)
+        if other is None or not other.up or not self.connected(caller, name):
             return None
-        return other
+        return None if self._world.chance(self._world.faults.lose_call) else other
 
     # ------------------------------------------------------------ partitions
 
@@ -49,6 +49,13 @@ class Network:
         for stream in self._between(from_, to):
             stream.hold_back(from_)
             self._world.after(KEEPALIVE_S, stream.close_if_held_back)
+        if MANAGER in (from_, to):
+            sidecar = self._cluster.sidecars[from_ if to == MANAGER else to]
+            self._world.after(KEEPALIVE_S, lambda: self._end_watch(sidecar))
+
+    def _end_watch(self, sidecar: Sidecar) -> None:
+        if not self.connected(sidecar.name, MANAGER):
+            self._cluster.manager.unwatched_by(sidecar)
 
     def heal(self, from_: str, to: str) -> None:
         if self.passes(from_, to):
@@ -77,8 +84,8 @@ class Network:
         return [stream for stream in self._streams.values() if stream.open]
 
     def open_stream(self, sender: str, receiver: str, lane: Lane) -> bool:
-        other = self._cluster.sidecars[receiver]
-        if not other.up or not self.connected(sender, receiver):
+        other = self._cluster.sidecars.get(receiver)
+        if other is None or not other.up or not self.connected(sender, receiver):
             return False
         self._streams[sender, receiver, lane] = Stream(self._cluster.sidecars[sender], other, lane)
         return True

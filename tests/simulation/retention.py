@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from rhino.ids import StoreId, StoreVersion
-from worker_runtime.core import closure
+from rhino_core.ids import StoreId, StoreVersion
+from worker_runtime.protocol import closure
 
 if TYPE_CHECKING:
     from tests.simulation.sidecar import Sidecar
@@ -43,11 +43,11 @@ class Retention:
 
     def _collect(self, store: StoreId) -> None:
         self._due.discard(store)
-        if self._me.cluster.spread:
+        floor = self._me.disk.floors.get(store)
+        if self._me.cluster.spread or floor is None:  # its job may have been forgotten meanwhile
             return
-        floor = self._me.disk.floors[store]
         pins = {pin.version for pin in self._me.pins.values() if pin.store == store}
-        busy = self._me.machine.busy_names(store, floor)
+        busy = self._me.machine.view.names_in_use(store, floor)
         names = closure.collectable(self._me.catalogue.store(store), floor, pins, busy)
         if names:
             self._me.cluster.checkers.deleted(self._me.disk, store, names, pins)

@@ -8,8 +8,9 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rhino.errors import RhinoError
+from rhino_core.errors import RhinoError
 from tests.simulation.cluster import Cluster
+from tests.simulation.variety import drawn
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Failure:
 
 
 def run(seed: int, *, factor: int = 1, verbose: bool = False) -> Outcome:
-    cluster = Cluster(seed, workers=factor + 2, factor=factor)
+    cluster = Cluster(seed, workers=factor + 2, factor=factor, variety=drawn(seed, factor))
     cluster.world.verbose = verbose
     try:
         cluster.run()

@@ -4,22 +4,37 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from rhino.errors import NoSpaceError
-from rhino.ids import NO_EPOCH, FileEntry, FileKind, GroupId, Lane, ReplicaGroup, StoreId, StoreVersion, Version, Worker
+from rhino_core.errors import NoSpaceError
+from rhino_core.ids import (
+    NO_EPOCH,
+    Epoch,
+    FileEntry,
+    FileKind,
+    GroupId,
+    Lane,
+    ReplicaGroup,
+    StoreId,
+    StoreVersion,
+    Version,
+    Worker,
+)
 from tests.simulation.brief import brief
 from tests.simulation.catch_up import CatchUp
-from tests.simulation.checkers import Life
 from tests.simulation.disk import Disk, Key
 from tests.simulation.excess import Excess
+from tests.simulation.facts import Life
 from tests.simulation.retention import Retention
 from tests.simulation.streams import WINDOW_BYTES, Stream
-from worker_runtime.core import chain as chain_core
-from worker_runtime.core import closure
-from worker_runtime.core import events as ev
-from worker_runtime.core.credit import GrantPool
+from tests.simulation.watches import Watch
+from worker_runtime.protocol import chain as chain_core
+from worker_runtime.protocol import closure
+from worker_runtime.protocol import events as ev
+from worker_runtime.protocol.credit import GrantPool
+from worker_runtime.protocol.pulling import Found
+from worker_runtime.storage.arrivals import Arrivals
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
@@ -27,6 +42,7 @@ if TYPE_CHECKING:
 BEAT_S = 0.5
 CHECK_EVERY = 3  # events, between looks at what the machine knows of itself
 COMMIT_S = 3.0  # an executor waits this long
+ZIP_COMMIT_S = 5.0  # and for a snapshot longer, since no task waits for it
 Done = Callable[[ev.CompleteCommit], None]
 
 
@@ -40,6 +56,8 @@ class Sidecar:
         self.up = False
         self.process = 0
         self.disk = Disk()
+        self._booted_at = 0.0
+        self.wall_offset_s = 0.0  # of its wall clock, which somebody may set
         self.commits: dict[int, tuple[FileEntry, Done]] = {}
         self.inbound: dict[int, Stream] = {}
         self.grants = GrantPool(cluster.limit_bytes, WINDOW_BYTES)
@@ -56,18 +74,34 @@ class Sidecar:
     def life(self) -> Life:
         return self.name, self.worker.incarnation
 
+    def monotonic_ns(self) -> int:
+        """Of the machine: since its boot."""
+        return round((self.world.now - self._booted_at) * 1e9)
+
+    def wall_ns(self) -> int:
+        return round((self.world.now + self.wall_offset_s) * 1e9)
+
     def start(self) -> None:
+        if self.cluster.sidecars.get(self.name) is not self:
+            return  # gone for good
         self.up = True
         self.process += 1
         self.written: dict[StoreId, Version] = {}
         self.damaged: set[Key] = set()
         self.pins: dict[int, StoreVersion] = {}
+        self.named: set[str] = set()  # jobs whose executors have spoken to this process
+        self.watch: Watch | None = None
+        self.live: tuple[Worker, ...] = ()  # as the manager said last
+        self.absent: tuple[Worker, ...] = ()
         self.catalogue = closure.Catalogue()
-        for files in self.disk.files.values():
-            for entry in files.values():
-                self.catalogue.add(entry, self.disk.written_s[entry.store, entry.name])
+        for store, version in sorted(self.disk.first_snapshots):
+            self.catalogue.had_snapshot(store, version)
+        arrived_ns = self.disk.arrived_ns
+        for store, name in sorted(arrived_ns, key=lambda key: arrived_ns[key]):
+            self.catalogue.add(self.disk.files[store][name], arrived_ns[store, name] / 1e9)
+        self.arrivals = Arrivals(max(arrived_ns.values(), default=0), clock=self.monotonic_ns)
         self.grants = GrantPool(self.cluster.limit_bytes, WINDOW_BYTES)
-        self.machine = chain_core.ChainMachine(self.worker, self.catalogue, self.disk.epochs)
+        self.machine = chain_core.ChainMachine(self.worker, self.catalogue, self.disk.epochs, self.disk.fences)
         self.excess = Excess(self)
         self._catch_ups: dict[GroupId, CatchUp] = {}
         self._deciding: Stream | None = None
@@ -85,12 +119,21 @@ class Sidecar:
         self.commits.clear()
         self._events.clear()
         self.cluster.network.break_streams(self.name)
+        self.cluster.manager.unwatched_by(self)
         if lose_disk:
             self.cluster.checkers.lost(self.life)
             self.disk = Disk(self.disk.uuid + 1)
         if lose_power:
-            self.cluster.checkers.lost(self.life)
-            self.disk.lose_power(self.world.now, self.world.random)
+            self._lose_power()
+
+    def _lose_power(self) -> None:
+        before, synced = self.life, self.cluster.synced
+        if not synced:
+            self.cluster.checkers.lost(before)
+        self.disk.lose_power(self.world.now, self.world.random, synced=synced)
+        self._booted_at = self.world.now
+        if synced:
+            self.cluster.checkers.reborn(before, self.life)
 
     def later(self, delay_s: float, action: Callable[[], object]) -> None:
         """Runs `action` unless this process has ended by then."""
@@ -108,7 +151,11 @@ class Sidecar:
     # ------------------------------------------------------------ manager
 
     def _resolve(self, group: GroupId) -> None:
-        if not self.cluster.manager.resolve(self, group):
+        """As ManagerClient.ask: a group that no executor here has named comes from a peer."""
+        if self.machine.view.forgotten(group):
+            return
+        existing_only = self.group(group) is None and group.job not in self.named
+        if not self.cluster.manager.resolve(self, group, existing_only=existing_only):
             self.later(0.3, lambda: self._resolve(group))
 
     def register(self) -> None:
@@ -141,6 +188,7 @@ class Sidecar:
     def _handle_one(self, event: ev.Event, process: int) -> None:
         if self.world.verbose and not isinstance(event, ev.Tick):
             self.world.say(f"  {self.name} <- {brief(event)}")
+        self._check(event)
         self.excess.saw(event)
         for effect in self.machine.handle(event, now=self.world.now):
             if self.world.verbose:
@@ -155,6 +203,18 @@ class Sidecar:
             len(self._events) == 1 and self._handled % CHECK_EVERY == 0
         ):  # else the machine has not been told yet of all that has happened to its disk
             self.machine.check_invariants()
+
+    def _check(self, event: ev.Event) -> None:
+        """What the checkers want to know of an event before it is handled."""
+        checkers, process = self.cluster.checkers.catch_ups, (self.name, self.process)
+        if isinstance(event, ev.GroupAdopted):
+            checkers.adopted(process, event.group, self.disk.epoch(event.group.group))
+        elif isinstance(event, ev.GroupLeft):
+            checkers.left(process, event.group)
+        elif isinstance(event, ev.CatchUpFinished) and not self.cluster.spread:
+            self.cluster.checkers.caught_up(process, event.group, self.disk)
+        elif isinstance(event, ev.FilesRemoved) and event.damaged:
+            checkers.damaged(process, event.store.group)
 
     def _arm(self) -> None:
         """A Tick when the machine asks for one, and not otherwise."""
@@ -189,8 +249,17 @@ class Sidecar:
                     self._deciding.accept(transfer, entry)
             case ev.DiscardTransfer():
                 return  # what is not accepted is thrown away
+            case ev.DropJob(job, fence, groups):
+                self._drop_job(job, fence, groups)
             case _:
                 self._execute_push(effect)
+
+    def _drop_job(self, job: str, fence: Epoch, groups: Sequence[GroupId]) -> None:
+        self.disk.drop_job(job, fence, groups)
+        self.written = {store: version for store, version in self.written.items() if store.group not in groups}
+        self._catch_ups = {group: running for group, running in self._catch_ups.items() if group not in groups}
+        for group in groups:
+            self.catalogue.forget(group)
 
     def _execute_push(self, effect: ev.Effect) -> None:
         match effect:
@@ -221,9 +290,10 @@ class Sidecar:
 
     def _connect(self, to: str, lane: Lane) -> None:
         def attempt() -> None:
-            if self.cluster.network.stream(self.name, to, lane) is None and not self.cluster.network.open_stream(
-                self.name, to, lane
-            ):
+            network = self.cluster.network
+            if to not in self.cluster.sidecars:
+                return  # gone for good: links to such workers end
+            if network.stream(self.name, to, lane) is None and not network.open_stream(self.name, to, lane):
                 self.later(0.3, attempt)
 
         self.later(self.world.delay(), attempt)
@@ -252,8 +322,8 @@ class Sidecar:
         if stream := self.cluster.network.stream(reply.upstream, self.name, reply.lane):
             stream.reply(event)
 
-    def feed_hungry(self) -> None:
-        for grant in self.grants.hungry():
+    def top_up_starved(self) -> None:
+        for grant in self.grants.starved():
             self.inbound[grant].give(self.grants.top_up(grant))
 
     # ------------------------------------------------------------ disk
@@ -261,8 +331,9 @@ class Sidecar:
     def store(self, entry: FileEntry) -> None:
         """The bytes are on disk, in the index and in the catalogue: all of it before any event that tells of them."""
         self.cluster.checkers.stored(entry, self.life)
-        self.disk.put(entry, self.world.now)
-        self.catalogue.add(entry, self.world.now)
+        arrived_ns = self.arrivals.now_ns()
+        self.disk.put(entry, self.world.now, arrived_ns)
+        self.catalogue.add(entry, arrived_ns / 1e9)
 
     def readable(self, store: StoreId, name: str) -> bool:
         """Whether the file is here; reading it to the end shows whether it is damaged, and then it goes."""
@@ -270,6 +341,25 @@ class Sidecar:
             self.world.say(f"{self.name} finds {store}/{name} damaged")
             self.remove(store, (name,), damaged=True)
         return name in self.disk.files[store]
+
+    def inventory(self, group: GroupId) -> tuple[FileEntry, ...]:
+        """What others are told that is here: all that retention keeps; of spread blocks, everything."""
+        return tuple(
+            entry
+            for store, catalogue in self.catalogue.stores(group).items()
+            for kept in [closure.kept_names(catalogue, self.disk.floors.get(store))]
+            for entry in catalogue.entries()
+            if self.cluster.spread or entry.name in kept
+        )
+
+    def pull_from(self, found: Found) -> bool:
+        """From the first holder that gives it."""
+        entry = found.entry
+        for holder in found.holders:
+            other = self.cluster.network.reach(self.name, holder.worker_id)
+            if other is not None and other.readable(entry.store, entry.name):
+                return self.pull(entry)
+        return False
 
     def pull(self, entry: FileEntry) -> bool:
         """A file that was fetched from another worker; False when it could not be stored."""
@@ -304,6 +394,7 @@ class Sidecar:
     def commit(self, request: int, entry: FileEntry, done: Done) -> None:
         """An executor of this worker hands over a changelog or zip; `done` gets the answer unless the process dies."""
         self.commits[request] = entry, done
+        self.named.add(entry.store.job)
         if entry.name not in self.disk.files[entry.store]:
             if self.disk.full:
                 self._answer(request, ev.CompleteCommit(request, 0, NO_EPOCH, NoSpaceError(f"{entry.name}: disk full")))
@@ -311,14 +402,15 @@ class Sidecar:
             self.store(entry)
         if entry.kind is FileKind.CHANGELOG and entry.version is not None:
             self.written[entry.store] = entry.version
-        self.handle(ev.CommitRequested(request, entry, self.world.now + COMMIT_S))
+        wait_s = ZIP_COMMIT_S if entry.kind is FileKind.SNAPSHOT else COMMIT_S
+        self.handle(ev.CommitRequested(request, entry, self.world.now + wait_s))
 
     def abandon(self, request: int) -> None:
         self.commits.pop(request, None)
         self.handle(ev.CommitAbandoned(request))
 
     def group(self, group: GroupId) -> ReplicaGroup | None:
-        return self.machine.group(group)
+        return self.machine.view.group(group)
 
     def catching_up(self, catch_up: CatchUp) -> bool:
         """Whether this is the newest catch-up of its group."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from rhino.ids import FileEntry, GroupId, Placement, ReplicaGroup, StoreId, StoreVersion
-from tests.simulation.checkers import Checkers, Life, require
+from rhino_core.ids import FileEntry, GroupId, JobSettings, Placement, ReplicaGroup, StoreId, StoreVersion
+from tests.simulation.checkers import Checkers
 from tests.simulation.cluster import Cluster
 from tests.simulation.disk import Disk, opens
-from worker_runtime.core import events as ev
+from tests.simulation.facts import Life, require
+from tests.simulation.variety import Variety
+from worker_runtime.protocol import events as ev
 
 WORKERS = 4
 
@@ -16,8 +18,8 @@ WORKERS = 4
 class SpreadCheckers(Checkers):
     """A version is safe when it opens from the files of all disks but any one."""
 
-    def __init__(self, cluster: Cluster, min_copies: int, memory_limit_bytes: int) -> None:
-        super().__init__(min_copies, memory_limit_bytes)
+    def __init__(self, cluster: Cluster, memory_limit_bytes: int) -> None:
+        super().__init__(memory_limit_bytes)
         self._cluster = cluster
 
     def acknowledged(self, ack: ev.SendAck, sender: Life, disk: Disk) -> None:
@@ -33,6 +35,7 @@ class SpreadCheckers(Checkers):
         manager, when it issued the epoch, had not heard."""
         assert entry.version is not None
         version = StoreVersion(entry.store, entry.version)
+        self.not_passed(version, answer.epoch, disk)
         disks = {side.life: side.disk for side in self._cluster.sidecars.values()}
         members = self._issued[version.store.group, answer.epoch].members
         if answer.copies > 1 and all((m.worker.worker_id, m.worker.incarnation) in disks for m in members):
@@ -77,8 +80,9 @@ class SpreadCluster(Cluster):
     """All workers are members of all groups."""
 
     def __init__(self, seed: int) -> None:
-        super().__init__(seed, workers=WORKERS, factor=WORKERS - 1, placement=Placement.BLOCK)
-        self.checkers: Checkers = SpreadCheckers(self, self.settings.copies, self.limit_bytes)
+        variety = Variety(JobSettings(WORKERS - 1, placement=Placement.BLOCK))
+        super().__init__(seed, workers=WORKERS, factor=WORKERS - 1, variety=variety)
+        self.checkers: Checkers = SpreadCheckers(self, self.limit_bytes)
         self.workload.check_with(self.checkers)
         self.faults.no_damage()
 

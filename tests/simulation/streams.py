@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rhino.ids import FileEntry, Lane
+from rhino_core.ids import FileEntry, Lane
 from tests.simulation.disk import Key
 from tests.simulation.world import Link
-from worker_runtime.core import events as ev
-from worker_runtime.core.credit import SendWindow
+from worker_runtime.protocol import events as ev
+from worker_runtime.protocol.credit import SendWindow
 
 if TYPE_CHECKING:
     from tests.simulation.sidecar import Sidecar
@@ -78,7 +78,7 @@ class Stream:
             self._send_data(self._transfer, size, last=self._left_bytes == 0)
 
     def _check_idle(self) -> None:
-        """Who has had nothing to send for IDLE_S gives credit back."""
+        """A sender that has had nothing to send for IDLE_S gives credit back."""
         if self._world.now < self._sent_at + IDLE_S:
             self._world.at(self._sent_at + IDLE_S, self._check_idle)
             return
@@ -123,7 +123,7 @@ class Stream:
     def _returned(self, credit_bytes: int) -> None:
         self._receiver.grants.returned(self._grant, credit_bytes)
         self._promise(-credit_bytes)
-        self._receiver.feed_hungry()
+        self._receiver.top_up_starved()
 
     def give(self, credit_bytes: int) -> None:
         if credit_bytes:
@@ -152,7 +152,7 @@ class Stream:
         self._buffer(-size)
         self._promise(-size)
         self.give(self._receiver.grants.settled(self._grant, size))
-        self._receiver.feed_hungry()
+        self._receiver.top_up_starved()
         if last and transfer in self._accepted:
             self._finish(transfer, self._accepted.pop(transfer))
 
@@ -199,7 +199,7 @@ class Stream:
             self._receiver.grants.close(self._grant)
             self._buffer(-self._buffered_bytes)
             self._promise(-self._granted_bytes)
-            self._receiver.feed_hungry()
+            self._receiver.top_up_starved()
             for transfer in self._accepted:
                 self._receiver.handle(ev.TransferFailed(transfer, None))
         self._sender.disconnected(self._receiver.name, self.lane)

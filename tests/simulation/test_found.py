@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from rhino.ids import Epoch, FileEntry, Lane, Member, ReplicaGroup, StoreId, Version, Worker
-from worker_runtime.core import events as ev
-from worker_runtime.core.chain import ChainMachine
-from worker_runtime.core.closure import Catalogue
+from rhino_core.ids import Epoch, FileEntry, Lane, Member, ReplicaGroup, StoreId, Version, Worker
+from worker_runtime.protocol import events as ev
+from worker_runtime.protocol.chain import ChainMachine
+from worker_runtime.protocol.closure import Catalogue
 
 STORE = StoreId("job", 0, 0, "default")
 SST = "SSTs/1-a.sst"
@@ -44,10 +44,10 @@ def test_what_is_owed_below_the_floor_may_be_collected() -> None:
     machine = ChainMachine(WORKERS["a"], catalogue, {})
     machine.handle(ev.GroupAdopted(group(1, "ab")), now=0.0)
     machine.handle(ev.CommitRequested(1, second, deadline=3.0), now=0.0)
-    assert machine.busy_names(STORE, Version(3, "x")) == {second.name}, "somebody waits"
+    assert machine.view.names_in_use(STORE, Version(3, "x")) == {second.name}, "somebody waits"
     machine.handle(ev.CommitAbandoned(1), now=0.0)
-    assert machine.busy_names(STORE, Version(2, "x")) == {second.name}, "b may still come to hold it"
-    assert machine.busy_names(STORE, Version(3, "x")) == set()
+    assert machine.view.names_in_use(STORE, Version(2, "x")) == {second.name}, "b may still come to hold it"
+    assert machine.view.names_in_use(STORE, Version(3, "x")) == set()
 
 
 def test_two_that_have_sent_each_other_a_file_do_not_pass_an_ack_to_and_fro_for_ever() -> None:

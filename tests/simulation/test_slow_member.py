@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rhino.ids import ReplicaGroup
+from rhino_core.ids import ReplicaGroup
 from tests.simulation.cluster import Cluster
 from tests.simulation.manager import LAG_CAP_S
 from tests.simulation.world import Faults

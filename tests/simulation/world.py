@@ -56,6 +56,7 @@ class World:
     verbose: bool = False  # every event and effect of every machine, too
     trace: list[str] = field(default_factory=list)
     actions: int = 0
+    actions_max: int = ACTIONS_MAX
 
     def __post_init__(self) -> None:
         self.random = Random(self.seed)
@@ -82,7 +83,7 @@ class World:
         queue = self._queue
         while queue and queue[0][0] <= time:
             self.actions += 1
-            if self.actions > ACTIONS_MAX:
+            if self.actions > self.actions_max:
                 raise RestlessError(f"{self.actions} actions by {self.now:.4f} s: something never comes to rest")
             self.now, _, action = heapq.heappop(queue)
             action()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from deploy.local import LocalCluster
+from rhino.testing import LocalCluster
 
 
 def wait_for(condition: Callable[[], object], what: str, timeout_s: float = 90) -> None:

@@ -9,10 +9,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from deploy.local import LocalCluster
-from rhino.rpc.overview import JobView, VirtualNodeView, fetch_overview
-from spark_connector import HandoverClient
-from spark_connector.rpc.client import Phase
+from rhino import HandoverClient
+from rhino.client.handover_client import Phase
+from rhino.client.overview import JobView, VirtualNodeView, fetch_overview
+from rhino.testing import LocalCluster
 from tests.spark.conftest import wait_for
 from tests.spark.queries import StatefulQuery
 

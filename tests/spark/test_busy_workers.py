@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from deploy.local import ClusterShape, LocalCluster
-from rhino.rpc.overview import JobView, fetch_overview
-from spark_connector import HandoverClient, Phase
+from rhino import HandoverClient, Phase
+from rhino.client.overview import JobView, fetch_overview
+from rhino.testing import ClusterShape, LocalCluster
 from tests.spark.conftest import wait_for
 from tests.spark.queries import QUERIES
 from tests.spark.run import Run, assert_equals_batch, job

@@ -10,10 +10,10 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from deploy.local import LocalCluster
-from rhino.rpc.overview import fetch_overview
-from spark_connector import rhino_checkpoint
-from spark_connector.conf import WAYS
+from rhino import rhino_checkpoint
+from rhino.client.overview import fetch_overview
+from rhino.testing import LocalCluster
+from spark_connector.conf import PROVIDER_CLASSES
 from tests.spark.operators import OPERATORS
 from tests.spark.queries import QUERIES
 from tests.spark.run import Run, assert_equals_batch, hand_over_one
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(420)]
 PARTITIONS = 3
 SETTINGS = {
     "spark.sql.shuffle.partitions": str(PARTITIONS),
-    "spark.sql.streaming.stateStore.providerClass": WAYS["checkpoint"],
+    "spark.sql.streaming.stateStore.providerClass": PROVIDER_CLASSES["checkpoint"],
     "spark.sql.streaming.stateStore.minDeltasForSnapshot": "3",
     "spark.sql.streaming.stateStore.maintenanceInterval": "1s",
 }

@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from deploy.local import LocalCluster
-from rhino.rpc.overview import fetch_overview
-from spark_connector import HandoverClient, Kind, Phase, Strategy
+from rhino import HandoverClient, Kind, Phase, Strategy
+from rhino.client.overview import fetch_overview
+from rhino.testing import LocalCluster
 from tests.spark.conftest import wait_for
 from tests.spark.queries import QUERIES, ROWS_PER_BATCH, aggregation
 from tests.spark.run import Run, assert_equals_batch, job

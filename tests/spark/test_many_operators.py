@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from deploy.local import LocalCluster
-from rhino.rpc.overview import JobView
+from rhino.client.overview import JobView
+from rhino.testing import LocalCluster
 from tests.spark.operators import OPERATORS
 from tests.spark.queries import QUERIES
 from tests.spark.run import Run, assert_equals_batch, hand_over, placed

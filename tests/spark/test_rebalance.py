@@ -1,4 +1,4 @@
-"""`rhino rebalance --by rows` on a running query with skewed keys, and what drivers tell of virtual nodes."""
+"""`rhino handover rebalance --by rows` on a running query with skewed keys, and what drivers tell of virtual nodes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from typer.testing import CliRunner
 
-from deploy.local import LocalCluster
+from rhino import HandoverClient, Phase
 from rhino.cli.main import app
-from rhino.rpc.overview import VirtualNodeView
-from spark_connector import HandoverClient, Phase
+from rhino.client.overview import VirtualNodeView
+from rhino.testing import LocalCluster
 from tests.spark.conftest import wait_for
 from tests.spark.operators import OPERATORS
 from tests.spark.queries import QUERIES, StatefulQuery, consumed, source
@@ -72,7 +72,7 @@ def test_rows_decide_where_virtual_nodes_go(cluster: LocalCluster, spark: SparkS
         with HandoverClient(cluster.manager) as client:
             together = client.start("skewed", ["0/1"], heavy, deadline_s=90)
             assert client.wait(together.handover_id, timeout_s=100).phase is Phase.CONFIRMED
-    arguments = ["rebalance", "--job", "skewed", "--by", "rows", "--wait", "--manager", cluster.manager]
+    arguments = ["handover", "rebalance", "--job", "skewed", "--by", "rows", "--wait", "--manager", cluster.manager]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
     after = nodes(cluster, "skewed")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local import LocalCluster
-from rhino.rpc.overview import fetch_overview
+from rhino.client.overview import fetch_overview
+from rhino.testing import LocalCluster
 from tests.spark.conftest import wait_for
 from tests.spark.queries import QUERIES
 from tests.spark.run import Run, assert_equals_batch, job

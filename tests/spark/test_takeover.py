@@ -11,20 +11,20 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from deploy.local import LocalCluster
+from rhino import rhino_checkpoint
 from rhino.cli.main import app
-from rhino.errors import AlreadyThereError, ConflictError, PreconditionError, RhinoError
-from rhino.rpc.overview import fetch_overview
-from spark_connector import rhino_checkpoint
-from spark_connector.conf import WAYS
-from spark_connector.takeover.checkpoint import FORMAT_KEY, PROVIDER_KEY, QueryCheckpoint
+from rhino.client.overview import fetch_overview
+from rhino.testing import LocalCluster
+from rhino_core.errors import AlreadyThereError, ConflictError, PreconditionError, RhinoError
+from spark_connector.conf import PROVIDER_CLASSES
+from spark_connector.query_checkpoint import FORMAT_KEY, PROVIDER_KEY, QueryCheckpoint
 from tests.spark.conftest import wait_for
 from tests.spark.operators import OPERATORS
 from tests.spark.queries import QUERIES
 from tests.spark.run import Run, assert_equals_batch
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(420)]
-STOCK, RHINO = WAYS["checkpoint"], WAYS["provider"]
+STOCK, RHINO = PROVIDER_CLASSES["checkpoint"], PROVIDER_CLASSES["provider"]
 SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     # Snapshots and changelogs both are taken over.
@@ -40,7 +40,7 @@ class Tool:
         self._socket = cluster.socket.replace("{host}", cluster.workers[0].host)
 
     def __call__(self, command: str, checkpoint: Path, *options: str) -> dict[str, object]:
-        arguments = [command, str(checkpoint), "--socket", self._socket, "--quiet-s", "0", "--json", *options]
+        arguments = [command, str(checkpoint), "--socket", self._socket, "--idle-s", "0", "--json", *options]
         result = CliRunner().invoke(app, arguments)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
@@ -113,7 +113,7 @@ def test_transform_with_state_goes_through_the_checkpoint_location_and_back(
 ) -> None:
     tool, query = Tool(cluster), OPERATORS["transform-timers"]
     advance(Run(spark, query, tmp_path), STOCK, 4)
-    done = tool("adopt", tmp_path / "checkpoint", "--through", "checkpoint")
+    done = tool("adopt", tmp_path / "checkpoint", "--integration", "checkpoint")
     assert (done["provider"], done["backup"]) == (STOCK, "")
     remove_state(tmp_path / "checkpoint" / "state")
     advance(Run(spark, query, tmp_path, rhino_checkpoint), STOCK, 3)

@@ -14,8 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from rhino.errors import RhinoError
-from spark_connector import HandoverClient, JobView, rhino_conf
+from rhino import HandoverClient, JobView
+from rhino.testing.spark_daemons import lean_jvm
+from rhino_core.errors import RhinoError
+from spark_connector.embedded import embedded
 
 ROWS = 50
 PARTITIONS = 2
@@ -28,6 +30,7 @@ SMALL = {
     "spark.sql.streaming.stateStore.minDeltasForSnapshot": "2",
     "spark.sql.streaming.stateStore.maintenanceInterval": "500ms",
     "spark.driver.memory": "600m",
+    "spark.driver.extraJavaOptions": " ".join(lean_jvm()),
     "spark.log.level": "WARN",
 }
 
@@ -109,7 +112,7 @@ def jobs(manager: str) -> tuple[JobView, ...]:
 
 
 def main() -> None:
-    conf = rhino_conf() | SMALL
+    conf = embedded().conf() | SMALL
     manager = conf["spark.rhino.manager"]
     run = Run(SparkSession.builder.config(map=conf).getOrCreate(), Path(sys.argv[1]) / "checkpoint")
     run.start()

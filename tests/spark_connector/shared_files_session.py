@@ -8,10 +8,10 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from rhino.ids import parse_name
-from spark_connector import rhino_conf
+from rhino_core.ids import parse_name
+from spark_connector.embedded import embedded
 from tests.spark_connector.embedded_session import SMALL, Run, wait_for
-from worker_runtime.storage.files import zip_references
+from worker_runtime.storage.zips import zip_references
 
 RETAINED = 1  # versions behind the newest that Spark keeps
 SNAPSHOTS = 8
@@ -24,7 +24,7 @@ CONF = SMALL | {
 
 
 def main() -> None:
-    conf = rhino_conf() | CONF
+    conf = embedded().conf() | CONF
     run = Run(SparkSession.builder.config(map=conf).getOrCreate(), Path(sys.argv[1]) / "checkpoint")
     stores = Path(conf["spark.rhino.socket"]).parent
     named: dict[int, list[str]] = {}

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from rhino.errors import IntegrityError, InvalidRequestError, InvalidSettingError, PreconditionError, UnknownError
-from rhino.ids import StoreId, StoreVersion, Version
-from spark_connector import rhino_checkpoint
-from spark_connector.conf import WAYS
-from spark_connector.takeover.checkpoint import JOIN_STORES, PROVIDER_KEY, QueryCheckpoint
+from rhino import rhino_checkpoint
+from rhino_core.errors import IntegrityError, InvalidRequestError, InvalidSettingError, PreconditionError, UnknownError
+from rhino_core.ids import StoreId, StoreVersion, Version
+from spark_connector.conf import PROVIDER_CLASSES
+from spark_connector.query_checkpoint import JOIN_STORES, PROVIDER_KEY, QueryCheckpoint
 
-STOCK, RHINO = WAYS["checkpoint"], WAYS["provider"]
+STOCK, RHINO = PROVIDER_CLASSES["checkpoint"], PROVIDER_CLASSES["provider"]
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,9 @@ STOCK, RHINO = WAYS["checkpoint"], WAYS["provider"]
         ("file:/ckpt/q", "rhino://file/ckpt/q"),
         ("hdfs://namenode:8020/q", "rhino://hdfs@namenode:8020/q"),
         ("s3a://my_bucket/q", "rhino://s3a@my_bucket/q"),
+        ("/ckpt/run#1", "rhino://file/ckpt/run#1"),
+        ("/ckpt/what?", "rhino://file/ckpt/what?"),
+        ("hdfs://n:1/q?a=b#c%20 d", "rhino://hdfs@n:1/q?a=b#c%20 d"),
         ("abfss://c@a.dfs.core.windows.net/q", "rhino://abfss@c@a.dfs.core.windows.net/q"),
     ],
 )
@@ -34,7 +37,7 @@ def test_a_location_on_rhino(location: str | Path, name: str) -> None:
     assert rhino_checkpoint(location) == name
 
 
-@pytest.mark.parametrize("location", ["rhino://file/q", "relative/q"])
+@pytest.mark.parametrize("location", ["rhino://file/q", "RHINO://file/q", "relative/q", "s3a://bucket"])
 def test_a_wrong_location_is_named(location: str) -> None:
     with pytest.raises(InvalidSettingError, match=location):
         rhino_checkpoint(location)
@@ -91,10 +94,10 @@ def test_format_1_says_why_and_the_way_out(tmp_path: Path) -> None:
 def test_a_log_that_changed_just_now_means_a_driver(tmp_path: Path) -> None:
     checkpoint = make(tmp_path, {"0": [["a"]]})
     with pytest.raises(PreconditionError, match="a driver may be running"):
-        checkpoint.check_quiet(30)
+        checkpoint.check_idle(30)
     for path in (*(tmp_path / "offsets").iterdir(), *(tmp_path / "commits").iterdir()):
         os.utime(path, (time.time() - 60,) * 2)
-    checkpoint.check_quiet(30)
+    checkpoint.check_idle(30)
 
 
 def test_what_is_no_checkpoint(tmp_path: Path) -> None:

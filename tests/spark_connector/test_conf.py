@@ -3,9 +3,10 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from rhino.errors import InvalidSettingError, UnknownError
-from spark_connector import rhino_conf
-from spark_connector.conf import PACKAGE
+from rhino import rhino_conf
+from rhino_core.errors import InvalidSettingError, UnknownError
+from spark_connector.conf import SPARK_PROVIDER, recovery_conf
+from spark_connector.embedded import Embedded
 from spark_connector.java import find_java
 
 
@@ -18,8 +19,8 @@ def jar(tmp_path: Path) -> Path:
 
 def test_the_three_settings_and_what_the_provider_requires(jar: Path) -> None:
     conf = rhino_conf("h:7461", jar=jar)
-    assert conf["spark.plugins"] == f"{PACKAGE}.RhinoPlugin"
-    assert conf["spark.sql.streaming.stateStore.providerClass"] == f"{PACKAGE}.RhinoStateStoreProvider"
+    assert conf["spark.plugins"] == "rhino.spark.RhinoPlugin"
+    assert conf["spark.sql.streaming.stateStore.providerClass"] == "rhino.spark.RhinoStateStoreProvider"
     assert conf["spark.rhino.manager"] == "h:7461"
     assert conf["spark.sql.streaming.stateStore.checkpointFormatVersion"] == "2"
     assert conf["spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"] == "true"
@@ -35,11 +36,25 @@ def test_joins_get_the_newest_state_format_that_spark_takes(
     assert rhino_conf("h:7461", jar=jar)["spark.sql.streaming.join.stateFormatVersion"] == expected
 
 
+def test_a_task_is_tried_on_another_worker_before_its_attempts_are_over(jar: Path) -> None:
+    conf = rhino_conf("h:7461", jar=jar)
+    exclusion = "spark.excludeOnFailure"
+    assert int(conf[f"{exclusion}.task.maxTaskAttemptsPerExecutor"]) < int(conf["spark.task.maxFailures"]) / 2
+    assert not [key for key in conf if key in (f"{exclusion}.enabled", f"{exclusion}.application.enabled")]
+
+
+def test_one_process_is_as_patient_with_itself_as_spark(jar: Path) -> None:
+    daemons = Embedded("127.0.0.1:7461", jar.parent / "sidecar.sock", jar.parent)
+    cluster, one = rhino_conf("127.0.0.1:7461", jar=jar), daemons.conf(jar=jar)
+    assert "spark.executor.heartbeatInterval" in cluster
+    assert set(cluster) - set(one) == set(recovery_conf())
+
+
 def test_through_the_checkpoint_sparks_own_provider_stays(jar: Path) -> None:
-    by_provider, by_checkpoint = rhino_conf("h:7461", jar=jar), rhino_conf("h:7461", jar=jar, through="checkpoint")
+    by_provider, by_checkpoint = rhino_conf("h:7461", jar=jar), rhino_conf("h:7461", jar=jar, integration="checkpoint")
     different = {key for key in by_provider if by_provider[key] != by_checkpoint[key]}
     assert different == {"spark.sql.streaming.stateStore.providerClass"}
-    assert by_checkpoint[different.pop()] == f"{PACKAGE}.RocksDBStateStoreProvider"
+    assert by_checkpoint[different.pop()] == SPARK_PROVIDER
 
 
 @pytest.mark.parametrize(
@@ -51,7 +66,7 @@ def test_through_the_checkpoint_sparks_own_provider_stays(jar: Path) -> None:
         ({"below_min_copies": "maybe"}, "below_min_copies = 'maybe'"),
         ({"durability": "forever"}, "durability = 'forever'"),
         ({"placement": "anywhere"}, "placement = 'anywhere'"),
-        ({"through": "tunnel"}, "through = 'tunnel'"),
+        ({"integration": "tunnel"}, "integration = 'tunnel'"),
         ({"commit_timeout_s": 0}, "commit_timeout_s = 0"),
         ({"socket": "relative.sock"}, "socket = 'relative.sock'"),
         ({"jar": Path("/does/not/exist.jar")}, "exist.jar"),

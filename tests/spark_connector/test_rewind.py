@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from rhino.errors import IntegrityError, InvalidRequestError, PreconditionError
-from rhino.ids import FileEntry, StoreId, StoreVersion, Version
-from spark_connector.rewind.plan import CommittedBatch, HeldState, QueryLogs, RewindPlan, plan_rewind
-from spark_connector.rewind.query_checkpoint import QueryCheckpoint, local_path, move_away, sink_log_files
+from rhino_core.errors import IntegrityError, InvalidRequestError, PreconditionError, UnknownError
+from rhino_core.ids import FileEntry, StoreId, StoreVersion, Version
+from spark_connector.query_checkpoint import QueryCheckpoint
+from spark_connector.query_logs import CommittedBatch, QueryLogs
+from spark_connector.rewind.files import checkpoint_files, local_path, move_away, sink_log_files
+from spark_connector.rewind.plan import RewindPlan, StoredFiles, plan_rewind
 from spark_connector.rewind.sink_log import entries_to_move
 
 JOB = "job"
@@ -39,8 +41,8 @@ def logs(newest: int, *, oldest: int = 0, planned: int | None = None, names: Ite
     return QueryLogs(JOB, frozenset(range(oldest, (newest if planned is None else planned) + 1)), commits)
 
 
-def held(*files: FileEntry, floors: Iterable[StoreVersion] = ()) -> HeldState:
-    state = HeldState()
+def held(*files: FileEntry, floors: Iterable[StoreVersion] = ()) -> StoredFiles:
+    state = StoredFiles()
     state.add(files, floors)
     return state
 
@@ -62,8 +64,8 @@ def test_the_newest_batch_of_which_every_version_opens() -> None:
     files = [*all_until(5), changelog(6, 0), changelog(8, 0), changelog(8, 1)]
     plan = plan_rewind(logs(8, planned=9), held(*files))
     assert (plan.newest, plan.batch, plan.replayed, plan.recomputed) == (8, 5, 6, 4)
-    assert [(p.batch, p.versions) for p in plan.passed_over] == [(8, 2), (7, 2), (6, 1)]
-    assert plan.passed_over[-1].example == f"0/1 version {version(6, 1)}"
+    assert [(p.batch, p.versions) for p in plan.skipped] == [(8, 2), (7, 2), (6, 1)]
+    assert plan.skipped[-1].example == f"0/1 version {version(6, 1)}"
 
 
 def test_what_is_left_is_always_what_spark_writes_and_the_next_batch_stays_planned() -> None:
@@ -94,7 +96,7 @@ def test_a_batch_that_is_held_leaves_everything_as_it_is() -> None:
 
 
 def test_nothing_is_held() -> None:
-    with pytest.raises(PreconditionError, match="no batch from 2 to 6 is held in full; start it from a new checkpoint"):
+    with pytest.raises(PreconditionError, match="no batch from 2 to 6 is complete; start it from a new checkpoint"):
         plan_rewind(logs(6, oldest=2), held(changelog(6, 0)))
 
 
@@ -155,7 +157,7 @@ def test_a_checkpoint_as_spark_writes_it(tmp_path: Path) -> None:
     found = checkpoint.logs()
     assert found == logs(4, planned=5)
     plan = plan_rewind(found, held(*all_until(2)))
-    files = checkpoint.files_of(plan)
+    files = checkpoint_files(checkpoint.folder, plan)
     moved = [path.relative_to(checkpoint.folder).as_posix() for path in files]
     assert moved == ["offsets/.5.crc", "offsets/5", "commits/4", "offsets/.4.crc", "offsets/4", "commits/3"]
     backup = checkpoint.folder / "backup"
@@ -167,8 +169,8 @@ def test_a_checkpoint_as_spark_writes_it(tmp_path: Path) -> None:
 
 
 def test_what_is_no_checkpoint_or_cannot_be_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequestError, match="is no query checkpoint"):
-        QueryCheckpoint(tmp_path).job()
+    with pytest.raises(UnknownError, match="no query checkpoint"):
+        QueryCheckpoint(tmp_path)
     checkpoint = write_checkpoint(tmp_path / "c", 1)
     (checkpoint.folder / "commits" / "1").write_text("v2\n{")
     with pytest.raises(IntegrityError, match="commits/1 cannot be read"):

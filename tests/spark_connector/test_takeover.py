@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from rhino.errors import LostError, PreconditionError
-from rhino.ids import JobSettings
-from spark_connector.conf import WAYS
+from rhino_core.errors import LostError, PreconditionError
+from rhino_core.ids import JobSettings
+from spark_connector.conf import PROVIDER_CLASSES
+from spark_connector.query_checkpoint import QueryCheckpoint
 from spark_connector.rpc.sidecar import SidecarSession
 from spark_connector.takeover import Outcome, adopt, release
-from spark_connector.takeover.checkpoint import QueryCheckpoint
 from tests.spark_connector.test_checkpoint import make
 from tests.worker_runtime.cluster import Cluster, Process, zip_bytes
 
@@ -40,12 +40,12 @@ def session(process: Process) -> SidecarSession:
 
 def run_adopt(process: Process, folder: Path, *, dry_run: bool = False) -> Outcome:
     with session(process) as attached:
-        return adopt(folder, attached, through="provider", dry_run=dry_run, quiet_s=0)
+        return adopt(folder, attached, integration="provider", dry_run=dry_run, idle_s=0)
 
 
 def run_release(process: Process, folder: Path, *, dry_run: bool = False) -> Outcome:
     with session(process) as attached:
-        return release(folder, attached, dry_run=dry_run, quiet_s=0)
+        return release(folder, attached, dry_run=dry_run, idle_s=0)
 
 
 async def test_state_goes_into_the_sidecars_and_comes_back_from_another(tmp_path: Path) -> None:
@@ -54,10 +54,10 @@ async def test_state_goes_into_the_sidecars_and_comes_back_from_another(tmp_path
     async with Cluster(tmp_path) as cluster:
         a, b = await cluster.start("a", "b")
         would = await asyncio.to_thread(run_adopt, a, folder, dry_run=True)
-        assert checkpoint.provider() == WAYS["checkpoint"]
+        assert checkpoint.provider() == PROVIDER_CLASSES["checkpoint"]
         done = await asyncio.to_thread(run_adopt, a, folder)
         assert (done.stores, done.files, done.worker_id) == (would.stores, would.files, "a") == (1, 2, "a")
-        assert checkpoint.provider() == WAYS["provider"]
+        assert checkpoint.provider() == PROVIDER_CLASSES["provider"]
         store = folder / "state" / "0" / "0"
         expected = {name: (store / name).read_bytes() for name in (SST, "2_id.zip")}
         for name in expected:
@@ -68,7 +68,7 @@ async def test_state_goes_into_the_sidecars_and_comes_back_from_another(tmp_path
         assert (back.files, back.bytes, back.worker_id) == (would.files, would.bytes, "b") == (2, done.bytes, "b")
         assert {name: (store / name).read_bytes() for name in expected} == expected
         assert not (store / ".2_id.zip.crc").exists()
-        assert checkpoint.provider() == WAYS["checkpoint"]
+        assert checkpoint.provider() == PROVIDER_CLASSES["checkpoint"]
 
 
 async def test_what_cannot_be_opened_is_not_adopted(tmp_path: Path) -> None:
@@ -84,4 +84,4 @@ async def test_what_cannot_be_opened_is_not_adopted(tmp_path: Path) -> None:
         (store / "2_id.changelog").write_bytes(b"snappy or so")
         with pytest.raises(PreconditionError, match="not LZ4"):
             await asyncio.to_thread(run_adopt, a, folder)
-    assert checkpoint.provider() == WAYS["checkpoint"]
+    assert checkpoint.provider() == PROVIDER_CLASSES["checkpoint"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rhino.ids import FileKind, StoreId
+from rhino_core.ids import FileKind, StoreId
 from worker_runtime.storage.store import Store
 
 Acked = dict[tuple[StoreId, str], bytes]
@@ -15,20 +15,20 @@ def check_folder(worker: str, folder: Path, acked: Acked) -> dict[tuple[StoreId,
     store = Store.open(worker, folder, 0)
     try:
         for (of, name), content in acked.items():
-            record = store.record(of, name)
+            record = store.files.record(of, name)
             assert record is not None, f"{worker} has lost {of}/{name}"
-            assert store.path(record.entry).read_bytes() == content
+            assert store.files.path(record.entry).read_bytes() == content
             version = record.entry.version
             assert version is None or store.catalogue.store(of).holds(version), f"{worker} cannot open {of} {version}"
         known: set[Path] = set()
         checksums: dict[tuple[StoreId, str], int] = {}
         for of in store.catalogue.stores():
             entries = list(store.catalogue.store(of).entries())
-            known.update(store.path(entry) for entry in entries)
+            known.update(store.files.path(entry) for entry in entries)
             checksums.update({(of, entry.name): entry.crc32c for entry in entries})
-            for shown in store.visible_files(of):
+            for shown in store.files.visible(of):
                 if shown.entry.kind is FileKind.SNAPSHOT:
-                    assert all(store.record(of, reference) for reference in shown.entry.references)
+                    assert all(store.files.record(of, reference) for reference in shown.entry.references)
         assert {path for path in store.layout.store.rglob("*") if path.is_file()} == known
         assert not list(store.layout.tmp.iterdir())
         assert not list(store.layout.inbox.iterdir())

@@ -16,19 +16,20 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rhino.ids import StoreId, StoreVersion, Version, Worker
-from rhino.rpc.channel import aio_channel
-from rhino.rpc.convert import store_to_pb, store_version_to_pb, version_to_pb
-from rhino.settings import SidecarSettings
+from rhino_core.ids import StoreId, StoreVersion, Version, Worker
+from rhino_core.rpc.channel import aio_channel
+from rhino_core.rpc.convert import store_to_pb, store_version_to_pb, version_to_pb
+from rhino_core.settings import SidecarSettings
 from rhino_pb import common_pb2, sidecar_pb2, sidecar_pb2_grpc
 from tests.worker_runtime.fake_manager import FakeManager
 
 ROOT = Path(__file__).resolve().parents[2]
 MAIN = """
-import asyncio, json, logging, os, sys
+import asyncio, json, logging, os, resource, sys
 from pathlib import Path
-from rhino.log import configure_logging
-from rhino.settings import SidecarSettings
+from rhino_core import failpoints
+from rhino_core.log import configure_logging
+from rhino_core.settings import SidecarSettings
 from tests.worker_runtime import platter
 from worker_runtime.sidecar import run_sidecar
 import dataclasses, signal, uvloop
@@ -36,12 +37,23 @@ import dataclasses, signal, uvloop
 async def main() -> None:
     fields = json.loads(sys.argv[1])
     settings = SidecarSettings(**{k: Path(v) if k in ("data_dir", "socket") else v for k, v in fields.items()})
+    if "TEST_DESCRIPTORS" in os.environ:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (int(os.environ["TEST_DESCRIPTORS"]),) * 2)
     if "TEST_PLATTER" in os.environ:
         platter.install(settings.data_dir, Path(os.environ["TEST_PLATTER"]), os.environ["TEST_BOOT_ID"])
     if "TEST_SYNC_GATE" in os.environ:
         platter.install_gate(Path(os.environ["TEST_SYNC_GATE"]))
+    if "TEST_GAUGE" in os.environ:
+        from tests.soak import gauge
+        await gauge.install()
+    def arm() -> None:
+        failpoints.arm({failpoints.VARIABLE: points.read_text()})
+        points.unlink()
+
+    points = settings.data_dir.parent / "failpoints"
     task = asyncio.current_task()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, arm)
     try:
         await run_sidecar(settings, lambda worker: print(json.dumps(dataclasses.asdict(worker)), flush=True))
     except asyncio.CancelledError:
@@ -98,17 +110,27 @@ class Process:
     async def ready(self) -> None:
         assert self.process is not None
         assert self.process.stdout is not None
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):  # a dozen may start at once on a busy machine
             line = await self.process.stdout.readline()
         assert line, f"the sidecar has ended; its log is in {self.settings.data_dir.parent / 'log'}"
         self.worker = Worker(**json.loads(line))
+
+    async def arm(self, failpoints: str) -> None:
+        """In the running process, instead of those that were armed."""
+        assert self.process is not None
+        told = self.settings.data_dir.parent / "failpoints"
+        told.write_text(failpoints)
+        self.process.send_signal(signal.SIGUSR1)
+        async with asyncio.timeout(20):
+            while told.exists():  # noqa: ASYNC110  a file system tells nobody
+                await asyncio.sleep(0.01)
 
     async def end(self, number: int = signal.SIGKILL) -> int:
         """Sends the signal and waits for the end; the exit code."""
         assert self.process is not None
         if self.process.returncode is None:
             self.process.send_signal(number)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             return await self.process.wait()
 
     @contextlib.asynccontextmanager
@@ -196,6 +218,12 @@ class Client:
         )
         reply: sidecar_pb2.PrepareReply = await self.stub.Prepare(request, timeout=60)
         return reply
+
+    async def release(self, store: StoreId, *versions: Version) -> None:
+        request = sidecar_pb2.ReleaseRequest(
+            session_id=self.info.session_id, versions=[store_version_to_pb(StoreVersion(store, v)) for v in versions]
+        )
+        await self.stub.Release(request, timeout=10)
 
     async def names(self, store: StoreId) -> list[str]:
         reply = await self.stub.List(sidecar_pb2.ListRequest(store=store_to_pb(store)), timeout=10)

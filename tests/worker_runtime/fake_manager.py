@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Any
 
-from rhino.ids import Epoch, GroupId, JobSettings, Member, ReplicaGroup, StoreVersion, Worker
-from rhino.rpc.convert import (
+from rhino_core.errors import UnknownError
+from rhino_core.ids import Epoch, GroupId, JobSettings, Member, ReplicaGroup, StoreVersion, Worker
+from rhino_core.rpc.convert import (
     epoch_of,
     epoch_to_pb,
     group_of,
@@ -19,7 +21,7 @@ from rhino.rpc.convert import (
     worker_of,
     worker_to_pb,
 )
-from rhino.rpc.server import Server
+from rhino_core.rpc.server import Server
 from rhino_pb import common_pb2, replication_pb2, replication_pb2_grpc
 
 __all__ = ["FakeManager", "replica_group_of"]
@@ -31,10 +33,13 @@ class FakeManager(replication_pb2_grpc.ReplicationManagerServicer):
     def __init__(self) -> None:
         self.workers: dict[str, Worker] = {}
         self.absent: dict[str, Worker] = {}
+        self.introduced: list[Worker] = []  # named to all, and chosen for no group
+        self.refused_groups = 0  # asked for, not there, and not to be made
         self.groups: dict[GroupId, ReplicaGroup] = {}
         self.reports: dict[tuple[str, GroupId], Any] = {}
         self.left: list[str] = []
         self.beats = 0
+        self.beats_of: Counter[str] = Counter()
         self.floors: list[StoreVersion] = []
         self.forgotten: dict[str, Epoch] = {}  # jobs with their fences
         self.auto_whole = True
@@ -83,6 +88,11 @@ class FakeManager(replication_pb2_grpc.ReplicationManagerServicer):
             self.absent[worker_id] = worker
         self._tell()
 
+    def introduce(self, worker: Worker) -> None:
+        """Names it to all sidecars as if it lived."""
+        self.introduced.append(worker)
+        self._tell()
+
     def set_floors(self, *floors: StoreVersion) -> None:
         self.floors = list(floors)
         self._tell()
@@ -101,7 +111,7 @@ class FakeManager(replication_pb2_grpc.ReplicationManagerServicer):
             snapshot=snapshot,
             settling_s=self.settling_s if snapshot else 0.0,
             groups=[replica_group_to_pb(group) for group in groups],
-            workers=[worker_to_pb(worker) for worker in self.workers.values()],
+            workers=[worker_to_pb(worker) for worker in (*self.workers.values(), *self.introduced)],
             absent=[worker_to_pb(worker) for worker in self.absent.values()],
             forgotten=[
                 common_pb2.ForgottenJob(job=job, fence=epoch_to_pb(fence)) for job, fence in self.forgotten.items()
@@ -115,6 +125,7 @@ class FakeManager(replication_pb2_grpc.ReplicationManagerServicer):
         raise AssertionError("not for sidecars")
 
     ListWorkers = DescribeGroups = ChangeGroup = SetDraining = ForgetJob = ForgetWorker = PublishFloors
+    SetJobSettings = PublishFloors
 
     async def Register(self, request: replication_pb2.RegisterRequest, context: Any) -> replication_pb2.RegisterReply:
         worker = self.seen_as(worker_of(request.worker))
@@ -133,6 +144,7 @@ class FakeManager(replication_pb2_grpc.ReplicationManagerServicer):
     ) -> AsyncIterator[replication_pb2.HeartbeatReply]:
         async for beat in request_iterator:
             self.beats += 1
+            self.beats_of[beat.worker_id] += 1
             if beat.leaving:
                 self.left.append(beat.worker_id)
             for report in beat.changed:
@@ -174,6 +186,11 @@ class FakeManager(replication_pb2_grpc.ReplicationManagerServicer):
         self, request: replication_pb2.ResolveGroupRequest, context: Any
     ) -> replication_pb2.ResolveGroupReply:
         gid = group_of(request.group)
+        if gid not in self.groups and request.existing_only:
+            self.refused_groups += 1
+            async with self._changed:
+                self._changed.notify_all()
+            raise UnknownError(f"{gid} is not there")
         if gid not in self.groups:
             settings = settings_of(request.settings)
             others = [w for w in sorted(self.workers) if w != request.worker_id][: settings.replication_factor]

@@ -7,7 +7,7 @@ import contextlib
 import socket
 from dataclasses import replace
 
-from rhino.ids import Worker
+from rhino_core.ids import Worker
 
 READ_BYTES = 64 * 1024
 HOST = "127.0.0.2"  # the worker's own is 127.0.0.1: push streams come to the same port of either

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rhino.ids import Epoch, FileEntry, GroupId, JobSettings, Member, ReplicaGroup, StoreId, Version, Worker
+from rhino_core.ids import Epoch, FileEntry, GroupId, JobSettings, Member, ReplicaGroup, StoreId, Version, Worker
 
 STORE = StoreId("job", 0, 3, "default")
 GROUP = STORE.group

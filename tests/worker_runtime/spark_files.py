@@ -7,7 +7,7 @@ import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from rhino.ids import FileKind, StoreId, Version, parse_name
+from rhino_core.ids import FileKind, StoreId, Version, parse_name
 from worker_runtime.storage.store import Store
 
 ARCHIVE = Path(__file__).parent / "data" / "join-store-of-spark-4.3.tar.xz"
@@ -38,5 +38,5 @@ async def fill(data_dir: Path, files: SparkFiles) -> None:
     for name in sorted(files.content, key=lambda n: parse_name(n).kind is not FileKind.SST):
         inbox = store.layout.inbox / "file"
         inbox.write_bytes(files.content[name])
-        await store.take_over(STORE, name, inbox, tuple(files.lineage.get(name, ())))
+        await store.uploads.take_over(STORE, name, inbox, tuple(files.lineage.get(name, ())))
     store.close()

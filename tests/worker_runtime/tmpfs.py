@@ -11,20 +11,35 @@ from pathlib import Path
 import pytest
 
 
+class MountError(Exception):
+    """The file system could not be mounted."""
+
+
 @contextlib.contextmanager
-def tmpfs(folder: Path, size_mb: int) -> Iterator[Path]:
-    """Mounted at `folder` for the duration; skips the test when that is not permitted."""
+def mounted(folder: Path, size_mb: int) -> Iterator[Path]:
+    """Mounted at `folder` for the duration. Raises MountError when that is not permitted."""
+    if os.geteuid() != 0:
+        raise MountError("mounting a tmpfs needs root")
     folder.mkdir(parents=True, exist_ok=True)
     command = ["mount", "-t", "tmpfs", "-o", f"size={size_mb}m", "tmpfs", str(folder)]
-    if os.geteuid() != 0:
-        pytest.skip("mounting a tmpfs needs root")
-    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
-    if mounted.returncode != 0:
-        pytest.skip(f"mounting a tmpfs is not permitted here: {mounted.stderr.strip()}")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise MountError(f"mounting a tmpfs is not permitted here: {done.stderr.strip()}")
     try:
         yield folder
     finally:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@contextlib.contextmanager
+def tmpfs(folder: Path, size_mb: int) -> Iterator[Path]:
+    """The same for a test, which is skipped when mounting is not permitted."""
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(mounted(folder, size_mb))
+        except MountError as error:
+            pytest.skip(str(error))
+        yield folder
 
 
 def fill(folder: Path, leave_bytes: int) -> Path:

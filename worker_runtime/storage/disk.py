@@ -1,7 +1,7 @@
-"""The disk below a store: whether it takes new files, and what it said when it failed.
+"""The disk below a store: whether it accepts new files, and why it failed.
 
-FULL comes and goes with the free space. FAILING stays until the sidecar is started again: a disk that has refused one
-write or read may take the next one and lose it.
+FULL depends on the free space at the moment. FAILING stays until the sidecar is restarted: a disk that has refused one
+write or read may accept the next one and lose it.
 """
 
 from __future__ import annotations
@@ -13,18 +13,22 @@ import threading
 import weakref
 from pathlib import Path
 
-from rhino.errors import IntegrityError, NoSpaceError, RhinoError
-from rhino.ids import DiskState
-from worker_runtime.storage.files import Incoming, storage_error
+from rhino_core.errors import IntegrityError, NoSpaceError, RhinoError
+from rhino_core.ids import DiskState
+from worker_runtime.storage.database import NO_SPACE
+from worker_runtime.storage.files import storage_error
+from worker_runtime.storage.incoming import Incoming
 
 log = logging.getLogger(__name__)
-INDEX_BYTES = 1024 * 1024  # for RocksDB to open the index and write to it
-_NO_SPACE = "no space left"  # RocksDB has no error numbers
+INDEX_BYTES = 1024 * 1024  # needed by RocksDB to open the index and write to it
 _FAILING = frozenset({errno.EIO, errno.EROFS, errno.EUCLEAN, errno.ENODEV, errno.ENXIO, errno.EREMOTEIO, errno.ESTALE})
 
 
 class Disk:
-    """Free space and failures. Any thread may call it. At least INDEX_BYTES are kept, whatever `reserve_bytes` says."""
+    """Free space and failures.
+
+    Safe for any thread. Keeps at least INDEX_BYTES free, even if `reserve_bytes` is lower.
+    """
 
     def __init__(self, folder: Path, reserve_bytes: int) -> None:
         self._folder = folder
@@ -36,7 +40,7 @@ class Disk:
     # ------------------------------------------------------------ space
 
     def check(self, wanted_bytes: int = 0) -> None:
-        """Raises NoSpaceError unless `wanted_bytes` fit beside what is announced, with the reserve left."""
+        """Raises NoSpaceError unless `wanted_bytes` fit beside the announced files, with the reserve left."""
         with self._lock:
             announced = sum(self._announced.values())
         free = self.free_bytes()
@@ -48,41 +52,44 @@ class Disk:
             )
 
     def announce(self, incoming: Incoming, remaining_bytes: int) -> None:
-        """So many bytes of the file are still to come; 0: none any more."""
+        """So many bytes of the file are still to come. 0 ends the announcement."""
         with self._lock:
             self._announced[incoming] = remaining_bytes
             if remaining_bytes <= 0:
                 del self._announced[incoming]
 
     def free_bytes(self) -> int:
-        """For this user; 0 when the disk does not even tell."""
+        """Free bytes for this user; 0 if the disk cannot even report that."""
         try:
             status = os.statvfs(self._folder)
         except OSError as error:
-            self.note(error)
+            self.record_error(error)
             return 0
         return status.f_bavail * status.f_frsize
 
     # ------------------------------------------------------------ failures
 
-    def note(self, error: OSError) -> None:
-        """Remembers an error that says that the disk fails; any other is of no concern here."""
+    def record_error(self, error: OSError) -> None:
+        """Record an error that indicates a failing disk. Other errors are ignored."""
         if error.errno in _FAILING:
             self._fail(str(error))
 
     def error(self, error: OSError, doing: str) -> RhinoError:
-        """NoSpaceError or IntegrityError to be raised for it; noted."""
-        self.note(error)
+        """The NoSpaceError, IntegrityError or UnavailableError to raise for an error, which is also recorded."""
+        self.record_error(error)
         return storage_error(error, doing)
 
     def has_room_again(self, error: Exception) -> bool:
-        """The index could not be written because the disk was full, which it is no more."""
+        """Whether the index could not be written because the disk was full, and there is room now."""
         free = self.free_bytes()
-        return _NO_SPACE in str(error).lower() and free >= self._reserve_bytes
+        return NO_SPACE in str(error).lower() and free >= self._reserve_bytes
 
     def index_error(self, error: Exception, doing: str) -> RhinoError:
-        """As `error`, for the index. Any failure to write it but for want of space is a failing disk."""
-        if _NO_SPACE in str(error).lower():
+        """Like `error`, for the index.
+
+        If the index cannot be written for any reason except lack of space, the disk is failing.
+        """
+        if NO_SPACE in str(error).lower():
             return NoSpaceError(f"{doing}: the index cannot be written: {error}; free disk space")
         self._fail(f"the index cannot be written: {error}")
         return IntegrityError(f"{doing}: the index cannot be written: {error}")
@@ -93,7 +100,7 @@ class Disk:
         self._failure = self._failure or message
 
     def state(self) -> tuple[DiskState, str]:
-        """The state and what people should know of it."""
+        """The state, and a message for people."""
         free = self.free_bytes()
         if self._failure:
             return DiskState.FAILING, self._failure

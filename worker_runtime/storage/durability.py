@@ -1,21 +1,23 @@
-"""What each job was promised of a stored file: in the page cache, or synced."""
+"""The durability of each job: its files count from the page cache, or once they are synced."""
 
 from __future__ import annotations
 
 import logging
 
-from rhino.ids import Durability
-from worker_runtime.storage.index import Index
+from rhino_core.ids import Durability, StoreId
+from worker_runtime.storage.store_index import StoreIndex
 from worker_runtime.storage.syncer import Syncer
 
 log = logging.getLogger(__name__)
 
 
-class Promises:
-    """Durability by job, learnt from groups and kept in the index. A job that is not known yet gets the stronger one:
-    its first files may arrive before its group does."""
+class JobDurability:
+    """Durability by job, learnt from groups and kept in the index.
 
-    def __init__(self, index: Index, syncer: Syncer) -> None:
+    A job that is not known yet gets the stronger durability: its first files may arrive before its group.
+    """
+
+    def __init__(self, index: StoreIndex, syncer: Syncer) -> None:
         self._index = index
         self._syncer = syncer
         self._known: dict[str, Durability] = index.durabilities()
@@ -23,11 +25,16 @@ class Promises:
     def of(self, job: str) -> Durability:
         return self._known.get(job, Durability.SYNCED)
 
-    def learn(self, job: str, durability: Durability) -> None:
-        """To be called before the group is used. Raises UnavailableError when the disk fails.
+    def is_synced(self, store: StoreId) -> bool:
+        """Whether the store's files count only once they are synced."""
+        return self.of(store.job) is Durability.SYNCED
 
-        It does not change in the life of a job, except with a manager that has lost its journal: then what was stored
-        under the weaker promise is synced here and now (blocks), and a stronger one stays.
+    def learn(self, job: str, durability: Durability) -> None:
+        """Record the job's durability. Call this before the group is used.
+
+        A job's durability never changes, unless a manager has lost its journal. Then files stored under the weaker
+        durability are synced now (this blocks), and a stronger durability stays. Raises UnavailableError if the disk
+        cannot sync, NoSpaceError, IntegrityError if the index cannot be written.
         """
         known = self._known.get(job)
         if known in (durability, Durability.SYNCED):
@@ -37,3 +44,7 @@ class Promises:
             self._syncer.sync_everything()
         self._known[job] = durability
         self._index.put_durability(job, durability)
+
+    def forget(self, job: str) -> None:
+        """Forget the job. The index deletes the durability together with everything else of the job."""
+        self._known.pop(job, None)

@@ -1,206 +1,263 @@
-"""The sidecar's durable memory: which files are stored, epochs seen, floors, the store's identity; kept in RocksDB.
+"""The sidecar's index in RocksDB: stored files, epochs, floors and the identity of the store.
 
-Keys: ``f/<store path>\\0<name>`` file records, ``e/<group>`` epochs, ``l/<store path>`` floors, ``d/<job>``
-durabilities, ``g/<job>`` fences of forgotten jobs, ``m/<key>`` the rest. Writes reach the operating system before they
-return, so they survive kill -9 of the process; `sync` makes them survive a loss of power as well.
+Keys (parts joined by `+` are separated by a NUL byte):
+- `f/<store path>` + `<name>`: file records
+- `e/<group>`: epochs
+- `l/<store path>`: floors
+- `d/<job>`: durabilities
+- `g/<job>`: fences of forgotten jobs
+- `v/<store path>` + `<checkpoint id>`: versions 1 that had a snapshot
+- `n/<store path>` + `<version>`: the preceding version in long lineages (lineages.py)
+- `m/<key>`: everything else
+
+Values are lists to which a newer Rhino may append; unknown items are ignored. Writes reach the operating system before
+they return, so they survive kill -9 of the process. `sync` makes them survive a power loss as well. An index that has
+lost some of its records does not open (database.py).
 """
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import json
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rocksdict import AccessType, DBCompressionType, Options, Rdict, WriteBatch
+from rocksdict import WriteBatch
 
-from rhino.errors import AlreadyThereError, IntegrityError
-from rhino.ids import Durability, Epoch, FileEntry, GroupId, StoreId, Version
-from rhino.scan import scan
+from rhino_core.epochs import is_possible
+from rhino_core.ids import Durability, Epoch, FileEntry, FileKind, GroupId, StoreId, Version, is_safe, parse_name
+from rhino_core.records import known_value
+from worker_runtime.storage.database import Database, ReadOnlyDatabase
 from worker_runtime.storage.files import Seal
+from worker_runtime.storage.lineages import Lineages
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file in the store. `received`: from another worker; else an executor of this one wrote it."""
+    """A file in the store. `received`: it came from another worker; else an executor of this worker wrote it."""
 
     entry: FileEntry
     seal: Seal
-    arrived_ns: int  # wall clock, nanoseconds since the epoch
+    arrived_ns: int  # by a monotonic clock (arrivals.py); records of an older Rhino have the wall clock
     visible: bool
     received: bool
 
 
-class Index:
-    """One RocksDB; a second process that opens it fails, which keeps two sidecars off one data folder.
+class IndexReader:
+    """Reads an index. Raises IntegrityError for records that cannot be read."""
 
-    With `read_only_log_dir` it is opened for reading beside a running sidecar: as it was at this moment. RocksDB's own
-    log goes into that folder.
-    """
-
-    def __init__(self, path: Path, read_only_log_dir: Path | None = None) -> None:
-        self._path = path
-        if read_only_log_dir is not None:
-            options = Options(raw_mode=True)
-            options.set_db_log_dir(str(read_only_log_dir))
-            self._db = Rdict(str(path), options=options, access_type=AccessType.read_only())
-            return
-        self._db = self._open()
-
-    def _open(self) -> Rdict:
-        path, options = self._path, Options(raw_mode=True)
-        options.create_if_missing(True)
-        options.set_compression_type(DBCompressionType.none())
-        options.set_keep_log_file_num(2)
-        options.set_max_total_wal_size(16 * 1024 * 1024)
-        try:
-            return Rdict(str(path), options=options)
-        except Exception as error:  # the binding knows no narrower class
-            if "lock" in str(error).lower():
-                raise AlreadyThereError(f"{path}: another sidecar has this data folder open") from error
-            raise
+    def __init__(self, entries: ReadOnlyDatabase) -> None:
+        self._entries = entries
+        self._lineages = Lineages()
 
     def close(self) -> None:
-        """What was written is with the operating system already: a complaint of RocksDB is only noted."""
-        try:
-            self._db.close()
-        except Exception as error:  # the binding knows no narrower class
-            log.warning("index not closed cleanly", extra={"index": str(self._path), "error": str(error)})
+        self._entries.close()
+
+    def files(self) -> Iterator[StoredFile]:
+        for key, value in self._entries.scan(b"n/"):
+            path, _, version = key.partition("\0")
+            number, _, checkpoint_id = version.partition("_")
+            if (store := self._store_of(path)) is not None:
+                self._lineages.load(store, Version(int(number), checkpoint_id), value)
+        for key, value in self._entries.scan(b"f/"):
+            path, _, name = key.partition("\0")
+            if (store := self._store_of(path)) is not None:
+                yield _decode(store, name, value, self._lineages)
+        self._lineages.loaded()
+
+    def first_snapshots(self) -> Iterator[tuple[StoreId, Version]]:
+        """Versions 1 that had a snapshot that is no longer here."""
+        for key, _ in self._entries.scan(b"v/"):
+            path, _, checkpoint_id = key.partition("\0")
+            if (store := self._store_of(path)) is not None:
+                yield store, Version(1, checkpoint_id)
+
+    def fences(self) -> dict[str, Epoch]:
+        found = (
+            (job, self._epoch_of(f"g/{job}", value)) for job, value in self._entries.scan(b"g/") if self._known(job)
+        )
+        return {job: epoch for job, epoch in found if epoch is not None}
+
+    def epochs(self) -> dict[GroupId, Epoch]:
+        found = ((self._group_of(key), self._epoch_of(f"e/{key}", value)) for key, value in self._entries.scan(b"e/"))
+        return {group: epoch for group, epoch in found if group is not None and epoch is not None}
+
+    def floors(self) -> dict[StoreId, Version]:
+        found = ((self._store_of(key), value) for key, value in self._entries.scan(b"l/"))
+        return {store: Version(*json.loads(value)[:2]) for store, value in found if store is not None}
+
+    def durabilities(self) -> dict[str, Durability]:
+        """A durability that only a newer Rhino knows counts as the stronger one."""
+        return {
+            job: known_value(Durability, value.decode(), f"durability of job {job}", Durability.SYNCED)
+            for job, value in self._entries.scan(b"d/")
+        }
+
+    def meta(self, key: str) -> str | None:
+        value = self._entries.get(f"m/{key}".encode())
+        return None if value is None else value.decode()
+
+    def _known(self, key: str, parts: int = 1) -> list[str] | None:
+        """The parts of a key.
+
+        None, with a log entry, for an unsafe name: a version without checks of names may have stored it.
+        """
+        found = key.split("/")
+        if len(found) == parts and all(map(is_safe, found)):
+            return found
+        log.error("a record of an unsafe name is left out", extra={"index": str(self._entries.path), "key": key})
+        return None
+
+    def _store_of(self, path: str) -> StoreId | None:
+        parts = self._known(path, 4)
+        return None if parts is None else StoreId(parts[0], int(parts[1]), int(parts[2]), parts[3])
+
+    def _group_of(self, key: str) -> GroupId | None:
+        parts = self._known(key, 3)
+        return None if parts is None else GroupId(parts[0], int(parts[1]), int(parts[2]))
+
+    def _epoch_of(self, key: str, value: bytes) -> Epoch | None:
+        """None for an epoch that no manager can have issued: it would exceed every epoch that a manager will issue for
+        the group.
+        """
+        epoch = Epoch(*json.loads(value)[:2])
+        if is_possible(epoch):
+            return epoch
+        log.error(
+            "an impossible epoch is left out",
+            extra={"index": str(self._entries.path), "key": key, "epoch": list(epoch)},
+        )
+        return None
+
+
+class Index(IndexReader):
+    """The index, opened for writing.
+
+    A second process that opens it fails, so two sidecars cannot share one data folder. Raises like `Database`.
+    """
+
+    def __init__(self, path: Path, boot_id: str = "") -> None:
+        self._db = Database(path, boot_id)
+        super().__init__(self._db)
 
     def reopen(self) -> None:
-        """RocksDB takes no more writes after one that found the disk full; opened anew it does."""
-        self.close()
-        self._db = self._open()
+        """Reopen the index. RocksDB accepts no more writes after one that found the disk full, until it is reopened."""
+        self._db.reopen()
+
+    def sync(self) -> None:
+        """When this returns, everything written so far is on disk. Safe for any thread. Raises OSError."""
+        self._db.sync()
+
+    def sequence_number(self) -> int:
+        return self._db.sequence_number()
+
+    def on_disk(self, number: int) -> None:
+        """Everything written up to this sequence number is on disk. Safe for any thread. Raises OSError."""
+        self._db.on_disk(number)
 
     def put_file(self, file: StoredFile) -> None:
-        self._db[_file_key(file.entry.store, file.entry.name)] = _encode(file)
+        store = file.entry.store
+        lineage, pointers = self._lineages.encode(store, file.entry.lineage)
+        key, value = _file_key(store, file.entry.name), _encode(file, lineage)
+        if not pointers:
+            self._db.put(key, value)
+            return
+        batch = WriteBatch(raw_mode=True)
+        batch.put(key, value)
+        for version, before in pointers:
+            batch.put(_pointer_key(store, version), before)
+        self._db.write(batch)
+        self._lineages.written(store, pointers)
 
-    def delete_files(self, store: StoreId, names: Iterable[str]) -> None:
-        """All at once: after a crash either all of them are gone or none."""
+    def delete_files(self, store: StoreId, names: Iterable[str], oldest_base: int | None = 0) -> None:
+        """Delete the records of these files atomically.
+
+        `oldest_base`: number of the oldest version in any remaining lineage; None if no lineage remains. If a snapshot
+        of version 1 is deleted, the index still records that it existed (`first_snapshots`).
+        """
         batch = WriteBatch(raw_mode=True)
         for name in names:
             batch.delete(_file_key(store, name))
+            kind, version = parse_name(name)
+            if kind is FileKind.SNAPSHOT and version is not None and version.version == 1:
+                batch.put(f"v/{store}\0{version.checkpoint_id}".encode(), b"")
+        unused = self._lineages.below(store, oldest_base)
+        for version in unused:
+            batch.delete(_pointer_key(store, version))
         self._db.write(batch)
+        self._lineages.dropped(store, unused)
 
-    def files(self) -> Iterator[StoredFile]:
-        for key, value in self._scan(b"f/"):
-            path, _, name = key.partition("\0")
-            yield _decode(_store_of(path), name, value)
+    def has_long_lineages(self, store: StoreId) -> bool:
+        return bool(self._lineages.below(store, None))
 
     def put_epoch(self, group: GroupId, epoch: Epoch) -> None:
-        self._db[f"e/{group}".encode()] = json.dumps(epoch).encode()
+        self._db.put(f"e/{group}".encode(), json.dumps(epoch).encode())
 
     def drop_job(self, job: str, fence: Epoch, groups: Iterable[GroupId], files: Iterable[tuple[StoreId, str]]) -> None:
-        """The job's fence in, its groups and files out: all of it or nothing."""
+        """Write the job's fence, and delete its durability, groups and files, atomically."""
         batch = WriteBatch(raw_mode=True)
         batch.put(f"g/{job}".encode(), json.dumps(fence).encode())
+        batch.delete(f"d/{job}".encode())
         for group in groups:
             batch.delete(f"e/{group}".encode())
+            for prefix in (f"v/{group}/", f"n/{group}/"):
+                for key, _ in self._db.scan(prefix.encode()):
+                    batch.delete(f"{prefix}{key}".encode())
         for store, name in files:
             batch.delete(_file_key(store, name))
             batch.delete(f"l/{store}".encode())
         self._db.write(batch)
 
-    def fences(self) -> dict[str, Epoch]:
-        return {job: Epoch(*json.loads(value)) for job, value in self._scan(b"g/")}
-
-    def epochs(self) -> dict[GroupId, Epoch]:
-        found = {}
-        for key, value in self._scan(b"e/"):
-            job, operator, partition = key.split("/")
-            found[GroupId(job, int(operator), int(partition))] = Epoch(*json.loads(value))
-        return found
-
     def put_floor(self, store: StoreId, floor: Version) -> None:
-        self._db[f"l/{store}".encode()] = json.dumps(floor).encode()
-
-    def floors(self) -> dict[StoreId, Version]:
-        return {_store_of(key): Version(*json.loads(value)) for key, value in self._scan(b"l/")}
+        self._db.put(f"l/{store}".encode(), json.dumps(floor).encode())
 
     def put_durability(self, job: str, durability: Durability) -> None:
-        self._db[f"d/{job}".encode()] = durability.value.encode()
-
-    def durabilities(self) -> dict[str, Durability]:
-        return {job: Durability(value.decode()) for job, value in self._scan(b"d/")}
-
-    def sync(self) -> None:
-        """Everything put so far is on disk when it returns. For any thread; raises OSError."""
-        try:
-            self._db.flush_wal(True)
-        except Exception as error:  # the binding knows no narrower class
-            raise OSError(errno.EIO, f"the index cannot be synced: {error}") from error
+        self._db.put(f"d/{job}".encode(), durability.value.encode())
 
     def put_meta(self, key: str, value: str) -> None:
-        self._db[f"m/{key}".encode()] = value.encode()
-
-    def meta(self, key: str) -> str | None:
-        with self._readable():
-            value = self._db.get(f"m/{key}".encode())
-        return None if value is None else value.decode()
-
-    def _scan(self, prefix: bytes) -> Iterator[tuple[str, bytes]]:
-        entries = scan(self._db, prefix)
-        while True:
-            with self._readable():
-                entry = next(entries, None)
-            if entry is None or not entry[0].startswith(prefix):
-                return
-            yield entry[0][len(prefix) :].decode(), entry[1]
-
-    @contextlib.contextmanager
-    def _readable(self) -> Iterator[None]:
-        """Raises IntegrityError: with half an index, recovery would delete the files that the other half names."""
-        try:
-            yield
-        except Exception as error:  # the binding knows no narrower class
-            raise IntegrityError(
-                f"{self._path}: the index is damaged ({error}); move the data folder away to begin with an empty store "
-                "that other workers fill again"
-            ) from error
+        self._db.put(f"m/{key}".encode(), value.encode())
 
 
 def _file_key(store: StoreId, name: str) -> bytes:
     return f"f/{store}\0{name}".encode()
 
 
-def _store_of(path: str) -> StoreId:
-    job, operator, partition, store = path.split("/")
-    return StoreId(job, int(operator), int(partition), store)
+def _pointer_key(store: StoreId, version: Version) -> bytes:
+    return f"n/{store}\0{version}".encode()
 
 
-def _encode(file: StoredFile) -> bytes:
+def _encode(file: StoredFile, lineage: object) -> bytes:
     entry = file.entry
     return json.dumps(
         [
             entry.size_bytes,
             entry.crc32c,
-            entry.lineage,
+            lineage,
             entry.references,
             entry.written_by,
             [file.seal.size_bytes, file.seal.mtime_ns],
             file.arrived_ns,
             file.visible,
             file.received,
-            *([entry.same_as] if entry.same_as else []),  # else as former versions wrote it, which they can read
+            # Otherwise the format of earlier versions, which they can read.
+            *([entry.same_as] if entry.same_as else []),
         ]
     ).encode()
 
 
-def _decode(store: StoreId, name: str, value: bytes) -> StoredFile:
+def _decode(store: StoreId, name: str, value: bytes, lineages: Lineages) -> StoredFile:
     size, crc, lineage, references, written_by, seal, arrived_ns, visible, received, *rest = json.loads(value)
     entry = FileEntry(
         store,
         name,
         size,
         crc,
-        lineage=tuple(Version(*v) for v in lineage),
+        lineage=lineages.decode(store, lineage),
         references=tuple(references),
         written_by=written_by,
         same_as=rest[0] if rest else "",
     )
-    return StoredFile(entry, Seal(*seal), arrived_ns, visible, received)
+    return StoredFile(entry, Seal(*seal[:2]), arrived_ns, visible, received)

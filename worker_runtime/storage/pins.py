@@ -1,4 +1,4 @@
-"""Versions that sessions have been promised: they stay whatever the floors say."""
+"""Versions that sessions have open: they stay, whatever the floors are."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from rhino.ids import StoreId, StoreVersion, Version
+from rhino_core.ids import StoreId, StoreVersion, Version
 
-LOAD_S = 10.0  # what is pinned for longer is not being loaded: its release may have got lost
+LOAD_S = 10.0  # a version pinned for longer is no longer being loaded: its release may have been lost
 
 
 class Pins:
-    """Counted per session. `clock`: monotonic seconds."""
+    """Pins, counted per session. `clock`: monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -21,11 +21,11 @@ class Pins:
 
     @property
     def loading(self) -> bool:
-        """Whether a task loads state: a version that was pinned lately has not been released."""
+        """Whether a task is loading state: a recently pinned version has not been released."""
         return self._clock() < self._added_at + LOAD_S and any(self._sessions.values())
 
     def add(self, session: str, versions: Iterable[StoreVersion]) -> None:
-        """Versions stay until as many releases, or the end of the session."""
+        """Pin versions until the same number of releases, or until the session ends."""
         self._sessions.setdefault(session, Counter()).update(versions)
         self._added_at = self._clock()
 

@@ -1,33 +1,150 @@
-"""Start of a store: compares index and disk, and finds out which life of the store this is."""
+"""Starts a store: compares index and disk, and determines the store's incarnation."""
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
-from rhino.failpoints import hit
-from worker_runtime.storage.files import Layout, verify
+from rhino_core.errors import IntegrityError, InvalidRequestError, NoSpaceError, PreconditionError
+from rhino_core.failpoints import hit
+from rhino_core.folder import FILE_MODE, subfolder
+from rhino_core.ids import StoreId, check_store, parse_name
+from worker_runtime.storage.arrivals import Arrivals
+from worker_runtime.storage.files import verify
 from worker_runtime.storage.index import Index, StoredFile
+from worker_runtime.storage.layout import Layout
+from worker_runtime.storage.partials import Partials
+from worker_runtime.storage.syncer import forget_failure
 
 log = logging.getLogger(__name__)
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_UUID = "store-uuid"
+ON_DISK_UNTIL = "on_disk_until"  # nanoseconds of arrivals.py; written by flusher.py
+# Including the folders of `rhino verify`.
+_TEMPORARY = re.compile(r"^([0-9a-f]{32}|[0-9a-f]{40}(\.[0-9a-f]{32})?|verify-\w+)\Z")
 
 
-def recover(layout: Layout, index: Index, boot_id: str) -> list[StoredFile]:
-    """The files that are here for certain. Drops index entries without a right file, and files without an entry.
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What a start has found in the data folder.
 
-    After a reboot every byte is checked, because not everything was synced; otherwise of files whose size or time has
-    changed.
+    `records`: files that are certainly here. `same_boot`: the machine has not been rebooted since the last start.
+    `partly_read`: after a reboot, only files that may not have been on disk were read.
     """
-    deep = index.meta("boot_id") != boot_id
+
+    boot_id: str
+    incarnation: str
+    records: list[StoredFile]
+    partials: Partials
+    arrivals: Arrivals
+    same_boot: bool
+    partly_read: bool
+
+
+def made_by_older(folder: Path) -> bool:
+    """Whether a sidecar made this data folder, which has no mark.
+
+    A Rhino without marks left the uuid of the store there.
+    """
+    path = folder / _UUID
+    try:
+        uuid.UUID(path.read_text().strip())
+    except (OSError, ValueError):
+        return False
+    return (folder / "store").is_dir()
+
+
+def open_index(layout: Layout, boot_id: str, *, empty_store: bool) -> Index:
+    """Open the index. On a full disk, first delete unfinished files.
+
+    Raises PreconditionError if the index is lost, and IntegrityError if it is damaged, unless the files that it named
+    may be deleted (`empty_store`). Raises AlreadyThereError while another process has the index open, NoSpaceError.
+    """
+    stored = None if (layout.index / "CURRENT").exists() else next(_stored(layout), None)
+    if stored is not None and not empty_store:
+        raise PreconditionError(
+            f"{layout.index}: the index is lost, and {layout.store} has files ({stored} is one), which mean nothing "
+            "without it; restore the index, or start with --empty-store: it deletes these files, and other workers "
+            "send their copies"
+        )
+    try:
+        return Index(layout.index, boot_id)
+    except NoSpaceError as error:
+        log.warning("no space for the index, deleting unfinished files", extra={"error": str(error)})
+        clear_temporary(layout, layout.partial)  # no other process uses the folder: the error would be a different one
+    except IntegrityError as error:
+        if not empty_store:
+            raise
+        log.error("beginning with an empty store", extra={"error": str(error)})
+        layout.index.rename(layout.temporary())  # it is deleted from there
+        subfolder(layout.index)
+    return Index(layout.index, boot_id)
+
+
+def clear_temporary(layout: Layout, *more: Path) -> None:
+    """Delete what earlier sessions and transfers have left. Needs neither the index nor disk space."""
+    for folder in (layout.tmp, layout.preallocated, layout.inbox, *more):
+        for path in list(folder.iterdir()):
+            if not _TEMPORARY.match(path.name):
+                log.warning("not a file of Rhino's, left alone", extra={"path": str(path)})
+            elif path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+
+def read_again_after_ns(index: Index, boot_id: str, *, failed: bool) -> int | None:
+    """Files that arrived later than this may not be on disk. None: all are, because the machine has not been rebooted.
+
+    `failed`: a sync had failed before the reboot, so every file is doubtful.
+    """
+    if index.meta("boot_id") == boot_id:
+        return None
+    return -1 if failed else int(index.meta(ON_DISK_UNTIL) or -1)
+
+
+def recover_folder(layout: Layout, index: Index, boot_id: str, *, failed: bool) -> Recovered:
+    """Make index and folder agree. Blocks. `failed`: a sync had failed before the machine was rebooted.
+
+    Raises IntegrityError if the index is damaged, and the exceptions of the RocksDB binding.
+    """
+    same_boot = index.meta("boot_id") == boot_id
+    partials = Partials(layout)
+    partials.recover(same_boot=same_boot)
+    clear_temporary(layout)  # before anything is written, because writing needs space
+    incarnation = find_incarnation(layout, index, boot_id)
+    doubtful_after_ns = read_again_after_ns(index, boot_id, failed=failed)
+    records = recover(layout, index, boot_id, doubtful_after_ns)
+    forget_failure(layout)
+    # May be later than the arrival of every file here.
+    on_disk_until_ns = int(index.meta(ON_DISK_UNTIL) or 0)
+    return Recovered(
+        boot_id,
+        incarnation,
+        records,
+        partials,
+        Arrivals(max((record.arrived_ns for record in records), default=0), on_disk_until_ns),
+        same_boot=same_boot,
+        partly_read=doubtful_after_ns is not None and doubtful_after_ns >= 0,
+    )
+
+
+def recover(layout: Layout, index: Index, boot_id: str, doubtful_after_ns: int | None) -> list[StoredFile]:
+    """The files that are certainly here. Drops index records without an intact file, and files without a record.
+
+    Checks every byte of files that arrived after `doubtful_after_ns`, and of files whose time has changed.
+    """
     records = list(index.files())
+    doubtful = {id(r) for r in records if doubtful_after_ns is not None and r.arrived_ns > doubtful_after_ns}
     with ThreadPoolExecutor(max_workers=4, thread_name_prefix="recover") as pool:
-        sound = list(pool.map(lambda record: _sound(layout, record, deep=deep), records))
+        sound = list(pool.map(lambda record: _sound(layout, record, deep=id(record) in doubtful), records))
     kept = [record for record, ok in zip(records, sound, strict=True) if ok]
     dropped = [record for record, ok in zip(records, sound, strict=True) if not ok]
     for record in dropped:
@@ -41,7 +158,7 @@ def recover(layout: Layout, index: Index, boot_id: str) -> list[StoredFile]:
     hit("recovery.boot_id.after")
     log.info(
         "store recovered",
-        extra={"files": len(kept), "dropped": len(dropped), "orphans_removed": orphans, "all_bytes_checked": deep},
+        extra={"files": len(kept), "dropped": len(dropped), "orphans_removed": orphans, "read": len(doubtful)},
     )
     return kept
 
@@ -51,38 +168,58 @@ def _sound(layout: Layout, record: StoredFile, *, deep: bool) -> bool:
 
 
 def _remove_orphans(layout: Layout, kept: Iterable[StoredFile]) -> int:
-    """Files that never made it into the index, empty folders, leftovers of sessions, and temporary files."""
+    """Delete files that never got into the index, and empty folders. Return the number of files."""
     known = {layout.path(record.entry.store, record.entry.name) for record in kept}
-    removed = 0
-    for folder, _, names in os.walk(layout.store, topdown=False):
+    orphans = [path for path in _stored(layout) if path not in known]
+    for path in orphans:
+        hit("recovery.orphan.before")
+        path.unlink()
+        hit("recovery.orphan.after")
+    for folder, _, _ in os.walk(layout.store, topdown=False):
+        if folder != str(layout.store) and not os.listdir(folder):  # if anything, left by a forgotten job
+            os.rmdir(folder)
+    return len(orphans)
+
+
+def _stored(layout: Layout) -> Iterator[Path]:
+    """Files below `store` with names that Rhino creates."""
+    for folder, _, names in os.walk(layout.store):
         for name in names:
             path = Path(folder, name)
-            if path not in known:
-                hit("recovery.orphan.before")
-                path.unlink()
-                hit("recovery.orphan.after")
-                removed += 1
-        if folder != str(layout.store) and not os.listdir(folder):  # of a forgotten job, if anything
-            os.rmdir(folder)
-    for rubbish in (layout.tmp, layout.spare, layout.inbox):
-        shutil.rmtree(rubbish, ignore_errors=True)
-    layout.create()
-    return removed
+            if _is_stored(path.relative_to(layout.store)):
+                yield path
+            else:
+                log.warning("not a file of Rhino's, left alone", extra={"path": str(path)})
+
+
+def _is_stored(relative: Path) -> bool:
+    try:
+        job, operator, partition, store, *name = relative.parts
+        check_store(StoreId(job, int(operator), int(partition), store))
+        parse_name("/".join(name))
+    except (ValueError, InvalidRequestError):
+        return False
+    return True
 
 
 def boot_id() -> str:
-    """Changes with every boot of the machine: what was not synced may be gone."""
+    """An id that changes with every boot of the machine. After a boot, unsynced bytes may be gone."""
     return _BOOT_ID.read_text().strip()
 
 
-def incarnation(layout: Layout, index: Index, boot: str) -> str:
-    """`<store uuid>/<boot id>`. The uuid lies in a file and in the index: if either is lost, so are files."""
-    path = layout.root / "store-uuid"
+def find_incarnation(layout: Layout, index: Index, boot: str) -> str:
+    """The incarnation of the store: `<store uuid>/<boot id>`.
+
+    The uuid is stored in a file and in the index. If either is lost, files may be lost as well, so the uuid is
+    replaced.
+    """
+    path = layout.root / _UUID
     stored = path.read_text().strip() if path.exists() else None
     if stored is None or stored != index.meta("store_uuid"):
         stored = str(uuid.uuid4())
         temporary = path.with_suffix(".new")
         temporary.write_text(stored)
+        temporary.chmod(FILE_MODE)
         hit("incarnation.file.before")
         temporary.rename(path)
         hit("incarnation.file.after")

@@ -1,1 +1,1 @@
-"""A second opinion on replicas: opens them as a database. Runs beside the sidecar and changes nothing."""
+"""Independent verification of replicas: opens them as a database. Runs beside the sidecar and changes nothing."""

@@ -1,7 +1,7 @@
 """Spark's changelogs of checkpoint format 2: a header with format and lineage, then the changes of one batch.
 
-As StateStoreChangelogWriterV3 (no record types) and V4 (with merges) write them; formats 1 and 2 have no lineage and
-never come into a store.
+StateStoreChangelogWriterV3 (no record types) and V4 (with merges) write them. Formats 1 and 2 have no lineage and are
+never stored.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rhino.errors import IntegrityError
-from rhino.ids import Version
+from rhino_core.errors import IntegrityError
+from rhino_core.ids import Version
 from worker_runtime.verify import lz4_blocks
 
 _PUT, _DELETE, _MERGE, _END = 0x01, 0x10, 0x11, 0x00
@@ -20,7 +20,7 @@ _PUT, _DELETE, _MERGE, _END = 0x01, 0x10, 0x11, 0x00
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """`lives`: the key is there afterwards (put or merge); else it is not (delete)."""
+    """`lives`: the key exists afterwards (put or merge); else it does not (delete)."""
 
     key: bytes
     lives: bool
@@ -35,12 +35,12 @@ class Changelog:
 
 
 def readable(data: bytes) -> bool:
-    """Whether `parse` knows this compression and has what it needs; Spark's default is LZ4."""
+    """Whether `parse` supports this compression and has the packages it needs. Spark's default is LZ4."""
     return data.startswith(lz4_blocks.MAGIC) and lz4_blocks.available()
 
 
 def parse(data: bytes) -> Changelog:
-    """Raises IntegrityError for anything that Spark would not read to its end."""
+    """Parse a changelog. Raises IntegrityError for data that Spark would not read to its end."""
     reader = _Reader(lz4_blocks.unpack(data))
     version, lineage = _header(reader)
     changes = tuple(_changes_v3(reader) if version == "v3" else _changes_v4(reader))
@@ -50,7 +50,7 @@ def parse(data: bytes) -> Changelog:
 
 
 def lineage(data: bytes) -> tuple[Version, ...]:
-    """The lineage alone. Raises IntegrityError."""
+    """The lineage only. Raises IntegrityError."""
     return _header(_Reader(lz4_blocks.unpack(data)))[1]
 
 
@@ -91,7 +91,7 @@ def _changes_v4(reader: _Reader) -> Iterator[Change]:
 
 
 class _Reader:
-    """As java.io.DataInputStream: big endian."""
+    """Reads big-endian values like java.io.DataInputStream."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

@@ -1,4 +1,4 @@
-"""Spark's LZ4 streams: blocks as lz4-java's LZ4BlockOutputStream frames them, which is not the LZ4 frame format.
+"""Spark's LZ4 streams: blocks in the format of lz4-java's LZ4BlockOutputStream, which is not the LZ4 frame format.
 
 Needs the packages lz4 and xxhash (`pip install 'rhino-state[verify]'`).
 """
@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import struct
 
-from rhino.errors import IntegrityError
+from rhino_core.errors import IntegrityError
 
 MAGIC = b"LZ4Block"
 _HEADER = struct.Struct("<8sBiii")  # magic, method and level, packed length, unpacked length, checksum
 _RAW, _LZ4 = 0x10, 0x20
 _SEED = 0x9747B28C
 _CHECKSUM_MASK = 0x0FFFFFFF
-_BLOCK_BYTES_MAX = 32 * 1024 * 1024  # largest that lz4-java writes
+_BLOCK_BYTES_MAX = 32 * 1024 * 1024  # the largest block that lz4-java writes
 
 
 def available() -> bool:
@@ -28,7 +28,7 @@ def available() -> bool:
 
 
 def unpack(data: bytes) -> bytes:
-    """All blocks up to the end mark, each with its checksum verified. Raises IntegrityError."""
+    """The content of all blocks up to the end mark. Verifies each block's checksum. Raises IntegrityError."""
     pieces: list[bytes] = []
     offset, ended = 0, False
     while offset < len(data):
@@ -41,7 +41,7 @@ def unpack(data: bytes) -> bytes:
 
 
 def _block(data: bytes, offset: int) -> tuple[bytes, int]:
-    """One block's content (empty: the end mark), and where the next one begins."""
+    """One block's content (empty for the end mark), and the offset of the next block."""
     import lz4.block
     import xxhash
 

@@ -1,7 +1,7 @@
-"""A snapshot as RocksDB expects it on disk, opened read-only and read to the last block.
+"""Lays out a snapshot as RocksDB expects it on disk, opens it read-only and reads it completely.
 
-Spark's zip has MANIFEST, CURRENT, OPTIONS, live logs and `metadata`, whose JSON maps each data file to its name in the
-database: SSTs beside the manifest, archived logs in `archive`.
+Spark's zip contains MANIFEST, CURRENT, OPTIONS, live logs and `metadata`. The JSON in `metadata` maps each data file to
+its name in the database: SSTs beside the manifest, archived logs in `archive`.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from typing import Any
 
 from rocksdict import AccessType, Options, Rdict
 
-from rhino.errors import IntegrityError
-from rhino.scan import scan
+from rhino_core.errors import IntegrityError
+from rhino_core.scan import scan
 
 Link = Callable[[str, Path], None]  # (name in the store, target)
 
 
 class MergedValuesError(Exception):
-    """Values that only Spark's merge operator can read: nothing is wrong, and nothing is proven."""
+    """Values that only Spark's merge operator can read: no error was found, but nothing is proven."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """`keys`: entries that Spark counted, in all its column families; None: it did not count."""
+    """`keys`: entries that Spark counted in all its column families; None if Spark did not count."""
 
     files: tuple[tuple[str, str, int], ...]  # name in the store, path in the database, bytes
     keys: int | None
 
 
 def unzip(archive: Path, folder: Path) -> Metadata:
-    """Lays the zip's own entries out in `folder`. Raises IntegrityError."""
+    """Extract the zip's own entries into `folder`. Raises IntegrityError."""
     try:
         with zipfile.ZipFile(archive) as opened:
             for name in opened.namelist():
@@ -69,7 +69,7 @@ def _plain(name: str) -> str:
 
 
 def lay_out(metadata: Metadata, link: Link, folder: Path) -> None:
-    """Puts the data files where the manifest expects them. Raises IntegrityError."""
+    """Put the data files where the manifest expects them. Raises IntegrityError."""
     for name, path, size_bytes in metadata.files:
         target = folder / path
         target.parent.mkdir(exist_ok=True)
@@ -87,14 +87,17 @@ class Database:
             families = {name: options for name in Rdict.list_cf(str(folder)) if name != "default"}
             self._db = Rdict(str(folder), options, families or None, AccessType.read_only())
             self._families = [self._db, *(self._db.get_column_family(name) for name in families)]
-        except Exception as error:  # the binding knows no narrower class
+        except Exception as error:  # the binding has no narrower exception class
             raise IntegrityError(f"RocksDB does not open it: {error}") from error
 
     def close(self) -> None:
         self._db.close()
 
     def count(self) -> int:
-        """Reads every entry of every column family, blocks verified. Raises MergedValuesError too."""
+        """Read every entry of every column family, verifying all blocks. Return their number.
+
+        Raises IntegrityError, MergedValuesError.
+        """
         try:
             return sum(1 for family in self._families for _ in scan(family))
         except Exception as error:

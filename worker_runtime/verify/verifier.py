@@ -1,7 +1,7 @@
 """Proves that replicas are readable databases at the version they claim.
 
-The sidecar's index only says which version a store holds and which files belong to it. Everything else is found out
-anew: bytes against checksums, the snapshot by RocksDB itself, changelogs by their own header and records.
+The sidecar's index only provides which version a store holds and which files belong to it. Everything else is verified
+independently: bytes against checksums, the snapshot by RocksDB itself, changelogs by their own header and records.
 """
 
 from __future__ import annotations
@@ -15,26 +15,28 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rhino.errors import IntegrityError, UnavailableError, UnknownError
-from rhino.ids import FileEntry, FileKind, StoreId, Version
-from worker_runtime.core.closure import StoreCatalogue
-from worker_runtime.storage.files import Layout, checksum
-from worker_runtime.storage.index import Index
+from rhino_core.errors import IntegrityError, UnavailableError, UnknownError
+from rhino_core.ids import FileEntry, FileKind, StoreId, Version
+from worker_runtime.protocol.closure import StoreCatalogue
+from worker_runtime.storage.database import ReadOnlyDatabase
+from worker_runtime.storage.files import checksum
+from worker_runtime.storage.index import IndexReader
+from worker_runtime.storage.layout import Layout
 from worker_runtime.verify import changelog
 from worker_runtime.verify.snapshot import Database, MergedValuesError, lay_out, unzip
 
-ATTEMPTS = 3  # a running sidecar may collect a file between the look at the index and the link to the file
+ATTEMPTS = 3  # a running sidecar may collect a file between reading the index and linking the file
 
 
 class Verdict(enum.Enum):
     SOUND = "sound"
-    UNPROVEN = "unproven"  # nothing is wrong, but not everything could be read
+    UNPROVEN = "unproven"  # no error was found, but not everything could be read
     BAD = "bad"
 
 
 @dataclass(slots=True)
 class StoreReport:
-    """`keys`: entries at the version in all column families; None: not found out."""
+    """`keys`: entries at the version in all column families; None if they could not be counted."""
 
     store: StoreId
     version: Version | None
@@ -52,9 +54,10 @@ class StoreReport:
 
 
 def verify_job(data_dir: Path, job: str, partitions: Sequence[int] = ()) -> Iterator[StoreReport]:
-    """A report for each store of the job, in order. Blocks. `partitions`: empty means all.
+    """A report for each store of the job, in order. Blocks. An empty `partitions` means all.
 
-    Raises UnknownError when there is no such folder or job, OSError when there is no room or right to link or copy.
+    Raises UnknownError if there is no such folder or job, UnavailableError if the index cannot be read, OSError if
+    links or copies are impossible for lack of space or permission.
     """
     layout = Layout(data_dir)
     known = _catalogues(layout)
@@ -85,14 +88,15 @@ def _verify_settled(layout: Layout, store: StoreId, catalogue: StoreCatalogue) -
 
 
 def _catalogues(layout: Layout) -> dict[StoreId, StoreCatalogue]:
-    """All stores, as the index has them now."""
+    """All stores, according to the index at this moment."""
     if not layout.index.is_dir() or not layout.tmp.is_dir():
         raise UnknownError(f"{layout.root}: not the data folder of a sidecar (it has no index)")
     failure: Exception | None = None
     for _ in range(ATTEMPTS):
         try:
             return _read_index(layout)
-        except Exception as error:  # RocksDB's files may change while they are opened; the binding knows no own class
+        # RocksDB's files may change while they are opened; the binding has no narrower exception class.
+        except Exception as error:
             failure = error
     raise UnavailableError(f"{layout.index}: cannot be read: {failure}")
 
@@ -100,10 +104,12 @@ def _catalogues(layout: Layout) -> dict[StoreId, StoreCatalogue]:
 def _read_index(layout: Layout) -> dict[StoreId, StoreCatalogue]:
     found: dict[StoreId, StoreCatalogue] = {}
     with _workplace(layout) as folder:
-        index = Index(layout.index, read_only_log_dir=folder)
+        index = IndexReader(ReadOnlyDatabase(layout.index, log_dir=folder))
         try:
             for file in index.files():
                 found.setdefault(file.entry.store, StoreCatalogue()).add(file.entry, file.arrived_ns / 1e9)
+            for store, version in index.first_snapshots():
+                found.setdefault(store, StoreCatalogue()).first_snapshots.add(version)
         finally:
             index.close()
     return found
@@ -111,7 +117,7 @@ def _read_index(layout: Layout) -> dict[StoreId, StoreCatalogue]:
 
 @contextmanager
 def _workplace(layout: Layout) -> Iterator[Path]:
-    """A folder on the store's file system, for hard links; what is left of it goes at the sidecar's next start."""
+    """A folder on the store's file system, for hard links. The sidecar's next start deletes leftovers."""
     folder = Path(tempfile.mkdtemp(prefix="verify-", dir=layout.tmp))
     try:
         yield folder
@@ -120,7 +126,7 @@ def _workplace(layout: Layout) -> Iterator[Path]:
 
 
 class _Check:
-    """One store's newest held version. `run` raises IntegrityError, and FileNotFoundError for a lost file."""
+    """Checks one store's newest held version. `run` raises IntegrityError, and FileNotFoundError for a missing file."""
 
     def __init__(self, layout: Layout, catalogue: StoreCatalogue, report: StoreReport, folder: Path) -> None:
         self._layout = layout
@@ -134,7 +140,7 @@ class _Check:
             raise IntegrityError("holds no version: files of every closure are missing")
         for folder in (self._files, self._database):
             folder.mkdir()
-        for name in self._closure:  # all at once, before the slow part: links outlive the sidecar's retention
+        for name in self._closure:  # all of them before the slow part: links outlive the sidecar's retention
             self._link(name)
         for entry in self._closure.values():
             self._compare(entry)
@@ -194,7 +200,7 @@ class _Check:
         return database
 
     def _count(self, base: Database | None) -> None:
-        """Replays the changelogs behind the snapshot on top of its number of keys."""
+        """Replay the changelogs after the snapshot on top of its number of keys."""
         logs = [entry for entry in self._closure.values() if entry.kind is FileKind.CHANGELOG]
         logs.sort(key=lambda entry: entry.version or Version(0, ""))
         self._report.changelogs = len(logs)
@@ -209,7 +215,7 @@ class _Check:
                 self._report.keys = None
                 return
             parsed = changelog.parse(data)
-            if parsed.lineage != entry.lineage:
+            if parsed.lineage != tuple(entry.lineage):
                 raise IntegrityError(f"{entry.name}: its header has another lineage than the index")
             lives.update((change.key, change.lives) for change in parsed.changes)
         if self._report.unproven:

@@ -1,0 +1,1 @@
+QUICK = ("--rounds 3 --scale 0.5",)

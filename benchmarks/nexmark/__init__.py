@@ -1,8 +1,0 @@
-"""NEXMark in streaming mode, exact through restarts, killed executors and handovers."""
-
-QUICK = (
-    "all --events 40000 --batches 6 --fault restart",
-    "nbq8 --events 60000 --batches 12 --cluster --fault handover,kill",
-    "nbqx --events 30000 --batches 6 --cluster --fault handover,kill",
-    "nbq8 --events 200000 --batches 28 --profile varying --interval 1.5 --cluster --fault handover",
-)

@@ -1,0 +1,120 @@
+"""Whether a worker can be removed without a remote read of state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from handover_manager.drive.handover import Handover
+from handover_manager.plan.move import Move
+from handover_manager.queries.job import Job
+from handover_manager.view import ClusterView, GroupSeen
+from rhino_core.errors import TooFewWorkersError, UnknownError
+from rhino_core.ids import VirtualNode
+
+NAMED_MAX = 8  # maximum number of names in one blocker
+
+
+@dataclass(frozen=True, slots=True)
+class DrainState:
+    """The progress of a drain.
+
+    `blockers`: reasons why the worker cannot be removed yet, for people. `virtual_nodes` and `groups` count those that
+    block it. `staying`: number of virtual nodes that are desired there and that no handover moves away.
+    """
+
+    worker: str
+    draining: bool
+    blockers: tuple[str, ...]
+    virtual_nodes: int
+    groups: int
+    handover_id: str
+    staying: int
+
+    @property
+    def safe_to_remove(self) -> bool:
+        return self.draining and not self.blockers
+
+
+def check_enough(worker: str, view: ClusterView) -> None:
+    """Raises TooFewWorkersError if the other workers cannot take all copies that the groups of this worker need."""
+    for lacking in _lacking_workers(worker, view):
+        raise TooFewWorkersError(lacking)
+
+
+def _lacking_workers(worker: str, view: ClusterView) -> list[str]:
+    """A message for people if the other workers are too few for a job."""
+    others = [name for name, seen in view.workers.items() if seen.eligible and name != worker]
+    for seen in view.groups.values():
+        needed = seen.group.settings.replication_factor + 1
+        if _concerns(seen, worker) and needed > len(others):
+            return [
+                f"worker {worker} cannot be drained: job {seen.group.group.job} needs {needed} workers, "
+                f"{len(others)} others take copies ({', '.join(sorted(others)) or 'none'}): start more sidecars"
+            ]
+    return []
+
+
+def drain_state(
+    worker: str, running: Sequence[Job], handovers: Iterable[Handover], view: ClusterView, *, settled: bool
+) -> DrainState:
+    """Whether `worker` can be removed.
+
+    `running`: jobs that a driver runs, or whose driver may come back. `handovers`: the active ones. `settled`: drivers
+    and workers have had time to report since the start of the manager. Raises UnknownError.
+    """
+    if worker not in view.workers:
+        known = ", ".join(sorted(view.workers)) or "none"
+        raise UnknownError(f"worker {worker!r}: unknown; known are {known}")
+    meant = {node for job in running for node, there in job.desired.items() if there == worker}
+    acting = [job for job in running if not job.idle]  # the next batch of an idle job follows the map
+    was = [node for job in acting for node in job.nodes if job.actual.get(node) == worker and node not in meant]
+    unseen = [node for job in acting for node in job.nodes if node in job.desired and node not in job.actual]
+    short = [seen for seen in view.groups.values() if _concerns(seen, worker) and not _has_copies(seen, worker, view)]
+    draining = view.workers[worker].draining
+    mine = [h for h in handovers if any(worker in (m.origin, m.target) for s in _open(h) for m in s)]
+    blockers = [
+        *([] if draining else [f"worker {worker} is not marked as draining: copies may still be placed there"]),
+        *([] if settled else ["the manager has just started: drivers and workers may not have reported yet"]),
+        *_named("virtual nodes that are meant to run there", [_name(n) for n in sorted(meant)]),
+        *_named("virtual nodes that ran there in the newest batch", [_name(n) for n in sorted(was)]),
+        *_named("virtual nodes that have not run since the manager's start", [_name(n) for n in sorted(unseen)]),
+        *_named("groups that lack whole copies apart from it", [str(s.group.group) for s in short]),
+        *(_lacking_workers(worker, view) if short else ()),
+        *(f"handover {h.handover_id} is under way" for h in mine),
+    ]
+    count = len(meant.union(was, unseen))
+    moving = {m.node for h in mine for s in _open(h) for m in s if m.origin == worker}
+    handover_id = mine[0].handover_id if mine else ""
+    return DrainState(worker, draining, tuple(blockers), count, len(short), handover_id, len(meant - moving))
+
+
+def _open(handover: Handover) -> list[tuple[Move, ...]]:
+    return [step.moves for step in handover.steps if not step.state.ended]
+
+
+def _concerns(seen: GroupSeen, worker: str) -> bool:
+    return seen.has(worker) or bool(seen.stored_bytes.get(worker))
+
+
+def _has_copies(seen: GroupSeen, worker: str, view: ClusterView) -> bool:
+    """Whether enough other workers have whole copies: live members that are not draining, as many as the job asks for.
+
+    False also while the worker is a source: it may have versions that no whole member has.
+    """
+    if worker in seen.sources:
+        return False
+    others = [m.worker.worker_id for m in seen.group.members if m.whole and m.worker.worker_id != worker]
+    staying = [w for w in others if w in view.workers and view.workers[w].live and not view.workers[w].draining]
+    return len(staying) > seen.group.settings.replication_factor
+
+
+def _name(node: VirtualNode) -> str:
+    return f"{node.job[:8]}:{node.name}"
+
+
+def _named(what: str, names: list[str]) -> list[str]:
+    if not names:
+        return []
+    more = ", ..." if len(names) > NAMED_MAX else ""
+    return [f"{what}: {len(names)} ({', '.join(names[:NAMED_MAX])}{more})"]

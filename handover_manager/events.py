@@ -1,0 +1,274 @@
+"""Events and effects of the handover manager's core."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from handover_manager.plan.locations import Location
+from handover_manager.plan.planner import Request
+from handover_manager.plan.work import Work
+from handover_manager.view import ClusterView, TaskGroup
+from rhino_core.errors import RhinoError
+from rhino_core.ids import GroupId, JobSettings, StoreVersion, VirtualNode
+from rhino_core.records import Record
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSeen:
+    """A fresh view of the cluster. Everything that has become due by then is done."""
+
+    view: ClusterView
+
+
+@dataclass(frozen=True, slots=True)
+class Restarted:
+    """The process has started. The first event: it resumes the restored handovers."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryStarted:
+    """A driver's session reports a running query. It does so again after every reconnect.
+
+    `unplanned`: the run has no batch and no task groups yet, so those of the former run apply. `host` is the driver's.
+    `location` is that of the query checkpoint, as Hadoop writes paths. It is empty if the driver does not report it.
+    """
+
+    session: int
+    application_id: str
+    job: str
+    run_id: str
+    name: str
+    task_groups: tuple[TaskGroup, ...]
+    unplanned: bool = False
+    settings: JobSettings | None = None  # of the session; None: not reported
+    host: str = ""
+    location: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryEnded:
+    session: int
+    job: str
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionClosed:
+    session: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionAnswered:
+    """The driver of the session has answered ProbeSession: it is alive."""
+
+    session: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorChanged:
+    """An executor of the session's application was added or removed. `host` may be empty if it was removed."""
+
+    session: int
+    executor_id: str
+    host: str
+    removed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointMoved:
+    """The user reports the new location of a job's query checkpoint. `job` is an id or a unique name."""
+
+    job: str
+    location: str
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLogged:
+    """A batch in Spark's commit log, with the version of every store.
+
+    `work` covers the virtual nodes whose tasks have ended since the last report. `repeated`: a new session sends the
+    newest batch once more, because the first report may have been lost. Such a batch may have begun under any former
+    map. `floors` are the oldest versions that Spark may still load.
+    """
+
+    session: int
+    job: str
+    run_id: str
+    batch_id: int
+    versions: tuple[StoreVersion, ...]
+    work: Mapping[VirtualNode, Work] = field(default_factory=dict)
+    repeated: bool = False
+    floors: tuple[StoreVersion, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class QueryIdle:
+    """No batch of the query runs or will begin under a map older than that of `configuration_epoch`."""
+
+    session: int
+    job: str
+    run_id: str
+    configuration_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class WritersFound:
+    """Answers FindWriters: for each version the worker whose executors wrote it, as far as a worker claims it."""
+
+    job: str
+    batch_id: int
+    writers: Mapping[StoreVersion, str]
+
+
+@dataclass(frozen=True, slots=True)
+class HandoverRequested:
+    """A user asks for a handover. `handover_id` is new and unique."""
+
+    handover_id: str
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRequested:
+    handover_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupChanged:
+    """Answers ChangeGroup. `error` is None on success."""
+
+    handover_id: str
+    group: GroupId
+    error: RhinoError | None
+
+
+@dataclass(frozen=True, slots=True)
+class DrainEnded:
+    """The worker may receive virtual nodes and copies again. It may not have been empty yet."""
+
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobForgotten:
+    """The job has ended for good."""
+
+    job: str
+
+
+Event = (
+    ClusterSeen
+    | Restarted
+    | QueryStarted
+    | QueryEnded
+    | SessionClosed
+    | SessionAnswered
+    | ExecutorChanged
+    | CheckpointMoved
+    | BatchLogged
+    | QueryIdle
+    | WritersFound
+    | HandoverRequested
+    | CancelRequested
+    | GroupChanged
+    | DrainEnded
+    | JobForgotten
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """Journal `record` under `key` before any other effect. None deletes the key."""
+
+    key: str
+    record: Record | None
+
+
+@dataclass(frozen=True, slots=True)
+class PushLocations:
+    """Send the complete map of a job to the driver of `session`."""
+
+    session: int
+    job: str
+    configuration_epoch: int
+    locations: tuple[Location, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RefuseQuery:
+    """Tell the driver of `session` that this run must end, and why. No report about the run counts."""
+
+    session: int
+    job: str
+    run_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeSession:
+    """Ask the driver of `session` whether it is alive."""
+
+    session: int
+
+
+@dataclass(frozen=True, slots=True)
+class PublishLogged:
+    """Report the content of a logged batch to the replication manager.
+
+    `versions` are those that the batch names, `floors` the oldest that Spark may still load.
+    """
+
+    job: str
+    batch_id: int
+    versions: tuple[StoreVersion, ...]
+    floors: tuple[StoreVersion, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeGroup:
+    """Ask the replication manager to change a group. Exactly one of `add_member` and `make_owner` is set.
+
+    `handover_id` is empty if the change belongs to no handover.
+    """
+
+    handover_id: str
+    group: GroupId
+    add_member: str = ""
+    make_owner: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NameSettings:
+    """Report the settings of the job's present driver to the replication manager."""
+
+    job: str
+    settings: JobSettings
+
+
+@dataclass(frozen=True, slots=True)
+class NameHosts:
+    """Report the hosts of the executors that run the job to the replication manager."""
+
+    job: str
+    hosts: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class FindWriters:
+    """Find the writers of these versions. Each version comes with the worker to ask first ("" if unknown)."""
+
+    job: str
+    batch_id: int
+    versions: tuple[tuple[StoreVersion, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """Publish the status of a handover, which has changed."""
+
+    handover_id: str
+
+
+DriverEffect = PushLocations | RefuseQuery | ProbeSession  # sent to the driver of a session
+Effect = Persist | DriverEffect | PublishLogged | ChangeGroup | NameSettings | NameHosts | FindWriters | Announce

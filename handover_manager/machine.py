@@ -1,0 +1,195 @@
+"""The core of the handover manager: jobs and handovers behind one `handle` (contract: `rhino_core.machine`)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import assert_never
+
+from handover_manager import events as ev
+from handover_manager.drive.drain import DrainState, check_enough, drain_state
+from handover_manager.drive.explain import Explanation, explain
+from handover_manager.drive.handover import Handover
+from handover_manager.drive.handovers import Handovers
+from handover_manager.plan.intents import Drain
+from handover_manager.plan.measurements import Figures, copy_rate
+from handover_manager.plan.planner import Plan, Request, Situation, deadline_of, make_plan, parse_nodes
+from handover_manager.plan.predict import predict
+from handover_manager.queries.job import Job
+from handover_manager.queries.jobs import Jobs
+from handover_manager.view import ClusterView
+from rhino_core.errors import InvalidRequestError, PreconditionError
+
+SETTLE_S = 10.0  # after a start, time for workers and drivers to register before they count as lost
+AGAIN_S = 0.25  # after a view with effects, or a refused change of a group: time until the next view at the latest
+
+
+class HandoverCore:
+    """Plans and drives handovers, and keeps the map of desired workers of every job.
+
+    `started` is the monotonic time at which this process started. `wall_offset_s` is wall clock minus monotonic time.
+    """
+
+    def __init__(
+        self,
+        *,
+        started: float,
+        wall_offset_s: float,
+        jobs: Iterable[Job] = (),
+        handovers: Iterable[Handover] = (),
+    ) -> None:
+        self.jobs = Jobs(wall_offset_s, jobs)
+        self._offset_s = wall_offset_s
+        self.handovers = Handovers(self.jobs, wall_offset_s, handovers)
+        self.view = ClusterView()
+        self._settled_at = started + SETTLE_S
+        self._seen_at = started  # time of the newest view: everything due by then is done
+        self._again_at = started  # see AGAIN_S
+        self._seen: set[str] = set()  # workers that have been reachable since the start
+
+    def plan(self, request: Request, *, now: float) -> Plan:
+        """Checks, plans and predicts; changes nothing. Raises the errors documented at HandoverRequest."""
+        if request.job:
+            job = self.jobs.find(request.job).job
+            concerned = [self.jobs[job]]
+        elif isinstance(request.intent, Drain):
+            job, concerned = "", [seen for seen in self.jobs.all() if seen.session is not None]
+        else:
+            raise InvalidRequestError("no job given: only a drain concerns all of them; name its id or unique name")
+        situation = Situation(
+            nodes={node: operators for seen in concerned for node, operators in seen.nodes.items()},
+            desired={node: worker for seen in concerned for node, worker in seen.desired.items()},
+            running=self.handovers.running(),
+            arriving=self.handovers.arriving(),
+            view=self.view,
+            work={node: work for seen in concerned for node, work in seen.work.usual().items()},
+        )
+        return self._predicted(make_plan(request, job, situation), now)
+
+    def _predicted(self, plan: Plan, now: float) -> Plan:
+        """Adds a prediction from the statistics of the plan's job.
+
+        A plan for several jobs uses those of the job with the slowest batches.
+        """
+        jobs = [self.jobs[job].figures for job in plan.jobs]
+        figures = max(jobs, key=lambda f: f.batch_s or 0.0, default=Figures())
+        rate = copy_rate(jobs) or copy_rate(job.figures for job in self.jobs.all())
+        wait_s = max(plan.strategy.start_at_ms / 1000 - (now + self._offset_s), 0.0)
+        prediction = predict(plan.steps, plan.strategy, figures, rate, wait_s)
+        return dataclasses.replace(plan, prediction=prediction)
+
+    def check_over(self, name: str, *, now: float) -> str:
+        """The id of a job that may be forgotten: it does not run, and no handover moves it. Changes nothing.
+
+        Raises PreconditionError, also soon after the start, when drivers may not have reported yet.
+        """
+        if now < self._settled_at:
+            raise PreconditionError(
+                "the manager has just started and drivers may not have reported yet: try again in "
+                f"{self._settled_at - now:.0f} s"
+            )
+        job = self.jobs.check_over(name, now - SETTLE_S)
+        self.handovers.check_none(job)
+        return job
+
+    def drain_state(self, worker: str, *, now: float) -> DrainState:
+        """Whether the worker can be removed. Raises UnknownError.
+
+        A query whose driver was lost some time ago counts as stopped: nothing moves it, and a later start loads its
+        state.
+        """
+        settled, running = now >= self._settled_at, self.jobs.running(now - SETTLE_S)
+        return drain_state(worker, running, self.handovers.active(), self.view, settled=settled)
+
+    def check_drain(self, worker: str) -> None:
+        """Raises TooFewWorkersError if the other workers cannot take the copies of this one."""
+        check_enough(worker, self.view)
+
+    def explain(self, name: str, virtual_node: str) -> Explanation:
+        """Explains where a virtual node is.
+
+        Raises UnknownError and InvalidRequestError for the job or the virtual node.
+        """
+        job = self.jobs.find(name)
+        (node,) = parse_nodes(job.job, (virtual_node,))
+        return explain(job, node, self.handovers.all(), self.view)
+
+    def handle(self, event: ev.Event, *, now: float) -> list[ev.Effect]:
+        match event:
+            case ev.ClusterSeen(view):
+                return self._observe(view, now)
+            case ev.Restarted():
+                self.view = self._presume(self.view, now)
+                return self.handovers.restart(self.view, now)
+            case ev.QueryStarted():
+                return self.jobs.query_started(event, self.view, now)
+            case ev.QueryEnded():
+                return self.jobs.query_ended(event, self.view, now)
+            case ev.SessionClosed(session):
+                return self.jobs.session_closed(session, self.view, now)
+            case ev.SessionAnswered(session):
+                return self.jobs.session_answered(session)
+            case ev.ExecutorChanged():
+                return self.jobs.executor_changed(event)
+            case ev.CheckpointMoved():
+                return self.jobs.checkpoint_moved(event)
+            case ev.BatchLogged():
+                return self.jobs.batch_logged(event, now)
+            case ev.QueryIdle():
+                return self.handovers.query_idle(event.job, self.view, now) if self.jobs.query_idle(event) else []
+            case ev.WritersFound():
+                return self._writers_found(event, now)
+            case ev.HandoverRequested(handover_id, request):
+                plan = self.plan(request, now=now)
+                return self.handovers.start(handover_id, plan, deadline_of(request), self.view, now)
+            case ev.CancelRequested(handover_id):
+                return self.handovers.cancel(handover_id, self.view, now)
+            case ev.GroupChanged():
+                if event.error is not None:
+                    self._again_at = now + AGAIN_S
+                return self.handovers.group_changed(event, self.view, now)
+            case ev.DrainEnded(worker):
+                return self.handovers.shorten(worker, self.view)
+            case ev.JobForgotten(job):
+                return [*self.handovers.forget(job), *self.jobs.forget(job)]
+            case _:
+                assert_never(event)
+
+    def next_deadline(self) -> float | None:
+        """The time at which the core needs a view, even if nothing changes until then."""
+        times = [self._settled_at, self._again_at, *self.jobs.deadlines(), *self.handovers.deadlines()]
+        return min((at for at in times if at > self._seen_at), default=None)
+
+    def check_invariants(self) -> None:
+        self.jobs.check_invariants()
+        self.handovers.check_invariants()
+
+    def _observe(self, view: ClusterView, now: float) -> list[ev.Effect]:
+        """Does everything that the view allows, and everything that has become due."""
+        self.view, self._seen_at = self._presume(view, now), now
+        seen = [*self.handovers.observe(self.view, now), *self.jobs.refresh(self.view), *self.jobs.expire(now)]
+        if seen:
+            self._again_at = now + AGAIN_S
+        return seen
+
+    def _writers_found(self, event: ev.WritersFound, now: float) -> list[ev.Effect]:
+        found = self.jobs.writers_found(event)
+        if found is None:
+            return []
+        batch, actual = found
+        settled = self.handovers.batch_settled(event.job, event.batch_id, batch, actual, self.view, now)
+        return [*settled, *self.jobs.push_again(event.job, self.view)]
+
+    def _presume(self, view: ClusterView, now: float) -> ClusterView:
+        """Adds workers that have not registered since the start as reachable, until SETTLE_S is over.
+
+        Without this a restart of the manager would make them look lost.
+        """
+        self._seen &= view.workers.keys()  # drops removed workers
+        self._seen.update(w for w, seen in view.workers.items() if seen.reachable)
+        if now >= self._settled_at:
+            return view
+        named = {m.worker.worker_id for seen in view.groups.values() for m in seen.group.members}
+        named.update(w for job in self.jobs.all() for w in job.desired.values())
+        named.update(target for h in self.handovers.all() for target in h.plan.targets)
+        return dataclasses.replace(view, presumed=frozenset(named - self._seen))

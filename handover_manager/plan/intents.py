@@ -1,0 +1,78 @@
+"""Intents: what a user may ask for instead of naming virtual nodes and their target (Rhino 3.5)."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from rhino_core.errors import InvalidRequestError
+
+
+class Weight(enum.Enum):
+    """The measure of an even spread: BYTES of state, ROWS (keys) of state, TIME of tasks, or COUNT of virtual nodes."""
+
+    BYTES = "bytes"
+    ROWS = "rows"
+    TIME = "time"
+    COUNT = "count"
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Moves everything off one worker: of the request's job, or of all running jobs."""
+
+    worker: str
+
+    def __str__(self) -> str:
+        return f"drain {self.worker}"
+
+
+@dataclass(frozen=True, slots=True)
+class Rebalance:
+    """Spreads a job's virtual nodes evenly over the workers, with few moves (Rhino 3.5.1)."""
+
+    by: Weight = Weight.BYTES
+
+    def __str__(self) -> str:
+        return f"rebalance by {self.by.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleOut:
+    """Moves a fair share of a job's virtual nodes to these workers (Rhino 3.5.2)."""
+
+    workers: tuple[str, ...]
+    by: Weight = Weight.BYTES
+
+    def __str__(self) -> str:
+        return f"scale out onto {', '.join(self.workers)}"
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleIn:
+    """Moves a job's virtual nodes off these workers."""
+
+    workers: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"scale in off {', '.join(self.workers)}"
+
+
+Intent = Drain | Rebalance | ScaleOut | ScaleIn
+
+
+def weight_of(name: str) -> Weight:
+    """The weight with this name; an empty name means bytes. Raises InvalidRequestError that lists the names."""
+    try:
+        return Weight(name or Weight.BYTES.value)
+    except ValueError:
+        raise InvalidRequestError(f"by {name!r}: use {', '.join(weight.value for weight in Weight)}") from None
+
+
+def check_workers(workers: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns the workers. Raises InvalidRequestError if there are none, or one is named twice."""
+    if not workers:
+        raise InvalidRequestError("no worker given: name at least one worker id")
+    if len(set(workers)) < len(workers):
+        raise InvalidRequestError(f"worker given twice: {', '.join(workers)}")
+    return workers

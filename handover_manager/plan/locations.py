@@ -1,0 +1,92 @@
+"""Desired locations of virtual nodes: pure functions of a view of the cluster."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from handover_manager.view import ClusterView, TaskGroup, groups_of
+from rhino_core.ids import VirtualNode
+
+
+class Location(NamedTuple):
+    """Hosts of one virtual node in order of preference."""
+
+    task_group: int
+    partition: int
+    hosts: tuple[str, ...]
+
+
+def virtual_nodes(job: str, task_groups: Sequence[TaskGroup]) -> dict[VirtualNode, tuple[int, ...]]:
+    """Every virtual node of a job with its operators."""
+    return {
+        VirtualNode(job, group.task_group, partition): group.operators
+        for group in task_groups
+        for partition in range(group.partitions)
+    }
+
+
+class Split:
+    """The virtual nodes of a job, computed once for each plan. There may be 100 000, and every batch needs them."""
+
+    def __init__(self) -> None:
+        self._task_groups: Sequence[TaskGroup] = ()
+        self.nodes: Mapping[VirtualNode, tuple[int, ...]] = {}
+        self.node_of: Mapping[tuple[int, int], VirtualNode] = {}
+
+    def of(self, job: str, task_groups: Sequence[TaskGroup]) -> Split:
+        """Returns itself, updated to this plan."""
+        if task_groups is not self._task_groups:
+            self._task_groups, self.nodes = task_groups, virtual_nodes(job, task_groups)
+            self.node_of = {(o, node.partition): node for node, ops in self.nodes.items() for o in ops}
+        return self
+
+
+def choose_worker(view: ClusterView, node: VirtualNode, operators: Sequence[int], standing: str | None) -> str | None:
+    """The worker that should run `node`. None while no group of it is known.
+
+    `standing` is the choice of a marker or a fallback, and wins. Otherwise it is the worker that owns most of the
+    groups. If that owner is not reachable, it is the first holder in the chain.
+    """
+    if standing is not None:
+        return standing
+    groups = groups_of(node, operators)
+    owners = Counter(seen.owner for seen in view.known(groups))
+    if not owners:
+        return None
+    owner = owners.most_common(1)[0][0]
+    if view.reachable(owner):
+        return owner
+    return next(iter(view.holders(groups)), owner)
+
+
+def rank_workers(
+    view: ClusterView, nodes: Mapping[VirtualNode, tuple[int, ...]], desired: Mapping[VirtualNode, str]
+) -> dict[VirtualNode, tuple[str, ...]]:
+    """Workers in order of preference: the desired one, then the other holders.
+
+    If a desired worker is lost, its virtual nodes should spread over the others. So the second place is given to the
+    holder that is second for the fewest of them. Virtual nodes with the fewest holders choose first.
+    """
+    second: dict[str, Counter[str]] = defaultdict(Counter)
+    others = {
+        node: [w for w in view.holders(groups_of(node, nodes[node])) if w != worker] for node, worker in desired.items()
+    }
+    ranked: dict[VirtualNode, tuple[str, ...]] = {}
+    for node in sorted(others, key=lambda n: (len(others[n]), n)):
+        taken = second[desired[node]]
+        order = sorted(others[node], key=lambda w: (view.draining(w), taken[w]))  # stable: equals stay in chain order
+        taken.update(order[:1])
+        ranked[node] = (desired[node], *order)
+    return ranked
+
+
+def make_locations(view: ClusterView, ranked: Mapping[VirtualNode, Sequence[str]]) -> tuple[Location, ...]:
+    """The map for the driver, ordered by virtual node. It leaves out workers whose host is unknown."""
+    locations = []
+    for node in sorted(ranked):
+        hosts = dict.fromkeys(view.workers[w].worker.host for w in ranked[node] if w in view.workers)
+        if hosts:
+            locations.append(Location(node.task_group, node.partition, tuple(hosts)))
+    return tuple(locations)

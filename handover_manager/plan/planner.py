@@ -1,0 +1,205 @@
+"""The plan of a handover: checks, moves and steps (Rhino 4.1, step 1). Changes nothing."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from handover_manager.plan.intents import Drain, Intent
+from handover_manager.plan.move import Move, is_there, make_move
+from handover_manager.plan.predict import UNKNOWN, Prediction
+from handover_manager.plan.spread import steps_of
+from handover_manager.plan.strategy import ALL_AT_ONCE, Strategy
+from handover_manager.plan.targets import choose_targets
+from handover_manager.plan.work import Work
+from handover_manager.view import ClusterView
+from rhino_core.errors import (
+    AlreadyThereError,
+    ConflictError,
+    InvalidRequestError,
+    NoSpaceError,
+    PreconditionError,
+    UnavailableError,
+    UnknownError,
+)
+from rhino_core.ids import DiskState, GroupId, VirtualNode
+
+DEFAULT_DEADLINE_S = 300.0
+_NODE = re.compile(r"([0-9]{1,9})/([0-9]{1,9})\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a user asks for: an `intent`, or `virtual_nodes` ("<task group>/<partition>") and their `target`.
+
+    `job` is an id or a unique name. If it is empty, the request covers all running jobs, if the intent allows it.
+    """
+
+    job: str
+    virtual_nodes: tuple[str, ...] = ()
+    target: str = ""
+    deadline_s: float = 0.0  # seconds for each step; 0: DEFAULT_DEADLINE_S
+    intent: Intent | None = None
+    strategy: Strategy = ALL_AT_ONCE
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """The basis of a plan.
+
+    `nodes` are the virtual nodes of the jobs concerned with their operators, `desired` their desired workers. `running`
+    has the virtual nodes in a running handover, `arriving` the workers to which one moves; both with the handover's id.
+    """
+
+    nodes: Mapping[VirtualNode, tuple[int, ...]]
+    desired: Mapping[VirtualNode, str]
+    running: Mapping[VirtualNode, str]
+    arriving: Mapping[str, str]
+    view: ClusterView
+    work: Mapping[VirtualNode, Work] = field(default_factory=dict)  # as drivers have reported it
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Moves in steps. Each step is marked and confirmed as a whole, after the step before."""
+
+    steps: tuple[tuple[Move, ...], ...]
+    strategy: Strategy = ALL_AT_ONCE
+    intent: str = ""
+    prediction: Prediction = UNKNOWN
+
+    @property
+    def moves(self) -> tuple[Move, ...]:
+        return tuple(move for step in self.steps for move in step)
+
+    @property
+    def jobs(self) -> tuple[str, ...]:
+        return tuple(sorted({move.node.job for move in self.moves}))
+
+    @property
+    def targets(self) -> frozenset[str]:
+        return frozenset(move.target for move in self.moves)
+
+    @property
+    def bytes_to_move(self) -> int:
+        return sum(move.bytes_to_move for move in self.moves)
+
+    @property
+    def groups(self) -> tuple[GroupId, ...]:
+        return tuple(group for move in self.moves for group in move.groups)
+
+
+def deadline_of(request: Request) -> float:
+    """Deadline of each step in seconds. Raises InvalidRequestError unless it is 0 (the default) or positive."""
+    if not math.isfinite(request.deadline_s) or request.deadline_s < 0:
+        raise InvalidRequestError(f"deadline {request.deadline_s} s: must be positive, or 0 for {DEFAULT_DEADLINE_S} s")
+    return request.deadline_s or DEFAULT_DEADLINE_S
+
+
+def parse_nodes(job: str, names: tuple[str, ...]) -> tuple[VirtualNode, ...]:
+    """The named virtual nodes. Raises InvalidRequestError for no name, a malformed name or a duplicate."""
+    if not names:
+        raise InvalidRequestError('no virtual node given: write them as "<task group>/<partition>", e.g. "0/5"')
+    nodes = []
+    for name in names:
+        match = _NODE.match(name)
+        if match is None:
+            raise InvalidRequestError(f'virtual node {name!r}: write it as "<task group>/<partition>", e.g. "0/5"')
+        nodes.append(VirtualNode(job, int(match[1]), int(match[2])))
+    doubled = sorted(node.name for node, count in Counter(nodes).items() if count > 1)
+    if doubled:
+        raise InvalidRequestError(f"virtual nodes given twice: {', '.join(doubled)}")
+    return tuple(nodes)
+
+
+def make_plan(request: Request, job: str, situation: Situation) -> Plan:
+    """The moves for `request`, in the steps of its strategy, without a prediction.
+
+    `job` is the id of the request's job, "" for all. Raises the errors documented at HandoverRequest.
+    """
+    deadline_of(request)
+    if request.intent is None:
+        moves, what = _moves_there(request, job, situation), f"move to {request.target}"
+    else:
+        if request.virtual_nodes or request.target:
+            raise InvalidRequestError(f"{request.intent} chooses virtual nodes and targets itself: name neither")
+        moves, what = _moves_of_intent(request.intent, situation), str(request.intent)
+    _check_room(moves, situation.view)
+    return Plan(steps_of(moves, request.strategy), request.strategy, what)
+
+
+def _moves_there(request: Request, job: str, situation: Situation) -> list[Move]:
+    nodes = parse_nodes(job, request.virtual_nodes)
+    view, desired, target = situation.view, situation.desired, request.target
+    _check_known(nodes, situation.nodes, job)
+    check_target(target, view)
+    _check_free(nodes, situation.running)
+    there = [n.name for n in nodes if is_there(n, situation.nodes[n], desired, target, view)]
+    if there:
+        raise AlreadyThereError(f"virtual nodes {', '.join(there)} are on worker {target} already")
+    return [make_move(n, situation.nodes[n], desired, target, view, "as asked for") for n in nodes]
+
+
+def _moves_of_intent(intent: Intent, situation: Situation) -> list[Move]:
+    nodes = situation.nodes
+    if isinstance(intent, Drain):  # a repeated drain takes only what is left
+        nodes = {node: operators for node, operators in nodes.items() if node not in situation.running}
+    chosen = choose_targets(intent, nodes, situation.desired, situation.arriving, situation.view, situation.work)
+    if not chosen:
+        raise AlreadyThereError(f"{intent}: nothing has to move")
+    _check_free(tuple(chosen), situation.running)
+    moves = [
+        make_move(node, situation.nodes[node], situation.desired, choice.worker, situation.view, choice.why)
+        for node, choice in sorted(chosen.items())
+    ]
+    return sorted(moves, key=lambda move: move.bytes_to_move)  # moves without copies first, while the others are copied
+
+
+def _check_known(nodes: tuple[VirtualNode, ...], known: Mapping[VirtualNode, tuple[int, ...]], job: str) -> None:
+    unknown = [n.name for n in nodes if n not in known]
+    if unknown:
+        have = ", ".join(n.name for n in sorted(known)[:20]) or "none yet"
+        raise UnknownError(f"virtual nodes {', '.join(unknown)} of job {job}: unknown; it has {have}")
+
+
+def check_target(target: str, view: ClusterView) -> None:
+    """Checks that `target` can receive virtual nodes.
+
+    Raises UnknownError, UnavailableError, NoSpaceError or PreconditionError otherwise.
+    """
+    seen = view.workers.get(target)
+    if seen is None:
+        raise UnknownError(f"worker {target!r}: unknown; known are {', '.join(sorted(view.workers)) or 'none'}")
+    if not seen.live:
+        raise UnavailableError(f"worker {target} is not live: start its sidecar or choose another target")
+    if seen.disk is not DiskState.OK:  # even if it has all copies: its executors could not commit
+        kind = NoSpaceError if seen.disk is DiskState.FULL else PreconditionError
+        raise kind(
+            f"worker {target} takes no files, its disk is {seen.disk.value} ({seen.disk_message}): choose another"
+        )
+    if seen.draining:
+        raise PreconditionError(
+            f"worker {target} is being drained: choose another, or end that with `rhino drain {target} --cancel`"
+        )
+
+
+def _check_free(nodes: tuple[VirtualNode, ...], running: Mapping[VirtualNode, str]) -> None:
+    busy = [f"{n.name} (handover {running[n]})" for n in nodes if n in running]
+    if busy:
+        raise ConflictError(f"virtual nodes under a running handover: {', '.join(busy)}; wait for its end or cancel it")
+
+
+def _check_room(moves: list[Move], view: ClusterView) -> None:
+    needed = Counter[str]()
+    for move in moves:
+        needed[move.target] += move.bytes_to_move
+    for target, size in sorted(needed.items()):
+        free_bytes = view.workers[target].free_bytes
+        if size > free_bytes:
+            raise NoSpaceError(
+                f"worker {target} has {free_bytes} bytes free, the handover needs {size}: "
+                "free space there or choose another target"
+            )

@@ -1,0 +1,93 @@
+"""Which run of a job counts: one driver at a time, with one location of the query checkpoint.
+
+A job is identified by the id in the checkpoint's `metadata` file, so a copy of the folder is the same job. Two runs
+would raise each other's floors, and sidecars would delete files that the slower run needs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from handover_manager.events import QueryStarted, RefuseQuery
+from handover_manager.queries.checkpoint import canonical
+from handover_manager.queries.job import Job
+
+CLAIM_S = 16.0  # gRPC closes the session of a vanished driver after 15 s
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A run that waits because another driver's session has the job. `until` is monotonic time."""
+
+    event: QueryStarted
+    until: float
+
+
+class Claims:
+    """The claims on all jobs. A claim waits until the other session closes, its driver answers, or the time is up."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, dict[int, Claim]] = {}
+
+    def add(self, event: QueryStarted, now: float) -> bool:
+        """Adds or updates the claim of a session. Its newest report counts, and its waiting time is not extended.
+
+        Returns False if the session has been waiting already.
+        """
+        claims = self._waiting.setdefault(event.job, {})
+        former = claims.get(event.session)
+        claims[event.session] = Claim(event, former.until if former else now + CLAIM_S)
+        return former is None
+
+    def leave(self, session: int, job: str = "") -> None:
+        """Removes the session's claim on `job`, or on all jobs if `job` is empty."""
+        for name in [job] if job else list(self._waiting):
+            claims = self._waiting.get(name, {})
+            claims.pop(session, None)
+            if not claims:
+                self._waiting.pop(name, None)
+
+    def take(self, job: str) -> list[QueryStarted]:
+        """Removes all claims on the job. Returns their reports, oldest first."""
+        return [claim.event for claim in self._waiting.pop(job, {}).values()]
+
+    def deadlines(self) -> list[float]:
+        return [claim.until for claims in self._waiting.values() for claim in claims.values()]
+
+    def due(self, now: float) -> list[str]:
+        """Jobs with a claim whose time is up."""
+        return [job for job, claims in self._waiting.items() if any(now >= claim.until for claim in claims.values())]
+
+
+def taken(job: Job, event: QueryStarted) -> RefuseQuery:
+    """The refusal of a run because another driver runs the job."""
+    since = datetime.fromtimestamp(job.since_ms / 1000, UTC).isoformat(" ", "seconds")
+    driver = f"driver {job.application_id} on host {job.host or 'unknown'}"
+    return _refuse(
+        event,
+        f"job {job.job} ({job.name or 'without a name'}) is run by {driver} since {since}, run {job.run_id}",
+        "stop that query first, or start this one from a new checkpoint",
+    )
+
+
+def elsewhere(job: Job, event: QueryStarted) -> RefuseQuery | None:
+    """The refusal of a run because its checkpoint is not at the job's location.
+
+    None if it is at that location, or if one of the two locations is not known.
+    """
+    location = canonical(event.location)
+    if not location or not job.location or location == job.location:
+        return None
+    return _refuse(
+        event,
+        f"the checkpoint {location} has the id of job {job.job} ({job.name or 'without a name'}), whose checkpoint is "
+        f"{job.location}",
+        "start this query from a new checkpoint. If the folder was moved, and the former one is not used any more, say "
+        f"so first: `rhino moved --job {job.job} --to {location}`",
+    )
+
+
+def _refuse(event: QueryStarted, what: str, way_out: str) -> RefuseQuery:
+    shared = "Copies of a checkpoint share one state, and each would delete what the other needs"
+    return RefuseQuery(event.session, event.job, event.run_id, f"{what}. {shared}. The way out: {way_out}")

@@ -1,1 +1,0 @@
-"""The HandoverManager service around the pure core."""

@@ -1,0 +1,1 @@
+"""The HandoverManager service around the core, which does no I/O."""

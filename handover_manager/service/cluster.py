@@ -1,0 +1,44 @@
+"""The replication manager as the handover manager sees it: an object in the same process with a small interface."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from handover_manager.events import ChangeGroup, NameHosts, NameSettings, PublishLogged
+from handover_manager.view import ClusterView
+from rhino_pb import common_pb2
+
+
+class Cluster(Protocol):
+    """No method waits. When a method returns, its change is journalled, and the next view shows it."""
+
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        """Calls `listener` when the next view differs from the last one by more than bytes. It may be called often."""
+
+    def view(self, *, asked_at: float) -> ClusterView:
+        """The present workers and groups.
+
+        `asked_at` is monotonic time. A later call may change the groups of an earlier view.
+        """
+
+    def change_group(self, effect: ChangeGroup) -> None:
+        """Changes a group. Raises the errors of Change in `replication_manager/protocol/events.py`."""
+
+    def set_draining(self, worker_id: str, draining: bool) -> None:
+        """Starts or ends the draining of a worker. Idempotent. Raises UnknownError."""
+
+    def name_settings(self, effect: NameSettings) -> None:
+        """Applies the settings of a job. Idempotent. Raises PreconditionError for a setting that cannot change."""
+
+    def name_hosts(self, effect: NameHosts) -> None:
+        """Records the hosts of a job's executors. Idempotent."""
+
+    def publish(self, effect: PublishLogged) -> None:
+        """Publishes what the driver read in Spark's commit log. Raises InvalidRequestError for impossible versions."""
+
+    def forget_job(self, job: str, *, dry_run: bool) -> common_pb2.ForgetJobReply:
+        """Forgets a job. Idempotent. Raises UnknownError."""
+
+    def forget_worker(self, worker_id: str, *, dry_run: bool) -> common_pb2.ForgetWorkerReply:
+        """Forgets a worker. Raises UnknownError, and PreconditionError unless the worker has ended."""

@@ -1,0 +1,269 @@
+"""Converts between the handover manager's core and its protobuf messages."""
+
+from __future__ import annotations
+
+from handover_manager.drive.drain import DrainState
+from handover_manager.drive.explain import Explanation
+from handover_manager.drive.handover import Handover
+from handover_manager.drive.states import Phase
+from handover_manager.drive.step import Step
+from handover_manager.events import BatchLogged, DriverEffect, ProbeSession, PushLocations, QueryStarted, RefuseQuery
+from handover_manager.plan.intents import Drain, Intent, Rebalance, ScaleIn, ScaleOut, check_workers, weight_of
+from handover_manager.plan.move import Move, MoveKind
+from handover_manager.plan.planner import Plan, Request
+from handover_manager.plan.predict import Prediction, StepPrediction
+from handover_manager.plan.strategy import Strategy, kind_of
+from handover_manager.plan.work import Work
+from handover_manager.queries.job import Job
+from handover_manager.view import ClusterView, TaskGroup, groups_of
+from rhino_core.errors import InvalidRequestError
+from rhino_core.ids import PARTITIONS_MAX, VirtualNode
+from rhino_core.rpc import convert
+from rhino_pb import handover_pb2 as pb
+from rhino_pb import replication_pb2
+
+PHASES: dict[Phase, pb.HandoverPhase.ValueType] = {
+    Phase.PLANNED: pb.HANDOVER_PHASE_PLANNED,
+    Phase.PREPARING: pb.HANDOVER_PHASE_PREPARING,
+    Phase.MARKED: pb.HANDOVER_PHASE_MARKED,
+    Phase.CONFIRMED: pb.HANDOVER_PHASE_CONFIRMED,
+    Phase.ROLLED_BACK: pb.HANDOVER_PHASE_ROLLED_BACK,
+    Phase.CANCELLED: pb.HANDOVER_PHASE_CANCELLED,
+    Phase.REDIRECTED: pb.HANDOVER_PHASE_REDIRECTED,
+}
+KINDS: dict[MoveKind, pb.MoveKind.ValueType] = {
+    MoveKind.DIRECT: pb.MOVE_KIND_DIRECT,
+    MoveKind.CHECKPOINT_ASSISTED: pb.MOVE_KIND_CHECKPOINT_ASSISTED,
+}
+GROUPS_MAX = 2 * PARTITIONS_MAX  # replica groups of one query
+REACHABLE = (replication_pb2.WORKER_STATE_LIVE, replication_pb2.WORKER_STATE_SUSPECT)
+
+
+def request_of(message: pb.HandoverRequest) -> Request:
+    return Request(
+        job=message.job,
+        virtual_nodes=tuple(message.virtual_nodes),
+        target=message.target,
+        deadline_s=message.deadline_s,
+        intent=_intent_of(message),
+        strategy=strategy_of(message.strategy),
+    )
+
+
+def _intent_of(message: pb.HandoverRequest) -> Intent | None:
+    match message.WhichOneof("intent"):
+        case "drain":
+            return Drain(message.drain.worker)
+        case "rebalance":
+            return Rebalance(weight_of(message.rebalance.by))
+        case "scale_out":
+            return ScaleOut(check_workers(tuple(message.scale_out.workers)), weight_of(message.scale_out.by))
+        case "scale_in":
+            return ScaleIn(check_workers(tuple(message.scale_in.workers)))
+        case _:
+            return None
+
+
+def strategy_of(message: pb.Strategy) -> Strategy:
+    """Raises InvalidRequestError for values out of range."""
+    return Strategy(
+        kind=kind_of(message.kind),
+        batch_size=message.batch_size or 1,
+        gap_s=message.gap_s,
+        gap_batches=message.gap_batches,
+        start_at_ms=message.start_at_ms,
+        max_transfers=message.max_transfers,
+    )
+
+
+def _move_to_pb(move: Move) -> pb.Move:
+    return pb.Move(
+        virtual_node=move.node.name,
+        origin=move.origin,
+        target=move.target,
+        kind=KINDS[move.kind],
+        bytes_to_move=move.bytes_to_move,
+        state_bytes=move.state_bytes,
+        job=move.node.job,
+        why=move.why,
+    )
+
+
+def _prediction_to_pb(found: Prediction | StepPrediction) -> pb.Prediction:
+    message = pb.Prediction(pause_s=found.pause_s, total_s=found.total_s)
+    if isinstance(found, Prediction):
+        message.basis = found.basis
+    elif found.prepare_s is not None:
+        message.prepare_s = found.prepare_s
+    return message
+
+
+def plan_to_pb(plan: Plan) -> pb.HandoverPlan:
+    return pb.HandoverPlan(
+        job=plan.jobs[0] if len(plan.jobs) == 1 else "",
+        moves=[_move_to_pb(move) for move in plan.moves],
+        bytes_to_move=plan.bytes_to_move,
+        strategy=plan.strategy.kind.value,
+        steps=[
+            pb.PlannedStep(
+                virtual_nodes=[move.node.name for move in moves],
+                bytes_to_move=sum(move.bytes_to_move for move in moves),
+                prediction=_prediction_to_pb(predicted),
+            )
+            for moves, predicted in zip(plan.steps, plan.prediction.steps, strict=True)
+        ],
+        prediction=_prediction_to_pb(plan.prediction),
+        intent=plan.intent,
+    )
+
+
+def _step_to_pb(step: Step) -> pb.StepStatus:
+    outcome = step.outcome
+    return pb.StepStatus(
+        phase=PHASES[step.phase],
+        reason=step.reason,
+        configuration_epochs=step.configuration_epochs,
+        marked_ms=step.marker.set_ms if step.marker is not None else 0,
+        finished_ms=outcome.finished_ms if outcome is not None else 0,
+        confirmed_batch_id=_batch_id(outcome.batch_id if outcome is not None else None),
+        bytes_moved=step.bytes_moved,
+        pause_s=outcome.pause_s if outcome is not None else None,
+    )
+
+
+def _batch_id(batch_id: int | None) -> int:
+    """On the wire -1 is no batch."""
+    return -1 if batch_id is None else batch_id
+
+
+def _measured_to_pb(handover: Handover) -> pb.Measured | None:
+    if handover.total_s is None:
+        return None
+    return pb.Measured(pause_s=handover.pause_s, total_s=handover.total_s, error=handover.error)
+
+
+def drain_to_pb(state: DrainState) -> pb.DrainStatus:
+    return pb.DrainStatus(
+        worker=state.worker,
+        draining=state.draining,
+        safe_to_remove=state.safe_to_remove,
+        blockers=state.blockers,
+        virtual_nodes=state.virtual_nodes,
+        groups=state.groups,
+        handover_id=state.handover_id,
+        staying=state.staying,
+    )
+
+
+def explanation_to_pb(found: Explanation) -> pb.ExplainReply:
+    return pb.ExplainReply(
+        job=found.node.job,
+        virtual_node=found.node.name,
+        desired_worker=found.desired,
+        actual_worker=found.actual,
+        reasons=found.reasons,
+    )
+
+
+def handover_to_pb(handover: Handover) -> pb.HandoverStatus:
+    return pb.HandoverStatus(
+        handover_id=handover.handover_id,
+        plan=plan_to_pb(handover.plan),
+        phase=PHASES[handover.phase],
+        reason=handover.reason,
+        configuration_epoch=handover.configuration_epoch or 0,
+        started_ms=handover.started_ms,
+        marked_ms=handover.marked_ms or 0,
+        finished_ms=handover.finished_ms or 0,
+        confirmed_batch_id=_batch_id(handover.confirmed_batch_id),
+        bytes_moved=handover.bytes_moved,
+        waiting_for=[node.name for node in sorted(handover.waiting_for)],
+        steps=[_step_to_pb(step) for step in handover.steps],
+        measured=_measured_to_pb(handover),
+    )
+
+
+def job_to_pb(job: Job, view: ClusterView) -> pb.JobStatus:
+    work = job.work.usual()
+    nodes = [
+        pb.VirtualNodeStatus(
+            virtual_node=node.name,
+            desired_worker=job.desired.get(node, ""),
+            actual_worker=job.actual.get(node, ""),
+            misses=job.misses.get(node, 0),
+            holders=view.holders(groups_of(node, operators)),
+            rows=work[node].rows if node in work else None,
+            task_s=work[node].task_s if node in work else None,
+        )
+        for node, operators in sorted(job.nodes.items())
+    ]
+    return pb.JobStatus(
+        job=job.job,
+        run_id=job.run_id,
+        name=job.name,
+        connected=job.session is not None,
+        batch_id=_batch_id(job.batch_id),
+        configuration_epoch=job.configuration_epoch,
+        virtual_nodes=nodes,
+        application_id=job.application_id,
+        misses=sum(job.misses.values()),
+        missed_now=len(job.missed),
+        location=job.location,
+        driver_host=job.host,
+    )
+
+
+def locations_to_pb(effect: PushLocations, generation: int) -> pb.DesiredLocations:
+    return pb.DesiredLocations(
+        job=effect.job,
+        configuration_epoch=effect.configuration_epoch,
+        locations=[
+            pb.Location(task_group=group, partition=partition, hosts=hosts)
+            for group, partition, hosts in effect.locations
+        ],
+        generation=generation,
+    )
+
+
+def command_of(effect: DriverEffect, generation: int) -> pb.DriverCommand:
+    match effect:
+        case PushLocations():
+            return pb.DriverCommand(desired=locations_to_pb(effect, generation))
+        case RefuseQuery(_, job, run_id, reason):
+            return pb.DriverCommand(refused=pb.QueryRefused(job=job, run_id=run_id, reason=reason))
+        case ProbeSession():
+            return pb.DriverCommand(probe=pb.DriverProbe())
+
+
+def query_started_of(message: pb.QueryStarted, session: int, hello: pb.DriverHello) -> QueryStarted:
+    """Raises InvalidRequestError for more than GROUPS_MAX replica groups: each of them costs time and memory."""
+    count = sum(group.partitions * max(1, len(group.operators)) for group in message.task_groups)
+    if count > GROUPS_MAX:
+        raise InvalidRequestError(
+            f"query {message.job}: {count} replica groups (partitions x operators), at most {GROUPS_MAX} are allowed"
+        )
+    return QueryStarted(
+        session=session,
+        application_id=hello.application_id,
+        job=message.job,
+        run_id=message.run_id,
+        name=message.name,
+        task_groups=tuple(TaskGroup(g.task_group, tuple(g.operators), g.partitions) for g in message.task_groups),
+        unplanned=message.unplanned,
+        settings=convert.settings_of(hello.settings) if hello.HasField("settings") else None,
+        host=hello.host,
+        location=message.location,
+    )
+
+
+def batch_logged_of(message: pb.BatchLogged, session: int) -> BatchLogged:
+    return BatchLogged(
+        session=session,
+        job=message.job,
+        run_id=message.run_id,
+        batch_id=message.batch_id,
+        versions=tuple(convert.store_version_of(v) for v in message.versions),
+        work={VirtualNode(message.job, w.task_group, w.partition): Work(w.rows, w.task_s) for w in message.work},
+        repeated=message.repeated,
+        floors=tuple(convert.store_version_of(f.version) for f in message.floors),
+    )

@@ -1,0 +1,99 @@
+"""The Prometheus metrics of the handover manager."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from handover_manager.drive.handover import Handover
+from handover_manager.drive.states import Phase
+from handover_manager.machine import HandoverCore
+from handover_manager.view import ClusterView, groups_of
+from rhino_core.ids import GroupId
+
+BUCKETS_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+PREPARE, CONFIRM = "prepare", "confirm"
+OUTCOMES = tuple(phase for phase in Phase if phase.ended)
+
+
+class HandoverMetrics(Collector):
+    """Counts handovers as they end. Reads jobs and groups when the metrics are requested."""
+
+    def __init__(self, core: HandoverCore, registry: CollectorRegistry) -> None:
+        self._core = core
+        self._ended: set[str] = set()
+        self._misses: dict[str, int] = {}  # of each job at the last look
+        self._misses_total = 0
+        self._handovers = Counter(
+            "rhino_handovers", "Handovers that have ended since start", ["outcome"], registry=registry
+        )
+        self._durations = Histogram(
+            "rhino_handover_duration_seconds",
+            "Until the newest marker (prepare), and from it to the end (confirm)",
+            ["phase", "outcome"],
+            buckets=BUCKETS_S,
+            registry=registry,
+        )
+        self._errors = Histogram(
+            "rhino_handover_prediction_error_seconds",
+            "Predicted and measured of a confirmed handover: how far apart",
+            ["of"],
+            buckets=BUCKETS_S,
+            registry=registry,
+        )
+        for outcome in OUTCOMES:
+            self._handovers.labels(outcome.value)
+        registry.register(self)
+
+    def announced(self, handover: Handover) -> None:
+        """A handover has changed. It is counted once, when it has ended."""
+        if handover.finished_ms is None or handover.handover_id in self._ended:
+            return
+        self._ended.add(handover.handover_id)
+        outcome = handover.phase.value
+        self._handovers.labels(outcome).inc()
+        predicted = handover.plan.prediction
+        for what, forecast, measured in (
+            ("total", predicted.total_s, handover.total_s),
+            ("pause", predicted.pause_s, handover.pause_s),
+        ):
+            if forecast is not None and measured is not None:
+                self._errors.labels(what).observe(abs(forecast - measured))
+        marked_ms = handover.finished_ms if handover.marked_ms is None else handover.marked_ms
+        self._durations.labels(PREPARE, outcome).observe((marked_ms - handover.started_ms) / 1000)
+        if handover.marked_ms is not None:
+            self._durations.labels(CONFIRM, outcome).observe((handover.finished_ms - marked_ms) / 1000)
+
+    def collect(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily(
+            "rhino_under_replicated_virtual_nodes",
+            "Virtual nodes of which some state has fewer than replication factor + 1 whole copies on reachable workers",
+            self._under_replicated(),
+        )
+        yield CounterMetricFamily(
+            "rhino_locality_misses",
+            "Virtual nodes that a logged batch ran elsewhere than desired",
+            self._count_misses(),
+        )
+
+    def _under_replicated(self) -> int:
+        view, nodes = self._core.view, [n for job in self._core.jobs.all() for n in job.nodes.items()]
+        return sum(any(_short(view, group) for group in groups_of(*node)) for node in nodes)
+
+    def _count_misses(self) -> int:
+        """Misses of all jobs since the start. The total never falls, although jobs may be forgotten."""
+        now = {job.job: sum(job.misses.values()) for job in self._core.jobs.all()}
+        self._misses_total += sum(max(0, count - self._misses.get(job, 0)) for job, count in now.items())
+        self._misses = now
+        return self._misses_total
+
+
+def _short(view: ClusterView, group: GroupId) -> bool:
+    seen = view.groups.get(group)
+    if seen is None:
+        return False  # nothing has been written yet
+    whole = sum(m.whole and view.reachable(m.worker.worker_id) for m in seen.group.members)
+    return whole < seen.group.settings.replication_factor + 1

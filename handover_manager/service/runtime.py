@@ -1,0 +1,222 @@
+"""Runs the core on asyncio: feeds it views of the cluster, and executes its effects."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from typing import Any, assert_never
+
+from handover_manager import events as ev
+from handover_manager.drive.drain import DrainState
+from handover_manager.drive.handover import Handover
+from handover_manager.plan.planner import Plan, Request
+from handover_manager.service import stored
+from handover_manager.service.cluster import Cluster
+from handover_manager.service.session import Session, Sessions
+from handover_manager.service.views import Views
+from handover_manager.service.watchers import Watchers
+from handover_manager.service.writers import WriterFinder
+from rhino_core.errors import RhinoError, UnknownError
+from rhino_core.failpoints import hit
+from rhino_core.journal import Journal
+from rhino_core.runner import Runner
+from rhino_pb import common_pb2
+from rhino_pb import handover_pb2 as pb
+
+log = logging.getLogger(__name__)
+CHECKS_MAX = 16  # batches whose writers are looked up at the same time
+
+
+class Runtime:
+    """The core, its runner and its ports: journal, replication manager, driver sessions and watchers.
+
+    The core gets a fresh view of the cluster soon after the replication manager or an event has changed something, and
+    at its deadlines. Calls to other processes run as tasks, and their results come back as events.
+    """
+
+    def __init__(self, journal: Journal, cluster: Cluster) -> None:
+        self._journal = journal
+        self._cluster = cluster
+        self._finder = WriterFinder()
+        self._loop = asyncio.get_running_loop()
+        self.core = stored.open_core(journal, self._loop.time())
+        self._runner: Runner[ev.Event, ev.Effect] = Runner(self.core, self, self._view)
+        self._views = Views(lambda: self._runner.post(self._view()))
+        self._change = asyncio.Event()  # set and replaced at each change of the cluster
+        self._tasks = asyncio.TaskGroup()
+        self._sessions = Sessions()
+        self._watchers = Watchers()
+        self._listener: Callable[[Handover], None] = lambda handover: None
+        self._checks = asyncio.Semaphore(CHECKS_MAX)
+        cluster.subscribe(self._changed)
+
+    def subscribe(self, listener: Callable[[Handover], None]) -> None:
+        """Calls `listener` whenever a handover has changed."""
+        self._listener = listener
+
+    @property
+    def generation(self) -> int:
+        return self._journal.generation
+
+    async def run(self) -> None:
+        """Runs until cancelled. An error of the core or of the journal ends it: the process must then end too."""
+        try:
+            async with self._tasks:
+                self._runner.post(ev.Restarted())
+                self._views.soon()
+                await self._runner.run()
+        finally:
+            self._views.cancel()
+            await self._finder.close()
+
+    def apply(self, event: ev.Event) -> None:
+        """Feeds the core. Raises what the core refuses, and UnavailableError unless `run` is active."""
+        self._runner.handle(event)
+        self._views.soon()
+
+    def look(self) -> None:
+        """Takes a fresh view of the cluster."""
+        self._runner.handle(self._view())
+
+    async def change(self) -> None:
+        """Waits until the cluster has changed."""
+        await self._change.wait()
+
+    def _view(self) -> ev.ClusterSeen:
+        return ev.ClusterSeen(self._cluster.view(asked_at=self._loop.time()))
+
+    def _changed(self) -> None:
+        self._change.set()
+        self._change = asyncio.Event()
+        if self._runner.open:
+            self._views.soon()
+
+    # ---------------------------------------------------------------- requests
+
+    def plan(self, request: Request) -> Plan:
+        """Plans on a fresh view; changes nothing."""
+        self.look()
+        return self.core.plan(request, now=self._loop.time())
+
+    def start(self, handover_id: str, request: Request) -> Handover:
+        """Plans on a fresh view, and starts the handover."""
+        self.look()
+        self.apply(ev.HandoverRequested(handover_id, request))
+        return self.core.handovers.find(handover_id)
+
+    def set_draining(self, worker: str, draining: bool) -> None:
+        """Starts or ends a drain. When it returns, the mark is journalled and in the view."""
+        self._cluster.set_draining(worker, draining)
+        self.look()
+        if not draining:
+            self.apply(ev.DrainEnded(worker))
+
+    def drain_state(self, worker: str) -> DrainState:
+        """The progress of a drain, from a fresh view; changes nothing. Raises UnknownError."""
+        self.look()
+        return self.core.drain_state(worker, now=self._loop.time())
+
+    def forget_job(self, name: str, *, dry_run: bool) -> common_pb2.ForgetJobReply:
+        """Forgets a job. Raises PreconditionError while the job may be running, and UnknownError if it is not known."""
+        job = self.core.check_over(name, now=self._loop.time())
+        known = any(seen.job == job for seen in self.core.jobs.all())
+        if not dry_run:
+            self.apply(ev.JobForgotten(job))
+        try:
+            return self._cluster.forget_job(job, dry_run=dry_run)
+        except UnknownError:
+            if not known:
+                raise
+            return common_pb2.ForgetJobReply(job=job)  # a query without state
+
+    def forget_worker(self, worker: str, *, dry_run: bool) -> common_pb2.ForgetWorkerReply:
+        """Forgets a worker. Raises UnknownError, and PreconditionError unless the worker has ended."""
+        forgotten = self._cluster.forget_worker(worker, dry_run=dry_run)
+        self.look()
+        return forgotten
+
+    @contextlib.contextmanager
+    def session(self, session: Session) -> Iterator[None]:
+        """Registers a driver's session while the context is open. Ends the former session of the same driver."""
+        for replaced in self._sessions.open(session):
+            self.apply(ev.SessionClosed(replaced.number))
+        try:
+            yield
+        finally:
+            self._sessions.ended(session)
+            if self._runner.open:
+                self.apply(ev.SessionClosed(session.number))
+
+    def watch(self, handover_id: str) -> AsyncIterator[pb.HandoverStatus]:
+        """The present status, then each change until the handover has ended. Raises UnknownError."""
+        return self._watchers.watch(self.core.handovers.find(handover_id))
+
+    # ---------------------------------------------------------------- ports of the core
+
+    def persist(self, effects: Sequence[ev.Effect]) -> None:
+        stored.persist(self._journal, effects)
+
+    def publish(self, effect: ev.Effect) -> None:
+        match effect:
+            case ev.Persist():
+                return  # persisted before
+            case ev.RefuseQuery(_, job, run_id, reason):
+                log.warning("query refused", extra={"job": job, "run": run_id, "why": reason})
+                self._sessions.send(effect)
+            case ev.PushLocations() | ev.ProbeSession():
+                self._sessions.send(effect)
+            case ev.PublishLogged(job):  # a refusal costs retention only: the next batch raises the floors again
+                _try("floors not published", job, lambda: self._cluster.publish(effect))
+            case ev.NameSettings(job):  # if they are refused, the first commit also fails, with the same reason
+                _try("settings not changed", job, lambda: self._cluster.name_settings(effect))
+            case ev.NameHosts():
+                self._cluster.name_hosts(effect)
+            case ev.ChangeGroup():
+                self._change_group(effect)
+            case ev.FindWriters():
+                self._spawn(self._find_writers(effect))
+            case ev.Announce(handover_id):
+                self._announce(self.core.handovers.find(handover_id))
+            case _:
+                assert_never(effect)
+
+    def _announce(self, handover: Handover) -> None:
+        self._listener(handover)
+        if handover.ended or not self._watchers.watched(handover.handover_id):
+            fields = {"handover": handover.handover_id, "phase": handover.phase.value, "reason": handover.reason}
+            log.info("handover", extra=fields)
+        self._watchers.announce(handover)
+
+    def _change_group(self, effect: ev.ChangeGroup) -> None:
+        error: RhinoError | None = None
+        step = "handover.join" if effect.add_member else "handover.owner"
+        hit(f"{step}.before")
+        try:
+            self._cluster.change_group(effect)
+        except RhinoError as refusal:
+            error = refusal
+            log.info("group not changed", extra={"group": str(effect.group), "error": str(error)})
+        hit(f"{step}.after")
+        self._runner.post(ev.GroupChanged(effect.handover_id, effect.group, error))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.create_task(work)
+
+    async def _find_writers(self, effect: ev.FindWriters) -> None:
+        workers = [seen.worker for seen in self.core.view.workers.values() if seen.reachable]
+        hit("handover.writers.before")
+        async with self._checks:
+            writers = await self._finder.find(effect.versions, workers)
+        hit("handover.writers.after")
+        self._runner.post(ev.WritersFound(effect.job, effect.batch_id, writers))
+        self._views.soon()
+
+
+def _try(what: str, job: str, call: Callable[[], None]) -> None:
+    """Calls the replication manager, which may refuse."""
+    try:
+        call()
+    except RhinoError as error:
+        log.warning(what, extra={"job": job, "error": str(error)})

@@ -1,0 +1,206 @@
+"""The HandoverManager service: handover calls and driver sessions around the core."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import uuid
+from collections.abc import AsyncIterator, Callable
+from typing import Any, TypeAlias
+
+import grpc.aio
+
+from handover_manager import events as ev
+from handover_manager.drive.handover import Handover
+from handover_manager.machine import HandoverCore
+from handover_manager.plan.intents import Drain
+from handover_manager.plan.planner import Request
+from handover_manager.service import messages
+from handover_manager.service.cluster import Cluster
+from handover_manager.service.runtime import Runtime
+from handover_manager.service.session import Session
+from rhino_core.errors import AlreadyThereError, InvalidRequestError, TooFewWorkersError
+from rhino_core.failpoints import hit
+from rhino_core.journal import Journal
+from rhino_core.protocol import check_protocol
+from rhino_core.rpc import convert
+from rhino_core.rpc.server import Server
+from rhino_pb import common_pb2, handover_pb2_grpc
+from rhino_pb import handover_pb2 as pb
+
+log = logging.getLogger(__name__)
+SERVICE_NAME = "rhino.v1.HandoverManager"
+WORKERS_WAIT_S = 10.0  # time for enough workers to register when a driver says hello
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+Requests = AsyncIterator[pb.DriverEvent]
+
+
+class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
+    """Attach to a server, start the server, then `run`. The server turns RhinoErrors into status codes.
+
+    Needs a running event loop.
+    """
+
+    def __init__(self, journal: Journal, cluster: Cluster) -> None:
+        self._runtime = Runtime(journal, cluster)
+        self._numbers = itertools.count(1)
+
+    def attach(self, server: Server) -> None:
+        server.add(handover_pb2_grpc.add_HandoverManagerServicer_to_server, self, SERVICE_NAME)
+
+    async def run(self) -> None:
+        """Follows the cluster and drives handovers until cancelled."""
+        await self._runtime.run()
+
+    @property
+    def core(self) -> HandoverCore:
+        """The core. Read it on the loop's thread only."""
+        return self._runtime.core
+
+    def subscribe(self, listener: Callable[[Handover], None]) -> None:
+        """Calls `listener` whenever a handover has changed."""
+        self._runtime.subscribe(listener)
+
+    async def PlanHandover(self, request: pb.HandoverRequest, context: Context) -> pb.HandoverPlan:
+        return messages.plan_to_pb(self._runtime.plan(messages.request_of(request)))
+
+    async def StartHandover(self, request: pb.HandoverRequest, context: Context) -> pb.HandoverStatus:
+        return messages.handover_to_pb(self._start(messages.request_of(request)))
+
+    def _start(self, request: Request) -> Handover:
+        return self._runtime.start(uuid.uuid4().hex[:12], request)
+
+    async def DrainWorker(self, request: pb.DrainRequest, context: Context) -> pb.DrainStatus:
+        """Marks the worker, so that nothing new is placed there. One handover of all jobs then moves the rest off."""
+        wanted = Request(
+            "",
+            deadline_s=request.deadline_s,
+            intent=Drain(request.worker),
+            strategy=messages.strategy_of(request.strategy),
+        )
+        self._runtime.drain_state(request.worker)  # takes a fresh view; refuses an unknown worker
+        if not request.cancel:
+            self._runtime.core.check_drain(request.worker)
+            with contextlib.suppress(AlreadyThereError):
+                self._runtime.plan(wanted)  # a refusal comes before the mark
+        self._runtime.set_draining(request.worker, not request.cancel)
+        if not request.cancel:
+            with contextlib.suppress(AlreadyThereError):  # everything there is moving already, or nothing is there
+                self._start(wanted)
+        return messages.drain_to_pb(self._runtime.drain_state(request.worker))
+
+    async def GetDrain(self, request: pb.GetDrainRequest, context: Context) -> pb.DrainStatus:
+        return messages.drain_to_pb(self._runtime.drain_state(request.worker))
+
+    async def Explain(self, request: pb.ExplainRequest, context: Context) -> pb.ExplainReply:
+        self._runtime.look()
+        return messages.explanation_to_pb(self._runtime.core.explain(request.job, request.virtual_node))
+
+    async def WatchHandover(
+        self, request: pb.WatchHandoverRequest, context: Context
+    ) -> AsyncIterator[pb.HandoverStatus]:
+        async for status in self._runtime.watch(request.handover_id):
+            yield status
+
+    async def CancelHandover(self, request: pb.CancelHandoverRequest, context: Context) -> pb.HandoverStatus:
+        self._runtime.apply(ev.CancelRequested(request.handover_id))
+        return messages.handover_to_pb(self._runtime.core.handovers.find(request.handover_id))
+
+    async def ListHandovers(self, request: pb.ListHandoversRequest, context: Context) -> pb.ListHandoversReply:
+        self._runtime.look()
+        core = self._runtime.core
+        job = core.jobs.find(request.job).job if request.job else ""
+        found = [h for h in core.handovers.all() if not job or job in h.plan.jobs]
+        return pb.ListHandoversReply(handovers=[messages.handover_to_pb(h) for h in found])
+
+    async def ListJobs(self, request: pb.ListJobsRequest, context: Context) -> pb.ListJobsReply:
+        core = self._runtime.core
+        return pb.ListJobsReply(jobs=[messages.job_to_pb(job, core.view) for job in core.jobs.all()])
+
+    async def ForgetJob(self, request: common_pb2.ForgetJobRequest, context: Context) -> common_pb2.ForgetJobReply:
+        return self._runtime.forget_job(request.job, dry_run=request.dry_run)
+
+    async def ForgetWorker(
+        self, request: common_pb2.ForgetWorkerRequest, context: Context
+    ) -> common_pb2.ForgetWorkerReply:
+        return self._runtime.forget_worker(request.worker_id, dry_run=request.dry_run)
+
+    async def MoveCheckpoint(self, request: pb.MoveCheckpointRequest, context: Context) -> pb.MoveCheckpointReply:
+        self._runtime.apply(ev.CheckpointMoved(request.job, request.location))
+        job = self._runtime.core.jobs.find(request.job)
+        return pb.MoveCheckpointReply(job=job.job, location=job.location)
+
+    async def DriverSession(self, request_iterator: Requests, context: Context) -> AsyncIterator[pb.DriverCommand]:
+        requests = aiter(request_iterator)
+        hello = await anext(requests, pb.DriverEvent())
+        if hello.WhichOneof("event") != "hello":
+            raise InvalidRequestError("a driver session begins with DriverHello")
+        check_protocol("the driver", hello.hello.protocol)
+        await self._check_workers(hello.hello)
+        session, generation = Session(next(self._numbers), hello.hello, uuid.uuid4().hex), self._runtime.generation
+        with self._runtime.session(session):
+            yield pb.DriverCommand(welcome=pb.DriverWelcome(generation=generation, token=session.token))
+            reader = asyncio.create_task(self._read(requests, session))
+            try:
+                async for effect in session.effects():
+                    hit("handover.push.before")
+                    yield messages.command_of(effect, generation)
+                    hit("handover.push.after")
+                if not session.replaced:
+                    await reader
+            finally:
+                reader.cancel()
+
+    async def _read(self, requests: Requests, session: Session) -> None:
+        try:
+            async for event in requests:
+                self._receive(event, session)
+        finally:
+            session.close()
+
+    def _receive(self, event: pb.DriverEvent, session: Session) -> None:
+        runtime, number = self._runtime, session.number
+        match event.WhichOneof("event"):
+            case "query_started":
+                runtime.apply(messages.query_started_of(event.query_started, number, session.hello))
+            case "batch_logged":
+                runtime.apply(messages.batch_logged_of(event.batch_logged, number))
+            case "query_idle":
+                idle = event.query_idle
+                runtime.apply(ev.QueryIdle(number, idle.job, idle.run_id, idle.configuration_epoch))
+            case "query_ended":
+                runtime.apply(ev.QueryEnded(number, event.query_ended.job, event.query_ended.run_id))
+            case "alive":
+                runtime.apply(ev.SessionAnswered(number))
+            case "executor_changed":
+                executor = event.executor_changed
+                runtime.apply(ev.ExecutorChanged(number, executor.executor_id, executor.host, executor.removed))
+            case other:
+                raise InvalidRequestError(f"driver event {other!r} is not expected here")
+
+    async def _check_workers(self, hello: pb.DriverHello) -> None:
+        """Waits until enough workers for the settings are known. Raises TooFewWorkersError with a way out.
+
+        Lost workers count: a driver may start while a worker is down, and a running driver may then meet a new manager.
+        Its commits are as safe as those of a query that has been running throughout.
+        """
+        factor = convert.settings_of(hello.settings).replication_factor
+        deadline = asyncio.get_running_loop().time() + WORKERS_WAIT_S
+        while True:
+            self._runtime.look()
+            workers = self._runtime.core.view.workers
+            live = sorted(w for w, seen in workers.items() if seen.live)
+            few = f"replication factor {factor} needs {factor + 1} live workers, {len(live)} are live"
+            few += f"{': ' if live else ''}{', '.join(live)}"
+            if len(workers) > factor:
+                if len(live) <= factor:
+                    log.warning(few, extra={"application": hello.application_id, "known": ", ".join(sorted(workers))})
+                return
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self._runtime.change()
+            except TimeoutError:
+                raise TooFewWorkersError(f"{few}; start more sidecars or lower the replication factor") from None

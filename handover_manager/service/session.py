@@ -1,0 +1,68 @@
+"""Drivers' sessions: the effects that wait to be sent to each. Of each job's maps only the newest is kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from handover_manager.events import DriverEffect, PushLocations
+from rhino_pb import handover_pb2 as pb
+
+
+class Session:
+    """A driver's session. A newer map of a job replaces one that has not been sent yet.
+
+    `token` is known to this driver only. `replaced`: the driver has a newer session, so this one must end.
+    """
+
+    def __init__(self, number: int, hello: pb.DriverHello, token: str) -> None:
+        self.number = number
+        self.hello = hello
+        self.token = token
+        self.replaced = False
+        self._waiting: dict[object, DriverEffect] = {}
+        self._ready = asyncio.Event()
+        self._closed = False
+
+    def send(self, effect: DriverEffect) -> None:
+        self._waiting[effect.job if isinstance(effect, PushLocations) else effect] = effect
+        self._ready.set()
+
+    def close(self) -> None:
+        """Ends `effects`: the driver has closed its side."""
+        self._closed = True
+        self._ready.set()
+
+    async def effects(self) -> AsyncIterator[DriverEffect]:
+        """Yields effects until `close`."""
+        while not self._closed:
+            await self._ready.wait()
+            self._ready.clear()
+            waiting, self._waiting = self._waiting, {}
+            for effect in waiting.values():
+                yield effect
+
+
+class Sessions:
+    """The open sessions, by number."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, Session] = {}
+
+    def send(self, effect: DriverEffect) -> None:
+        """Sends to the session of the effect, if it is still open."""
+        if effect.session in self._open:
+            self._open[effect.session].send(effect)
+
+    def open(self, session: Session) -> list[Session]:
+        """Adds the session. Closes and returns the former sessions of the same driver."""
+        former = session.hello.former_token
+        replaced = [seen for seen in self._open.values() if former and seen.token == former]
+        for older in replaced:
+            older.replaced = True
+            older.close()
+        self._open[session.number] = session
+        return replaced
+
+    def ended(self, session: Session) -> None:
+        del self._open[session.number]

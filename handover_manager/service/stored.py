@@ -1,0 +1,68 @@
+"""What the handover manager journals: jobs, their measurements, handovers and their steps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from handover_manager import events as ev
+from handover_manager.drive.records import (
+    HANDOVER_PREFIX,
+    STEP_PREFIX,
+    SUBSTITUTES,
+    HandoverRecord,
+    StepRecord,
+    handover_of_record,
+)
+from handover_manager.machine import HandoverCore
+from handover_manager.plan.measurements import FIGURES_PREFIX, FiguresRecord, figures_key, figures_of_record
+from handover_manager.queries.records import JOB_PREFIX, JobRecord, job_of_record
+from handover_manager.service.moments import after_write, before_write
+from rhino_core.journal import Journal
+from rhino_core.records import Record, decode, encode
+
+R = TypeVar("R", bound=Record)
+
+
+def persist(journal: Journal, effects: Iterable[ev.Effect]) -> None:
+    """Journals everything that the effects ask for, as one write. It is on disk when this returns."""
+    newest = {effect.key: effect.record for effect in effects if isinstance(effect, ev.Persist)}
+    records = {key: record for key, record in newest.items() if record is not None}
+    before_write(records.values())
+    journal.write({key: encode(record) for key, record in records.items()}, newest.keys() - records.keys())
+    after_write(records.values())
+
+
+def restore(values: Mapping[str, Any], *, now: float, wall_offset_s: float) -> HandoverCore:
+    """The core from its records. A handover past its marker gets its full deadline again.
+
+    Raises PreconditionError for a record that only a newer version knows.
+    """
+    steps = _decoded(values, STEP_PREFIX, StepRecord)
+    figures = _decoded(values, FIGURES_PREFIX, FiguresRecord)
+    jobs = [job_of_record(record) for record in _decoded(values, JOB_PREFIX, JobRecord).values()]
+    for job in jobs:
+        if (record := figures.get(figures_key(job.job))) is not None:
+            job.figures = figures_of_record(record)
+    handovers = [handover_of_record(r, steps) for r in _decoded(values, HANDOVER_PREFIX, HandoverRecord).values()]
+    return HandoverCore(started=now, wall_offset_s=wall_offset_s, jobs=jobs, handovers=handovers)
+
+
+def open_core(journal: Journal, now: float) -> HandoverCore:
+    """The core as journalled."""
+    return restore(dict(journal.items("handover_manager/")), now=now, wall_offset_s=time.time() - now)
+
+
+def _decoded(values: Mapping[str, Any], prefix: str, kind: type[R]) -> dict[str, R]:
+    found = {key: value for key, value in values.items() if key.startswith(prefix)}
+    return {key: decode(kind, value, _name(key), SUBSTITUTES) for key, value in sorted(found.items())}
+
+
+def _name(key: str) -> str:
+    """The record of a key, for people."""
+    _, kind, name = key.split("/", 2)
+    if kind != "step":
+        return f"{kind} {name}"
+    handover_id, _, number = name.rpartition("/")
+    return f"step {number} of handover {handover_id}"

@@ -1,0 +1,115 @@
+"""The cluster as the handover manager sees it: one snapshot of workers and replica groups."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from rhino_core.ids import DiskState, GroupId, ReplicaGroup, VirtualNode, Worker
+
+
+class TaskGroup(NamedTuple):
+    """All stateful operators that run in one task, named by the lowest operator id."""
+
+    task_group: int
+    operators: tuple[int, ...]
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSeen:
+    """`reachable`: its lease runs (live or suspect). `live`: its heartbeats arrive. `draining`: it is being emptied."""
+
+    worker: Worker
+    reachable: bool
+    live: bool
+    free_bytes: int
+    disk: DiskState = DiskState.OK
+    disk_message: str = ""
+    draining: bool = False
+
+    @property
+    def eligible(self) -> bool:
+        """Whether it may receive virtual nodes."""
+        return self.live and self.disk is DiskState.OK and not self.draining
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSeen:
+    """A replica group, and the bytes that each worker stores of it, whether or not it is a member.
+
+    `sources` are workers that may have versions that no whole member has.
+    """
+
+    group: ReplicaGroup
+    stored_bytes: Mapping[str, int]
+    sources: Collection[str] = ()
+
+    @property
+    def owner(self) -> str:
+        return self.group.owner.worker_id
+
+    def has(self, worker_id: str) -> bool:
+        """Whether the worker is a member."""
+        return self.group.member(worker_id) is not None
+
+    def is_whole(self, worker_id: str) -> bool:
+        member = self.group.member(worker_id)
+        return member is not None and member.whole
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """One snapshot of the cluster.
+
+    `presumed`: workers that count as reachable, because they may not have registered with a new manager yet.
+    `asked_at`: monotonic time of the snapshot. It may lack a group change that was answered later. `revisions`: for
+    each job a number that rises whenever one of its groups changes, apart from stored bytes. It is 0 for a job without
+    groups. None: unknown.
+    """
+
+    workers: Mapping[str, WorkerSeen] = field(default_factory=dict)
+    groups: Mapping[GroupId, GroupSeen] = field(default_factory=dict)
+    presumed: frozenset[str] = frozenset()
+    asked_at: float = math.inf
+    revisions: Mapping[str, int] | None = None
+
+    def standing(self) -> frozenset[tuple[str, str, bool, bool]]:
+        """The properties of workers on which maps of desired workers depend."""
+        workers = {(name, w.worker.host, self.reachable(name), w.draining) for name, w in self.workers.items()}
+        return frozenset(workers | {(name, "", True, False) for name in self.presumed})
+
+    def reachable(self, worker_id: str) -> bool:
+        seen = self.workers.get(worker_id)
+        return worker_id in self.presumed or (seen is not None and seen.reachable)
+
+    def draining(self, worker_id: str) -> bool:
+        seen = self.workers.get(worker_id)
+        return seen is not None and seen.draining
+
+    def known(self, groups: Iterable[GroupId]) -> list[GroupSeen]:
+        """Those of `groups` that exist."""
+        return [self.groups[g] for g in groups if g in self.groups]
+
+    def is_longer(self, seen: GroupSeen) -> bool:
+        """Whether the group has more members than the job asks for, draining ones aside.
+
+        This is so, for example, while a handover prepares.
+        """
+        staying = [m for m in seen.group.members if not self.draining(m.worker.worker_id)]
+        return len(staying) > seen.group.settings.replication_factor + 1
+
+    def holders(self, groups: Iterable[GroupId]) -> list[str]:
+        """Reachable workers that are whole members of every existing one of `groups`, in chain order."""
+        seen = self.known(groups)
+        if not seen:
+            return []
+        chain = [m.worker.worker_id for m in seen[0].group.members]
+        return [w for w in chain if self.reachable(w) and all(g.is_whole(w) for g in seen)]
+
+
+def groups_of(node: VirtualNode, operators: Iterable[int]) -> tuple[GroupId, ...]:
+    """The replica groups of a virtual node: one for each operator of its task group."""
+    return tuple(GroupId(node.job, operator, node.partition) for operator in operators)

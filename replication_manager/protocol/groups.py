@@ -1,0 +1,174 @@
+"""How a replica group changes: pure functions from a group to its members and counts (Rhino 4.2.2, 4.2.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+
+from rhino_core.errors import PreconditionError
+from rhino_core.ids import BelowMinCopies, Epoch, JobSettings, Member, Placement, ReplicaGroup, Worker
+
+Members = tuple[Member, ...]
+
+
+def required_copies(settings: JobSettings, members: Members) -> int:
+    """Number of whole members that must hold a version now, at least 1.
+
+    It is min_copies. Under DEGRADED it is at most the number of whole members. Under block placement it is the number
+    of members that must have each block, and members count even while they still lack older blocks.
+    """
+    if settings.below_min_copies is BelowMinCopies.BLOCK:
+        return settings.copies
+    if settings.placement is Placement.BLOCK:
+        return max(1, min(settings.copies, len(members)))
+    return max(1, min(settings.copies, sum(m.whole for m in members)))
+
+
+def renewed(group: ReplicaGroup, epoch: Epoch, members: Members) -> ReplicaGroup:
+    """The group under a new epoch with these members."""
+    return replace(group, epoch=epoch, members=members, required_copies=required_copies(group.settings, members))
+
+
+def suspected(group: ReplicaGroup, worker_id: str, live: Callable[[Worker], bool]) -> Members:
+    """Members after the process of this worker has ended: it does not count as whole until it has caught up.
+
+    Unchanged if that would not spare commits from waiting for the worker. Unchanged also if no other whole member is
+    live: the worker may then have the only copy of the newest version.
+    """
+    others_live = any(m.whole and live(m.worker) for m in group.members if m.worker.worker_id != worker_id)
+    less = tuple(Member(m.worker, m.whole and m.worker.worker_id != worker_id) for m in group.members)
+    spared = required_copies(group.settings, less) < group.required_copies
+    return less if others_live and spared else group.members
+
+
+def settled(
+    settings: JobSettings,
+    members: Members,
+    present: Callable[[Worker], bool],
+    suspected: Callable[[Worker], bool] = lambda worker: False,
+) -> Members:
+    """Members without the absent ones.
+
+    Unchanged while no whole member is present, because the absent ones may have the only copy. If the owner is absent
+    or not whole, the first present whole member follows it (Rhino 4.2.3). An owner that is only `suspected` stays.
+    Under block placement no member has everything, so any present member may follow.
+    """
+    live = tuple(m for m in members if present(m.worker))
+    successors = [m for m in live if m.whole] or (list(live) if settings.placement is Placement.BLOCK else [])
+    if not successors:
+        return members
+    if live[0] in successors or suspected(live[0].worker):
+        return live
+    return (successors[0], *(m for m in live if m is not successors[0]))
+
+
+def without_impaired(
+    settings: JobSettings,
+    members: Members,
+    impaired: Collection[str],
+    draining: Collection[str],
+    heard: Callable[[Worker], bool],
+) -> Members:
+    """Members of which the impaired ones do not count as whole and come last.
+
+    An impaired owner is followed by a whole member that is not impaired, preferably one that is not draining.
+
+    Unchanged unless another whole member that is fit has been heard lately: the impaired ones may have the only copy.
+    Unchanged also under block placement: no member has everything there, and each block has its own keepers.
+    """
+    fit = [m for m in members if m.whole and m.worker.worker_id not in impaired and heard(m.worker)]
+    if not fit or settings.placement is Placement.BLOCK:
+        return members
+    first = members[0]
+    if first.worker.worker_id in impaired:
+        first = min(fit, key=lambda m: m.worker.worker_id in draining)
+    rest = sorted((m for m in members if m is not first), key=lambda m: m.worker.worker_id in impaired)  # stable
+    return tuple(Member(m.worker, m.whole and m.worker.worker_id not in impaired) for m in (first, *rest))
+
+
+def respread(group: ReplicaGroup, members: Members) -> Members:
+    """Members after some have left a group with block placement: none of them counts as whole.
+
+    Other members must keep the blocks of those that left. Each member is whole again when it has all its blocks.
+    """
+    left = {m.worker.worker_id for m in group.members} - {m.worker.worker_id for m in members}
+    if group.settings.placement is not Placement.BLOCK or not left:
+        return members
+    return tuple(Member(m.worker, False) for m in members)
+
+
+def owned_by(
+    group: ReplicaGroup, worker_id: str, present: Callable[[Worker], bool], draining: Collection[str] = ()
+) -> Members:
+    """Members with another owner. The former owner becomes the first secondary, and the chain is cut to r secondaries.
+
+    Draining workers stay at its end, uncounted, until `without_draining` removes them.
+
+    Raises PreconditionError for a worker that is not a member, is absent or is not whole.
+    """
+    member = group.member(worker_id)
+    if member is None:
+        raise PreconditionError(f"worker {worker_id!r} is no member of group {group.group}: add it first")
+    if not member.whole or not present(member.worker):
+        raise PreconditionError(f"worker {worker_id!r} cannot own group {group.group}: it is not whole and live")
+    others = [m for m in group.members if m is not member]
+    # stable: the former owner stays first
+    whole_first = sorted(others, key=lambda m: not (m.whole and present(m.worker)))
+    leaving = [m for m in whole_first if m.worker.worker_id in draining]
+    staying = [m for m in whole_first if m not in leaving]
+    kept = group.settings.replication_factor + (worker_id in draining)
+    return (member, *staying[:kept], *leaving)
+
+
+def without_draining(
+    settings: JobSettings, members: Members, draining: Collection[str], present: Callable[[Worker], bool]
+) -> Members:
+    """Members without the draining secondaries, once r + 1 other members are whole and present.
+
+    A draining owner stays: only a handover, or its loss, gives a group another owner.
+    """
+    staying = [m for m in members if m.worker.worker_id not in draining]
+    if sum(m.whole and present(m.worker) for m in staying) <= settings.replication_factor:
+        return members
+    return tuple(m for m in members if m is members[0] or m in staying)
+
+
+def shortened(
+    settings: JobSettings,
+    members: Members,
+    surplus: Collection[str],
+    draining: Collection[str],
+    present: Callable[[Worker], bool],
+) -> Members:
+    """The owner and the members in `surplus`, cut to r secondaries.
+
+    Members that are not whole leave first, then those at the end of the chain. Unchanged until all that stay are whole
+    and present: no copy is given up before theirs exist. Members outside `surplus`, such as the target of a handover,
+    are not considered. Draining members leave by `without_draining`.
+    """
+    owner = members[0]
+    counted = [m for m in members if m is owner or m.worker.worker_id in surplus]
+    counted = [m for m in counted if m.worker.worker_id not in draining]
+    excess = len(counted) - settings.replication_factor - 1
+    spare = [m for m in counted[::-1] if m is not owner]
+    leaving = sorted(spare, key=lambda m: m.whole and present(m.worker))[: max(excess, 0)]
+    kept = [m for m in counted if m not in leaving]
+    if not all(m.whole and present(m.worker) for m in kept):
+        return members
+    return tuple(m for m in members if m not in leaving)
+
+
+def known_as(members: Members, worker: Worker) -> Members:
+    """Members with this worker's present incarnation and address. A new incarnation is not whole."""
+
+    def renew(member: Member) -> Member:
+        if member.worker.worker_id != worker.worker_id or member.worker == worker:
+            return member
+        return Member(worker, member.whole and member.worker.incarnation == worker.incarnation)
+
+    return tuple(renew(m) for m in members)
+
+
+def held_by(workers: Iterable[Worker], whole: Collection[str]) -> Members:
+    """A chain of `workers`. Those whose ids are in `whole` count as whole."""
+    return tuple(Member(worker, worker.worker_id in whole) for worker in workers)

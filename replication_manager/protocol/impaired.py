@@ -1,0 +1,106 @@
+"""Workers that are alive but cannot do their work: their disk takes no files, or nothing that they send arrives.
+
+An impaired member neither owns a group nor counts as whole while another whole member is fit
+(`groups.without_impaired`). No copy is moved because of it. It keeps its membership, and catches up again once it has
+been well for a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from replication_manager.protocol.membership import Membership, WorkerRecord
+from rhino_core.ids import DiskState, GroupId, ReplicaGroup
+
+MUTE_S = 3.0  # a worker is mute if it has owed everybody a changelog or zip for longer than this
+# A mute worker counts as impaired after this time. A process that was stopped may only need a moment to recover.
+PROOF_S = 1.0
+# A worker that is well again counts after this time, because full disks and broken links tend to recur.
+CALM_S = 5.0
+CALM = 0.5  # part of MUTE_S: a mute worker has recovered when its oldest debt is younger
+
+
+class Impaired:
+    """The impaired workers. Not journalled: a restarted manager learns of disks and lags from heartbeats."""
+
+    def __init__(self, membership: Membership) -> None:
+        self._membership = membership
+        self._ids: dict[str, float | None] = {}  # with the time since which nothing was wrong
+        self._mute_since: dict[str, float] = {}  # also before the proof is complete
+
+    def ids(self) -> Collection[str]:
+        return self._ids.keys()
+
+    def mute(self) -> Collection[str]:
+        """Workers of which nothing arrives, proved or only suspected."""
+        return self._mute_since.keys()
+
+    def look(self, record: WorkerRecord, groups: Mapping[GroupId, ReplicaGroup], now: float) -> bool:
+        """Judges a worker by its latest report. Returns whether it became impaired or has recovered."""
+        me = record.worker.worker_id
+        if self._is_mute(record, groups, now):
+            self._mute_since.setdefault(me, now)
+        else:
+            self._mute_since.pop(me, None)
+        proved = me in self._mute_since and now - self._mute_since[me] >= PROOF_S
+        if record.disk is not DiskState.OK or proved or (me in self._ids and me in self._mute_since):
+            new = me not in self._ids
+            self._ids[me] = None
+            return new
+        if me not in self._ids:
+            return False
+        well_since = self._ids[me]
+        if well_since is None:
+            self._ids[me] = well_since = now
+        if now - well_since < CALM_S:
+            return False
+        del self._ids[me]
+        return True
+
+    def may_have_missed(self, group: ReplicaGroup, worker_id: str) -> bool:
+        """Whether the worker may lack files that it refused or never heard of, whatever it reports."""
+        others = (m.worker for m in group.members if m.whole and m.worker.worker_id != worker_id)
+        return worker_id in self._ids and any(self._membership.is_present(other) for other in others)
+
+    def forget(self, worker_id: str) -> None:
+        self._ids.pop(worker_id, None)
+        self._mute_since.pop(worker_id, None)
+
+    def _is_mute(self, record: WorkerRecord, groups: Mapping[GroupId, ReplicaGroup], now: float) -> bool:
+        """Whether the worker is mute: it lags with the first fit member of each chain that it owns.
+
+        Only chains of jobs in which it lags count. The receivers must not be at fault: there are several of them, or
+        the only one keeps up with another sender.
+        """
+        me = record.worker.worker_id
+        bar_s = MUTE_S * CALM if me in self._mute_since else MUTE_S
+        lags = [lag for lag in record.lags if lag.oldest_s > bar_s]
+        late = {lag.to for lag in lags if self._is_fit(lag.to, now)}
+        if not late:
+            return False
+        jobs = {lag.group.job for lag in lags}
+        owned = [g for g in groups.values() if g.group.job in jobs and g.owner.worker_id == me]
+        firsts = {first for group in owned if (first := self._first(group, now))}
+        known = me in self._ids  # it may own no group any more
+        if not known and not (firsts and firsts <= late):
+            return False
+        return len(late) > 1 or self._keeps_up(next(iter(late)), me, groups, now)
+
+    def _keeps_up(self, to: str, but: str, groups: Mapping[GroupId, ReplicaGroup], now: float) -> bool:
+        """Whether another owner sends to this receiver without reporting a lag."""
+        senders = {
+            g.owner.worker_id
+            for g in groups.values()
+            if g.owner.worker_id not in (to, but) and self._first(g, now) == to
+        }
+        records = [self._membership.records[sender] for sender in senders if self._is_fit(sender, now)]
+        return any(all(lag.to != to for lag in record.lags) for record in records)
+
+    def _first(self, group: ReplicaGroup, now: float) -> str:
+        others = (m.worker.worker_id for m in group.members[1:])
+        return next((worker_id for worker_id in others if self._is_fit(worker_id, now)), "")
+
+    def _is_fit(self, worker_id: str, now: float) -> bool:
+        record = self._membership.records.get(worker_id)
+        well = record is not None and record.disk is DiskState.OK and worker_id not in self._ids
+        return well and record is not None and self._membership.is_heard(record.worker, now)

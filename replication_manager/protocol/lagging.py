@@ -1,0 +1,125 @@
+"""Members that lag beyond a cap: the evidence, and the cooldown after such a member was replaced.
+
+The evidence is what senders report in their heartbeats. It counts once it has lasted. A sender must be a member, and
+must not lag with all its receivers: in that case the sender itself is slow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from replication_manager.protocol.membership import Lag, WorkerRecord, WorkerState
+from rhino_core.ids import GroupId, ReplicaGroup
+
+PROOF_S = 5.0  # a lag beyond the cap counts once it has lasted this long
+PATIENCE_S = 30.0  # time for the replacement to become whole; a member that hangs would otherwise prevent that for ever
+# Cooldown of a worker that was dropped: it is placed nowhere. The cooldown doubles each time, up to REST_S_MAX.
+REST_S = 300.0
+REST_S_MAX = 3600.0  # also: the history of a worker is forgotten this long after its last cooldown
+CALM = 0.5  # part of the cap: a lag has ended when it is below that
+
+
+@dataclass(frozen=True, slots=True)
+class LagCap:
+    """Limits for what its predecessor may owe a member.
+
+    `seconds` is the age of a changelog or zip, `owed_bytes` the total. 0: no limit.
+    """
+
+    seconds: float = 20.0
+    owed_bytes: int = 32 << 30
+
+    def exceeded(self, lag: Lag, part: float = 1.0) -> bool:
+        late = self.seconds > 0 and lag.oldest_s > self.seconds * part
+        return late or (self.owed_bytes > 0 and lag.owed_bytes > self.owed_bytes * part)
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """A laggard that leaves once its replacement, added at monotonic time `since`, is whole."""
+
+    worker_id: str
+    since: float
+
+    def overdue(self, now: float) -> bool:
+        return now - self.since >= PATIENCE_S
+
+
+@dataclass(slots=True)
+class _Rest:
+    until: float
+    length_s: float
+
+
+class Laggards:
+    """Not journalled: a restarted manager learns of lags again, and may try a slow worker once more."""
+
+    def __init__(self, cap: LagCap, now: float) -> None:
+        self._cap = cap
+        self._looked_at = now
+        self._since: dict[tuple[GroupId, str], float] = {}  # start of each lag beyond the cap
+        self._rests: dict[str, _Rest] = {}
+        self._seen_resting: set[str] = set()  # workers in cooldown at the last look
+        self.leaving: dict[GroupId, Leaving] = {}
+
+    def judge(
+        self, records: Iterable[WorkerRecord], groups: Mapping[GroupId, ReplicaGroup], now: float
+    ) -> list[tuple[GroupId, str]]:
+        """Members with a proved lag, by group. A member that is away has time until its lease ends."""
+        records = list(records)
+        live = {record.worker.worker_id for record in records if record.state is WorkerState.LIVE}
+        since: dict[tuple[GroupId, str], float] = {}
+        for record in records:
+            for lag in self._credible(record, groups) if record.present else ():
+                if lag.to not in live:
+                    continue
+                pair = (lag.group, lag.to)
+                began = self._since.get(pair)
+                if self._cap.exceeded(lag, 1.0 if began is None else CALM):
+                    since[pair] = now if began is None else began
+        self._since = since
+        return sorted(pair for pair, began in since.items() if now - began >= PROOF_S)
+
+    def _credible(self, record: WorkerRecord, groups: Mapping[GroupId, ReplicaGroup]) -> list[Lag]:
+        """Lags that a member reports of other members. Empty if it has several receivers and lags with all of them."""
+        me = record.worker.worker_id
+        if not record.lags:
+            return []
+        late = {lag.to for lag in record.lags if self._cap.exceeded(lag, CALM)}
+        owned = (group for group in groups.values() if group.owner.worker_id == me)
+        receivers = {group.members[1].worker.worker_id for group in owned if len(group.members) > 1}
+        if len(receivers) > 1 and receivers <= late:
+            return []
+        known = [(lag, group) for lag in record.lags if (group := groups.get(lag.group)) is not None]
+        return [lag for lag, group in known if group.member(me) and group.member(lag.to)]
+
+    def dropped(self, worker_id: str, now: float) -> None:
+        """Starts the cooldown of a worker that left a group because of its lag.
+
+        Further groups that it leaves during the same cooldown change nothing.
+        """
+        former = self._rests.get(worker_id)
+        if former is not None and former.until > now:
+            return
+        length_s = min(former.length_s * 2, REST_S_MAX) if former is not None else REST_S
+        self._rests[worker_id] = _Rest(now + length_s, length_s)
+        self._seen_resting.add(worker_id)
+
+    def resting(self, now: float) -> set[str]:
+        """Workers that are placed nowhere, because they were dropped lately or lag right now."""
+        return {worker_id for worker_id, rest in self._rests.items() if rest.until > now} | {
+            to for _, to in self._since
+        }
+
+    def rested(self, now: float) -> bool:
+        """Whether some worker has ceased to be `resting` since the last call. Forgets old cooldowns."""
+        before, self._looked_at = self._seen_resting, now
+        self._seen_resting = self.resting(now)
+        ended = not before <= self._seen_resting
+        self._rests = {w: rest for w, rest in self._rests.items() if now < rest.until + REST_S_MAX}
+        return ended
+
+    def next_deadline(self) -> float | None:
+        """When `rested` will next be true."""
+        return min((rest.until for rest in self._rests.values() if rest.until > self._looked_at), default=None)

@@ -1,0 +1,111 @@
+"""What Spark's commit log says about groups: the newest logged versions, and who writes them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from replication_manager.protocol.events import BatchPublished
+from replication_manager.protocol.membership import WorkerRecord
+from rhino_core.errors import InvalidRequestError
+from rhino_core.ids import GroupId, StoreId, StoreVersion, Version
+
+OWNER_STREAK = 2  # logged batches in a row that another member must write before it becomes the owner
+# A guest takes the place of a member, which may have files that the guest lacks. Busy slots, speculation and an old map
+# at the driver send only single batches elsewhere. A run this long means that the map cannot be obeyed.
+GUEST_STREAK = 8  # logged batches in a row that a guest must write before it joins the group
+LOGGED_KEPT = 16  # logged versions kept per store, to match reports that arrive later
+
+
+@dataclass(slots=True)
+class GroupLog:
+    """The log of one group. `newest`: highest version logged. `counted`: newest version that the streak includes."""
+
+    versions: dict[StoreId, deque[Version]] = field(default_factory=dict)
+    newest: int = 0
+    writer: str = ""
+    streak: int = 0
+    counted: int = 0
+
+
+class Streak(NamedTuple):
+    """The writer of the newest counted batches and their number in a row. The writer is "" if there is none."""
+
+    writer: str
+    length: int
+
+
+def check_published(event: BatchPublished) -> None:
+    """Checks a batch, because a wrong floor would delete files, even of other jobs. Raises InvalidRequestError."""
+    other = next((named for named in (*event.logged, *event.floors) if named.store.job != event.job), None)
+    if other is not None:
+        raise InvalidRequestError(f"batch {event.batch_id} of job {event.job} names a version of another job: {other}")
+    newest = max((logged.version.version for logged in event.logged), default=0)
+    high = next((floor for floor in event.floors if floor.version.version > newest), None)
+    if high is not None:
+        raise InvalidRequestError(
+            f"batch {event.batch_id} of job {event.job}: floor {high} is above the newest logged version, {newest}"
+        )
+
+
+class LoggedVersions:
+    """The logged versions of all groups. Not journalled: the next batches show them again."""
+
+    def __init__(self) -> None:
+        self._groups: dict[GroupId, GroupLog] = {}
+
+    def add(self, logged: StoreVersion) -> None:
+        """Records a version that a batch in Spark's commit log names."""
+        log = self._groups.setdefault(logged.store.group, GroupLog())
+        versions = log.versions.setdefault(logged.store, deque(maxlen=LOGGED_KEPT))
+        if not versions or versions[-1] != logged.version:
+            versions.append(logged.version)
+            log.newest = max(log.newest, logged.version.version)
+
+    def forget(self, group: GroupId) -> None:
+        self._groups.pop(group, None)
+
+    def restart(self, group: GroupId) -> None:
+        """Resets the streak after the owner was chosen: a writer must write a full streak again to become the owner."""
+        if log := self._groups.get(group):
+            log.writer, log.streak = "", 0
+
+    def newest(self, group: GroupId) -> list[StoreVersion]:
+        """The newest logged version of each store of the group."""
+        log = self._groups.get(group)
+        return [StoreVersion(store, versions[-1]) for store, versions in sorted(log.versions.items())] if log else []
+
+    def streak(self, group: GroupId) -> Streak:
+        """The writer of the newest counted batches of the group, and how many it wrote in a row."""
+        log = self._groups.get(group)
+        return Streak(log.writer, log.streak) if log is not None else Streak("", 0)
+
+    def count(self, group: GroupId, records: Iterable[WorkerRecord]) -> bool:
+        """Counts the newest logged batch of the group once. Returns whether there was one to count.
+
+        Snapshots and unlogged versions never count: only Spark's commit log says what happened.
+        """
+        log = self._groups.get(group)
+        if log is None or log.newest <= log.counted:
+            return False
+        written = _newest_written(group, log, records)
+        if written is None or written[0] <= log.counted:
+            return False
+        log.counted, writer = written
+        log.streak = log.streak + 1 if writer == log.writer else 1
+        log.writer = writer
+        return True
+
+
+def _newest_written(group: GroupId, log: GroupLog, records: Iterable[WorkerRecord]) -> tuple[int, str] | None:
+    """Number and writer of the newest logged version that a present worker reports as its own."""
+    found = [
+        (written.version.version, record.worker.worker_id)
+        for record in records
+        if record.present and group in record.reports
+        for written in record.reports[group].newest_written
+        if written.version in log.versions.get(written.store, ())
+    ]
+    return max(found, default=None)

@@ -1,0 +1,80 @@
+"""How laggards leave their groups: only once enough other members are whole, or when that takes too long."""
+
+from __future__ import annotations
+
+from replication_manager.protocol import events as ev
+from replication_manager.protocol import groups as rules
+from replication_manager.protocol.chains import Chains
+from replication_manager.protocol.lagging import Laggards, Leaving
+from replication_manager.protocol.membership import Membership, WorkerRecord
+from rhino_core.ids import BelowMinCopies, ReplicaGroup
+
+
+class Replacements:
+    """Removes laggards (`Laggards`) from their groups (`Chains`)."""
+
+    def __init__(self, laggards: Laggards, chains: Chains, membership: Membership) -> None:
+        self._laggards = laggards
+        self._chains = chains
+        self._membership = membership
+
+    def due(self, now: float) -> list[ev.Effect]:
+        """Places workers again whose cooldown has ended, and removes laggards."""
+        effects = self._chains.mend_all() if self._laggards.rested(now) else []
+        proved = self._laggards.judge(self._membership.records.values(), self._chains.groups, now)
+        leaving = {(group, leaving.worker_id) for group, leaving in self._laggards.leaving.items()}
+        for group_id, worker_id in sorted(leaving.union(proved)):
+            group = self._chains.groups.get(group_id)
+            if group is None or group.member(worker_id) is None:
+                self._laggards.leaving.pop(group_id, None)
+            elif group.owner.worker_id != worker_id:
+                effects += self._part_from(group, worker_id, now, lags=(group_id, worker_id) in proved)
+            elif (group_id, worker_id) in leaving:
+                effects += self._keep_as_owner(group)
+        return effects
+
+    def take_back(self, record: WorkerRecord) -> list[ev.Effect]:
+        """Lets a replaced worker return to its groups: it has less to copy than its replacement.
+
+        Not while the chain is longer than its normal length: then a member was added on purpose.
+        """
+        effects: list[ev.Effect] = []
+        for group_id in sorted(record.reports):
+            group = self._chains.groups.get(group_id)
+            if group is None or group.member(record.worker.worker_id) is not None:
+                continue
+            if 1 < len(group.members) <= group.settings.replication_factor + 1:
+                effects += self._chains.swap(group, record.worker)
+        return effects
+
+    def _part_from(self, group: ReplicaGroup, worker_id: str, now: float, *, lags: bool) -> list[ev.Effect]:
+        """Removes a laggard. While fewer than min_copies other members are whole, it adds another member first.
+
+        That member cannot become whole while the laggard does not answer. So under DEGRADED the wait is limited.
+        """
+        leaving = self._laggards.leaving.get(group.group)
+        degraded = group.settings.below_min_copies is BelowMinCopies.DEGRADED
+        overdue = lags and leaving is not None and leaving.overdue(now) and degraded
+        others = tuple(m for m in group.members if m.worker.worker_id != worker_id)
+        if self._whole(others) >= (1 if overdue else group.settings.copies):
+            self._laggards.leaving.pop(group.group, None)
+            self._laggards.dropped(worker_id, now)
+            return self._chains.mend(group, others)
+        if len(group.members) > group.settings.replication_factor + 1:
+            return []
+        self._laggards.leaving.pop(group.group, None)
+        added = self._chains.one_more(group) if lags else []
+        if added:
+            self._laggards.leaving[group.group] = Leaving(worker_id, now)
+        return added
+
+    def _keep_as_owner(self, group: ReplicaGroup) -> list[ev.Effect]:
+        """Keeps a laggard that became the owner before its replacement was whole. The last of the chain leaves."""
+        longer = len(group.members) > group.settings.replication_factor + 1
+        if longer and self._whole(group.members[:-1]) < group.settings.copies:
+            return []
+        self._laggards.leaving.pop(group.group, None)
+        return self._chains.mend(group, group.members[:-1]) if longer else []
+
+    def _whole(self, members: rules.Members) -> int:
+        return sum(m.whole and self._membership.is_present(m.worker) for m in members)

@@ -1,0 +1,45 @@
+"""Leases of registered processes: a random token each, so that no other process can speak for a worker.
+
+Names and incarnations of workers are public (ListWorkers). A name that no process uses is open to anyone. Only
+certificates would change that.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+
+from rhino_core.errors import PreconditionError, UnavailableError
+from rhino_core.protocol import WITH_LEASES
+
+TOKEN_BYTES = 16
+
+
+class Leases:
+    """The token of each worker's present registration. It is b"" for a process too old to know leases."""
+
+    def __init__(self) -> None:
+        self._tokens: dict[str, bytes] = {}
+
+    def grant(self, worker_id: str, protocol: int) -> bytes:
+        """Creates the token of a process that has just registered. The former token of the worker becomes void."""
+        token = secrets.token_bytes(TOKEN_BYTES) if protocol >= WITH_LEASES else b""
+        self._tokens[worker_id] = token
+        return token
+
+    def check(self, worker_id: str, shown: bytes) -> None:
+        """Checks the token that a caller shows for a worker.
+
+        Raises UnavailableError for a worker that is not registered, and PreconditionError for a wrong token.
+        """
+        token = self._tokens.get(worker_id)
+        if token is None:
+            raise UnavailableError(f"worker {worker_id!r} is not registered: register first")
+        if token and not hmac.compare_digest(token, shown):
+            raise PreconditionError(
+                f"worker {worker_id!r} was registered by another process, or again since: register, and show that lease"
+            )
+
+    def end(self, worker_id: str) -> None:
+        """The worker has left, or was forgotten."""
+        self._tokens.pop(worker_id, None)

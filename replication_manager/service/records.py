@@ -1,0 +1,112 @@
+"""Journal records of the replication manager: the protobuf messages that also go over the wire, as JSON."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
+from google.protobuf.message import Message
+
+from rhino_core.epochs import is_possible
+from rhino_core.errors import InvalidRequestError
+from rhino_core.ids import Epoch, ReplicaGroup, StoreVersion, Worker, is_safe
+from rhino_core.journal import Journal
+from rhino_core.records import decode, unknown_value
+from rhino_core.rpc import convert, gate
+from rhino_pb import common_pb2
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+_ENUMS: dict[str, tuple[Any, str | None]] = {  # by setting: the substitute for an unknown value; None: refuse it
+    "durability": (common_pb2.Durability, "DURABILITY_SYNCED"),
+    "belowMinCopies": (common_pb2.BelowMinCopies, "BELOW_MIN_COPIES_BLOCK"),
+    "placement": (common_pb2.Placement, None),
+}
+FORGOTTEN = "replication/forgotten/"  # jobs with their fences
+DRAINING = "replication/draining/"  # workers
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRecords(Generic[T]):
+    """The records of one kind under their prefix."""
+
+    prefix: str
+    message: Callable[[], Message]
+    to_message: Callable[[T], Message]
+    of_message: Callable[[Any], T]
+
+    def key(self, name: object) -> str:
+        return f"{self.prefix}{name}"
+
+    def encode(self, value: T) -> dict[str, Any]:
+        return MessageToDict(self.to_message(value))
+
+    def load(self, journal: Journal) -> list[T]:
+        """All values, without fields that only a newer version knows.
+
+        Records that fail the gate are left out. A version without a gate may have written them, and no sidecar accepts
+        them.
+        """
+        found = []
+        for key, value in journal.items(self.prefix):
+            try:
+                message = ParseDict(_with_known_values(key, value), self.message(), ignore_unknown_fields=True)
+                if isinstance(message, common_pb2.ReplicaGroup) and not is_possible(convert.epoch_of(message.epoch)):
+                    message.ClearField("epoch")  # the members report theirs, and the group is renewed beyond these
+                gate.check(message)
+            except (ParseError, InvalidRequestError) as error:
+                log.error("a record of the journal is left out", extra={"key": key[:200], "error": str(error)})
+            else:
+                found.append(self.of_message(message))
+        return found
+
+
+WORKERS: MessageRecords[Worker] = MessageRecords(
+    "replication/worker/", common_pb2.Worker, convert.worker_to_pb, convert.worker_of
+)
+GROUPS: MessageRecords[ReplicaGroup] = MessageRecords(
+    "replication/group/", common_pb2.ReplicaGroup, convert.replica_group_to_pb, convert.replica_group_of
+)
+FLOORS: MessageRecords[StoreVersion] = MessageRecords(
+    "replication/floor/", common_pb2.StoreVersion, convert.store_version_to_pb, convert.store_version_of
+)
+
+
+def load_draining(journal: Journal) -> list[str]:
+    return [name for key, _ in journal.items(DRAINING) if is_safe(name := key.removeprefix(DRAINING))]
+
+
+def load_fences(journal: Journal) -> dict[str, Epoch]:
+    """Fences by forgotten job.
+
+    An impossible fence is replaced: sidecars refuse it, and no epoch could ever exceed it.
+    """
+    fences = {key.removeprefix(FORGOTTEN): decode(Epoch, value, key) for key, value in journal.items(FORGOTTEN)}
+    newest = Epoch(journal.generation, 0)
+    return {job: fence if is_possible(fence) else newest for job, fence in fences.items() if is_safe(job)}
+
+
+def _with_known_values(key: str, value: dict[str, Any]) -> dict[str, Any]:
+    """Replaces setting values that only a newer version knows.
+
+    The JSON parser would drop such a value, and so weaken a guarantee.
+    """
+    settings = value.get("settings")
+    if not isinstance(settings, dict):
+        return value
+    kept = dict(settings)
+    for field, (kind, stronger) in _ENUMS.items():
+        found = settings.get(field)
+        if found is None or found in kind.keys() or found in kind.values():  # noqa: SIM118  not a dict
+            continue
+        if stronger is None:
+            raise unknown_value(f"{field} in the record {key} of the journal", found)
+        log.warning(
+            "a newer Rhino wrote what is unknown here",
+            extra={"key": key[:200], "field": field, "value": str(found)[:80]},
+        )
+        kept[field] = stronger
+    return {**value, "settings": kept}

@@ -1,0 +1,127 @@
+"""Runs the core: its journal, and those who follow it (sidecars' watch streams, and the handover manager)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import assert_never
+
+from replication_manager.protocol import events as ev
+from replication_manager.service import stored
+from replication_manager.service.leases import Leases
+from replication_manager.service.watchers import Watcher
+from rhino_core.ids import GroupId
+from rhino_core.journal import Journal
+from rhino_core.runner import Runner
+from rhino_core.settings import ManagerSettings
+from rhino_pb import common_pb2
+
+log = logging.getLogger(__name__)
+Listener = Callable[[Iterable[GroupId]], None]
+
+
+class Runtime:
+    """The machine, its runner and its ports. `leases`, `watchers`, `interested` and `scrubs` end with their worker."""
+
+    def __init__(self, journal: Journal, settings: ManagerSettings) -> None:
+        self._journal = journal
+        self.core = stored.restore(journal, settings, asyncio.get_running_loop().time())
+        self.watchers: set[Watcher] = set()
+        self.interested: dict[str, set[GroupId]] = {}  # groups that a worker resolved, by worker
+        self.leases = Leases()
+        self.scrubs: dict[str, common_pb2.ScrubStatus] = {}  # latest status from each worker, for display only
+        self._listeners: list[Listener] = []
+        self._runner: Runner[ev.Event, ev.Effect] = Runner(self.core, self, ev.Tick)
+
+    async def run(self) -> None:
+        """Expires leases until cancelled. Raises the error that broke the journal: the process must then end."""
+        await self._runner.run()
+
+    def subscribe(self, listener: Listener) -> None:
+        """Calls `listener` with groups that have changed or ended; with none if only workers have changed.
+
+        Reported bytes are no change: heartbeats bring new ones all the time.
+        """
+        self._listeners.append(listener)
+
+    def handle(self, event: ev.Event) -> None:
+        """Handles an event; all its effects are applied when it returns.
+
+        Raises the refusals of the core, and UnavailableError unless `run` is active.
+        """
+        before = self._standing(event)
+        self._runner.handle(event)
+        if self._standing(event) != before:
+            self._notify(())
+
+    def post(self, event: ev.Event) -> None:
+        """Handles an event that the core never refuses. It never raises, and does nothing after `run`."""
+        before = self._standing(event)
+        self._runner.post(event)
+        if self._standing(event) != before:
+            self._notify(())
+
+    def _standing(self, event: ev.Event) -> object:
+        """The properties of a worker that may change without an effect. Sidecars need not know of such a change."""
+        if not isinstance(event, ev.Beat | ev.StreamBroken):
+            return None
+        record = self.core.membership.records.get(event.worker_id)
+        return None if record is None else (record.state, record.disk, record.disk_message)
+
+    # ---------------------------------------------------------------- ports of the core
+
+    def persist(self, effects: Sequence[ev.Effect]) -> None:
+        stored.persist(self._journal, effects)
+
+    def publish(self, effect: ev.Effect) -> None:
+        match effect:
+            case ev.PublishGroup(group):
+                members = [f"{m.worker.worker_id}{'' if m.whole else '?'}" for m in group.members]
+                fields = {"group": str(group.group), "epoch": str(group.epoch), "members": " > ".join(members)}
+                log.info("group", extra=fields)
+                self._notify((group.group,))
+                for watcher in self.watchers:
+                    watcher.group_changed(group)
+            case ev.PublishWorkers():
+                states = {r.worker.worker_id: r.state.value for r in self.core.membership.records.values()}
+                log.info("workers", extra={"states": states})
+                self._notify(())
+                for watcher in self.watchers:
+                    watcher.workers_changed()
+            case ev.PublishFloors(floors):
+                for watcher in self.watchers:
+                    watcher.floors_raised(floors)
+            case ev.DropGroups(groups):
+                self._notify(groups)
+                for watcher in self.watchers:
+                    watcher.groups_gone(groups)
+                for interested in self.interested.values():
+                    interested.difference_update(groups)
+            case ev.PublishForgotten(job, fence):
+                log.info("job forgotten", extra={"job": job, "fence": str(fence)})
+                for watcher in self.watchers:
+                    watcher.job_forgotten(job, fence)
+            case ev.DropWorker(worker_id):
+                log.info("worker forgotten", extra={"worker": worker_id})
+                self._notify(())
+                self.interested.pop(worker_id, None)
+                self.scrubs.pop(worker_id, None)
+                self.leases.end(worker_id)
+            case ev.PersistDraining(worker_id, draining):
+                log.info("draining" if draining else "draining ended", extra={"worker": worker_id})
+                self._notify(())
+            case (
+                ev.PersistWorker()
+                | ev.PersistGeneration()
+                | ev.PersistGroup()
+                | ev.PersistFloor()
+                | ev.PersistForgotten()
+            ):
+                return  # persisted before
+            case _:
+                assert_never(effect)
+
+    def _notify(self, groups: Iterable[GroupId]) -> None:
+        for listener in self._listeners:
+            listener(groups)

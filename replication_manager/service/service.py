@@ -1,0 +1,241 @@
+"""The ReplicationManager service: runs the core behind gRPC, and executes its effects."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any, TypeAlias
+
+import grpc.aio
+
+from replication_manager.protocol import events as ev
+from replication_manager.service import messages
+from replication_manager.service.probe import refuses
+from replication_manager.service.runtime import Runtime
+from replication_manager.service.watchers import Watcher
+from rhino_core.epochs import generation_ceiling
+from rhino_core.errors import InvalidRequestError, PreconditionError, UnavailableError, UnknownError
+from rhino_core.ids import JobSettings, Worker, check_job
+from rhino_core.journal import Journal
+from rhino_core.protocol import PROTOCOL, check_protocol
+from rhino_core.rpc import convert
+from rhino_core.rpc.server import Server
+from rhino_core.settings import ManagerSettings
+from rhino_pb import common_pb2, replication_pb2_grpc
+from rhino_pb import replication_pb2 as pb
+
+log = logging.getLogger(__name__)
+SERVICE_NAME = "rhino.v1.ReplicationManager"
+SETTLE_S = 10.0  # after a start with an empty journal, nothing counts as lost for this time
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+
+
+class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
+    """Attach to a server, start the server, then `run`. Needs a running event loop.
+
+    The methods of the service are for callers on the network. Callers in this process use `runtime` too.
+    """
+
+    def __init__(self, journal: Journal, settings: ManagerSettings) -> None:
+        self._settings = settings
+        self._loop = asyncio.get_running_loop()
+        self.runtime = Runtime(journal, settings)
+        self.core = self.runtime.core
+        # Until then workers may exist that no one has named. After a later start the journal names them.
+        self._settled_at = self._loop.time() + (SETTLE_S if journal.fresh else 0.0)
+        self._streams: Counter[tuple[str, str]] = Counter()  # open heartbeat streams by (worker, process)
+        self._probes: set[asyncio.Task[None]] = set()
+
+    def attach(self, server: Server) -> None:
+        server.add(replication_pb2_grpc.add_ReplicationManagerServicer_to_server, self, SERVICE_NAME)
+
+    async def run(self) -> None:
+        """Expires leases until cancelled. Raises the error that broke the journal: the process must then end."""
+        try:
+            await self.runtime.run()
+        finally:
+            for probe in self._probes:
+                probe.cancel()
+
+    def handle(self, event: ev.Event) -> None:
+        """Handles an event of a caller in this process, with all its effects. Raises the refusals of the core."""
+        self.runtime.handle(event)
+
+    # ---------------------------------------------------------------- sidecars
+
+    async def Register(self, request: pb.RegisterRequest, context: Context) -> pb.RegisterReply:
+        protocol = check_protocol(f"sidecar {request.worker.worker_id!r}", request.protocol)
+        _check_claims(request)
+        self.handle(
+            ev.Registered(
+                worker=convert.worker_of(request.worker),
+                process_id=request.process_id,
+                highest_epoch=convert.epoch_of(request.highest_epoch),
+                reports=tuple(messages.report_of(report) for report in request.groups),
+                disk=convert.disk_of(request.disk),
+                disk_message=request.disk_message,
+                known=tuple(convert.worker_of(worker) for worker in request.known),
+            )
+        )
+        return pb.RegisterReply(
+            generation=self.core.generation,
+            heartbeat_interval_s=self._settings.heartbeat_interval_s,
+            lease_s=self._settings.lease_s,
+            protocol=PROTOCOL,
+            lease=self.runtime.leases.grant(request.worker.worker_id, protocol),
+        )
+
+    async def Heartbeat(
+        self, request_iterator: AsyncIterator[pb.HeartbeatRequest], context: Context
+    ) -> AsyncIterator[pb.HeartbeatReply]:
+        worker_id = process_id = ""
+        try:
+            async for request in request_iterator:
+                self.runtime.leases.check(request.worker_id, request.lease)
+                if worker_id not in ("", request.worker_id):
+                    raise InvalidRequestError(f"a heartbeat of {request.worker_id!r} in the stream of {worker_id!r}")
+                if not worker_id:
+                    process_id = self._process_of(request.worker_id)
+                    worker_id = request.worker_id
+                    self._streams[worker_id, process_id] += 1
+                beat = messages.beat_of(request)
+                self.handle(beat)
+                for watcher in self.runtime.watchers:
+                    watcher.reported(worker_id, (report.group for report in beat.changed))
+                if request.HasField("scrub"):
+                    self.runtime.scrubs[worker_id] = request.scrub
+                if request.leaving:
+                    self.runtime.post(ev.Leaving(worker_id, process_id))
+                    self.runtime.leases.end(worker_id)
+                    return
+                yield pb.HeartbeatReply(lease_s=self._settings.lease_s)
+        finally:
+            if worker_id:
+                self._stream_ended(worker_id, process_id)
+
+    def _stream_ended(self, worker_id: str, process_id: str) -> None:
+        """Suspects a worker when the last stream of its process has ended. A process may open a new stream
+        before that."""
+        self._streams[worker_id, process_id] -= 1
+        if self._streams[worker_id, process_id] > 0:
+            return
+        del self._streams[worker_id, process_id]
+        self.runtime.post(ev.StreamBroken(worker_id, process_id))
+        if record := self.core.membership.records.get(worker_id):
+            probe = self._loop.create_task(self._probe(record.worker, process_id), name=f"probe of {worker_id}")
+            self._probes.add(probe)
+            probe.add_done_callback(self._probes.discard)
+
+    async def _probe(self, worker: Worker, process_id: str) -> None:
+        if await refuses(worker.peer_address):
+            log.info("process has ended", extra={"worker": worker.worker_id})
+            self.runtime.post(ev.Refused(worker.worker_id, process_id))
+
+    def _process_of(self, worker_id: str) -> str:
+        record = self.core.membership.records.get(worker_id)
+        if record is None or not record.process_id or record.left:  # also for a worker that only the journal knows
+            raise UnavailableError(f"worker {worker_id!r} is not registered: register first")
+        return record.process_id
+
+    async def WatchGroups(self, request: pb.WatchGroupsRequest, context: Context) -> AsyncIterator[pb.GroupUpdate]:
+        self.runtime.leases.check(request.worker_id, request.lease)
+        interested = self.runtime.interested.setdefault(request.worker_id, set())
+        watcher = Watcher(self.core, request.worker_id, interested)
+        for former in [former for former in self.runtime.watchers if former.worker_id == request.worker_id]:
+            former.end()  # its stream has broken, which was not noticed yet
+        self.runtime.watchers.add(watcher)
+        try:
+            snapshot = watcher.snapshot()
+            snapshot.settling_s = max(0.0, self._settled_at - self._loop.time())
+            yield snapshot
+            while not watcher.ended:
+                yield await watcher.next()
+        finally:
+            self.runtime.watchers.discard(watcher)
+
+    async def ResolveGroup(self, request: pb.ResolveGroupRequest, context: Context) -> pb.ResolveGroupReply:
+        self.runtime.leases.check(request.worker_id, request.lease)
+        group = convert.group_of(request.group)
+        if request.existing_only and group not in self.core.groups:
+            raise UnknownError(f"group {group}: there is none, and it was not to be made")
+        self.handle(ev.Resolve(group, request.worker_id, convert.settings_of(request.settings)))
+        self.runtime.interested.setdefault(request.worker_id, set()).add(group)
+        return pb.ResolveGroupReply(group=convert.replica_group_to_pb(self.core.groups[group]))
+
+    # ---------------------------------------------------------------- people
+
+    async def ListWorkers(self, request: pb.ListWorkersRequest, context: Context) -> pb.ListWorkersReply:
+        now, groups = self._loop.time(), list(self.core.groups.values())
+        records = sorted(self.core.membership.records.values(), key=lambda r: r.worker.worker_id)
+        return pb.ListWorkersReply(
+            workers=[
+                messages.worker_status(
+                    record,
+                    groups,
+                    self.runtime.scrubs.get(record.worker.worker_id),
+                    now,
+                    draining=record.worker.worker_id in self.core.draining,
+                )
+                for record in records
+            ],
+            generation=self.core.generation,
+        )
+
+    async def DescribeGroups(self, request: pb.DescribeGroupsRequest, context: Context) -> pb.DescribeGroupsReply:
+        groups = sorted(
+            (g for g in self.core.groups.values() if request.job in ("", g.group.job)), key=lambda g: g.group
+        )
+        return pb.DescribeGroupsReply(groups=[messages.group_status(self.core, group) for group in groups])
+
+    # ---------------------------------------------------------------- handover manager, in this process
+
+    def name_settings(self, job: str, settings: JobSettings) -> None:
+        """Applies the settings that the job's driver named.
+
+        Raises PreconditionError for a setting that cannot change.
+        """
+        before = self.core.settings_of(job)
+        self.handle(ev.SettingsNamed(job, settings))
+        if before != (now := self.core.settings_of(job)):
+            log.info("settings changed", extra={"job": job, "before": str(before), "now": str(now)})
+
+    def forget_job(self, job: str, *, dry_run: bool) -> common_pb2.ForgetJobReply:
+        """Forgets a job. The caller has checked that the job does not run.
+
+        Raises UnknownError, and InvalidRequestError for a malformed query id.
+        """
+        usage = messages.job_usage(self.core, check_job(job))
+        if not dry_run:
+            self.handle(ev.JobForgotten(job))
+        elif not usage.groups and not usage.workers:
+            raise UnknownError(f"job {job!r}: no worker stores anything of it")
+        return usage
+
+    def forget_worker(self, worker_id: str, *, dry_run: bool) -> common_pb2.ForgetWorkerReply:
+        """Forgets a worker. Raises UnknownError, and PreconditionError unless the worker has ended."""
+        usage = messages.worker_usage(self.core, worker_id)
+        record = self.core.membership.records.get(worker_id)
+        if not dry_run or record is None or not record.ended:  # a dry run is refused too
+            self.handle(ev.WorkerForgotten(worker_id))
+        return usage
+
+    async def _not_served(self, request: Any, context: Context) -> Any:
+        """Refuses: any client on the network could otherwise delete state that a query needs."""
+        raise PreconditionError("only the handover manager in the manager's process does this: ask its service")
+
+    PublishFloors = ChangeGroup = SetDraining = SetJobSettings = ForgetJob = ForgetWorker = _not_served
+
+
+def _check_claims(request: pb.RegisterRequest) -> None:
+    """Raises InvalidRequestError for an epoch beyond any that a manager can have issued.
+
+    The manager would exceed such an epoch, and older sidecars would then refuse all its epochs.
+    """
+    claimed = max((request.highest_epoch, *(report.epoch for report in request.groups)), key=lambda e: e.generation)
+    if claimed.generation > (most := generation_ceiling()):
+        raise InvalidRequestError(
+            f"worker {request.worker.worker_id!r} claims to have seen generation {claimed.generation}: must be at most "
+            f"{most}, ten years from now"
+        )

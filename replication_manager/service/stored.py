@@ -1,0 +1,72 @@
+"""What the replication manager journals: workers, groups, floors, fences and draining marks."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from typing import Any, assert_never
+
+from replication_manager.protocol import events as ev
+from replication_manager.protocol.lagging import LagCap
+from replication_manager.protocol.machine import ReplicationMachine
+from replication_manager.service.records import (
+    DRAINING,
+    FLOORS,
+    FORGOTTEN,
+    GROUPS,
+    WORKERS,
+    load_draining,
+    load_fences,
+)
+from rhino_core.ids import PROCESS_BITS
+from rhino_core.journal import Journal
+from rhino_core.settings import ManagerSettings
+
+
+def persist(journal: Journal, effects: Iterable[ev.Effect]) -> None:
+    """Journals everything that the effects ask for, as one write. It is on disk when this returns."""
+    newest: dict[str, Any] = {}  # by key; None: delete it
+    generation = 0
+    for effect in effects:
+        match effect:
+            case ev.PersistGeneration(seen):
+                generation = max(generation, seen)
+            case ev.PersistWorker(worker):
+                newest[WORKERS.key(worker.worker_id)] = WORKERS.encode(worker)
+            case ev.PersistGroup(group):
+                newest[GROUPS.key(group.group)] = GROUPS.encode(group)
+            case ev.PersistFloor(floor):
+                newest[FLOORS.key(floor.store)] = FLOORS.encode(floor)
+            case ev.PersistForgotten(job, fence):
+                newest[FORGOTTEN + job] = fence
+            case ev.PersistDraining(worker_id, draining):
+                newest[DRAINING + worker_id] = draining or None
+            case ev.DropGroups(groups, floors):
+                newest |= dict.fromkeys([*map(GROUPS.key, groups), *map(FLOORS.key, floors)])
+            case ev.DropWorker(worker_id):
+                newest[WORKERS.key(worker_id)] = None
+            case ev.PublishGroup() | ev.PublishWorkers() | ev.PublishFloors() | ev.PublishForgotten():
+                continue
+            case _:
+                assert_never(effect)
+    values = {key: value for key, value in newest.items() if value is not None}
+    journal.write(values, newest.keys() - values.keys(), generation=generation)
+
+
+def restore(journal: Journal, settings: ManagerSettings, now: float) -> ReplicationMachine:
+    """The core as journalled, in the journal's present generation."""
+    return ReplicationMachine(
+        generation=journal.generation,
+        life=secrets.randbelow(1 << PROCESS_BITS),
+        lease_s=settings.lease_s,
+        suspect_lease_s=settings.suspect_lease_s,
+        return_lease_s=settings.return_lease_s,
+        now=now,
+        workers=WORKERS.load(journal),
+        groups=GROUPS.load(journal),
+        floors=FLOORS.load(journal),
+        fresh=journal.fresh,
+        lag_cap=LagCap(settings.lag_cap_s, settings.lag_cap_bytes),
+        draining=load_draining(journal),
+        forgotten=load_fences(journal),
+    )

@@ -1,0 +1,50 @@
+"""Checks of command-line arguments. They raise InvalidSettingError with the option and its value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+
+from rhino_core import ids
+from rhino_core.errors import InvalidSettingError
+
+
+def check_encoding(arguments: Iterable[str]) -> None:
+    """Checks that the arguments are valid UTF-8, which messages and RocksDB require."""
+    for argument in arguments:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            raise InvalidSettingError(f"argument {argument!r}: must be UTF-8") from None
+
+
+def address(value: str) -> str:
+    """Checks the manager's address, "host:port"."""
+    if not ids.is_address(value):
+        raise InvalidSettingError(f'--manager {value!r}: must be "host:port"')
+    return value
+
+
+def seconds(option: str, *, positive: bool = False) -> Callable[[float], float]:
+    """Returns a check for an option: a finite number from 0 on, or above 0 with `positive`."""
+
+    def checked(value: float) -> float:
+        enough = value > 0 if positive else value >= 0
+        if not math.isfinite(value) or not enough:
+            allowed = "above 0" if positive else "0 or more"
+            raise InvalidSettingError(f"{option} {value:g}: must be a number of seconds, {allowed}")
+        return value
+
+    return checked
+
+
+def one_of(option: str, allowed: Iterable[str]) -> Callable[[str], str]:
+    """Returns a check for an option that takes one of these words."""
+    words = tuple(allowed)
+
+    def checked(value: str) -> str:
+        if value not in words:
+            raise InvalidSettingError(f"{option} {value!r}: must be one of {', '.join(words)}")
+        return value
+
+    return checked

@@ -1,0 +1,49 @@
+"""The output functions of all commands. Names, reasons and errors come from workers, drivers and users.
+
+They escape control characters for the terminal, and square brackets, which rich would take for markup.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from typing import Any, TypeVar
+
+from rich.console import Console
+from rich.markup import escape
+
+from rhino.client.codec import plain
+from rhino_core.text import legible
+
+T = TypeVar("T")
+
+
+def say(text: str, *, error: bool = False) -> None:
+    """Prints a line on stdout, or on stderr."""
+    print(legible(text), file=sys.stderr if error else sys.stdout, flush=error)
+
+
+def say_json(value: Any) -> None:
+    """Prints a value, such as an answer of the manager, as JSON on stdout, in ASCII: other characters are escaped."""
+    print(json.dumps(plain(value), indent=2))
+
+
+def console(*, error: bool = False, soft_wrap: bool = False) -> Console:
+    """Returns a console for tables and colours. Callers must pass texts through `shown` first."""
+    return Console(stderr=error, emoji=False, highlight=not soft_wrap, soft_wrap=soft_wrap)
+
+
+def shown(value: T) -> T:
+    """Returns a copy whose texts are safe in rich's markup. Accepts a text, or dataclasses and tuples of texts."""
+    found: Any = value
+    if isinstance(value, str):
+        found = escape(legible(value))
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {field.name: shown(getattr(value, field.name)) for field in dataclasses.fields(value) if field.init}
+        found = dataclasses.replace(value, **fields)
+    elif isinstance(value, tuple) and hasattr(value, "_fields"):
+        found = type(value)(*map(shown, value))
+    elif isinstance(value, list | tuple):
+        found = type(value)(map(shown, value))
+    return found  # type: ignore[no-any-return]

@@ -1,0 +1,77 @@
+"""What `rhino plan` and `rhino handover` ask the manager for, parsed from their arguments."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from handover_manager.plan.intents import Intent
+from handover_manager.plan.strategy import Strategy
+from rhino_core.errors import InvalidRequestError
+
+START_IN_MAX_S = 366 * 24 * 3600
+RANGE_MAX = 100_000
+_ITEM = re.compile(r"(\d+)/(\d+)(?:-(\d+))?")
+_GAP = re.compile(r"(\d+(?:\.\d+)?)(s|b)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A handover: either `virtual_nodes` and their `target`, or an `intent`. `job` is empty for all running queries."""
+
+    job: str
+    strategy: Strategy
+    intent: Intent | None = None
+    virtual_nodes: tuple[str, ...] = ()
+    target: str = ""
+
+
+def parse_virtual_nodes(items: Iterable[str]) -> tuple[str, ...]:
+    """`["0/1", "0/4-6"]` -> `("0/1", "0/4", "0/5", "0/6")`. Raises InvalidRequestError that names a malformed item."""
+    nodes: list[str] = []
+    for item in items:
+        match = _ITEM.fullmatch(item)
+        if match is None:
+            raise InvalidRequestError(
+                f"virtual node {item!r}: must be <task group>/<partition> or <task group>/<first>-<last>, each an "
+                "argument of its own; `rhino status` lists the virtual nodes"
+            )
+        first, last = int(match[2]), int(match[3] or match[2])
+        if last < first or last - first > RANGE_MAX:
+            raise InvalidRequestError(f"virtual nodes {item!r}: the range must rise, by {RANGE_MAX} at most")
+        nodes.extend(f"{match[1]}/{partition}" for partition in range(first, last + 1))
+    return tuple(dict.fromkeys(nodes))
+
+
+def parse_gap(text: str) -> tuple[float, int]:
+    """Returns the gap in seconds and in logged batches, one of which is 0. Raises InvalidRequestError."""
+    if not text:
+        return 0.0, 0
+    match = _GAP.fullmatch(text)
+    if match is None or (match[2] == "b" and "." in match[1]):
+        raise InvalidRequestError(f"--gap {text!r}: must be seconds (10 or 10s) or logged batches (2b)")
+    return (0.0, int(match[1])) if match[2] == "b" else (float(match[1]), 0)
+
+
+def parse_start(start_at: str, start_in_s: float) -> int:
+    """Returns the start in milliseconds since the epoch, or 0 for now. Raises InvalidRequestError."""
+    if start_at and start_in_s:
+        raise InvalidRequestError("--start-at and --start-in-s: give only one of them")
+    if start_in_s > START_IN_MAX_S:
+        raise InvalidRequestError(f"--start-in-s {start_in_s:g}: must be at most {START_IN_MAX_S} (a year)")
+    if start_in_s:
+        return round((time.time() + start_in_s) * 1000)
+    if not start_at:
+        return 0
+    try:
+        moment = datetime.fromisoformat(start_at)
+    except ValueError as error:
+        raise InvalidRequestError(
+            f"--start-at {start_at!r}: must be an ISO 8601 time, such as 2030-01-31T22:00"
+        ) from error
+    if moment.timestamp() < time.time():
+        raise InvalidRequestError(f"--start-at {start_at!r}: must not be in the past")
+    return round(moment.timestamp() * 1000)

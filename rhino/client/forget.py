@@ -1,0 +1,59 @@
+"""Calls that make the manager forget a job or a worker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rhino.client.codec import decode
+from rhino_core import ids
+from rhino_core.rpc import convert
+from rhino_core.rpc.channel import call_sync, sync_channel
+from rhino_pb import common_pb2, handover_pb2_grpc
+
+CALL_TIMEOUT_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class JobUsage:
+    """Files and bytes of a job on one worker, by the worker's last report."""
+
+    worker_id: str
+    live: bool
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ForgottenJob:
+    job: str
+    groups: int
+    workers: tuple[JobUsage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ForgottenWorker:
+    """`only_member`: groups whose only member is the worker. Their state is lost with it."""
+
+    worker_id: str
+    groups: int
+    only_member: tuple[ids.GroupId, ...]
+    bytes: int
+
+
+def forget_job(manager: str, job: str, *, dry_run: bool) -> ForgottenJob:
+    """Forgets a job. Raises PreconditionError while the job may be running, UnknownError, UnavailableError."""
+    request = common_pb2.ForgetJobRequest(job=job, dry_run=dry_run)
+    with sync_channel(manager) as channel:
+        stub = handover_pb2_grpc.HandoverManagerStub(channel)
+        reply = call_sync(f"manager at {manager}", lambda: stub.ForgetJob(request, timeout=CALL_TIMEOUT_S))
+    return decode(ForgottenJob, reply)
+
+
+def forget_worker(manager: str, worker_id: str, *, dry_run: bool) -> ForgottenWorker:
+    """Forgets a worker. Raises PreconditionError while the worker is live, UnknownError, UnavailableError."""
+    request = common_pb2.ForgetWorkerRequest(worker_id=worker_id, dry_run=dry_run)
+    with sync_channel(manager) as channel:
+        stub = handover_pb2_grpc.HandoverManagerStub(channel)
+        reply = call_sync(f"manager at {manager}", lambda: stub.ForgetWorker(request, timeout=CALL_TIMEOUT_S))
+    only = tuple(convert.group_of(group) for group in reply.only_member)
+    return ForgottenWorker(worker_id, reply.groups, only, reply.bytes)

@@ -1,0 +1,161 @@
+"""`HandoverClient`: the handover RPCs for programs, with plain dataclasses and Rhino's exceptions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+
+from handover_manager.plan.intents import Intent
+from handover_manager.plan.strategy import ALL_AT_ONCE, Strategy
+from rhino.client.codec import decode
+from rhino.client.handover_requests import request_to_pb, strategy_to_pb
+from rhino.client.handovers import DrainView, Explanation, Handover, MoveKind, Phase, Plan
+from rhino.client.overview import JobView
+from rhino_core.errors import UnavailableError
+from rhino_core.rpc.channel import call_sync, sync_channel
+from rhino_core.rpc.gate import checked
+from rhino_core.rpc.status import error_of
+from rhino_pb import handover_pb2 as pb
+from rhino_pb import handover_pb2_grpc
+
+__all__ = ["Handover", "HandoverClient", "MoveKind", "Phase", "Plan"]
+DRAIN_POLL_S = 0.3
+
+
+class HandoverClient:
+    """Blocking client of the handover manager at "host:port". It is a context manager and thread-safe.
+
+    Raises UnknownError (job, virtual node, worker), UnavailableError (manager or target), AlreadyThereError,
+    ConflictError (overlap), NoSpaceError, InvalidRequestError, PreconditionError.
+    """
+
+    def __init__(self, manager: str, *, timeout_s: float = 10.0) -> None:
+        self._manager = manager
+        self._timeout_s = timeout_s
+        self._channel = sync_channel(manager)
+        self._stub = handover_pb2_grpc.HandoverManagerStub(self._channel)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def plan(
+        self,
+        job: str,
+        virtual_nodes: Sequence[str] = (),
+        target: str = "",
+        *,
+        intent: Intent | None = None,
+        strategy: Strategy = ALL_AT_ONCE,
+    ) -> Plan:
+        """Checks, plans and predicts a handover without changing anything.
+
+        Give either `virtual_nodes` as "task group/partition" with their `target`, or an `intent`. For the intent Drain
+        `job` may be empty: it then covers all running jobs.
+        """
+        request = request_to_pb(job, virtual_nodes, target, intent, strategy, 0.0)
+        return decode(Plan, self._call("plan a handover", self._stub.PlanHandover, request, retry=True))
+
+    def start(
+        self,
+        job: str,
+        virtual_nodes: Sequence[str] = (),
+        target: str = "",
+        *,
+        intent: Intent | None = None,
+        strategy: Strategy = ALL_AT_ONCE,
+        deadline_s: float = 300.0,
+    ) -> Handover:
+        """Starts moving `virtual_nodes` to worker `target`, or the virtual nodes that `intent` selects.
+
+        Returns at once. The call is not retried. `deadline_s` applies to each step.
+        """
+        request = request_to_pb(job, virtual_nodes, target, intent, strategy, deadline_s)
+        return decode(Handover, self._call("start a handover", self._stub.StartHandover, request))
+
+    def watch(self, handover_id: str, *, timeout_s: float = 600.0) -> Iterator[Handover]:
+        """Yields the status now and after each change, until the end. Raises UnavailableError after `timeout_s`."""
+        doing = self._doing(f"watch handover {handover_id}")
+        try:
+            for message in self._stub.WatchHandover(
+                pb.WatchHandoverRequest(handover_id=handover_id), timeout=timeout_s
+            ):
+                yield decode(Handover, checked(message, doing))
+        except grpc.RpcError as error:
+            raise error_of(error, doing) from error
+
+    def wait(self, handover_id: str, *, timeout_s: float = 600.0) -> Handover:
+        """Blocks until the handover has ended, and returns its final status. Raises as `watch`."""
+        last = None
+        for last in self.watch(handover_id, timeout_s=timeout_s):
+            if last.phase.ended:
+                return last
+        raise UnavailableError(f"{self._doing('watch')}: the stream ended before handover {handover_id} did")
+
+    def cancel(self, handover_id: str) -> Handover:
+        """Cancels the steps that are not marked yet. Confirmed steps stand. PreconditionError after the last marker."""
+        request = pb.CancelHandoverRequest(handover_id=handover_id)
+        return decode(Handover, self._call(f"cancel handover {handover_id}", self._stub.CancelHandover, request))
+
+    def drain(
+        self, worker: str, *, cancel: bool = False, strategy: Strategy = ALL_AT_ONCE, deadline_s: float = 300.0
+    ) -> DrainView:
+        """Marks a worker as draining and moves all virtual nodes and copies off it. The call is idempotent.
+
+        `cancel` removes the mark.
+        """
+        request = pb.DrainRequest(
+            worker=worker, cancel=cancel, strategy=strategy_to_pb(strategy), deadline_s=deadline_s
+        )
+        return decode(DrainView, self._call(f"drain worker {worker}", self._stub.DrainWorker, request))
+
+    def drain_status(self, worker: str) -> DrainView:
+        """Returns whether the worker can be removed now, and the reasons if not."""
+        request = pb.GetDrainRequest(worker=worker)
+        return decode(DrainView, self._call(f"drain of {worker}", self._stub.GetDrain, request, retry=True))
+
+    def wait_until_safe(self, worker: str, *, timeout_s: float = 600.0) -> DrainView:
+        """Blocks until the worker can be removed. Raises UnavailableError with the blockers after `timeout_s`."""
+        deadline = time.monotonic() + timeout_s
+        while not (seen := self.drain_status(worker)).safe_to_remove:
+            if time.monotonic() >= deadline:
+                raise UnavailableError(
+                    f"worker {worker} is not safe to remove after {timeout_s:g} s: {'; '.join(seen.blockers)}"
+                )
+            time.sleep(DRAIN_POLL_S)
+        return seen
+
+    def explain(self, job: str, virtual_node: str) -> Explanation:
+        """Explains the location of a virtual node and its replica groups."""
+        request = pb.ExplainRequest(job=job, virtual_node=virtual_node)
+        return decode(Explanation, self._call("explain", self._stub.Explain, request, retry=True))
+
+    def list(self, job: str = "") -> tuple[Handover, ...]:
+        """Returns the handovers of a job (empty: of all jobs), oldest first."""
+        request = pb.ListHandoversRequest(job=job)
+        reply = self._call("list handovers", self._stub.ListHandovers, request, retry=True)
+        return tuple(decode(Handover, h) for h in reply.handovers)
+
+    def jobs(self) -> tuple[JobView, ...]:
+        """Returns every query that has reported to the manager, with the locations of its virtual nodes."""
+        reply = self._call("list jobs", self._stub.ListJobs, pb.ListJobsRequest(), retry=True)
+        return tuple(decode(JobView, job) for job in reply.jobs)
+
+    def _call(self, what: str, method: Callable[..., Any], request: Any, *, retry: bool = False) -> Any:
+        """Makes a call. With `retry`, again for the time of the timeout; only for calls that change nothing."""
+        retry_for_s = self._timeout_s if retry else 0.0
+        return call_sync(self._doing(what), lambda: method(request, timeout=self._timeout_s), retry_for_s=retry_for_s)
+
+    def _doing(self, what: str) -> str:
+        return f"{what} (manager at {self._manager})"

@@ -1,0 +1,139 @@
+"""The present state of a whole cluster (workers, groups and jobs) in one dataclass, for `rhino status` and the demo."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import grpc
+
+from rhino.client.codec import At, Computed, decode
+from rhino.client.handovers import Handover
+from rhino.client.scrub import NO_SCRUB, ScrubView
+from rhino_core import ids
+from rhino_core.rpc.channel import call_sync, sync_channel
+from rhino_pb import handover_pb2, handover_pb2_grpc, replication_pb2, replication_pb2_grpc
+
+DEFAULTS = ids.JobSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerView:
+    worker_id: Annotated[str, At("worker.worker_id")]
+    host: Annotated[str, At("worker.host")]
+    peer_address: Annotated[str, At("worker.peer_address")]
+    state: str  # live | suspect | lost
+    stored_bytes: int
+    free_bytes: int
+    owned_groups: int
+    secondary_groups: Annotated[int, At("member_groups")]
+    last_heartbeat_ago_s: float
+    resident_bytes_max: int
+    replicated_bytes: int
+    scrub: ScrubView = NO_SCRUB  # by the worker's last report
+    disk: str = "ok"  # ok | full | failing
+    disk_message: str = ""
+    draining: bool = False  # being emptied: accepts nothing new
+
+
+def _oldest(member: replication_pb2.MemberStatus) -> int:
+    return min((stored.version.version for stored in member.newest_held), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class MemberView:
+    worker_id: Annotated[str, At("worker.worker_id")]
+    state: str  # live | suspect | lost
+    whole: bool
+    newest_version: Annotated[int, Computed(_oldest)]  # newest complete one of the store furthest behind; 0: none
+    stored_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    group: Annotated[ids.GroupId, At("group.group")]
+    epoch: Annotated[ids.Epoch, At("group.epoch")]
+    min_copies: Annotated[int, At("group.min_copies")]
+    required_copies: Annotated[int, At("group.required_copies")]
+    lag_versions: int
+    members: tuple[MemberView, ...]  # owner first
+    settings: Annotated[ids.JobSettings, At("group.settings")] = DEFAULTS  # of its job
+
+    @property
+    def durability(self) -> str:
+        """replicated | synced"""
+        return self.settings.durability.value
+
+    @property
+    def replication_factor(self) -> int:
+        return self.settings.replication_factor
+
+    @property
+    def below_min_copies(self) -> str:
+        """degraded | block"""
+        return self.settings.below_min_copies.value
+
+    @property
+    def degraded(self) -> bool:
+        """Fewer whole live members than the job requires."""
+        return sum(m.whole and m.state != "lost" for m in self.members) < self.min_copies
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualNodeView:
+    virtual_node: str
+    desired_worker: str
+    actual_worker: str
+    misses: int
+    holders: tuple[str, ...]
+    rows: int | None = None  # keys in its stores; None: not reported by its driver
+    task_s: float | None = None  # duration of its task, median of recent batches
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    job: str
+    name: str
+    connected: bool
+    batch_id: int
+    configuration_epoch: int
+    virtual_nodes: tuple[VirtualNodeView, ...]
+    misses: int = 0  # total number of (batch, virtual node) that ran elsewhere than desired
+    missed_now: int = 0  # number of virtual nodes with a miss in the newest batch
+    location: str = ""  # of the query checkpoint; empty: not reported by a driver
+    driver_host: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    generation: int
+    workers: tuple[WorkerView, ...]
+    groups: tuple[GroupView, ...]
+    jobs: tuple[JobView, ...]
+    handovers: tuple[Handover, ...] = ()  # those that have not ended
+
+
+def fetch_overview(manager: str, *, timeout_s: float = 5.0) -> Overview:
+    """Asks the manager at "host:port". Raises UnavailableError if it does not answer within `timeout_s`."""
+    with sync_channel(manager) as channel:
+        return _ask(manager, channel, timeout_s)
+
+
+def _ask(manager: str, channel: grpc.Channel, timeout_s: float) -> Overview:
+    replication = replication_pb2_grpc.ReplicationManagerStub(channel)
+    handover = handover_pb2_grpc.HandoverManagerStub(channel)
+    doing = f"manager at {manager}"
+    workers = call_sync(doing, lambda: replication.ListWorkers(replication_pb2.ListWorkersRequest(), timeout=timeout_s))
+    groups = call_sync(
+        doing, lambda: replication.DescribeGroups(replication_pb2.DescribeGroupsRequest(), timeout=timeout_s)
+    )
+    jobs = call_sync(doing, lambda: handover.ListJobs(handover_pb2.ListJobsRequest(), timeout=timeout_s))
+    request = handover_pb2.ListHandoversRequest()
+    handovers = call_sync(doing, lambda: handover.ListHandovers(request, timeout=timeout_s))
+    return Overview(
+        generation=workers.generation,
+        workers=tuple(decode(WorkerView, w) for w in workers.workers),
+        groups=tuple(decode(GroupView, g) for g in groups.groups),
+        jobs=tuple(decode(JobView, j) for j in jobs.jobs),
+        handovers=tuple(decode(Handover, h) for h in handovers.handovers if not h.finished_ms),
+    )

@@ -1,0 +1,1 @@
+"""The daemon processes of Rhino: their composition and their main loops."""

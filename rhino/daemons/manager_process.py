@@ -1,0 +1,77 @@
+"""The manager process: replication manager and handover manager with one server and one journal."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import AsyncIterator, Callable
+
+from handover_manager.service.service import HandoverService
+from replication_manager.service.service import ReplicationService
+from rhino.daemons.cluster_port import ClusterPort
+from rhino_core import failpoints
+from rhino_core.descriptors import raise_limit
+from rhino_core.folder import claim
+from rhino_core.journal import Journal, made_by_older
+from rhino_core.rpc.server import Server
+from rhino_core.settings import ManagerSettings
+
+log = logging.getLogger(__name__)
+STOP_GRACE_S = 0.5
+REQUEST_BYTES_MAX = 64 * 1024 * 1024  # a sidecar registers all its files, a batch names all stores
+
+
+def _bind(server: Server, listen: str) -> str:
+    """Binds the address and returns it with the actual port. Raises UnavailableError, InvalidSettingError."""
+    host = listen.rpartition(":")[0]
+    port = server.bind(listen)
+    return f"{host}:{port}"
+
+
+@contextlib.asynccontextmanager
+async def _metrics(
+    settings: ManagerSettings, replication: ReplicationService, handover: HandoverService
+) -> AsyncIterator[None]:
+    if not settings.metrics_port:
+        yield
+        return
+    from handover_manager.service.metrics import HandoverMetrics
+    from replication_manager.service.metrics import ReplicationMetrics
+    from rhino_core.metrics import CollectorRegistry, exporting
+
+    registry = CollectorRegistry()
+    ReplicationMetrics(replication.core, registry)
+    handover.subscribe(HandoverMetrics(handover.core, registry).announced)
+    async with exporting(registry, settings.listen.rpartition(":")[0], settings.metrics_port):
+        yield
+
+
+async def run_manager(settings: ManagerSettings, on_ready: Callable[[str], None]) -> None:
+    """Serves until cancelled, then stops cleanly. `on_ready` receives "host:port" once both services answer.
+
+    Raises PreconditionError for an empty journal without `bootstrap` and for a folder that is not the manager's.
+    Raises UnavailableError for an address in use.
+    """
+    raise_limit()
+    failpoints.arm(os.environ)
+    claim(settings.data_dir, "manager", made_by_older)
+    journal = Journal(settings.data_dir, bootstrap=settings.bootstrap)
+    server = Server(reflect=settings.reflection, request_bytes_max=REQUEST_BYTES_MAX)
+    try:
+        address = _bind(server, settings.listen)
+        replication = ReplicationService(journal, settings)
+        handover = HandoverService(journal, ClusterPort(replication))
+        replication.attach(server)
+        handover.attach(server)
+        await server.start()
+        async with _metrics(settings, replication, handover), asyncio.TaskGroup() as tasks:
+            tasks.create_task(replication.run(), name="replication manager")
+            tasks.create_task(handover.run(), name="handover manager")
+            await server.ready()
+            log.info("manager ready", extra={"address": address, "generation": journal.generation})
+            on_ready(address)
+    finally:
+        await server.stop(STOP_GRACE_S)
+        journal.close()

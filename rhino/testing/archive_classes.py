@@ -1,0 +1,113 @@
+"""`python -m rhino.testing.archive_classes`: creates the class archive for this Java and PySpark, if it is missing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from rhino.testing.class_archive import archive
+from rhino_core.errors import RhinoError, UnavailableError
+from spark_connector.embedded import embedded
+from spark_connector.java import find_java, spark_java_home
+
+TRAINING_TIMEOUT_S = 120.0
+DUMP_TIMEOUT_S = 180.0
+
+
+def make(path: Path) -> None:
+    """Runs queries in a JVM that writes the archive at its exit. Raises OSError, or UnavailableError if it fails."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        written = Path(folder) / path.name
+        os.environ["JAVA_HOME"] = str(spark_java_home(find_java()))
+        with (Path(folder) / "output").open("w") as output:
+            saved = [os.dup(1), os.dup(2)]
+            os.dup2(output.fileno(), 1)
+            os.dup2(output.fileno(), 2)
+            try:
+                _train(written, Path(folder))
+            finally:
+                for number, descriptor in enumerate(saved, start=1):
+                    os.dup2(descriptor, number)
+                    os.close(descriptor)
+        if not written.is_file():
+            said = (Path(folder) / "output").read_text()
+            raise UnavailableError(f"{find_java()} has not written {path}: {said[-1000:].strip()}")
+        written.replace(path)  # atomically: other processes see the complete file or none
+
+
+def _train(written: Path, folder: Path) -> None:
+    settings = embedded().conf() | {
+        "spark.master": "local[2]",
+        "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ArchiveClassesAtExit={written}",
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.streaming.stateStore.minDeltasForSnapshot": "2",
+    }
+    spark = SparkSession.builder.config(map=settings).getOrCreate()
+    gateway = SparkContext._gateway
+    try:
+        _run_queries(spark, folder)
+    finally:
+        spark.stop()
+        assert gateway is not None
+        gateway.shutdown()
+        gateway.proc.stdin.close()  # this ends the JVM, which then writes the archive
+        try:
+            gateway.proc.wait(DUMP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            gateway.proc.kill()
+            gateway.proc.wait()
+
+
+def _run_queries(spark: SparkSession, folder: Path) -> None:
+    """Runs what tests and the demo run: a join and an aggregation on replicated state, files written and read."""
+
+    def rows() -> DataFrame:
+        source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 100).load()
+        return source.withColumn("at", F.window("timestamp", "10 seconds"))
+
+    joined = rows().join(rows().select("value", "at"), ["value", "at"])
+    counted = rows().groupBy(F.col("value") % 7).count()
+    for name, query, mode in (("joined", joined, "append"), ("counted", counted, "update")):
+        writer = query.writeStream.outputMode(mode).option("checkpointLocation", str(folder / "checkpoints" / name))
+        if mode == "append":
+            running = writer.format("parquet").start(str(folder / name))
+        else:
+            running = writer.foreachBatch(lambda batch, _: batch.collect()).start()
+        deadline = time.monotonic() + TRAINING_TIMEOUT_S
+        while (last := running.lastProgress) is None or last["batchId"] < 4:
+            if (error := running.exception()) is not None or time.monotonic() > deadline:
+                raise UnavailableError(f"query {name} for the class archive: {error or 'too slow'}")
+            time.sleep(0.1)
+        running.stop()
+    spark.read.parquet(str(folder / "joined")).groupBy().count().collect()
+
+
+def main() -> int:
+    path = archive()
+    if path.is_file():
+        return 0
+    print("making an archive of Spark's classes (20 to 60 s)", file=sys.stderr, flush=True)
+    started = time.monotonic()
+    try:
+        make(path)
+    except (RhinoError, OSError, PySparkException, Py4JError) as error:
+        print(f"no archive of classes, JVMs will start more slowly: {error}", file=sys.stderr)
+        return 0
+    print(f"made {path} in {time.monotonic() - started:.1f} s", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

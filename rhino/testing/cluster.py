@@ -1,0 +1,334 @@
+"""`LocalCluster`: a Spark standalone cluster on one machine, with a Rhino manager and a sidecar beside each worker."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from pyspark.sql import SparkSession
+
+from rhino.testing import rhino_daemons, session, spark_daemons
+from rhino.testing.conf import ClusterShape, rhino_settings, spark_settings, stock_settings
+from rhino.testing.network import Loopback, Network
+from rhino.testing.process import ClusterError, Process, kill_pid
+from rhino.testing.reaper import Reaper
+
+STOP_TIMEOUT_S = 5.0
+
+
+@dataclass(slots=True)
+class LocalWorker:
+    """One worker with its own address: a Spark worker with executors, and a sidecar on the same file system."""
+
+    worker_id: str
+    host: str
+    folder: Path
+    spark: Process
+    sidecar: Process | None = None  # None without Rhino
+    peer_address: str = ""
+    killed: bool = False
+    sidecar_killed: bool = False
+
+    def executor_pids(self) -> list[int]:
+        return self.spark.children(spark_daemons.EXECUTOR_CLASS)
+
+    def pids(self) -> list[int]:
+        """Live processes of this worker: Spark worker, executors, sidecar."""
+        return self.spark.session_pids() + (self.sidecar.session_pids() if self.sidecar else [])
+
+
+class LocalCluster:
+    """Context manager. `folder` receives data, local dirs and logs (`folder/logs`, one file per process).
+
+    Worker i is `worker-<i>` at the network's address i, which is a host of its own for Spark's scheduler. With
+    `rhino=False` there is no manager and no sidecar, and sessions use Spark's own RocksDB provider (for comparisons).
+    An error of a process contains its name and the end of its log. All processes end with the context, also after
+    an exception or Ctrl-C. If this process is killed, a helper process ends the others.
+    `manager_failpoints` arms failpoints at every start of the manager (`rhino_core.failpoints`), for tests.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        workers: int = 3,
+        rhino: bool = True,
+        shape: ClusterShape | None = None,
+        network: Network | None = None,
+        manager_failpoints: str = "",
+    ) -> None:
+        self.folder = Path(folder).resolve()
+        self.log_dir = self.folder / "logs"
+        self.shape = shape or ClusterShape()
+        self.manager = ""  # host:port
+        self.workers: list[LocalWorker] = []
+        self.network = network or Loopback()
+        self._count = workers
+        self._manager_failpoints = manager_failpoints
+        self._rhino = rhino
+        self._master: spark_daemons.Master | None = None
+        self._processes: list[Process] = []
+        self._reaper: Reaper | None = None
+        self._sockets: Path | None = None
+        self._manager: Process | None = None
+        self._manager_killed = False
+
+    # ---- start and stop
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Starts all processes. Returns when the master knows all workers and every Rhino process serves."""
+        self.log_dir.mkdir(parents=True, exist_ok=True)
+        # Not in `folder`: the path of a Unix socket has at most about 100 bytes.
+        self._sockets = Path(tempfile.mkdtemp(prefix="rhino-"))
+        self._reaper = Reaper()
+        self._reaper.remove(self._sockets)
+        center = self.network.center
+        master = self._own(spark_daemons.start_master(center, log_dir=self.log_dir, reaper=self._reaper))
+        sidecars: list[Process | None] = [None] * self._count
+        if self._rhino:
+            self._start_manager(listen=f"{center}:0", bootstrap=True)
+            sidecars = [self._start_sidecar(i) for i in range(self._count)]
+        self._master = spark_daemons.wait_master(master)
+        for i in range(self._count):
+            host, folder = self.network.host(i), self.worker_folder(i)
+            self.workers.append(LocalWorker(worker_id(i), host, folder, self._start_worker(i), sidecars[i]))
+        self._wait_ready(self._master)
+
+    def stop(self) -> None:
+        """Ends every process that this cluster has started, including the driver's JVM. Idempotent."""
+        try:
+            if self._master is not None:
+                session.close_driver()
+        finally:
+            for process in reversed(self._processes):
+                if process.name.startswith("spark"):
+                    process.kill()
+                else:
+                    process.terminate(timeout_s=STOP_TIMEOUT_S)
+            self._processes.clear()
+            if self._reaper is not None:
+                self._reaper.close()
+            if self._sockets is not None:
+                shutil.rmtree(self._sockets, ignore_errors=True)
+
+    def pids(self) -> list[int]:
+        """All live processes of this cluster except the driver's JVM."""
+        helper = [self._reaper.pid] if self._reaper else []
+        return helper + [pid for process in self._processes for pid in process.session_pids()]
+
+    def check(self) -> None:
+        """Raises ClusterError with the name of a process that has ended unexpectedly."""
+        killed = {id(p) for w in self.workers if w.killed for p in (w.spark, w.sidecar)}
+        killed |= {id(w.sidecar) for w in self.workers if w.sidecar_killed}
+        if self._manager_killed:
+            killed.add(id(self._manager))
+        for process in self._processes:
+            if not process.running and id(process) not in killed:
+                raise ClusterError(f"{process.name} has ended by itself{process.tail()}")
+
+    # ---- use
+
+    def worker_folder(self, index: int) -> Path:
+        """The folder with all files of a worker: the sidecar's data and Spark's local directories."""
+        return self.folder / worker_id(index)
+
+    @property
+    def master_url(self) -> str:
+        if self._master is None:
+            raise ClusterError("the cluster is not running")
+        return self._master.url
+
+    @property
+    def manager_pid(self) -> int:
+        return self._manager_process().pid
+
+    @property
+    def socket(self) -> str:
+        """Path of the sidecars' sockets, as a value for `spark.rhino.socket`."""
+        return f"{self._sockets}/{{host}}/sidecar.sock"
+
+    def conf(self, app_name: str, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Spark settings of a session on this cluster. `extra` takes precedence."""
+        state = rhino_settings(self.manager, self.socket) if self._rhino else stock_settings()
+        count, driver = len(self.workers), self.network.center
+        settings = spark_settings(self.master_url, app_name, self.shape, count, driver)
+        return settings | state | dict(extra or {})
+
+    def session(self, app_name: str, extra: Mapping[str, str] | None = None) -> SparkSession:
+        """Opens a PySpark session on this cluster with `conf(app_name, extra)`. Only one may be open at a time."""
+        return session.open_session(self.conf(app_name, extra), log_path=self.log_dir / "spark-driver.log")
+
+    # ---- faults
+
+    def kill_worker(self, index: int) -> int:
+        """kill -9 of executors, Spark worker and sidecar of a worker. Returns the wall clock (ms) before the kill."""
+        worker = self.workers[index]
+        worker.killed = True
+        pids = worker.pids()
+        at_ms = time.time_ns() // 1_000_000
+        for pid in pids:
+            kill_pid(pid)
+        for process in (worker.spark, worker.sidecar):
+            if process is not None:
+                process.kill()
+        return at_ms
+
+    def kill_executor(self, index: int) -> list[int]:
+        """kill -9 of a worker's executors. Spark's worker starts new ones. Returns the killed pids."""
+        pids = self.workers[index].executor_pids()
+        if not pids:
+            raise ClusterError(f"{self.workers[index].worker_id} has no executor to kill")
+        for pid in pids:
+            kill_pid(pid)
+        return pids
+
+    def kill_driver(self) -> None:
+        """kill -9 of the driver's JVM, which cannot clean up. `session` starts another one."""
+        session.kill_driver()
+
+    def kill_sidecar(self, index: int) -> None:
+        """kill -9 of a sidecar alone. The executors keep running. See `restart_sidecar`."""
+        self._sidecar(index).kill()
+        self.workers[index].sidecar_killed = True
+
+    def restart_sidecar(self, index: int, *, wait: bool = True) -> None:
+        """kill -9 of a sidecar if it runs, then starts a new one on its data.
+
+        With `wait`, returns when it serves, which requires a manager. Otherwise `peer_address` keeps its old value.
+        """
+        worker, sidecar = self.workers[index], self._sidecar(index)
+        sidecar.kill()
+        self._processes.remove(sidecar)
+        worker.sidecar = self._start_sidecar(index)
+        worker.sidecar_killed = False
+        if wait:
+            worker.peer_address = rhino_daemons.wait_sidecar(worker.sidecar)
+
+    def restart_worker(self, index: int, *, wait: bool = True) -> None:
+        """Restarts a killed worker on its data: the sidecar, and the Spark worker, which starts executors itself."""
+        worker, master = self.workers[index], self._master
+        if not worker.killed or master is None:
+            raise ClusterError(f"{worker.worker_id} has not been killed")
+        if worker.sidecar is not None:
+            self.restart_sidecar(index, wait=wait)
+        self._processes.remove(worker.spark)
+        worker.spark = self._start_worker(index)
+        worker.killed = False
+        if wait:
+            self._wait_registered(worker, master)
+
+    def kill_manager(self) -> None:
+        """kill -9 of the manager. See `restart_manager`."""
+        self._manager_process().kill()
+        self._manager_killed = True
+
+    def restart_manager(self) -> None:
+        """kill -9 of the manager if it runs, then starts a new one on its journal and address and waits for it."""
+        manager = self._manager_process()
+        manager.kill()
+        self._processes.remove(manager)
+        self._start_manager(listen=self.manager, bootstrap=False)
+        self._manager_killed = False
+
+    # ---- internal
+
+    def _own(self, process: Process) -> Process:
+        self._processes.append(process)
+        return process
+
+    def _start_manager(self, *, listen: str, bootstrap: bool) -> None:
+        assert self._reaper is not None
+        self._manager = self._own(
+            rhino_daemons.start_manager(
+                self.folder / "manager",
+                log_dir=self.log_dir,
+                reaper=self._reaper,
+                listen=listen,
+                bootstrap=bootstrap,
+                failpoints=self._manager_failpoints,
+            )
+        )
+        self.manager = rhino_daemons.wait_manager(self._manager)
+
+    def _manager_process(self) -> Process:
+        if self._manager is None:
+            raise ClusterError("this cluster has no manager")
+        return self._manager
+
+    def _sidecar(self, index: int) -> Process:
+        sidecar = self.workers[index].sidecar
+        if sidecar is None:
+            raise ClusterError(f"{self.workers[index].worker_id} has no sidecar")
+        return sidecar
+
+    def _start_sidecar(self, index: int) -> Process:
+        assert self._sockets is not None
+        assert self._reaper is not None
+        host = self.network.host(index)
+        socket = self._sockets / host / "sidecar.sock"
+        socket.parent.mkdir(exist_ok=True)
+        return self._own(
+            rhino_daemons.start_sidecar(
+                f"sidecar-{index}",
+                worker_id(index),
+                host,
+                folder=self.worker_folder(index) / "rhino",
+                socket=socket,
+                manager=self.manager,
+                on_host=partial(self.network.command, index),
+                log_dir=self.log_dir,
+                reaper=self._reaper,
+            )
+        )
+
+    def _start_worker(self, index: int) -> Process:
+        assert self._reaper is not None
+        return self._own(
+            spark_daemons.start_worker(
+                f"spark-worker-{index}",
+                self.network.host(index),
+                self.master_url,
+                cores=self.shape.worker_cores,
+                memory_mb=self.shape.executor_memory_mb,
+                folder=self.worker_folder(index) / "spark",
+                on_host=partial(self.network.command, index),
+                log_dir=self.log_dir,
+                reaper=self._reaper,
+            )
+        )
+
+    def _wait_ready(self, master: spark_daemons.Master) -> None:
+        for worker in self.workers:
+            if worker.sidecar is not None:
+                worker.peer_address = rhino_daemons.wait_sidecar(worker.sidecar)
+        for worker in self.workers:
+            self._wait_registered(worker, master)
+
+    def _wait_registered(self, worker: LocalWorker, master: spark_daemons.Master) -> None:
+        worker.spark.wait_for(
+            "registration with the master", partial(master.sees, worker.host), timeout_s=spark_daemons.START_TIMEOUT_S
+        )
+
+
+def worker_id(index: int) -> str:
+    return f"worker-{index}"

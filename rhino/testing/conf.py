@@ -1,0 +1,55 @@
+"""Spark settings of sessions on a local cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rhino import rhino_conf
+from rhino.testing.spark_daemons import lean_jvm
+from spark_connector.conf import SPARK_PROVIDER, STREAMING, recovery_conf, state_conf
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterShape:
+    """Sizes of a local cluster."""
+
+    worker_cores: int = 2  # concurrent tasks on each worker
+    executor_memory_mb: int = 768  # heap of an executor, one per worker
+    driver_memory_mb: int = 768  # heap of the driver
+
+
+def spark_settings(master_url: str, app_name: str, shape: ClusterShape, workers: int, driver: str) -> dict[str, str]:
+    """Settings that every session on a cluster of `workers` workers needs, with or without Rhino.
+
+    `driver` is the driver's address. The first task waits for all executors: tasks keep their workers, so a late
+    executor would get none.
+    """
+    java_options = " ".join(lean_jvm())
+    return {
+        "spark.master": master_url,
+        "spark.app.name": app_name,
+        "spark.driver.host": driver,
+        "spark.driver.bindAddress": driver,
+        "spark.driver.memory": f"{shape.driver_memory_mb}m",
+        "spark.driver.extraJavaOptions": java_options,
+        "spark.executor.memory": f"{shape.executor_memory_mb}m",
+        "spark.executor.extraJavaOptions": java_options,
+        "spark.executor.cores": str(shape.worker_cores),
+        "spark.cores.max": str(shape.worker_cores * workers),
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": "60s",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "WARN",
+        "spark.sql.session.timeZone": "UTC",
+    }
+
+
+def rhino_settings(manager: str, socket: str) -> dict[str, str]:
+    return dict(rhino_conf(manager=manager, socket=socket))
+
+
+def stock_settings() -> dict[str, str]:
+    """Spark's own RocksDB provider with Rhino's other state settings: a fair comparison that needs no jar."""
+    provider = {f"{STREAMING}.stateStore.providerClass": SPARK_PROVIDER}
+    return provider | state_conf() | recovery_conf()

@@ -1,0 +1,96 @@
+"""The manager and the sidecars of a local cluster, started by their command lines."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from rhino.testing.health import serving
+from rhino.testing.process import Process
+from rhino.testing.reaper import Reaper
+from rhino_core.failpoints import VARIABLE
+from rhino_core.settings import without_settings
+
+START_TIMEOUT_S = 60.0
+OnHost = Callable[[Sequence[str]], list[str]]
+
+
+def _start(
+    name: str, arguments: list[str], *, log_dir: Path, reaper: Reaper, on_host: OnHost = list, failpoints: str = ""
+) -> Process:
+    command = [sys.executable, "-m", "rhino.cli.main", *arguments, "--exit-with-parent"]
+    env = without_settings(os.environ) | ({VARIABLE: failpoints} if failpoints else {})
+    return Process(name, on_host(command), log_dir=log_dir, env=env, reaper=reaper)
+
+
+def _announced(process: Process, service: str) -> dict[str, str] | None:
+    """Returns the readiness line, one JSON object on standard output; None if it is not there yet."""
+    for line in reversed(process.lines()):
+        if line.startswith("{"):
+            fields: dict[str, str] = json.loads(line)
+            if fields.get("service") == service:
+                return fields
+    return None
+
+
+def _serving(address: str) -> bool | None:
+    return serving(address) or None
+
+
+def start_manager(
+    data_dir: Path,
+    *,
+    log_dir: Path,
+    reaper: Reaper,
+    listen: str = "127.0.0.1:0",
+    bootstrap: bool = True,
+    failpoints: str = "",
+) -> Process:
+    """Starts a manager on its journal without waiting; see `wait_manager`. `bootstrap`: the journal is empty.
+
+    `failpoints` are armed in it, see `rhino_core.failpoints`.
+    """
+    arguments = ["manager", "--data-dir", str(data_dir), "--listen", listen]
+    if bootstrap:
+        arguments.append("--bootstrap")
+    return _start("rhino-manager", arguments, log_dir=log_dir, reaper=reaper, failpoints=failpoints)
+
+
+def wait_manager(process: Process) -> str:
+    """Waits until the manager's health service reports SERVING. Returns its address."""
+    line = process.wait_for("readiness line", lambda: _announced(process, "manager"), timeout_s=START_TIMEOUT_S)
+    address = line["address"]
+    process.wait_for("healthy answer", partial(_serving, address), timeout_s=START_TIMEOUT_S)
+    return address
+
+
+def start_sidecar(
+    name: str,
+    worker_id: str,
+    host: str,
+    *,
+    folder: Path,
+    socket: Path,
+    manager: str,
+    log_dir: Path,
+    reaper: Reaper,
+    on_host: OnHost = list,
+) -> Process:
+    """Starts a sidecar without waiting; see `wait_sidecar`. `on_host` wraps a command so that it runs at `host`."""
+    arguments = [
+        *("sidecar", "--worker-id", worker_id, "--host", host, "--data-dir", str(folder)),
+        *("--socket", str(socket), "--listen", f"{host}:0", "--manager", manager),
+    ]
+    return _start(name, arguments, log_dir=log_dir, reaper=reaper, on_host=on_host)
+
+
+def wait_sidecar(process: Process) -> str:
+    """Waits until the sidecar serves. Returns its peer address."""
+    line = process.wait_for("readiness line", lambda: _announced(process, "sidecar"), timeout_s=START_TIMEOUT_S)
+    for address in (f"unix://{line['socket']}", line["peer_address"]):
+        process.wait_for(f"healthy answer at {address}", partial(_serving, address), timeout_s=START_TIMEOUT_S)
+    return line["peer_address"]

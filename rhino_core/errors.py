@@ -1,0 +1,92 @@
+"""The exception tree of Rhino. `rhino_core.rpc.status` maps it to gRPC status codes and back.
+
+::
+
+    RhinoError
+    ├── LocalProtocolError      our own bug: a state machine was driven against its contract
+    ├── RemoteProtocolError     the other side's bug: a message that the protocol does not allow
+    ├── InvalidSettingError     a setting has a wrong name, type or value
+    ├── InvalidRequestError     a call has malformed arguments
+    ├── UnknownError            a job, virtual node, worker, handover or file does not exist
+    ├── AlreadyThereError       the requested state already exists, or the name is taken
+    ├── ConflictError           the request overlaps with an operation in progress
+    ├── PreconditionError       the request is valid, but not in the present state
+    │   ├── StaleEpochError     the caller acts under an older epoch
+    │   └── TooFewWorkersError  fewer live workers than the replication factor needs
+    ├── UnavailableError        a process cannot be reached, or does not answer in time
+    │   └── CopiesTimeoutError  too few members confirmed a version within the commit timeout
+    ├── NoSpaceError            the disk is full or nearly full
+    └── IntegrityError          stored or received bytes do not match their checksum
+        └── LostError           every worker that may have a version has answered, and none has it
+"""
+
+from __future__ import annotations
+
+
+class RhinoError(Exception):
+    """Base of all errors that Rhino raises on purpose. The message names the object, its value and the way out."""
+
+
+class LocalProtocolError(RhinoError):
+    """A state machine was driven against its contract: a bug in this process."""
+
+
+class RemoteProtocolError(RhinoError):
+    """The other process sent something that the protocol does not allow."""
+
+
+class InvalidSettingError(RhinoError, ValueError):
+    """A setting has an unknown name, or a value of the wrong type or range."""
+
+
+class InvalidRequestError(RhinoError, ValueError):
+    """A call has malformed arguments."""
+
+
+class UnknownError(RhinoError, LookupError):
+    """The request names a job, virtual node, worker, handover or file that does not exist."""
+
+
+class AlreadyThereError(RhinoError):
+    """The requested state already exists, or the name is taken."""
+
+
+class ConflictError(RhinoError):
+    """The request overlaps with an operation that is in progress."""
+
+
+class PreconditionError(RhinoError):
+    """The request is valid, but not in the present state."""
+
+
+class StaleEpochError(PreconditionError):
+    """The caller acted under an epoch older than one that this process has seen."""
+
+    def __init__(self, current: object, received: object) -> None:
+        super().__init__(f"stale epoch {received}: this process has seen {current}; fetch the group again")
+        self.current = current
+        self.received = received
+
+
+class TooFewWorkersError(PreconditionError):
+    """Fewer live workers than the replication factor needs."""
+
+
+class UnavailableError(RhinoError):
+    """A process cannot be reached or does not answer in time. A retry may succeed."""
+
+
+class CopiesTimeoutError(UnavailableError):
+    """Too few members confirmed a version within the commit timeout."""
+
+
+class NoSpaceError(RhinoError):
+    """The disk is full, or the write would fill it."""
+
+
+class IntegrityError(RhinoError):
+    """Stored or received bytes do not match their checksum or length."""
+
+
+class LostError(IntegrityError):
+    """Every worker that may have a version has answered, and none has it."""

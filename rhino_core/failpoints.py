@@ -1,0 +1,154 @@
+"""Named points where a test can kill or fail a real daemon: before and after each step that persists something.
+
+The environment variable RHINO_FAILPOINTS arms them. Commas separate several entries. The actions are:
+
+- `name=kill`: kill -9 at the first hit; `name=kill:3`: at the third hit.
+- `name=error`: raises OSError EIO at the first hit.
+- `name=stop`: prints a line "failpoint <name>" on standard error and stops the process by SIGSTOP, at every hit. A test
+  waits for that line, inspects the cluster or kills another process, and sends SIGCONT.
+
+Every point is declared here, and `hit` names it. An unarmed process does not look at the names, so that a point costs
+next to nothing. An armed one, and one in which `refuse_unknown` was called, refuses a name that is not declared. Tests
+enumerate `NAMES`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+
+from rhino_core.errors import InvalidSettingError, LocalProtocolError
+
+VARIABLE = "RHINO_FAILPOINTS"
+_STEPS = (
+    "folder.mark",  # the file RHINO
+    "incarnation.file",  # the file store-uuid
+    "incarnation.index",
+    "recovery.drop",  # index entry of a damaged file
+    "recovery.orphan",  # file that is not in the index
+    "recovery.boot_id",
+    "store.inbox.unlink",  # duplicate of a file that is stored already
+    "store.move_in.rename",
+    "store.take_over.index",
+    "store.incoming.create",
+    "store.incoming.write",
+    "store.incoming.rename",
+    "store.incoming.index",
+    "store.make_visible.index",
+    "store.epoch",
+    "store.floor",
+    "store.remove.index",
+    "store.remove.trash",  # rename into tmp
+    "store.remove.unlink",
+    "store.drop_job.index",
+    "store.drop_job.trash",  # rename into tmp
+    "store.discard_folder",  # folder of a forgotten job or an ended session
+    "store.sync",  # one round of fsync for `synced` jobs
+    "store.flush",  # record of the time up to which files are on disk
+    "journal.generation",  # when the journal is opened
+    "journal.write",  # the records of one event
+    "journal.raise_generation",  # in such a write
+    "handover.intent",  # journalled, also at the start of a later step
+    "handover.join",  # a target is asked to join a group
+    "handover.marker",  # journalled, with the desired locations
+    "handover.push",  # desired locations are sent to a driver
+    "handover.writers",  # sidecars are asked which worker wrote a logged batch
+    "handover.confirm",  # journalled
+    "handover.owner",  # a target becomes owner, or the former owner is restored
+    "handover.settled",  # journalled: the targets own the groups
+    "handover.end",  # journalled: rolled back, cancelled or redirected
+)
+NAMES = tuple(f"{step}.{when}" for step in _STEPS for when in ("before", "after"))
+_DECLARED = frozenset(NAMES)
+
+
+class _Armed:
+    """The action of one point. Kill and error happen once, at hit number `hits`. Stop happens at every hit."""
+
+    def __init__(self, action: str, hits: int) -> None:
+        self._action = action
+        self._hits = hits
+        self._lock = threading.Lock()
+
+    def reach(self, name: str) -> None:
+        if self._action == "stop":
+            print(f"failpoint {name}", file=sys.stderr, flush=True)
+            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
+            return
+        with self._lock:
+            self._hits -= 1
+            if self._hits != 0:
+                return
+        if self._action == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise OSError(errno.EIO, f"failpoint {name}")
+
+
+_armed: dict[str, _Armed] = {}
+_recordings: list[set[str]] = []
+_refusing_unknown = False
+_looking = False  # whether `hit` looks at names at all
+
+
+def arm(environment: Mapping[str, str]) -> None:
+    """Arms exactly the points in RHINO_FAILPOINTS. Raises InvalidSettingError for an unknown name or action."""
+    _armed.clear()
+    _look_if_needed()
+    for item in filter(None, environment.get(VARIABLE, "").split(",")):
+        name, _, action = item.partition("=")
+        if name not in NAMES:
+            raise InvalidSettingError(f"{VARIABLE}: unknown failpoint {name!r}; known: {', '.join(NAMES)}")
+        what, _, hits = action.partition(":")
+        if what not in ("kill", "error", "stop") or not (hits or "1").isdigit() or hits == "0":
+            raise InvalidSettingError(
+                f"{VARIABLE}: {item!r}: must be name=kill, name=kill:<hit>, name=error or name=stop"
+            )
+        _armed[name] = _Armed(what, int(hits or 1))
+    _look_if_needed()
+
+
+def refuse_unknown() -> None:
+    """From now on, `hit` refuses names that are not declared. Test runs call it."""
+    global _refusing_unknown
+    _refusing_unknown = True
+    _look_if_needed()
+
+
+@contextlib.contextmanager
+def recording() -> Iterator[set[str]]:
+    """Collects the names of points that this process hits meanwhile. For tests."""
+    reached: set[str] = set()
+    _recordings.append(reached)
+    _look_if_needed()
+    try:
+        yield reached
+    finally:
+        _recordings.remove(reached)
+        _look_if_needed()
+
+
+def hit(name: str) -> None:
+    """Performs the action for which the point is armed, if any. Raises LocalProtocolError for an unknown name, if armed
+    or told to refuse it.
+    """
+    if _looking:
+        _reach(name)
+
+
+def _reach(name: str) -> None:
+    if name not in _DECLARED:
+        raise LocalProtocolError(f"failpoint {name!r} is not declared in {__name__}")
+    for reached in _recordings:
+        reached.add(name)
+    if name in _armed:
+        _armed[name].reach(name)
+
+
+def _look_if_needed() -> None:
+    global _looking
+    _looking = bool(_armed or _recordings or _refusing_unknown)

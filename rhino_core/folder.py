@@ -1,0 +1,118 @@
+"""The mark of a data folder. It protects foreign files, because daemons delete files in their data folder.
+
+The mark is the file `RHINO`: JSON with the fields `kind` and `format`. A daemon marks an empty folder, and a folder of
+an earlier Rhino without marks. It refuses any other folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from rhino_core.errors import InvalidSettingError, PreconditionError
+from rhino_core.failpoints import hit
+
+log = logging.getLogger(__name__)
+MARK = "RHINO"
+FORMAT = 1  # of the folder; increase it with a change that an older Rhino must not touch
+FOLDER_MODE = 0o700  # only the Unix user of sidecar and executors may read state
+FILE_MODE = 0o600
+_NEW = MARK + ".new"
+_NOT_USED = frozenset({"lost+found", _NEW})  # from the file system of a mount point; an incomplete mark
+
+
+def claim(folder: Path, kind: str, made_by_older: Callable[[Path], bool]) -> None:
+    """Creates the folder if necessary, marks it with this kind and closes it to other users.
+
+    `made_by_older` returns whether an unmarked folder belongs to a Rhino from before the mark existed. Raises
+    PreconditionError for a foreign folder, and InvalidSettingError if the path cannot be a writable folder.
+    """
+    try:
+        folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        names = {path.name for path in folder.iterdir()}
+        if MARK in names:
+            _check(folder, kind)
+        else:
+            older = bool(names - _NOT_USED)
+            if older and not made_by_older(folder):
+                raise PreconditionError(
+                    f"data_dir {folder}: is not empty, and it is no folder of a Rhino {kind} (there is no file "
+                    f"{MARK}); give an empty or new folder. It has {', '.join(sorted(names - _NOT_USED)[:5])}"
+                )
+            _mark(folder, kind, older=older)
+        close_to_others(folder)
+    except OSError as error:
+        raise InvalidSettingError(f"data_dir {folder}: {error.strerror}; give a folder that can be written") from error
+
+
+def subfolder(folder: Path) -> None:
+    """Creates a folder inside a claimed one. Raises PreconditionError for a link, because its target is not Rhino's."""
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise PreconditionError(
+            f"{folder}: must be a folder itself, neither a link nor a file; to keep the data elsewhere, give that "
+            "place as data_dir"
+        )
+    folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
+    close_to_others(folder)
+
+
+def close_to_others(folder: Path) -> None:
+    """Sets the mode to 0700, whatever the umask is.
+
+    If another user owns the folder (a mount point), it only logs a warning: the folders inside it are closed anyway.
+    """
+    if folder.stat().st_mode & 0o777 == FOLDER_MODE:
+        return
+    try:
+        folder.chmod(FOLDER_MODE)
+    except PermissionError:
+        log.warning("mode not changed: another user owns the folder", extra={"folder": str(folder)})
+
+
+def _check(folder: Path, kind: str) -> None:
+    path = folder / MARK
+    mark = None
+    if not path.is_symlink():
+        with contextlib.suppress(ValueError):
+            mark = json.loads(path.read_text())
+    if not isinstance(mark, dict) or not isinstance(mark.get("format"), int):
+        raise PreconditionError(f"{path}: cannot be read as the mark of a data folder; give a folder of a Rhino {kind}")
+    if mark.get("kind") != kind:
+        raise PreconditionError(f"data_dir {folder}: belongs to a Rhino {mark.get('kind')}, not to a {kind}")
+    if mark["format"] > FORMAT:
+        raise PreconditionError(
+            f"data_dir {folder}: has format {mark['format']}, this version of Rhino knows {FORMAT}; start a newer "
+            "version"
+        )
+
+
+def sync_folder(folder: Path) -> None:
+    """Syncs the folder itself, so that the names in it are on disk. Raises OSError."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _mark(folder: Path, kind: str, *, older: bool) -> None:
+    hit("folder.mark.before")
+    new = folder / _NEW
+    try:
+        with new.open("w") as file:
+            os.fchmod(file.fileno(), FILE_MODE)
+            file.write(json.dumps({"kind": kind, "format": FORMAT}) + "\n")
+            file.flush()
+            os.fsync(file.fileno())  # after a power loss an empty mark would prevent the start of the daemon
+        new.rename(folder / MARK)
+        sync_folder(folder)
+    except OSError as error:
+        if not older or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        log.warning("data folder not marked: no space", extra={"folder": str(folder)})  # the next start tries again
+    hit("folder.mark.after")

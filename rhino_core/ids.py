@@ -1,0 +1,313 @@
+"""The vocabulary that all processes share. docs/concepts.md ("All words") defines each term."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from rhino_core.errors import InvalidRequestError
+
+
+class StoreId(NamedTuple):
+    """One state store of one partition of one stateful operator."""
+
+    job: str
+    operator: int
+    partition: int
+    store: str
+
+    @property
+    def group(self) -> GroupId:
+        return tuple.__new__(GroupId, self[:3])  # same result as the constructor, but faster: commits call this often
+
+    def __str__(self) -> str:
+        return f"{self.job}/{self.operator}/{self.partition}/{self.store}"
+
+
+class GroupId(NamedTuple):
+    """The unit of replication: all stores of one partition of one operator."""
+
+    job: str
+    operator: int
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.job}/{self.operator}/{self.partition}"
+
+
+class Version(NamedTuple):
+    """A store's version number and the unique id of its checkpoint. Version 0 is empty and has no id."""
+
+    version: int
+    checkpoint_id: str
+
+    def __str__(self) -> str:
+        return f"{self.version}_{self.checkpoint_id}"
+
+
+class StoreVersion(NamedTuple):
+    store: StoreId
+    version: Version
+
+    def __str__(self) -> str:
+        return f"{self.store}@{self.version}"
+
+
+PROCESS_BITS, COUNT_BITS = 20, 32  # bits of an epoch's counter: the process's random number, epochs issued
+
+
+class Epoch(NamedTuple):
+    """Epoch of a group: (manager generation, counter), ordered. It fences the membership of the group.
+
+    The upper bits of the counter are a random number of the manager process. So two managers with the same generation
+    never issue the same epoch.
+    """
+
+    generation: int
+    counter: int
+
+    def __str__(self) -> str:
+        return f"{self.generation}.{self.counter & ((1 << COUNT_BITS) - 1)}"
+
+
+NO_EPOCH = Epoch(0, 0)
+COUNTER_MAX = (1 << (PROCESS_BITS + COUNT_BITS)) - 1
+
+
+class VirtualNode(NamedTuple):
+    """The finest unit of a handover: all stores of a task group's operators in one partition."""
+
+    job: str
+    task_group: int
+    partition: int
+
+    @property
+    def name(self) -> str:
+        """`<task group>/<partition>`, the notation for users."""
+        return f"{self.task_group}/{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A worker with one incarnation. `peer_address` is "host:port" of its sidecar's peer service."""
+
+    worker_id: str
+    incarnation: str
+    host: str
+    peer_address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    worker: Worker
+    whole: bool
+
+
+class BelowMinCopies(enum.Enum):
+    """Behaviour of a commit while fewer than min_copies members are whole."""
+
+    DEGRADED = "degraded"
+    BLOCK = "block"
+
+
+class Durability(enum.Enum):
+    """When the copy of a member counts. REPLICATED: in its page cache. SYNCED: on its disk."""
+
+    REPLICATED = "replicated"
+    SYNCED = "synced"
+
+
+class Placement(enum.Enum):
+    """STATE: every member stores the whole state. BLOCK: its files are spread over the members (a baseline)."""
+
+    STATE = "state"
+    BLOCK = "block"
+
+
+@dataclass(frozen=True, slots=True)
+class JobSettings:
+    """Replication settings of a job. `min_copies` None means min(2, replication_factor + 1)."""
+
+    replication_factor: int = 1
+    min_copies: int | None = None
+    below_min_copies: BelowMinCopies = BelowMinCopies.DEGRADED
+    durability: Durability = Durability.REPLICATED
+    placement: Placement = Placement.STATE
+
+    def __post_init__(self) -> None:
+        if self.replication_factor < 0:
+            raise InvalidRequestError(f"replication factor {self.replication_factor}: must be 0 or more")
+        if self.min_copies is not None and not 1 <= self.min_copies <= self.replication_factor + 1:
+            raise InvalidRequestError(
+                f"min copies {self.min_copies}: must be between 1 and replication factor + 1 = "
+                f"{self.replication_factor + 1}"
+            )
+
+    def __str__(self) -> str:
+        """The text in `rhino status` and in logs."""
+        text = f"r = {self.replication_factor}, {self.copies} copies or {self.below_min_copies.value}"
+        text += f", {self.durability.value}"
+        return text if self.placement is Placement.STATE else f"{text}, files spread"
+
+    @property
+    def copies(self) -> int:
+        """The effective min_copies."""
+        return min(2, self.replication_factor + 1) if self.min_copies is None else self.min_copies
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaGroup:
+    """The owner (first member) and the ordered chain of secondary copies (Rhino 4.2.2, phase 1)."""
+
+    group: GroupId
+    epoch: Epoch
+    members: tuple[Member, ...]
+    required_copies: int
+    settings: JobSettings = field(default_factory=JobSettings)
+
+    @property
+    def owner(self) -> Worker:
+        return self.members[0].worker
+
+    def member(self, worker_id: str) -> Member | None:
+        return next((m for m in self.members if m.worker.worker_id == worker_id), None)
+
+
+class DiskState(enum.Enum):
+    """Whether a worker's disk accepts new files. FAILING lasts until the sidecar is restarted."""
+
+    OK = "ok"
+    FULL = "full"  # less than reserve_bytes free
+    FAILING = "failing"  # a write, a read or the index failed
+
+
+class FileKind(enum.Enum):
+    CHANGELOG = "changelog"
+    SNAPSHOT = "snapshot"
+    SST = "sst"
+    LOG = "log"
+
+    @property
+    def versioned(self) -> bool:
+        return self in (FileKind.CHANGELOG, FileKind.SNAPSHOT)
+
+
+class Lane(enum.Enum):
+    """COMMIT: changelogs and zips, for which a task waits. BULK: data files, which must not delay the commit lane."""
+
+    COMMIT = "commit"
+    BULK = "bulk"
+
+
+class Source(enum.Enum):
+    """Where the files of a prepared version came from, ordered from best to worst within a virtual node."""
+
+    EMPTY = "empty"
+    LOCAL = "local"
+    REPLICA = "replica"
+    REMOTE = "remote"
+
+
+_ID = r"[0-9A-Za-z-]{1,64}"
+_VERSIONED = re.compile(rf"^(0|[1-9][0-9]{{0,17}})_({_ID})\.(changelog|zip)\Z")
+_DATA = re.compile(r"^(SSTs|logs)/[0-9]{1,18}-[0-9A-Za-z-]{1,64}\.(sst|log)\Z")
+_SAFE = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,127}\Z")
+_HOST = re.compile(r"[0-9A-Za-z\[:][0-9A-Za-z._:%\]-]{0,254}\Z")
+SAFE_NAMES = "letters, digits, '.', '_' and '-', at most 128, the first a letter or a digit"
+PARTITIONS_MAX = 100_000
+NAMES_PARSED = 1 << 14  # size of the cache of parsed file names; an entry takes about half a kilobyte
+VERSION_MAX = 10**18 - 1
+
+
+class ParsedName(NamedTuple):
+    kind: FileKind
+    version: Version | None
+
+    @property
+    def lane(self) -> Lane:
+        return Lane.BULK if self.version is None else Lane.COMMIT
+
+
+@functools.lru_cache(maxsize=NAMES_PARSED)
+def parse_name(name: str) -> ParsedName:
+    """Parses a file name below a store's root: its kind, and the version for changelogs and snapshots.
+
+    Raises InvalidRequestError for any name outside the grammar. So a name can never leave its folder.
+    """
+    if match := _VERSIONED.match(name):
+        kind = FileKind.CHANGELOG if match[3] == "changelog" else FileKind.SNAPSHOT
+        return ParsedName(kind, Version(int(match[1]), match[2]))
+    if match := _DATA.match(name):
+        if (match[1], match[2]) == ("SSTs", "sst"):
+            return ParsedName(FileKind.SST, None)
+        if (match[1], match[2]) == ("logs", "log"):
+            return ParsedName(FileKind.LOG, None)
+    raise InvalidRequestError(
+        f"file name {name!r}: expected <version>_<id>.changelog, <version>_<id>.zip, SSTs/<n>-<id>.sst or "
+        "logs/<n>-<id>.log (checkpoint format 2; format 1 has no ids and is refused)"
+    )
+
+
+def is_safe(name: str) -> bool:
+    """Whether the name can be a folder's name and a part of a key or path. Jobs, stores and workers have such names."""
+    return _SAFE.match(name) is not None
+
+
+def is_host(host: str) -> bool:
+    """A host name, an IPv4 address, or an IPv6 address with or without brackets."""
+    return _HOST.match(host) is not None
+
+
+def is_address(address: str) -> bool:
+    """Whether the text has the form "host:port"."""
+    host, _, port = address.rpartition(":")
+    return is_host(host) and port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535
+
+
+def check_job(job: str) -> str:
+    """Returns the id. Raises InvalidRequestError unless it is safe as a folder name."""
+    if not is_safe(job):
+        raise InvalidRequestError(f"query id {job[:128]!r}: must be {SAFE_NAMES}")
+    return job
+
+
+def check_store(store: StoreId) -> StoreId:
+    """Returns the store. Raises InvalidRequestError unless its parts are safe as folder names."""
+    if not is_safe(store.job) or not is_safe(store.store) or store.operator < 0 or store.partition < 0:
+        raise InvalidRequestError(f"store {store}: query id and store name must be {SAFE_NAMES}")
+    return store
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """An immutable file of a store. A pair (store, name) has one checksum forever."""
+
+    store: StoreId
+    name: str
+    size_bytes: int
+    crc32c: int
+    lineage: Sequence[Version] = ()  # changelogs: versions before this one, oldest first; see lineage.py
+    references: tuple[str, ...] = ()  # snapshots: data files in the zip; changelog of version 1: its snapshot
+    written_by: str = ""  # worker_id of the executor that wrote it
+    same_as: str = ""  # data files: name of the store's first file with identical bytes, if that is another file
+
+    @property
+    def content(self) -> str:
+        """A name that all files of the store with identical bytes share, as reported by their writer."""
+        return self.same_as or self.name
+
+    @property
+    def kind(self) -> FileKind:
+        return parse_name(self.name).kind
+
+    @property
+    def version(self) -> Version | None:
+        return parse_name(self.name).version
+
+    @property
+    def lane(self) -> Lane:
+        return parse_name(self.name).lane

@@ -1,0 +1,192 @@
+"""The manager's durable log: a small key/value store on RocksDB. Every write is synced before it returns."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rocksdict import AccessType, Options, Rdict, WriteBatch, WriteOptions
+
+from rhino_core.acknowledged import Acknowledged, acknowledged
+from rhino_core.epochs import issued_ceiling
+from rhino_core.errors import (
+    IntegrityError,
+    InvalidSettingError,
+    LocalProtocolError,
+    NoSpaceError,
+    PreconditionError,
+    RhinoError,
+    UnavailableError,
+)
+from rhino_core.failpoints import hit
+from rhino_core.rocksdb import bounded
+from rhino_core.scan import scan
+
+log = logging.getLogger(__name__)
+_GENERATION = "generation"
+_WRITES = "writes"  # number of writes; each batch updates it
+_KEY_PREFIX = "k/"
+_OF_ROCKSDB = re.compile(
+    r"^(CURRENT|IDENTITY|LOCK|LOG(\.old\.\d+)?|(MANIFEST|OPTIONS)-\d+(\.dbtmp)?|\d+\.(log|sst|dbtmp)|lost\+found|RHINO\.new"
+    r"|rocksdict-config\.json|acknowledged)\Z"
+)
+_ACKNOWLEDGED = "acknowledged"
+_TAKEN = re.compile(r"lock hold by|While lock file")  # by this process; by another process
+_FULL = re.compile(r"No space left|[Qq]uota exceeded")
+
+
+class Journal:
+    """JSON values under string keys. Raises UnavailableError while another process has the journal open.
+
+    `generation` identifies one opening of the journal. Every open raises it and syncs it before anything uses it. The
+    first generation is the wall clock in milliseconds. So it is above every generation of a lost former journal: that
+    one began with an earlier time, and was opened less often than once per millisecond.
+
+    An empty journal is accepted only with `bootstrap`; otherwise PreconditionError is raised. Without this check a
+    manager that lost its disk would place all groups anew.
+
+    RocksDB treats a damaged record of its log as the incomplete end after a killed process: it drops that record and
+    all later ones. To detect this, the journal counts its writes and stores the count in a separate file. If it has
+    fewer writes than were acknowledged, or cannot be read, IntegrityError is raised before anything is changed.
+    """
+
+    def __init__(self, path: Path, *, bootstrap: bool = False) -> None:
+        self._path = path
+        told = acknowledged(path / _ACKNOWLEDGED)
+        known = told != 0 or (path / "CURRENT").exists()
+        if not (known or bootstrap):
+            raise self._empty()
+        path.mkdir(parents=True, exist_ok=True)
+        if known:
+            self._check_complete(told)
+        self._db = _open(path)
+        self._sync = WriteOptions()
+        self._sync.sync = True
+        previous = self._db.get(_GENERATION)
+        if previous is None and not bootstrap:
+            self._db.close()
+            raise self._empty()
+        self._writes = int(self._db.get(_WRITES) or 0)
+        self.fresh = previous is None
+        self.generation = _next_generation(path, None if previous is None else int(previous))
+        hit("journal.generation.before")
+        try:
+            self._acknowledged = Acknowledged(path / _ACKNOWLEDGED)
+            self._write({_GENERATION: self.generation})
+        except Exception as error:  # rocksdict raises nothing narrower
+            raise _not_writable(path, error) from error
+        hit("journal.generation.after")
+
+    def _check_complete(self, told: int | None) -> None:
+        """Reads the whole journal without changing it. `told`: number of acknowledged writes; None: unreadable."""
+        if told is None:
+            raise self._damaged(f"the file {_ACKNOWLEDGED!r} in it has a wrong checksum")
+        try:
+            db = Rdict(str(self._path), Options(raw_mode=False), access_type=AccessType.read_only())
+            found = int(dict(scan(db)).get(_WRITES) or 0)
+            db.close()
+        except Exception as error:  # rocksdict raises nothing narrower
+            raise self._damaged(str(error)) from error
+        if found < told:
+            raise self._damaged(f"{told} writes were acknowledged, {found} can be read")
+
+    def _empty(self) -> PreconditionError:
+        return PreconditionError(
+            f"the journal in {self._path} is empty: start with --bootstrap if this is a new deployment, or restore the "
+            "folder of the former manager"
+        )
+
+    def _damaged(self, why: str) -> IntegrityError:
+        return IntegrityError(
+            f"the journal in {self._path} is damaged: {why}. Restore the folder from a copy of this journal; or delete "
+            f"the file {_ACKNOWLEDGED!r} in it to go on with what can be read; or move the folder away and start with "
+            "--bootstrap: sidecars report what they hold, but forgotten jobs, draining marks and handovers are gone"
+        )
+
+    def write(self, values: Mapping[str, Any], gone: Iterable[str] = (), *, generation: int = 0) -> None:
+        """Writes all values, deletes the keys in `gone` and raises the generation, atomically and with one sync.
+
+        Durable on return. `generation` is one that a sidecar saw under a lost journal: afterwards this journal's is
+        that one or higher. Raises LocalProtocolError for a generation that no manager can have issued.
+        """
+        if generation > issued_ceiling():  # no later start of a manager could exceed it
+            raise LocalProtocolError(f"generation {generation}: is not to be journalled, no manager can have issued it")
+        batch: dict[str, Any] = {_KEY_PREFIX + key: json.dumps(value) for key, value in values.items()}
+        deleted = [_KEY_PREFIX + key for key in gone]
+        raised = generation > self.generation
+        if not batch and not deleted and not raised:
+            return
+        hit("journal.write.before")
+        if raised:
+            hit("journal.raise_generation.before")
+            batch[_GENERATION] = generation
+        self._write(batch, deleted)
+        if raised:
+            self.generation = generation
+            hit("journal.raise_generation.after")
+        hit("journal.write.after")
+
+    def _write(self, values: Mapping[str, Any], gone: Iterable[str] = ()) -> None:
+        """Writes one batch, syncs it and counts it."""
+        batch = WriteBatch()
+        for key, value in values.items():
+            batch.put(key, value)
+        for key in gone:
+            batch.delete(key)
+        batch.put(_WRITES, self._writes + 1)
+        self._db.write(batch, self._sync)
+        self._writes += 1
+        self._acknowledged.note(self._writes)
+
+    def get(self, key: str) -> Any:
+        """Returns the value, or None."""
+        text = self._db.get(_KEY_PREFIX + key)
+        return None if text is None else json.loads(str(text))
+
+    def items(self, prefix: str = "") -> Iterator[tuple[str, Any]]:
+        """Yields the keys that begin with `prefix`, in order, with their values."""
+        start = _KEY_PREFIX + prefix
+        for key, text in scan(self._db, start):
+            if not str(key).startswith(start):
+                return
+            yield str(key).removeprefix(_KEY_PREFIX), json.loads(str(text))
+
+    def close(self) -> None:
+        self._db.close()
+        self._acknowledged.close()
+
+
+def made_by_older(folder: Path) -> bool:
+    """Whether an unmarked folder belongs to a manager: it has the files of RocksDB and its binding, and no others."""
+    names = {path.name for path in folder.iterdir()}
+    return {"CURRENT", "IDENTITY", "rocksdict-config.json"} <= names and all(map(_OF_ROCKSDB.match, names))
+
+
+def _next_generation(path: Path, previous: int | None) -> int:
+    """Returns the previous generation plus one. Without a possible previous one, returns the clock in milliseconds."""
+    if previous is not None and 0 <= previous < issued_ceiling():
+        return previous + 1
+    if previous is not None:
+        extra = {"journal": str(path), "generation": previous}
+        log.error("the journal's generation is impossible: beginning anew by the clock", extra=extra)
+    return time.time_ns() // 1_000_000
+
+
+def _open(path: Path) -> Rdict:
+    try:
+        return Rdict(str(path), bounded(raw_mode=False))
+    except Exception as error:  # rocksdict raises nothing narrower
+        if _TAKEN.search(str(error)):
+            raise UnavailableError(f"the journal in {path} is open: another manager is running on it") from error
+        raise _not_writable(path, error) from error
+
+
+def _not_writable(path: Path, error: Exception) -> RhinoError:
+    if _FULL.search(str(error)):
+        return NoSpaceError(f"no space for the journal in {path}: {error}")
+    return InvalidSettingError(f"the journal in {path} cannot be written: {error}; give a folder that can be written")

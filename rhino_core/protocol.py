@@ -1,0 +1,27 @@
+"""The protocol version of Rhino's processes. Processes whose versions differ by at most one work together.
+
+A cluster can therefore be upgraded process by process. Increase PROTOCOL with a change that an older process cannot
+follow. Then remove the compatibility code for versions more than one below the new one.
+"""
+
+from __future__ import annotations
+
+from rhino_core.errors import PreconditionError
+
+PROTOCOL = 2  # version 1 did not send its number
+WITH_LEASES = 2  # from this version on, a sidecar presents the lease that it got at registration
+
+
+def check_protocol(who: str, spoken: int) -> int:
+    """Returns the protocol version of the other side. An absent version (0) means 1.
+
+    Raises PreconditionError if it differs by more than one from ours.
+    """
+    spoken = spoken or 1
+    if abs(spoken - PROTOCOL) > 1:
+        older = who if spoken < PROTOCOL else "this process"
+        raise PreconditionError(
+            f"{who} speaks version {spoken} of Rhino's protocol, this process version {PROTOCOL}, and at most one "
+            f"version apart works: upgrade {older}"
+        )
+    return spoken

@@ -1,0 +1,181 @@
+"""Runs a protocol core on asyncio: events in order, records before messages, and a tick at each deadline."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from rhino_core.errors import LocalProtocolError, UnavailableError
+from rhino_core.machine import Machine
+
+EventT = TypeVar("EventT")
+EffectT = TypeVar("EffectT")
+WantedT = TypeVar("WantedT", contravariant=True)
+
+
+class Ports(Protocol[WantedT]):
+    """The outside of a core. No method waits: what takes time is a task, and its result comes back as an event."""
+
+    def persist(self, effects: Sequence[WantedT]) -> None:
+        """Writes the records of one event, atomically. They are durable on return."""
+        ...
+
+    def publish(self, effect: WantedT) -> None:
+        """Carries out one effect. The records of its event are durable. May post events, but not handle them."""
+        ...
+
+
+class Runner(Generic[EventT, EffectT]):
+    """Runs one core. An event is handled with all its effects before the next one: persist, then publish in order.
+
+    One failure rule: when effects cannot be persisted or published, the core is ahead of what others know. Then nothing
+    more is handled or published, and `run` raises the error, so that the process ends. An error of the core itself has
+    no effects: it goes to the caller of `handle`, be it a refusal or a bug. Nobody waits for a posted event, so there
+    it is a failure.
+    """
+
+    def __init__(self, machine: Machine[EventT, EffectT], ports: Ports[EffectT], tick: Callable[[], EventT]) -> None:
+        """`tick` creates the event for a passed deadline."""
+        self._machine = machine
+        self._ports = ports
+        self._tick = tick
+        self._events: deque[EventT] = deque()
+        self._open = False  # events may be handled: `run` is active, and nothing has failed
+        self._handling = False
+        self._failed: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at: float | None = None
+        self._arm_due = False
+
+    @property
+    def open(self) -> bool:
+        """Whether events are handled: `run` is active, and nothing has failed."""
+        return self._open
+
+    def handle(self, event: EventT) -> None:
+        """Handles the event now. All its effects are persisted and published when the method returns.
+
+        Call it from the loop's thread only. Raises the core's error, the error of a failure, and UnavailableError when
+        the runner is not open.
+        """
+        if not self._open:
+            raise UnavailableError("this process is starting or stopping: try again")
+        if self._handling:
+            raise LocalProtocolError(f"{event}: an effect of another event is being published: post it instead")
+        self._handle(event)
+        self._handle_posted()
+
+    def post(self, event: EventT) -> None:
+        """Handles the event now, or after the present event, or when `run` begins. It never raises.
+
+        Call it from the loop's thread only. The core must not refuse posted events.
+        """
+        self._events.append(event)
+        if self._open and not self._handling:
+            self._handle_posted()
+
+    async def run(self) -> None:
+        """Runs until cancelled. Raises the error of a failure, so run it in a TaskGroup."""
+        self._failed = asyncio.get_running_loop().create_future()
+        self._open = True
+        self._handle_posted()
+        try:
+            await self._failed
+        finally:
+            self._open = False
+            self._disarm()
+
+    def _handle_posted(self) -> None:
+        while self._open and self._events:
+            event = self._events.popleft()
+            try:
+                self._handle(event)
+            except Exception as error:
+                self._fail(error)
+        if self._open and not self._arm_due:  # one call per turn of the event loop
+            self._arm_due = True
+            asyncio.get_running_loop().call_soon(self._arm)
+
+    def _handle(self, event: EventT) -> None:
+        self._handling = True
+        try:
+            effects = self._machine.handle(event, now=asyncio.get_running_loop().time())
+            try:
+                self._ports.persist(effects)
+                for effect in effects:
+                    self._ports.publish(effect)
+            except Exception as error:
+                self._fail(error)
+                raise
+        finally:
+            self._handling = False
+
+    def _fail(self, error: Exception) -> None:
+        self._open = False
+        assert self._failed is not None
+        if not self._failed.done():
+            self._failed.set_exception(error)
+
+    def _arm(self) -> None:
+        self._arm_due = False
+        deadline = self._machine.next_deadline()
+        if not self._open or deadline == self._timer_at:
+            return
+        self._disarm()
+        if deadline is not None:
+            self._timer_at = deadline
+            self._timer = asyncio.get_running_loop().call_at(deadline, self._due)
+
+    def _due(self) -> None:
+        self._timer = self._timer_at = None
+        self.post(self._tick())
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._timer_at = None
+
+
+class Driver(Generic[EventT, EffectT]):
+    """Runs one core with one event queue. All effects of an event are executed before the next event is handled.
+
+    `execute` performs one effect. Awaiting it delays the following effects (persist, then send). If the core needs the
+    result of an effect, it comes back as a new event through `post`. `tick` creates the event for a passed deadline.
+    """
+
+    def __init__(
+        self,
+        machine: Machine[EventT, EffectT],
+        execute: Callable[[EffectT], Awaitable[None]],
+        tick: Callable[[], EventT],
+    ) -> None:
+        self._machine = machine
+        self._execute = execute
+        self._tick = tick
+        self._events: asyncio.Queue[EventT] = asyncio.Queue()
+
+    def post(self, event: EventT) -> None:
+        """Queues an event without blocking. Call it from the loop's thread only."""
+        self._events.put_nowait(event)
+
+    async def run(self) -> None:
+        """Runs until cancelled. An exception of the core or of an effect ends it, so run it in a TaskGroup."""
+        loop = asyncio.get_running_loop()
+        while True:
+            event = await self._next(loop)
+            for effect in self._machine.handle(event, now=loop.time()):
+                await self._execute(effect)
+
+    async def _next(self, loop: asyncio.AbstractEventLoop) -> EventT:
+        if not self._events.empty():
+            return self._events.get_nowait()
+        deadline = self._machine.next_deadline()
+        if deadline is None:
+            return await self._events.get()
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await self._events.get()
+        except TimeoutError:
+            return self._tick()

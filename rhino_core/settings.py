@@ -1,0 +1,201 @@
+"""Settings of the two daemons: frozen dataclasses that are validated, loaded once and passed down.
+
+This is the only place with their names, units, defaults, meanings and limits (see `rhino_core.setting`). The values
+come from flags, the environment and config files (`rhino.daemons.loading`).
+"""
+
+# No postponed annotations: the rules in them are evaluated here, in the scope of this module.
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from rhino_core.setting import (
+    ADDRESS,
+    ANY,
+    FLAG,
+    FOLDER,
+    HOST,
+    KIB,
+    LOG_LEVEL,
+    MIB,
+    NOT_NEGATIVE,
+    PORT,
+    POSITIVE,
+    SOCKET,
+    WORKER_ID,
+    Rule,
+    Setting,
+    check,
+)
+
+CHUNK_BYTES = 512 * KIB  # smaller chunks need more messages, larger ones do not fit into the processor's caches
+DEFAULT_MANAGER = "127.0.0.1:7461"
+DEFAULT_SOCKET = Path("/run/rhino/sidecar.sock")
+SIDECAR_PORT = 7462
+DAY_S = 24 * 3600
+
+_METRICS = Setting("Serve Prometheus metrics on this port, on the host of --listen. 0: no metrics.", PORT)
+_REFLECTION = Setting("Tell every gRPC client which calls there are. For debugging.", FLAG)
+_LOG_LEVEL = Setting("Log messages of this level and above.", LOG_LEVEL)
+
+
+@dataclass(frozen=True, slots=True)
+class SidecarSettings:
+    """Settings of one sidecar."""
+
+    DAEMON: ClassVar[str] = "sidecar"
+
+    data_dir: Annotated[
+        Path, Setting("Store, index and inbox. Must be on the file system of spark.local.dir, for hard links.", FOLDER)
+    ]
+    host: Annotated[str, Setting("Name by which Spark knows this node.", HOST, unset="$SPARK_LOCAL_IP or host name")]
+    worker_id: Annotated[str, Setting("Stable, unique name of this worker.", WORKER_ID, unset="the host")]
+    listen: Annotated[
+        str,
+        Setting("Address for other sidecars and the manager. Port 0: a free port.", ADDRESS, unset="HOST:7462"),
+    ]
+    socket: Annotated[Path, Setting("Unix socket for the executors of this node.", SOCKET)] = DEFAULT_SOCKET
+    manager: Annotated[str, Setting("Address of the manager.", ADDRESS, also="RHINO_MANAGER")] = DEFAULT_MANAGER
+    push_port: Annotated[
+        int, Setting("Port for files from other sidecars, on the host of --listen. 0: a free port.", PORT)
+    ] = 0
+    socket_group: Annotated[str, Setting("Unix group that may use the socket, beside the sidecar's user.", ANY)] = ""
+    reserve_bytes: Annotated[
+        int,
+        Setting(
+            "Disk space that stays free, in MiB. Below it, new files are refused.", NOT_NEGATIVE, "reserve_mb", MIB
+        ),
+    ] = 256 * MIB
+    memory_limit_bytes: Annotated[
+        int,
+        Setting(
+            "Memory for files on their way from other sidecars, in MiB.",
+            Rule("at least twice --window-kb", lambda value, settings: value >= 2 * settings.window_bytes),
+            "memory_limit_mb",
+            MIB,
+        ),
+    ] = 128 * MIB
+    commit_timeout_s: Annotated[
+        float, Setting("How long a commit waits for copies, in seconds, unless the query says.", POSITIVE)
+    ] = 60.0
+    prepare_timeout_s: Annotated[
+        float, Setting("How long a task's load may fetch missing files, in seconds.", POSITIVE)
+    ] = 120.0
+    catch_up_bytes_per_s: Annotated[
+        int,
+        Setting("Bandwidth of catch-up, in MiB/s. 0: no limit.", NOT_NEGATIVE, "catch_up_mb_per_s", MIB),
+    ] = 0
+    catch_up_transfers: Annotated[
+        int, Setting("Files that a catch-up fetches at the same time.", Rule("1 or more", lambda value, _: value >= 1))
+    ] = 4
+    excess_grace_s: Annotated[
+        float,
+        Setting(
+            "Minutes that a copy stays after its last use when others have taken it over.",
+            NOT_NEGATIVE,
+            "excess_grace_min",
+            60,
+        ),
+    ] = 600.0
+    scrub_period_s: Annotated[
+        float,
+        Setting("Check every stored file once in so many days. 0: never.", NOT_NEGATIVE, "scrub_period_days", DAY_S),
+    ] = 7.0 * DAY_S
+    scrub_bytes_per_s: Annotated[
+        int, Setting("Pace of these checks, in MiB/s. 0: no checks.", NOT_NEGATIVE, "scrub_mb_per_s", MIB)
+    ] = 16 * MIB
+    window_bytes: Annotated[
+        int,
+        Setting(
+            "Credit of one sender in a lane, in KiB.",
+            Rule("at least --chunk-kb", lambda value, settings: value >= settings.chunk_bytes),
+            "window_kb",
+            KIB,
+        ),
+    ] = 8 * MIB
+    chunk_bytes: Annotated[
+        int,
+        Setting(
+            "Size of the parts in which files are sent, in KiB.",
+            Rule("4 to 16384", lambda value, settings: value in range(4 * KIB, 16 * MIB + 1)),
+            "chunk_kb",
+            KIB,
+        ),
+    ] = CHUNK_BYTES
+    metrics_port: Annotated[int, _METRICS] = 0
+    reflection: Annotated[bool, _REFLECTION] = False
+    log_level: Annotated[str, _LOG_LEVEL] = "info"
+    empty_store: Annotated[
+        bool,
+        Setting("If the index is lost or damaged, delete the files in the store and begin anew.", FLAG, one_start=True),
+    ] = False
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    @staticmethod
+    def complete(values: dict[str, Any], environment: Mapping[str, str], host_name: str) -> dict[str, Any]:
+        """Returns the values with those defaults that depend on the machine."""
+        host = values.get("host") or environment.get("SPARK_LOCAL_IP") or host_name
+        return {"host": host, "worker_id": host, "listen": f"{host}:{SIDECAR_PORT}"} | values
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerSettings:
+    """Settings of the manager process: replication manager and handover manager with one journal."""
+
+    DAEMON: ClassVar[str] = "manager"
+
+    data_dir: Annotated[Path, Setting("The journal of the manager.", FOLDER)]
+    listen: Annotated[str, Setting("Address for sidecars, drivers and commands. Port 0: a free port.", ADDRESS)] = (
+        DEFAULT_MANAGER
+    )
+    heartbeat_interval_s: Annotated[float, Setting("Seconds between the heartbeats of a sidecar.", POSITIVE)] = 0.5
+    lease_s: Annotated[
+        float,
+        Setting(
+            "A worker that is silent for so many seconds is lost.",
+            Rule("at least four times --heartbeat-interval-s", lambda value, s: value >= 4 * s.heartbeat_interval_s),
+        ),
+    ] = 5.0
+    suspect_lease_s: Annotated[
+        float,
+        Setting(
+            "The same, in seconds, after the connection of its sidecar has broken.",
+            Rule("above 0 and at most --lease-s", lambda value, settings: 0 < value <= settings.lease_s),
+        ),
+    ] = 1.0
+    return_lease_s: Annotated[
+        float,
+        Setting("The same, in seconds, after its sidecar was stopped. Not for a worker that was drained.", POSITIVE),
+    ] = 10.0
+    lag_cap_s: Annotated[
+        float,
+        Setting("A member that lacks a file of a commit for so many seconds is replaced. 0: never.", NOT_NEGATIVE),
+    ] = 20.0
+    lag_cap_bytes: Annotated[
+        int,
+        Setting("A member that lacks more than so many MiB is replaced. 0: never.", NOT_NEGATIVE, "lag_cap_mb", MIB),
+    ] = 32 * 1024 * MIB
+    metrics_port: Annotated[int, _METRICS] = 0
+    reflection: Annotated[bool, _REFLECTION] = False
+    log_level: Annotated[str, _LOG_LEVEL] = "info"
+    bootstrap: Annotated[
+        bool, Setting("Start with an empty journal: the very first start, or after its loss.", FLAG, one_start=True)
+    ] = False
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    @staticmethod
+    def complete(values: dict[str, Any], environment: Mapping[str, str], host_name: str) -> dict[str, Any]:
+        """Like that of the sidecar. No default depends on the machine."""
+        return values
+
+
+def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns the environment for a daemon of one's own, which takes no settings of other daemons from it."""
+    prefixes = tuple(f"RHINO_{kind.DAEMON.upper()}_" for kind in (SidecarSettings, ManagerSettings))
+    return {name: value for name, value in environment.items() if not name.startswith(prefixes)}

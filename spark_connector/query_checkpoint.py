@@ -1,0 +1,200 @@
+"""A query checkpoint on a local or mounted file system: its id, logs and stores, and the provider that it names."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from rhino_core.errors import IntegrityError, InvalidRequestError, PreconditionError, UnknownError
+from rhino_core.ids import StoreId, StoreVersion, Version
+from spark_connector.conf import STREAMING
+from spark_connector.query_logs import CommittedBatch, Logged, QueryLogs
+
+PROVIDER_KEY = f"{STREAMING}.stateStore.providerClass"
+FORMAT_KEY = f"{STREAMING}.stateStore.checkpointFormatVersion"
+DEFAULT_STORE = "default"
+# SymmetricHashJoinStateManager.allStateStoreNames: the order of a join's ids in the commit log.
+JOIN_STORES = (
+    "left-keyToNumValues",
+    "left-keyWithIndexToValue",
+    "right-keyToNumValues",
+    "right-keyWithIndexToValue",
+)
+
+
+class QueryCheckpoint:
+    """A query checkpoint in a folder.
+
+    Raises InvalidRequestError for a URI, UnknownError for a folder that is not a query checkpoint, and IntegrityError
+    for unreadable logs.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        if "://" in str(folder) or str(folder).startswith(("rhino:", "hdfs:", "s3a:")):
+            raise InvalidRequestError(
+                f"{folder}: must be a folder; mount the file system, or copy the checkpoint first"
+            )
+        self.folder = folder
+        try:
+            self.job = str(json.loads((folder / "metadata").read_text())["id"])
+        except FileNotFoundError:
+            raise UnknownError(
+                f"{folder}: no query checkpoint: it has no file `metadata`; give the checkpointLocation of the query"
+            ) from None
+        except OSError as error:
+            raise UnknownError(f"{folder}: no query checkpoint: {error.strerror}") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise IntegrityError(f"{folder / 'metadata'}: not readable: {error}") from error
+
+    def store_folder(self, store: StoreId) -> Path:
+        folder = self.folder / "state" / str(store.operator) / str(store.partition)
+        return folder if store.store == DEFAULT_STORE else folder / store.store
+
+    # ---- logs
+
+    def batches(self, log: str) -> list[int]:
+        """Returns the batches in the log "offsets" or "commits", in order."""
+        folder = self.folder / log
+        return sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit()) if folder.is_dir() else []
+
+    def committed(self, batch: int) -> CommittedBatch:
+        """Reads an entry of the commit log. Without checkpoint ids, as in format 1, `ids` is empty."""
+        path = self.folder / "commits" / str(batch)
+        try:
+            version, _, body = path.read_text().partition("\n")
+            if version.strip() not in ("v1", "v2"):
+                raise ValueError(f"version of the log {version!r}, expected v1 or v2")
+            named = json.loads(body).get("stateUniqueIds") or {} if version.strip() == "v2" else {}
+            ids = {
+                (int(operator), partition): tuple(stores or ())
+                for operator, partitions in sorted(named.items(), key=lambda item: int(item[0]))
+                for partition, stores in enumerate(partitions)
+            }
+        except (OSError, ValueError, AttributeError, TypeError) as error:
+            raise IntegrityError(f"commit log entry {path} cannot be read: {error}") from error
+        return CommittedBatch(batch, ids)
+
+    def logs(self) -> QueryLogs:
+        """Reads both logs."""
+        commits = {batch: self.committed(batch) for batch in self.batches("commits")}
+        return QueryLogs(self.job, frozenset(self.batches("offsets")), commits)
+
+    def newest_offset(self) -> int:
+        """Returns the newest batch in the offset log. Raises PreconditionError when there is none."""
+        numbers = self.batches("offsets")
+        if not numbers:
+            raise PreconditionError(
+                f"{self.folder}: no batch has begun, so there is no state; start the query with the other provider"
+            )
+        return numbers[-1]
+
+    def provider(self) -> str:
+        """Returns the state store provider class that the next run will use."""
+        batch = self.newest_offset()
+        return str(_conf(_offset_lines(self._offset(batch)))[PROVIDER_KEY])
+
+    def logged(self) -> Logged:
+        """Raises PreconditionError without a committed batch, without state, and for checkpoint format 1."""
+        numbers = self.batches("commits")
+        if not numbers:
+            raise PreconditionError(f"{self.folder}: no batch is committed, so there is no state to take over")
+        batch = self.committed(numbers[-1])
+        if not batch.ids:
+            self._refuse_without_ids(batch.batch)
+        versions = tuple(
+            StoreVersion(StoreId(self.job, operator, partition, name), Version(batch.batch + 1, checkpoint_id))
+            for (operator, partition), ids in batch.ids.items()
+            for name, checkpoint_id in zip(self._store_names(ids, batch.batch), ids, strict=True)
+        )
+        return Logged(batch.batch, versions)
+
+    def _store_names(self, ids: Collection[str], batch: int) -> tuple[str, ...]:
+        if len(ids) == 1:
+            return (DEFAULT_STORE,)
+        if len(ids) == len(JOIN_STORES):
+            return JOIN_STORES
+        raise IntegrityError(
+            f"commit log entry {self.folder / 'commits' / str(batch)}: {len(ids)} stores in one partition of an "
+            f"operator: expected 1 or {len(JOIN_STORES)}"
+        )
+
+    def _refuse_without_ids(self, batch: int) -> None:
+        if not (self.folder / "state").is_dir():
+            raise PreconditionError(f"{self.folder}: batch {batch} names no state: the query has no stateful operator")
+        raise PreconditionError(
+            f"{self.folder}: batch {batch} names no checkpoint ids: this checkpoint is of format 1. In that format a "
+            "version can be overwritten by a late task, and Rhino stores immutable files only. Start the query from a "
+            f"new checkpoint with {FORMAT_KEY}=2"
+        )
+
+    def check_idle(self, idle_s: float) -> None:
+        """Raises PreconditionError when a log changed less than `idle_s` seconds ago: a driver may be running it."""
+        newest = max(
+            (p.stat().st_mtime for log in ("offsets", "commits") for p in (self.folder / log).iterdir()), default=0
+        )
+        age_s = time.time() - newest
+        if age_s < idle_s:
+            raise PreconditionError(
+                f"{self.folder}: the logs changed {age_s:.0f} s ago, so a driver may be running the query. Stop it and "
+                f"try again after {idle_s:.0f} s (--idle-s)"
+            )
+
+    # ---- the provider
+
+    def _offset(self, batch: int) -> Path:
+        return self.folder / "offsets" / str(batch)
+
+    def rewrite_provider(self, old: str, new: str) -> Path:
+        """Replaces provider `old` by `new` in all offset log entries. Returns the folder with a backup.
+
+        The newest entry, which decides, is written last. Hadoop's checksum files of the entries are deleted: they would
+        no longer match, and without them nothing is compared.
+        """
+        backup = self.folder / f"offsets.backup-{time.time_ns()}"
+        shutil.copytree(self.folder / "offsets", backup)
+        for batch in self.batches("offsets"):
+            path = self._offset(batch)
+            lines = _offset_lines(path)
+            fields = json.loads(lines[1])
+            if fields["conf"].get(PROVIDER_KEY) != old:
+                continue
+            fields["conf"][PROVIDER_KEY] = new
+            lines[1] = json.dumps(fields, separators=(",", ":"))
+            replace_file(path, "\n".join(lines).encode())
+        return backup
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Replaces the file atomically. It is on disk when the function returns."""
+    temporary = path.with_name(f".{path.name}.rhino.tmp")
+    with temporary.open("wb") as out:
+        out.write(content)
+        out.flush()
+        os.fsync(out.fileno())
+    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)  # first: Spark refuses a checksum that does not match
+    temporary.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _offset_lines(path: Path) -> list[str]:
+    lines = path.read_text().split("\n")
+    if len(lines) < 2 or not lines[0].startswith("v"):
+        raise IntegrityError(f"{path}: not an entry of Spark's offset log")
+    return lines
+
+
+def _conf(lines: list[str]) -> dict[str, Any]:
+    try:
+        conf: dict[str, Any] = json.loads(lines[1])["conf"]
+        return {PROVIDER_KEY: "", **conf}
+    except (ValueError, KeyError, TypeError) as error:
+        raise IntegrityError(f"an offset log entry has no readable settings: {error}") from error

@@ -1,0 +1,33 @@
+"""What the logs of a query checkpoint say. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rhino_core.ids import StoreVersion
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedBatch:
+    """An entry of Spark's commit log: the checkpoint ids of the stores of each (operator, partition)."""
+
+    batch: int
+    ids: Mapping[tuple[int, int], tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryLogs:
+    """The logs of one query checkpoint. `offsets`: planned batches. `commits`: those of them that are committed."""
+
+    job: str
+    offsets: frozenset[int]
+    commits: Mapping[int, CommittedBatch]
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """The newest committed batch, and the versions of its stores."""
+
+    batch_id: int
+    versions: tuple[StoreVersion, ...]

@@ -1,0 +1,32 @@
+package rhino.spark
+
+import java.util.{Map => JavaMap}
+
+import org.apache.spark.SparkEnv
+import org.apache.spark.api.plugin.{ExecutorPlugin, PluginContext}
+
+import rhino.spark.settings.Settings
+import rhino.spark.sidecar.{Sidecar, SidecarReports}
+
+private[spark] class RhinoExecutorPlugin extends ExecutorPlugin {
+  private val DriverId = "driver" // Spark's executor id of a driver, in local mode
+  private var reports: SidecarReports = _
+
+  /** Attaches in the background. A task that needs the sidecar waits for it, or fails with the socket's name. */
+  override def init(context: PluginContext, extra: JavaMap[String, String]): Unit = {
+    val settings = Settings(context.conf)
+    // On executors PluginContext.hostname fails, because their RPC has no address. In local mode the block manager is
+    // not initialised yet.
+    val host = Option(SparkEnv.get.blockManager.blockManagerId).map(_.host)
+      .getOrElse(context.conf.get("spark.driver.host", "localhost"))
+    val client = s"${context.conf.get("spark.app.id", "local")}/${context.executorID}"
+    Sidecar.start(host, client, onExecutor = context.executorID != DriverId, settings)
+    reports = new SidecarReports(context, host)
+    reports.start()
+  }
+
+  override def shutdown(): Unit = {
+    if (reports != null) reports.interrupt()
+    Sidecar.stop()
+  }
+}

@@ -1,0 +1,143 @@
+package rhino.spark.driver
+
+import java.util.UUID
+import java.util.concurrent.{CompletableFuture, ExecutionException, LinkedBlockingQueue, TimeoutException, TimeUnit}
+
+import scala.util.control.NonFatal
+
+import org.sparkproject.connect.grpc.{Grpc, InsecureChannelCredentials, ManagedChannel, Status, StatusRuntimeException}
+
+import org.apache.spark.internal.Logging
+
+import rhino.spark.settings.Settings
+import rhino.spark.wire.Schema.{message, Fields, Message}
+
+/**
+ * The driver's session with the handover manager. The first connection must succeed within managerTimeout, because a
+ * manager may be restarting; otherwise the application fails with a clear error. Later connections are retried forever
+ * while queries continue. After each connection the session sends the live executors and the running queries.
+ *
+ * @param hello    fields of DriverHello
+ * @param follower makes the follower of this driver's queries, which sends its events by the given function
+ */
+private[driver] class DriverSession(
+    settings: Settings, locations: DesiredLocations, hello: Seq[(String, Any)],
+    follower: (Message => Unit) => QueryFollower) extends Logging {
+
+  private val WaitingMax = 256 // events kept while the manager is away; newer batches contain more than older ones
+  private val FirstPauseMs = 100L // between attempts to connect
+  private val PauseMaxMs = 1000L
+  private val channel: ManagedChannel = {
+    val builder = Grpc.newChannelBuilder(settings.manager, InsecureChannelCredentials.create())
+    builder.keepAliveTime(10, TimeUnit.SECONDS) // gRPC raises shorter intervals to this one
+    builder.keepAliveTimeout(2, TimeUnit.SECONDS)
+    builder.keepAliveWithoutCalls(true)
+    builder.build()
+  }
+  private val outgoing = new LinkedBlockingQueue[Message](WaitingMax)
+  private val queries = follower(send)
+  private val opened = new CompletableFuture[Unit]()
+  @volatile private var token = "" // of the newest session; the next session presents it to replace that one
+  @volatile private var lastFailure: Throwable = _ // of the attempts to connect
+  private var connected = false // used by the session's thread only: the present stream was welcomed
+  @volatile private var closed = false
+  private val thread = new Thread(() => run(), "rhino-driver-session")
+  thread.setDaemon(true)
+
+  /** Never blocks. While there is no manager, the oldest events are dropped. */
+  def send(event: Message): Unit = while (!outgoing.offer(event)) outgoing.poll()
+
+  def open(): Unit = {
+    thread.start()
+    try opened.get((settings.managerTimeoutS * 1000).toLong, TimeUnit.MILLISECONDS)
+    catch {
+      case error: ExecutionException => close(); throw notOpen(error.getCause)
+      case error: TimeoutException => close(); throw notOpen(Option(lastFailure).getOrElse(error))
+    }
+    queries.start()
+  }
+
+  private def notOpen(cause: Throwable): Throwable = cause match {
+    case error: StatusRuntimeException if error.getStatus.getCode != Status.Code.UNAVAILABLE =>
+      new IllegalStateException(
+        s"the Rhino manager at ${settings.manager} refuses this application: ${error.getStatus.getDescription}", error)
+    case other =>
+      new IllegalStateException(
+        s"no Rhino manager answers at ${settings.manager} within ${settings.managerTimeoutS} s " +
+          s"(${other.getMessage}): start one with `rhino manager --listen ${settings.manager} --data-dir <folder>`, " +
+          s"or correct ${Settings.Manager}", other)
+  }
+
+  private def run(): Unit = {
+    var pauseMs = FirstPauseMs
+    while (!closed) {
+      try failed(converse())
+      catch {
+        case _: InterruptedException => closed = true
+        case NonFatal(error) => failed(error)
+      }
+      pauseMs = if (connected) FirstPauseMs else math.min(pauseMs * 2, PauseMaxMs)
+      connected = false
+      if (!closed) Thread.sleep(pauseMs)
+    }
+  }
+
+  private def failed(error: Throwable): Unit = if (opened.isDone) lost(error) else notYetOpen(error)
+
+  private def notYetOpen(error: Throwable): Unit = error match {
+    case status: StatusRuntimeException if status.getStatus.getCode == Status.Code.UNAVAILABLE =>
+      if (lastFailure == null) {
+        logWarning(s"no Rhino manager answers at ${settings.manager} yet: trying for ${settings.managerTimeoutS} s " +
+          s"(${Settings.ManagerTimeout})")
+      }
+      lastFailure = error
+    case other => opened.completeExceptionally(other)
+  }
+
+  /** Logs once that the manager is away, not for every connection attempt. */
+  private def lost(error: Throwable): Unit = if (connected && !closed) {
+    logWarning(s"Rhino manager at ${settings.manager}: ${error.getMessage}. Queries go on; connecting again until it " +
+      "is back")
+  }
+
+  /** Runs one stream, from hello until its end. Returns why it has ended. */
+  private def converse(): Throwable = {
+    channel.resetConnectBackoff() // the channel's own pause grows to minutes; `run` has its own
+    val stream = new ManagerStream(channel, hello :+ ("former_token" -> token), obey)
+    stream.welcome().foreach { its =>
+      token = its
+      introduce(stream)
+      connected = true
+      if (!opened.complete(())) logInfo(s"Rhino manager at ${settings.manager} is back")
+      while (!stream.hasEnded && !closed) {
+        val event = outgoing.poll(100, TimeUnit.MILLISECONDS)
+        if (event != null) stream.send(event)
+      }
+      if (closed) stream.close()
+    }
+    stream.reason()
+  }
+
+  /** Sends what a manager must know first: live executors, running queries. */
+  private def introduce(stream: ManagerStream): Unit = {
+    locations.liveExecutors.foreach { case (id, host) =>
+      stream.send(ExecutorListener.changed(id, host, removed = false, ""))
+    }
+    queries.introductions().foreach(stream.send)
+  }
+
+  private def obey(command: Message): Unit =
+    if (command.has("desired")) locations.update(command.sub("desired"))
+    else if (command.has("refused")) {
+      val query = command.sub("refused")
+      queries.refuse(UUID.fromString(query.string("run_id")), query.string("reason"))
+    } else if (command.has("probe")) send(message("DriverEvent", "alive" -> message("DriverAlive")))
+
+  def close(): Unit = {
+    closed = true
+    queries.stop()
+    channel.shutdown()
+    thread.join(1000)
+    channel.shutdownNow()
+  }
+}

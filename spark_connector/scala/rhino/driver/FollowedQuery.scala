@@ -1,0 +1,133 @@
+package rhino.spark.driver
+
+import java.util.UUID
+
+import scala.util.control.NonFatal
+
+import org.apache.spark.internal.Logging
+
+import rhino.spark.store.{StatePath, StoreId}
+import rhino.spark.wire.Schema.{copy, message, Message}
+
+/**
+ * What the manager must know about a running query.
+ *
+ * @param stateful Rhino keeps its state
+ * @param planned  false before the run's first batch, when its task groups are not known yet
+ * @param nowNs    a monotonic clock, in nanoseconds
+ */
+private[spark] class FollowedQuery(
+    val run: QueryRun, taskGroups: Seq[TaskGroup], val stateful: Boolean, val planned: Boolean, nowNs: () => Long)
+  extends Logging {
+
+  val job: String = run.job
+  val runId: UUID = run.runId
+  private val retained = run.retainedBatches
+  private var seen = Option.empty[BatchProgress]
+  private var newest = Option.empty[Message]
+  private var reported = Option.empty[Long]
+  private val idleCheck = new IdleCheck(nowNs)
+  private val work = new NodeWork
+  private var counted: AnyRef = _ // the execution whose plan is known to `work`
+
+  // Earlier runs have reported the batches before this run. The first batch of this run may already be complete.
+  private lazy val before = {
+    val newest = run.executedBatch // read first, so that the progress of earlier batches is available
+    (run.computedBatches :+ newest).min - 1
+  }
+
+  def started: Message = message(
+    "QueryStarted",
+    "job" -> job,
+    "run_id" -> runId.toString,
+    "name" -> run.name,
+    "task_groups" -> taskGroups.map(_.message),
+    "unplanned" -> java.lang.Boolean.valueOf(!planned),
+    "location" -> run.checkpoint)
+
+  /** The versions of all stores that the commit log names for a batch. None when the batch is not logged. */
+  private def versions(batch: Long): Option[Seq[Message]] =
+    if (batch < 0) None
+    else run.committedIds(batch).map { operators =>
+      for {
+        (operator, partitions) <- operators.toSeq
+        (ids, partition) <- partitions.zipWithIndex
+        (id, name) <- ids.zip(StatePath.storeNames(ids.length))
+      } yield StoreId(job, operator, partition, name).version(batch + 1, id)
+    }
+
+  /**
+   * Reports of all batches in the commit log since the last call, in order. The log is read only when there is new
+   * progress, which is rare for an idle query.
+   */
+  def logged(): Seq[Message] = {
+    if (!stateful || !planned) return Nil
+    val last = reported.getOrElse(before)
+    val progress = run.lastProgress
+    if (progress.isEmpty || progress == seen) return Nil
+    val reports = (last + 1 to progress.get.batch).flatMap { batch =>
+      versions(batch).map(named => batch -> report(batch, named))
+    }
+    seen = progress
+    reported = reports.lastOption.map(_._1).orElse(Some(last))
+    newest = reports.lastOption.map(_._2).orElse(newest)
+    if (reports.nonEmpty) idleCheck.batchLogged()
+    reports.map(_._2)
+  }
+
+  /**
+   * Reports once per map that the query is idle: no batch has been reported for a while, none is running, and the next
+   * one will use that map.
+   *
+   * Spark asks for locations only after it has logged the offsets of a batch. If every batch in the offset log is also
+   * in the commit log, any later batch sees the present map. The newest batch of this run must have been reported,
+   * because its commit is logged some time before its progress is available. In real-time mode offsets are logged at
+   * the end of a batch, so no query counts as idle.
+   */
+  def idle(locations: DesiredLocations): Option[Message] =
+    if (!stateful || run.isRealTime) None
+    else idleCheck.check(locations.followed(job))(idleNow(locations))
+      .map(epoch => message("QueryIdle", "job" -> job, "run_id" -> runId.toString, "configuration_epoch" -> epoch))
+
+  private def idleNow(locations: DesiredLocations): Boolean =
+    try locations.reachable(job) && {
+      val newest = run.newestOffsets
+      newest.isDefined && newest == run.newestCommit &&
+        (if (planned) newest.forall(_ <= reported.getOrElse(before)) else !run.hasExecution)
+    }
+    catch {
+      case NonFatal(error) =>
+        logWarning(s"Rhino cannot see whether query $job is idle; looking again later", error)
+        false
+    }
+
+  /** Records tasks that have ended, of any query. If some are of the newest execution, its plan is already made. */
+  def ended(tasks: Seq[EndedTask]): Unit = if (stateful && planned) {
+    val execution = run.execution
+    if (execution != null && (execution ne counted)) run.plan.foreach { plan =>
+      counted = execution
+      work.planned(PlanCounters.of(plan, taskGroups))
+    }
+    work.ended(tasks)
+  }
+
+  private def report(batch: Long, named: Seq[Message]): Message = message(
+    "BatchLogged",
+    "job" -> job,
+    "run_id" -> runId.toString,
+    "batch_id" -> batch,
+    "versions" -> named,
+    "floors" -> versions(batch - retained).getOrElse(Nil).map(v => message("Floor", "version" -> v)),
+    "work" -> work.take())
+
+  /**
+   * Events for a manager that was just connected. The report of the newest batch may have been lost, so it is repeated.
+   */
+  def introduction: Seq[(String, Message)] = {
+    idleCheck.reset()
+    val repeated = newest.map(report => copy(report, "repeated" -> java.lang.Boolean.TRUE))
+    if (stateful) ("query_started" -> started) +: repeated.map("batch_logged" -> _).toSeq else Nil
+  }
+
+  def ended: Message = message("QueryEnded", "job" -> job, "run_id" -> runId.toString, "error" -> run.error)
+}

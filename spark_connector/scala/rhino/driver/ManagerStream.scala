@@ -1,0 +1,44 @@
+package rhino.spark.driver
+
+import java.io.EOFException
+import java.util.concurrent.{CompletableFuture, ExecutionException}
+
+import org.sparkproject.connect.grpc.{CallOptions, ManagedChannel}
+import org.sparkproject.connect.grpc.stub.{ClientCalls, StreamObserver}
+
+import rhino.spark.wire.Schema.{message, method, Fields, Message}
+
+/**
+ * One stream of DriverSession, from its hello to its end. `obey` carries out commands, on a thread of gRPC.
+ *
+ * @param hello fields of DriverHello
+ */
+private[driver] class ManagerStream(channel: ManagedChannel, hello: Seq[(String, Any)], obey: Message => Unit) {
+  private val ended = new CompletableFuture[Throwable]()
+  private val welcomed = new CompletableFuture[String]()
+  private val commands = new StreamObserver[Message] {
+    override def onNext(command: Message): Unit =
+      if (command.has("welcome")) welcomed.complete(command.sub("welcome").string("token")) else obey(command)
+    override def onError(error: Throwable): Unit = { ended.complete(error); welcomed.completeExceptionally(error) }
+    override def onCompleted(): Unit = onError(new EOFException("the manager has ended the session"))
+  }
+  private val events = ClientCalls.asyncBidiStreamingCall(
+    channel.newCall(method("HandoverManager", "DriverSession"), CallOptions.DEFAULT), commands)
+  send(message("DriverEvent", "hello" -> message("DriverHello", hello: _*)))
+
+  def send(event: Message): Unit = events.onNext(event)
+
+  /**
+   * Waits until the manager accepts this driver. Returns the session's token, or None if the stream has ended instead.
+   */
+  def welcome(): Option[String] =
+    try Some(welcomed.get())
+    catch { case _: ExecutionException => None }
+
+  def hasEnded: Boolean = ended.isDone
+
+  /** Waits for the end. Returns its reason. */
+  def reason(): Throwable = ended.get()
+
+  def close(): Unit = events.onCompleted()
+}

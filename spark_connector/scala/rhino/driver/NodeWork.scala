@@ -1,0 +1,62 @@
+package rhino.spark.driver
+
+import scala.collection.mutable
+
+import rhino.spark.wire.Schema.{message, Message}
+
+/**
+ * Rows and time of each virtual node of a query, from the tasks of its batches (Madsen & Zhou, section 4: load by key
+ * group). Spark's progress reports them per operator only. But each task reports what it added to the metrics of its
+ * plan.
+ */
+private[spark] class NodeWork {
+  private val PlansMax = 8 // a batch's tasks are reported within a few batches
+  private val StagesMax = 32 // stages with tasks that have not ended
+  private case class Work(rows: Long, ranMs: Long)
+
+  private val plans = mutable.Queue.empty[Map[Long, PlanCounter]]
+  private val stages = mutable.LinkedHashMap.empty[(Int, TaskGroup), mutable.TreeMap[Int, Work]]
+  private var complete = Map.empty[(TaskGroup, Int), Work]
+
+  /** Call when Spark has planned a batch. */
+  def planned(counters: Map[Long, PlanCounter]): Unit = {
+    plans.enqueue(counters)
+    if (plans.size > PlansMax) plans.dequeue()
+  }
+
+  /** Records tasks, of any query: those of other queries have counters of other plans. */
+  def ended(tasks: Seq[EndedTask]): Unit = for (task <- tasks) {
+    val mine = task.counters.toSeq.flatMap { case (id, value) =>
+      plans.iterator.flatMap(_.get(id)).nextOption().map(_ -> value)
+    }
+    mine.groupBy(_._1.group).foreach { case (group, added) =>
+      record(task, group, added.collect { case (PlanCounter(_, true), value) => value }.sum)
+    }
+  }
+
+  /** Returns and resets the results of stages whose tasks have all ended. */
+  def take(): Seq[Message] = {
+    val taken = complete.toSeq.map { case ((group, partition), work) =>
+      message("NodeWork", "task_group" -> group.name, "partition" -> partition, "rows" -> work.rows,
+        "task_s" -> work.ranMs / 1e3)
+    }
+    complete = Map.empty
+    taken
+  }
+
+  /**
+   * Under a union, a branch's partitions follow those of other branches. They get their numbers in order, once all
+   * ended.
+   */
+  private def record(task: EndedTask, group: TaskGroup, rows: Long): Unit = {
+    val key = (task.stage, group)
+    val ended = stages.getOrElseUpdate(key, mutable.TreeMap.empty)
+    ended.put(task.partition, Work(rows, task.ranMs))
+    if (ended.size == group.partitions) {
+      complete ++= ended.values.zipWithIndex.map { case (work, partition) => (group, partition) -> work }
+      stages.remove(key)
+    } else if (stages.size > StagesMax) {
+      stages.remove(stages.head._1)
+    }
+  }
+}

@@ -1,0 +1,66 @@
+package rhino.spark.driver
+
+import java.util.UUID
+
+import org.apache.spark.sql.execution.SparkPlan
+
+/** The end of a trigger. Two objects are equal if Spark has reported the same end. `source`: Spark's own object. */
+private[spark] case class BatchProgress(batch: Long, source: AnyRef)
+
+/**
+ * What Rhino reads of a query's run on this driver, and its one way to end it. `StreamRun` asks Spark; tests have their
+ * own.
+ */
+private[spark] trait QueryRun {
+  def job: String
+  def runId: UUID
+
+  /** "" if the query has none. */
+  def name: String
+  def checkpoint: String
+
+  /** The state store provider that runs, or that will run. */
+  def providerClass: String
+
+  /** Whether Spark has begun to plan a batch. */
+  def hasExecution: Boolean
+
+  /** Identity of the newest execution. null before the first one. */
+  def execution: AnyRef
+
+  /** Number of the batch that was planned last. Only with `hasExecution`. */
+  def executedBatch: Long
+
+  /** The plan of the newest execution, once Spark has made it. */
+  def plan: Option[SparkPlan]
+  def lastProgress: Option[BatchProgress]
+
+  /** Batches that have computed something, among the newest triggers. */
+  def computedBatches: Seq[Long]
+
+  /** Whether the query ends by itself when its present data is processed. */
+  def endsItself: Boolean
+
+  /** Whether offsets are logged at the end of a batch. */
+  def isRealTime: Boolean
+
+  /**
+   * By operator, for each partition, the checkpoint ids of its stores. None when the commit log does not have the
+   * batch.
+   */
+  def committedIds(batch: Long): Option[Map[Long, Seq[Seq[String]]]]
+  def newestCommit: Option[Long]
+  def newestOffsets: Option[Long]
+
+  /** Whether the newest batch in the commit log had state. Unlike the logs themselves, this creates no folder. */
+  def hadState: Boolean
+
+  /** Batches that Spark keeps, and so the distance of the floors (`minBatchesToRetain`). */
+  def retainedBatches: Int
+
+  /** The message of the error that ended the query, or "". */
+  def error: String
+
+  /** Cancels the jobs that run now. Its user sees the reason of the cancelled job. */
+  def cancel(reason: String): Unit
+}

@@ -1,0 +1,51 @@
+package rhino.spark.driver
+
+import java.util.{Collections, Map => JavaMap}
+
+import org.apache.spark.{SPARK_VERSION, SparkContext}
+import org.apache.spark.api.plugin.{DriverPlugin, PluginContext}
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.state.seam.{Internals, LocatingCoordinator}
+import org.apache.spark.sql.internal.SQLConf
+
+import rhino.spark.settings.{RequiredConf, Settings}
+import rhino.spark.sidecar.SidecarReports
+
+private[spark] class RhinoDriverPlugin extends DriverPlugin with Logging {
+  private val Supported = Seq("4.2.", "4.3.")
+  private val Protocol = 2 // same as in rhino_core/protocol.py
+  private val locations = new DesiredLocations(() => StreamRun.running)
+  private var session: DriverSession = _
+
+  override def init(sc: SparkContext, context: PluginContext): JavaMap[String, String] = {
+    if (!Supported.exists(SPARK_VERSION.startsWith)) throw new IllegalArgumentException(
+      s"Spark $SPARK_VERSION is not supported by Rhino: use ${Supported.map(_ + "x").mkString(" or ")}")
+    val conf = Internals.conf(sc)
+    val settings = Settings(conf)
+    RequiredConf.complete(conf, sc.hadoopConfiguration)
+    LocatingCoordinator.install(conf, locations)
+    val tasks = new EndedTasks
+    // When plugins start, Spark has no application id yet.
+    val hello = Seq(
+      "application_id" -> s"${sc.appName}-${sc.startTime}", "spark_version" -> SPARK_VERSION,
+      "settings" -> settings.message, "host" -> conf.get("spark.driver.host", ""),
+      "protocol" -> Protocol)
+    val provider = conf.get(SQLConf.STATE_STORE_PROVIDER_CLASS.key, "")
+    session = new DriverSession(settings, locations, hello,
+      send => new QueryFollower(() => StreamRun.running, locations, () => tasks.take(), provider, send))
+    sc.addSparkListener(new ExecutorListener(locations, session.send))
+    sc.addSparkListener(tasks)
+    session.open()
+    Collections.emptyMap()
+  }
+
+  override def receive(message: Any): AnyRef = {
+    SidecarReports.read(message).foreach { report =>
+      locations.executorReaches(report.executor, report.reaches)
+      if (report.reaches) logInfo(report.text) else logWarning(report.text)
+    }
+    null
+  }
+
+  override def shutdown(): Unit = if (session != null) session.close()
+}

@@ -1,0 +1,58 @@
+package rhino.spark.driver
+
+import org.apache.hadoop.fs.Path
+
+import org.apache.spark.sql.SparkSession
+import org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
+import org.apache.spark.sql.catalyst.streaming.WriteToStream
+import org.apache.spark.sql.classic.{SparkSession => ClassicSession}
+import org.apache.spark.sql.execution.streaming.checkpointing.OffsetSeqLog
+import org.apache.spark.sql.execution.streaming.state.StateStoreConf
+import org.apache.spark.sql.internal.SQLConf
+
+import rhino.spark.settings.{ClassNames, IntegrationMode, RequiredConf}
+
+/**
+ * Refuses a query if Rhino could not keep its state, before anything is written to its checkpoint. Spark analyses a
+ * query's plan with its sink and checkpoint in `start()`. The plan of a batch has no such node.
+ */
+private[spark] class StartCheck(session: SparkSession) extends (LogicalPlan => Unit) {
+  private val ProviderKey = SQLConf.STATE_STORE_PROVIDER_CLASS.key
+
+  override def apply(plan: LogicalPlan): Unit = plan match {
+    case write: WriteToStream if write.inputQuery.exists(UnsupportedOperationChecker.isStatefulOperation) =>
+      check(new Path(write.resolvedCheckpointLocation), write.inputQuery, session.asInstanceOf[ClassicSession])
+    case _ =>
+  }
+
+  private def check(checkpoint: Path, query: LogicalPlan, session: ClassicSession): Unit = {
+    val logged = recorded(checkpoint, session)
+    val conf = session.sessionState.conf
+    val provider = logged.getOrElse(ProviderKey, conf.stateStoreProviderClass)
+    if (provider == ClassNames.Provider) query.foreach(refuseTransform)
+    val wanted = if (logged.isEmpty) provider else session.sparkContext.getConf.get(ProviderKey, "")
+    val mode = IntegrationMode.of(provider, checkpoint, wanted)
+    mode.refusal.foreach(reason => throw new IllegalArgumentException(reason))
+    if (mode.served) RequiredConf.check(key => logged.get(key).orElse(setting(conf, key)))
+  }
+
+  /** Settings that the checkpoint's newest batch recorded. Spark uses them instead of the session's. */
+  private def recorded(checkpoint: Path, session: ClassicSession): Map[String, String] = {
+    val path = new Path(checkpoint, "offsets")
+    if (!path.getFileSystem(session.sessionState.newHadoopConf()).exists(path)) Map.empty // the log would create it
+    else new OffsetSeqLog(session, path.toString).getLatest().flatMap(_._2.metadataOpt).map(_.conf).getOrElse(Map.empty)
+  }
+
+  private def setting(conf: SQLConf, key: String): Option[String] =
+    if (key == RequiredConf.Format) Some(StateStoreConf(conf).stateStoreCheckpointFormatVersion.toString)
+    else conf.getAllConfs.collectFirst { case (name, value) if name.equalsIgnoreCase(key) => value }
+
+  private def refuseTransform(node: LogicalPlan): Unit = {
+    val operator = node.getClass.getSimpleName
+    if (operator.startsWith("TransformWithState") && node.isStreaming) throw new IllegalArgumentException(
+      s"$operator insists on Spark's own state store provider: set $ProviderKey=${ClassNames.SparkProvider} and " +
+        "write the checkpointLocation as rhino://<scheme>[@<authority>]/<path>, such as rhino://file/checkpoints/q " +
+        "(in Python: rhino_checkpoint(...)); Rhino then serves this query too")
+  }
+}

@@ -1,0 +1,81 @@
+package rhino.spark.driver
+
+import java.util.UUID
+
+import org.apache.hadoop.fs.Path
+
+import org.apache.spark.JobExecutionStatus
+import org.apache.spark.sql.execution.SparkPlan
+import org.apache.spark.sql.execution.streaming.checkpointing.{CommitLog, OffsetSeqLog}
+import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
+import org.apache.spark.sql.execution.streaming.state.seam.{Internals, MadePlan}
+
+/** A run as Spark shows it. */
+private[driver] class StreamRun(stream: StreamExecution) extends QueryRun {
+  private val session = Internals.session(stream)
+  private lazy val commits = new CommitLog(session, log("commits").toString)
+  private lazy val offsets = new OffsetSeqLog(session, log("offsets").toString)
+
+  private def log(name: String): Path = new Path(new Path(stream.resolvedCheckpointRoot), name)
+
+  override def job: String = stream.id.toString
+  override def runId: UUID = stream.runId
+  override def name: String = Option(stream.name).getOrElse("")
+  override def checkpoint: String = stream.resolvedCheckpointRoot
+
+  /**
+   * The provider of the checkpoint is in the session of an execution; before the first one, the query's own is known.
+   */
+  override def providerClass: String =
+    Option(stream.lastExecution).map(_.sparkSession).getOrElse(session).sessionState.conf.stateStoreProviderClass
+
+  override def hasExecution: Boolean = stream.lastExecution != null
+  override def execution: AnyRef = stream.lastExecution
+  override def executedBatch: Long = stream.lastExecution.currentBatchId
+  override def plan: Option[SparkPlan] = Option(stream.lastExecution).flatMap(MadePlan.of)
+
+  override def lastProgress: Option[BatchProgress] =
+    Option(stream.lastProgress).map(progress => BatchProgress(progress.batchId, progress))
+
+  override def computedBatches: Seq[Long] =
+    stream.recentProgress.toSeq.filter(_.durationMs.containsKey("addBatch")).map(_.batchId)
+
+  override def endsItself: Boolean = StreamRun.EndingTriggers.exists(trigger.startsWith)
+  override def isRealTime: Boolean = trigger == StreamRun.RealTimeTrigger
+  private def trigger: String = stream.trigger.getClass.getSimpleName
+
+  override def committedIds(batch: Long): Option[Map[Long, Seq[Seq[String]]]] = commits.get(batch).map { metadata =>
+    metadata.stateUniqueIds.getOrElse(Map.empty).map { case (operator, partitions) =>
+      operator -> partitions.toSeq.map(_.toSeq)
+    }
+  }
+
+  override def newestCommit: Option[Long] = commits.getLatestBatchId()
+  override def newestOffsets: Option[Long] = offsets.getLatestBatchId()
+
+  override def hadState: Boolean = {
+    val path = log("commits")
+    path.getFileSystem(session.sessionState.newHadoopConf()).exists(path) &&
+      commits.getLatest().exists(_._2.stateUniqueIds.exists(_.nonEmpty))
+  }
+
+  override def retainedBatches: Int = session.sessionState.conf.minBatchesToRetain
+  override def error: String = stream.exception.map(_.getMessage).getOrElse("")
+
+  override def cancel(reason: String): Unit = {
+    val context = stream.sparkSession.sparkContext
+    val tracker = context.statusTracker
+    val running = tracker.getJobIdsForGroup(runId.toString)
+      .exists(id => tracker.getJobInfo(id).exists(_.status() == JobExecutionStatus.RUNNING))
+    if (running) context.cancelJobGroup(runId.toString, reason)
+  }
+}
+
+private[driver] object StreamRun {
+  // Simple names, because the packages of these classes differ by Spark version, and Spark 4.2 has no real-time mode.
+  private val EndingTriggers = Seq("OneTimeTrigger", "AvailableNowTrigger")
+  private val RealTimeTrigger = "RealTimeTrigger"
+
+  /** The driver's streaming queries. */
+  def running: Seq[QueryRun] = Internals.runningQueries.map(new StreamRun(_))
+}

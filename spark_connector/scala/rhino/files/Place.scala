@@ -1,0 +1,45 @@
+package rhino.spark.files
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.Path
+
+import rhino.spark.store.{StateFileName, StatePath, StoreId}
+
+/** Where a path on rhino:// is. */
+private[rhino] sealed trait Place
+
+private[rhino] object Place {
+
+  /** With the sidecar. */
+  case class StateFile(store: StoreId, name: String) extends Place
+  case class StateFolder(store: StoreId, folder: String) extends Place
+
+  /** The folder of a store in a query checkpoint. It is on the user's file system, but the sidecar has its files. */
+  case class StoreFolder(checkpoint: UserCheckpoint, store: () => StoreId) extends Place
+
+  /** On the user's file system. */
+  case class Outside(checkpoint: UserCheckpoint) extends Place
+  case object Nowhere extends Place
+
+  /** Of a path in rhino:///job/operator/partition/store. */
+  def of(path: Path): Place = StoreId.parse(path) match {
+    case Some((store, name)) => inStore(store, name)
+    case None => Nowhere
+  }
+
+  /** Of a path in a query checkpoint on rhino://<scheme>[@<authority>]. */
+  def of(path: Path, checkpoint: UserCheckpoint, conf: Configuration): Place = {
+    def store(state: StatePath) = {
+      val job = CheckpointJobs.of(checkpoint.outside(new Path(state.checkpoint)), conf)
+      StoreId(job, state.operator, state.partition, state.store)
+    }
+    StatePath.parse(path) match {
+      case Some(state) if state.name.isEmpty => StoreFolder(checkpoint, () => store(state))
+      case Some(state) => inStore(store(state), state.name)
+      case None => Outside(checkpoint)
+    }
+  }
+
+  private def inStore(store: StoreId, name: String): Place =
+    if (StateFileName.isFile(name)) StateFile(store, name) else StateFolder(store, name)
+}

@@ -1,0 +1,65 @@
+package rhino.spark.settings
+
+import org.apache.hadoop.conf.Configuration
+
+import org.apache.spark.{SPARK_VERSION, SparkConf}
+import org.apache.spark.sql.internal.SQLConf
+
+/**
+ * The Spark settings that Rhino needs. The driver plugin sets those that the application has left unset. So an
+ * application only has to set the plugin, a provider class and the manager's address. `rhino_conf()` documents the
+ * reasons.
+ */
+private[rhino] object RequiredConf {
+  private val Streaming = "spark.sql.streaming."
+  private val ExtensionsKey = "spark.sql.extensions"
+  val Format: String = Streaming + "stateStore.checkpointFormatVersion"
+  val Changelogs: String = Streaming + "stateStore.rocksdb.changelogCheckpointing.enabled"
+  private val FileManager =
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+
+  /** The same as `state_conf()` in conf.py; a test compares them. */
+  val ofState: Seq[(String, String)] = Seq(
+    Format -> "2",
+    Changelogs -> "true",
+    Streaming + "join.stateFormatVersion" -> (if (SPARK_VERSION.startsWith("4.2.")) "3" else "4"),
+    Streaming + "checkpoint.fileChecksum.enabled" -> "false",
+    Streaming + "checkpointFileManagerClass" -> FileManager,
+    Streaming + "stateStore.unloadOnCommit" -> "false",
+    Streaming + "stateStore.rocksdb.checkStaleReusedFilesInSnapshot" -> "false",
+    Streaming + "stateStore.maintenanceInterval" -> "3s")
+  private val OfFiles = Seq(
+    "fs.rhino.impl" -> ClassNames.FileSystem,
+    "fs.AbstractFileSystem.rhino.impl" -> ClassNames.AbstractFileSystem)
+
+  /**
+   * Sets what is missing in the application's settings and in `hadoop`, which Spark makes before it starts plugins.
+   * Throws IllegalArgumentException for values of the application that Rhino does not support.
+   */
+  def complete(conf: SparkConf, hadoop: Configuration): Unit = {
+    val provider = conf.get(SQLConf.STATE_STORE_PROVIDER_CLASS.key, "")
+    // Spark's default, the in-memory provider, does not support format 2, and Rhino does not serve it.
+    if (provider == ClassNames.Provider || provider == ClassNames.SparkProvider)
+      ofState.foreach { case (key, value) => conf.setIfMissing(key, value) }
+    OfFiles.foreach { case (key, value) =>
+      conf.setIfMissing("spark.hadoop." + key, value)
+      hadoop.setIfUnset(key, value)
+    }
+    val extensions = conf.get(ExtensionsKey, "").split(',').map(_.trim).filter(_.nonEmpty)
+    conf.set(ExtensionsKey, (extensions :+ ClassNames.Extensions).distinct.mkString(","))
+    if (provider == ClassNames.Provider) check(conf.getOption)
+  }
+
+  /** Throws IllegalArgumentException for settings that endanger the state. */
+  def check(setting: String => Option[String]): Unit = {
+    val format = setting(Format)
+    if (!format.flatMap(_.toIntOption).exists(_ >= 2)) throw new IllegalArgumentException(
+      s"$Format = ${format.getOrElse("unset")}: Rhino needs 2. Format 1 reuses file names on retries, so a late task " +
+        "could overwrite another's version. Leave it out or set it to 2 (rhino_conf() does); a query whose " +
+        "checkpoint was made in format 1 has to start from a new checkpoint")
+    val changelogs = setting(Changelogs)
+    if (!changelogs.flatMap(_.toBooleanOption).contains(true)) throw new IllegalArgumentException(
+      s"$Changelogs = ${changelogs.getOrElse("unset")}: Rhino replicates changelogs with every batch. Leave it out " +
+        "or set it to true (rhino_conf() does)")
+  }
+}

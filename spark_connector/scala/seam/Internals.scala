@@ -1,0 +1,45 @@
+package org.apache.spark.sql.execution.streaming.state
+package seam
+
+import java.io.IOException
+
+import scala.jdk.CollectionConverters._
+
+import org.apache.hadoop.fs.Path
+
+import org.apache.spark.{SparkConf, SparkContext}
+import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.errors.QueryExecutionErrors
+import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
+
+/** Members of Spark that are private to it, and that Rhino only calls: one function for each. */
+object Internals {
+
+  /**
+   * The application's settings themselves. `SparkContext.getConf` returns a copy. `SparkContext.conf` is
+   * private[spark].
+   */
+  def conf(context: SparkContext): SparkConf = context.conf
+
+  /**
+   * The streaming queries that run on this driver. `SharedState.activeStreamingQueries` is private[sql]; the public
+   * `StreamingQueryManager` knows the queries of one session only.
+   */
+  def runningQueries: Seq[StreamExecution] =
+    SparkSession.getDefaultSession.orElse(SparkSession.getActiveSession).toSeq.flatMap {
+      _.sharedState.activeStreamingQueries.asScala.values.collect { case stream: StreamExecution => stream }
+    }
+
+  /**
+   * The query's own session: a copy from its start, without settings that the application makes for its next query.
+   * `StreamExecution.sparkSessionForStream` is protected[sql].
+   */
+  def session(stream: StreamExecution): SparkSession = stream.sparkSessionForStream
+
+  /**
+   * Spark's own error for a version with missing files, which its users and tools know. `QueryExecutionErrors` is
+   * private[sql].
+   */
+  def missingStateFile(path: Path, cause: IOException): Throwable =
+    QueryExecutionErrors.failedToReadStreamingStateFileError(path, cause)
+}

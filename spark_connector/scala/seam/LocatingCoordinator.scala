@@ -1,0 +1,53 @@
+package org.apache.spark.sql.execution.streaming.state
+package seam
+
+import org.apache.spark.{SparkConf, SparkEnv}
+import org.apache.spark.rpc.{RpcCallContext, RpcEnv}
+import org.apache.spark.scheduler.ExecutorCacheTaskLocation
+import org.apache.spark.sql.internal.SQLConf
+
+/** Where a store should be opened. `StateStoreProviderId` names the run, the operator and the partition. */
+trait StoreLocator {
+
+  /** Host and executor id. None: Spark decides. */
+  def locate(id: StateStoreProviderId): Option[(String, String)]
+}
+
+/**
+ * Spark's coordinator, except that it answers the question where a store is with its desired location. This is the
+ * handover marker (Rhino 4.1) of a micro-batch engine. `StateStoreCoordinator` and its messages are private to Spark's
+ * package.
+ */
+private class LocatingCoordinator(rpcEnv: RpcEnv, conf: SQLConf, locator: StoreLocator)
+  extends StateStoreCoordinator(rpcEnv, conf) {
+
+  override def receiveAndReply(context: RpcCallContext): PartialFunction[Any, Unit] = {
+    val spark = super.receiveAndReply(context)
+    val desired: PartialFunction[Any, Unit] = {
+      case request @ GetLocation(id) =>
+        locator.locate(id) match {
+          case Some((host, executor)) => context.reply(Some(ExecutorCacheTaskLocation(host, executor).toString))
+          case None => spark(request)
+        }
+    }
+    desired.orElse(spark)
+  }
+}
+
+object LocatingCoordinator {
+  private val Name = "StateStoreCoordinator" // Spark's name of its own
+
+  /**
+   * Registers the coordinator on this driver. It must happen before Spark registers its own: Spark then finds the name
+   * taken and uses this one.
+   */
+  def install(conf: SparkConf, locator: StoreLocator): Unit = {
+    val sqlConf = new SQLConf
+    conf.getAll.foreach {
+      case (key, value) if key.startsWith("spark.sql.") => sqlConf.setConfString(key, value)
+      case _ =>
+    }
+    val rpcEnv = SparkEnv.get.rpcEnv
+    rpcEnv.setupEndpoint(Name, new LocatingCoordinator(rpcEnv, sqlConf, locator))
+  }
+}

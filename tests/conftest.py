@@ -1,0 +1,5 @@
+"""Holds for every test run."""
+
+from rhino_core import failpoints
+
+failpoints.refuse_unknown()

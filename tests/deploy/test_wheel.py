@@ -1,0 +1,102 @@
+"""The wheel has Rhino's packages and nothing else, and works where there is no repository."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = {
+    "handover_manager",
+    "replication_manager",
+    "rhino",
+    "rhino_core",
+    "rhino_pb",
+    "spark_connector",
+    "worker_runtime",
+}
+FILES = ("pyproject.toml", "README.md", "LICENSE")
+NAMES = "import rhino; [getattr(rhino, name) for name in rhino.__all__]; print(rhino.__file__)"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what the wheel puts into site-packages. It is built from a copy: a build leaves files behind."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    for name in sorted(PACKAGES - {"rhino_pb"} | {"proto", "tests/deploy"}):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "jars"))
+    for name in FILES:
+        shutil.copy(ROOT / name, source)
+    build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--quiet", "-w", str(folder)]
+    done = subprocess.run([*build, str(source)], capture_output=True, text=True, timeout=250, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    (wheel,) = folder.glob("*.whl")
+    zipfile.ZipFile(wheel).extractall(folder / "site")
+    return folder / "site"
+
+
+def run(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs Python with the wheel, in its folder, and without the repository."""
+    environment = os.environ | {"PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=120, check=False, cwd=site.parent, env=environment
+    )
+
+
+def test_packages(site: Path) -> None:
+    assert {path.name for path in site.iterdir() if path.suffix != ".dist-info"} == PACKAGES
+
+
+def test_every_package_has_its_types(site: Path) -> None:
+    assert {path.parent.name for path in site.glob("*/py.typed")} == PACKAGES
+
+
+def test_sources_of_the_jvm_part_and_messages_are_there(site: Path) -> None:
+    assert len(list(site.rglob("spark_connector/**/*.scala"))) == len(list((ROOT / "spark_connector").rglob("*.scala")))
+    assert len(list((site / "rhino_pb").glob("*.proto"))) == len(list((ROOT / "proto/rhino_pb").glob("*.proto")))
+
+
+def test_the_command_is_an_entry_point(site: Path) -> None:
+    (info,) = site.glob("*.dist-info")
+    assert "rhino = rhino.cli.main:main" in (info / "entry_points.txt").read_text()
+    extras = Parser().parsestr((info / "METADATA").read_text()).get_all("Provides-Extra") or []
+    assert {"spark", "java", "verify", "testing"} <= set(extras)
+
+
+def test_names_for_users_and_the_command(site: Path) -> None:
+    names = run(site, "-c", NAMES)
+    assert names.stdout.strip() == str(site / "rhino/__init__.py"), names.stderr
+    helped = run(site, "-m", "rhino.cli.main", "--help")
+    assert (helped.returncode, "handover" in helped.stdout) == (0, True), helped.stderr
+
+
+def test_a_manager_starts_and_answers(site: Path, tmp_path: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1"}
+    arguments = ["manager", "--data-dir", str(tmp_path / "m"), "--listen", "127.0.0.1:0", "--bootstrap"]
+    command = [sys.executable, "-m", "rhino.cli.main", *arguments, "--exit-with-parent"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=tmp_path, env=environment
+    ) as manager:
+        try:
+            assert manager.stdout is not None
+            address = json.loads(manager.stdout.readline())["address"]
+            status = run(site, "-m", "rhino.cli.main", "status", "--json", "--manager", address)
+            assert json.loads(status.stdout)["workers"] == [], status.stderr
+        finally:
+            manager.terminate()
+
+
+def test_local_clusters_say_what_they_need(site: Path) -> None:
+    done = run(site, "-c", "import sys; sys.modules['psutil'] = None\nimport rhino.testing")
+    assert done.returncode != 0
+    assert "pip install 'rhino-state[testing]'" in done.stderr

@@ -1,0 +1,81 @@
+"""What the metrics of the managers say of groups, jobs and handovers."""
+
+from __future__ import annotations
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from handover_manager import events as ev
+from handover_manager.drive.states import Phase
+from handover_manager.service.metrics import HandoverMetrics
+from handover_manager.view import TaskGroup
+from tests.handover_manager.scenario import Cluster, Play, group
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.cluster = Cluster("w1", "w2", "w3")
+        for partition in (0, 1):
+            self.cluster.chain(group(0, partition), "w1 w2")
+        self.play = Play(self.cluster)
+        self.play.begin(TaskGroup(0, (0,), 2))
+        self.play.see()
+        self.registry = CollectorRegistry()
+        self.metrics = HandoverMetrics(self.play.core, self.registry)
+
+    def value(self, name: str, **labels: str) -> float | None:
+        return self.registry.get_sample_value(name, labels)
+
+
+def test_a_virtual_node_without_all_its_copies_is_under_replicated() -> None:
+    scene = Scene()
+    assert scene.value("rhino_under_replicated_virtual_nodes") == 0
+    scene.cluster.lose("w2")
+    scene.play.see()
+    assert scene.value("rhino_under_replicated_virtual_nodes") == 2
+
+
+def test_misses_never_fall_when_a_job_is_forgotten() -> None:
+    scene = Scene()
+    (job,) = scene.play.core.jobs.all()
+    node = next(iter(job.nodes))
+    job.misses[node] = 3
+    assert scene.value("rhino_locality_misses_total") == 3
+    scene.play(ev.JobForgotten(job.job))
+    assert scene.value("rhino_locality_misses_total") == 3
+
+
+def test_a_handover_counts_once_with_its_phases() -> None:
+    scene = Scene()
+    scene.play.start("w2", "0/0")
+    (handover,) = scene.play.core.handovers.all()
+    scene.metrics.announced(handover)
+    assert scene.value("rhino_handovers_total", outcome="rolled_back") == 0
+    scene.play.now += 10_000
+    scene.play.see()
+    assert handover.phase is Phase.ROLLED_BACK
+    scene.metrics.announced(handover)
+    scene.metrics.announced(handover)
+    assert scene.value("rhino_handovers_total", outcome="rolled_back") == 1
+    assert handover.finished_ms is not None
+    whole_s = (handover.finished_ms - handover.started_ms) / 1000
+    sums = [
+        scene.value("rhino_handover_duration_seconds_sum", phase=phase, outcome="rolled_back") or 0.0
+        for phase in ("prepare", "confirm")
+    ]
+    assert sum(sums) == pytest.approx(whole_s)
+    assert whole_s > 300
+
+
+def test_a_prediction_is_compared_with_what_happened() -> None:
+    scene = Scene()
+    for number in range(4):
+        scene.play.now += 2.0
+        scene.play.batch(number, {group(0, 0): "w1", group(0, 1): "w1"})
+    handover = scene.play.start("w2", "0/0")
+    scene.play.now += 3.5
+    scene.play.batch(4, {group(0, 0): "w2", group(0, 1): "w1"})
+    assert handover.plan.prediction.total_s == 3.0
+    scene.metrics.announced(handover)
+    assert scene.value("rhino_handover_prediction_error_seconds_sum", of="total") == pytest.approx(0.5)
+    assert not scene.value("rhino_handover_prediction_error_seconds_count", of="pause"), "none was predicted"

@@ -1,0 +1,165 @@
+"""Workers that are to be emptied: nothing new goes there, and others take their place without a copy less."""
+
+from __future__ import annotations
+
+import pytest
+
+from replication_manager.protocol import events as ev
+from replication_manager.protocol.membership import Report
+from rhino_core.errors import PreconditionError, UnknownError
+from rhino_core.ids import GroupId, JobSettings
+from tests.replication_manager.protocol.harness import GROUP, Manager, written
+from tests.replication_manager.protocol.test_returned import come_back, lost_and_replaced
+
+
+def mark(manager: Manager, name: str, draining: bool = True) -> list[ev.Effect]:
+    return manager.do(ev.DrainSet(name, draining))
+
+
+def test_a_secondary_is_replaced_before_it_leaves() -> None:
+    manager = Manager("abc")
+    manager.resolve("a")
+    leaving = manager.members()[1]
+    other = ({"b", "c"} - {leaving}).pop()
+    mark(manager, leaving)
+    assert manager.members() == f"a{leaving}{other}?"
+    assert manager.group().required_copies == 2
+    manager.whole(other)
+    assert manager.members() == f"a{other}"
+    mark(manager, leaving, draining=False)
+    assert manager.members() == f"a{other}", "its return moves nothing"
+
+
+def test_an_owner_stays_until_a_handover_and_then_leaves() -> None:
+    manager = Manager("abc")
+    manager.resolve("a")
+    first = manager.members()[1]
+    other = ({"b", "c"} - {first}).pop()
+    mark(manager, "a")
+    manager.whole(other)
+    assert manager.members() == f"a{first}{other}"
+    assert not manager.do(ev.Change(GROUP, None, "", "a")), "the chain is not longer than asked for"
+    manager.do(ev.Change(GROUP, None, "", first))
+    assert manager.members() == f"{first}{other}"
+
+
+def test_it_owns_nothing_again_by_writing() -> None:
+    manager = Manager("ab")
+    manager.resolve("a")
+    mark(manager, "a")
+    manager.do(ev.Change(GROUP, None, "", "b"))
+    for number in (4, 5, 6):
+        manager.do(ev.BatchPublished("job", number - 1, (written(number),), ()))
+        manager.beat("a", Report(GROUP, manager.group().epoch, True, 10, (), (written(number),)))
+    assert manager.group().owner.worker_id == "b"
+
+
+def test_a_handover_before_the_replacement_is_whole_keeps_the_copy_until_then() -> None:
+    manager = Manager("abc")
+    manager.resolve("a")
+    first = manager.members()[1]
+    other = ({"b", "c"} - {first}).pop()
+    mark(manager, "a")
+    manager.do(ev.Change(GROUP, None, "", first))
+    assert manager.members() == f"{first}{other}?a"
+    manager.whole(other)
+    assert manager.members() == f"{first}{other}"
+
+
+def test_new_groups_go_elsewhere_also_when_the_worker_names_them() -> None:
+    manager = Manager("abc")
+    mark(manager, "a")
+    for partition in range(4):
+        manager.resolve("b", GroupId("job", 0, partition))
+    assert {manager.members(g) for g in manager.groups} == {"bc"}
+    guest = manager.resolve("a", GroupId("job", 0, 9))
+    assert {m.worker.worker_id for m in guest.members} == {"b", "c"}
+    kin = manager.resolve("a", GroupId("job", 1, 9))
+    assert [m.worker for m in kin.members] == [m.worker for m in guest.members], "one task, one chain"
+    with pytest.raises(PreconditionError, match="being drained"):
+        manager.do(ev.Change(GroupId("job", 0, 0), None, "a", ""))
+
+
+def test_ended_early_the_chain_is_cut_when_the_owner_is_named_again() -> None:
+    manager = Manager("abc")
+    manager.resolve("a")
+    first = manager.members()[1]
+    mark(manager, "a")
+    mark(manager, "a", draining=False)
+    assert len(manager.group().members) == 3
+    manager.do(ev.Change(GROUP, None, "", "a"))
+    assert manager.members() == f"a{first}"
+
+
+def test_the_only_worker_is_still_used() -> None:
+    manager = Manager("a")
+    mark(manager, "a")
+    manager.resolve("a", settings=JobSettings(0))
+    assert manager.members() == "a"
+
+
+def test_it_is_journalled_and_ends_with_the_worker() -> None:
+    manager = Manager("abc")
+    assert mark(manager, "b") == [ev.PersistDraining("b", True)]
+    assert not mark(manager, "b")
+    manager.restart()
+    for name in "abc":
+        manager.register(name)
+    manager.resolve("a")
+    assert manager.members() == "ac"
+    manager.lose("b")
+    manager.do(ev.WorkerForgotten("b"))
+    assert not manager.draining
+    with pytest.raises(UnknownError, match="'x' is not known"):
+        mark(manager, "x")
+
+
+def test_lost_replacements_are_replaced_and_a_drained_worker_serves_meanwhile() -> None:
+    manager = Manager("abcd")
+    manager.resolve("a")
+    leaving = manager.members()[1]
+    mark(manager, leaving)
+    replacement = manager.members()[2]
+    manager.lose(replacement)
+    rest = ({"b", "c", "d"} - {leaving, replacement}).pop()
+    assert manager.members() == f"a{leaving}{rest}?"
+    manager.beat(rest, Report(GROUP, manager.group().epoch, True, 10))
+    assert manager.members() == f"a{rest}"
+
+
+def test_a_source_stays_while_a_drained_owner_would_be_counted_in_its_place() -> None:
+    """Simulator, seed 192 with drains: the group was left with its drained owner and one more."""
+    manager = lost_and_replaced()
+    assert manager.members() == "ac"
+    come_back(manager, written(7))
+    manager.now += 1
+    for name in "ac":
+        manager.beat(name)
+    assert manager.members() == "acb?", "b has a version that they lack"
+    mark(manager, "a")
+    for name in "acb":
+        manager.whole(name)
+    for name in "acb":
+        manager.whole(name)
+    assert manager.members() == "acb"
+    manager.do(ev.Change(GROUP, None, "", "c"))
+    assert manager.members() == "cb"
+
+
+def test_a_drained_worker_with_the_only_copy_of_a_version_stays_until_the_others_have_it() -> None:
+    """It was lost after a degraded commit, or the last of those that committed with it have lost their disks."""
+    manager = lost_and_replaced()
+    mark(manager, "b")
+    come_back(manager, written(7))
+    assert "b" in manager.machine.unsettled_sources(GROUP), "a and c have not been heard since"
+    manager.now += 1
+    for name in "ac":
+        manager.beat(name)
+    assert manager.members() == "acb?", "a and c are whole without it"
+    assert "b" in manager.machine.unsettled_sources(GROUP)
+    for name in "acb":
+        manager.whole(name)
+    for name in "acb":
+        manager.whole(name)
+    assert manager.members() == "ac"
+    assert not manager.machine.unsettled_sources(GROUP)

@@ -1,0 +1,231 @@
+"""Members that lag beyond the cap: replaced on lasting evidence, left alone afterwards."""
+
+from __future__ import annotations
+
+import pytest
+
+from replication_manager.protocol import events as ev
+from replication_manager.protocol.lagging import PATIENCE_S, PROOF_S, REST_S, LagCap
+from replication_manager.protocol.membership import Lag, Report
+from rhino_core.ids import BelowMinCopies, GroupId, JobSettings
+from tests.replication_manager.protocol.harness import GROUP, Manager
+
+CAP_S = LagCap().seconds
+R2 = JobSettings(replication_factor=2)
+
+
+def owes(manager: Manager, sender: str, *lags: Lag) -> list[ev.Effect]:
+    return manager.do(ev.Beat(sender, f"{sender}/1", 0, 0, 0, 0, (), lags=lags))
+
+
+def lag(to: str, oldest_s: float = CAP_S + 1, owed_bytes: int = 0, group: GroupId = GROUP) -> Lag:
+    return Lag(group, to, owed_bytes, oldest_s)
+
+
+def wait(manager: Manager, seconds: float) -> None:
+    """Everybody goes on beating, with nothing new to say."""
+    manager.now += seconds
+    for record in manager.machine.membership.records.values():
+        record.lease_ends = manager.now + 5.0
+    manager.do(ev.Tick())
+
+
+def proved(manager: Manager, sender: str, *lags: Lag) -> None:
+    """The sender says so for long enough."""
+    owes(manager, sender, *lags)
+    wait(manager, PROOF_S)
+    owes(manager, sender, *lags)
+
+
+def pair(names: str = "abc") -> tuple[Manager, str, str]:
+    """A manager, the secondary of the group of "a", and a worker outside it."""
+    manager = Manager(names)
+    manager.resolve("a")
+    secondary = manager.members()[1]
+    return manager, secondary, ({"b", "c"} - {secondary}).pop()
+
+
+def test_with_enough_others_it_is_dropped_at_once_and_another_placed() -> None:
+    manager = Manager("abcd")
+    manager.resolve("a", settings=R2)
+    slow, other = list(manager.members()[1:])
+    free = ({"b", "c", "d"} - {slow, other}).pop()
+    proved(manager, "a", lag(slow))
+    assert manager.members() == f"a{other}{free}?"
+
+
+def test_otherwise_its_replacement_becomes_whole_first() -> None:
+    manager, slow, other = pair()
+    proved(manager, "a", lag(slow))
+    assert manager.members() == f"a{slow}{other}?"
+    assert manager.group().required_copies == 2
+    owes(manager, "a", lag(slow))
+    assert manager.members() == f"a{slow}{other}?", "nobody else is added meanwhile"
+    manager.whole(other)
+    owes(manager, "a", lag(slow))
+    assert manager.members() == f"a{other}"
+    assert manager.group().required_copies == 2
+
+
+@pytest.mark.parametrize("policy", BelowMinCopies)
+def test_a_member_that_hangs_keeps_its_replacement_from_being_whole_and_so_the_group(policy: BelowMinCopies) -> None:
+    manager = Manager("abc")
+    manager.resolve("a", settings=JobSettings(below_min_copies=policy))
+    slow = manager.members()[1]
+    other = ({"b", "c"} - {slow}).pop()
+    proved(manager, "a", lag(slow))
+    wait(manager, PATIENCE_S - 1)
+    owes(manager, "a", lag(slow))
+    assert manager.members() == f"a{slow}{other}?"
+    wait(manager, 1)
+    owes(manager, "a", lag(slow))
+    blocked = policy is BelowMinCopies.BLOCK
+    assert manager.members() == (f"a{slow}{other}?" if blocked else f"a{other}?")
+    assert manager.group().required_copies == (2 if blocked else 1)
+
+
+def test_patience_is_for_those_that_still_lag() -> None:
+    manager, slow, other = pair()
+    proved(manager, "a", lag(slow))
+    wait(manager, PATIENCE_S)
+    owes(manager, "a")
+    assert manager.members() == f"a{slow}{other}?"
+
+
+def test_without_anybody_to_take_its_place_it_stays() -> None:
+    manager = Manager("ab")
+    manager.resolve("a")
+    epoch = manager.group().epoch
+    proved(manager, "a", lag("b"))
+    assert (manager.members(), manager.group().epoch) == ("ab", epoch)
+
+
+def test_a_lag_that_passes_is_not_proved() -> None:
+    manager, slow, _ = pair()
+    owes(manager, "a", lag(slow))
+    wait(manager, PROOF_S - 1)
+    owes(manager, "a", lag(slow, oldest_s=1.0))
+    wait(manager, 1)
+    owes(manager, "a", lag(slow))
+    assert manager.members() == f"a{slow}"
+
+
+def test_around_the_cap_it_is_one_lag() -> None:
+    manager, slow, other = pair()
+    owes(manager, "a", lag(slow))
+    wait(manager, PROOF_S / 2)
+    owes(manager, "a", lag(slow, oldest_s=CAP_S - 1))
+    wait(manager, PROOF_S / 2)
+    owes(manager, "a", lag(slow, oldest_s=CAP_S - 1))
+    assert manager.members() == f"a{slow}{other}?"
+
+
+def test_bytes_alone_are_a_lag() -> None:
+    manager, slow, other = pair()
+    proved(manager, "a", lag(slow, oldest_s=0.0, owed_bytes=LagCap().owed_bytes + 1))
+    assert manager.members() == f"a{slow}{other}?"
+
+
+@pytest.mark.parametrize("off", [LagCap(0, 0)])
+def test_without_a_cap_nobody_lags(off: LagCap) -> None:
+    assert not off.exceeded(lag("b", oldest_s=1e9, owed_bytes=1 << 60))
+
+
+def test_a_sender_that_lags_with_everybody_is_slow_itself() -> None:
+    manager = Manager("abcd")
+    groups = [GroupId("job", 0, partition) for partition in range(3)]
+    for group in groups:
+        manager.resolve("a", group)
+    receivers = {group: manager.members(group)[1] for group in groups}
+    assert len(set(receivers.values())) == 3
+    proved(manager, "a", *(lag(to, group=group) for group, to in receivers.items()))
+    assert {group: manager.members(group)[1] for group in groups} == receivers
+    keeps_up = groups[0]
+    proved(manager, "a", *(lag(to, group=group) for group, to in receivers.items() if group != keeps_up))
+    assert all(len(manager.group(group).members) == 3 for group in groups[1:])
+
+
+def test_who_is_no_member_proves_nothing_and_an_owner_stays() -> None:
+    manager, slow, other = pair()
+    proved(manager, other, lag(slow))
+    proved(manager, slow, lag("a"))
+    assert manager.members() == f"a{slow}"
+
+
+def test_a_dropped_worker_rests_and_may_come_back_as_a_new_member() -> None:
+    manager, slow, other = pair()
+    proved(manager, "a", lag(slow))
+    manager.whole(other)
+    owes(manager, "a")
+    assert manager.members() == f"a{other}"
+    manager.lose(other)
+    assert manager.members() == "a", "the slow one is left alone"
+    wait(manager, REST_S)
+    assert manager.members() == f"a{slow}?"
+    manager.whole(slow)
+    assert manager.members() == f"a{slow}"
+
+
+def test_who_lags_elsewhere_when_its_rest_ends_is_placed_once_that_is_over() -> None:
+    """Simulator, seed 666 with drains: the group stayed one member short."""
+    manager, slow, other = pair()
+    elsewhere = GroupId("job", 0, 9)
+    manager.resolve(other, elsewhere)
+    manager.do(ev.DrainSet("a", True))
+    manager.whole(other)
+    assert manager.members() == f"a{slow}{other}"
+    proved(manager, "a", lag(slow))
+    assert manager.members() == f"a{other}"
+    late = lag(slow, group=elsewhere)
+    wait(manager, REST_S - 1)
+    owes(manager, other, late)
+    wait(manager, 1)
+    owes(manager, other, late)
+    assert manager.members() == f"a{other}"
+    owes(manager, other)
+    owes(manager, other)
+    assert manager.members() == f"a{other}{slow}?"
+
+
+def test_each_further_rest_is_longer() -> None:
+    manager, slow, other = pair()
+    laggards = manager.machine.laggards
+    laggards.dropped(slow, now=0.0)
+    laggards.dropped(slow, now=1.0)  # of another group, in the same rest
+    assert laggards.resting(REST_S - 1) == {slow}
+    assert laggards.resting(REST_S) == set()
+    laggards.dropped(slow, now=REST_S)
+    assert laggards.resting(3 * REST_S - 1) == {slow}
+    assert laggards.resting(3 * REST_S) == set()
+    assert other not in laggards.resting(0.0)
+
+
+def test_a_replacement_that_is_lost_is_replaced() -> None:
+    manager, slow, other = pair("abcd")
+    proved(manager, "a", lag(slow))
+    added = manager.members()[2]
+    manager.lose(added)
+    assert manager.members() == f"a{slow}"
+    proved(manager, "a", lag(slow))
+    last = ({"b", "c", "d"} - {slow, added}).pop()
+    assert manager.members() == f"a{slow}{last}?"
+    assert other in (added, last)
+
+
+def test_a_report_that_comes_with_the_beat_counts_first() -> None:
+    manager, slow, other = pair()
+    proved(manager, "a", lag(slow))
+    report = Report(GROUP, manager.group().epoch, True, 10)
+    manager.do(ev.Beat(other, f"{other}/1", 0, 0, 0, 0, (report,)))
+    assert manager.members() == f"a{other}"
+
+
+def test_a_laggard_that_becomes_the_owner_stays_and_who_was_added_goes() -> None:
+    """Seed 157: the chain stayed longer than it should be."""
+    manager, slow, other = pair()
+    proved(manager, "a", lag(slow))
+    manager.do(ev.StreamBroken("a", "a-process"))
+    manager.register("a", life=2, process="second")
+    assert manager.members() == f"{slow}a?{other}?"
+    manager.beat("a", Report(GROUP, manager.group().epoch, True, 10), life=2)
+    assert manager.members() == f"{slow}a"

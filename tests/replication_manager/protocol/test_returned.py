@@ -1,0 +1,98 @@
+"""A worker that comes back outside a group with a version that no member has: the others catch up from it."""
+
+from __future__ import annotations
+
+from replication_manager.protocol import events as ev
+from replication_manager.protocol.membership import Report, WorkerRecord, WorkerState
+from replication_manager.protocol.returned import Returned
+from rhino_core.ids import NO_EPOCH, Epoch, Member, ReplicaGroup, StoreVersion
+from tests.replication_manager.protocol.harness import GROUP, STORE, Manager, worker, written
+
+
+def holding(manager: Manager, *held: StoreVersion, whole: bool = True) -> Report:
+    return Report(GROUP, manager.group().epoch, whole, 10, held)
+
+
+def lost_and_replaced() -> Manager:
+    """Of a and b, b has committed version 7 alone and is lost; a and c follow, and hold version 6."""
+    manager = Manager("abc")
+    manager.resolve("a")
+    assert manager.members() == "ab"
+    manager.now += 1
+    manager.lose("b")
+    manager.beat("c", holding(manager, written(6)))
+    manager.beat("a", holding(manager, written(6)))
+    assert manager.members() == "ac"
+    return manager
+
+
+def come_back(manager: Manager, *held: StoreVersion) -> None:
+    manager.now += 1
+    manager.register("b", Report(GROUP, NO_EPOCH, False, 10, held), process="second")
+
+
+def test_it_joins_once_every_whole_member_has_been_heard_and_leaves_when_all_are_whole() -> None:
+    manager = lost_and_replaced()
+    come_back(manager, written(7))
+    manager.now += 1
+    manager.beat("a", holding(manager, written(6)))
+    assert manager.members() == "ac", "c may have it and only not have said so"
+    manager.beat("c")
+    assert manager.members() == "acb?"
+    manager.beat("b", holding(manager, written(7)))
+    assert manager.members() == "acb"
+    for name in "ac":
+        assert manager.members() == "acb", "a and c have not all caught up from b"
+        manager.beat(name, holding(manager, written(7)))
+        manager.beat("b", holding(manager, written(7)))
+    assert manager.members() == "ac"
+
+
+def test_it_stays_outside_when_a_member_has_its_version_or_the_floor_has_passed() -> None:
+    manager = lost_and_replaced()
+    come_back(manager, written(6))
+    manager.now += 1
+    manager.beat("a")
+    manager.beat("c")
+    assert manager.members() == "ac"
+    manager.do(
+        ev.BatchPublished(
+            "job", 8, (StoreVersion(STORE, written(8).version),), (StoreVersion(STORE, written(8).version),)
+        )
+    )
+    come_back(manager, written(7))
+    manager.now += 1
+    manager.beat("a")
+    manager.beat("c")
+    assert manager.members() == "ac"
+
+
+def test_it_joins_when_the_present_members_are_new_and_have_blessed_each_other() -> None:
+    """Simulator, seed 76: the last whole member lost its disk; the empty ones were whole by catching up from nobody."""
+    manager = lost_and_replaced()
+    manager.do(ev.StreamBroken("a", "a-process"))
+    manager.do(ev.StreamBroken("c", "c-process"))
+    manager.now += 1.5
+    manager.do(ev.Tick())
+    for name in "ac":
+        manager.register(name, Report(GROUP, NO_EPOCH, False, 0), life=2, process="second")
+    come_back(manager, written(7))
+    assert "b?" in manager.members()
+
+
+def test_a_drained_one_stays_until_enough_others_count_as_whole() -> None:
+    """Simulator, seed 244: b had said that it was whole, and was not believed, for it was impaired."""
+    returned, epoch = Returned(), Epoch(1, 1)
+    returned.leaves_again(GROUP, "a")
+    records = {n: WorkerRecord(worker(n), WorkerState.LIVE, 0.0, 9.0) for n in "abc"}
+    for record in records.values():
+        record.reports[GROUP] = Report(GROUP, epoch, True, 10)
+
+    def leaving(whole: str) -> set[str]:
+        members = tuple(Member(worker(name), name in whole) for name in "cab")
+        return returned.take_superfluous(ReplicaGroup(GROUP, epoch, members, 1), records, {"a"})
+
+    assert leaving("ca") == set()
+    assert returned.joined(GROUP) == {"a"}
+    assert leaving("cab") == {"a"}
+    assert returned.joined(GROUP) == set()

@@ -1,0 +1,147 @@
+"""Nobody beats, leaves, watches or asks for groups in the name of a worker that is registered."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from replication_manager.service.leases import Leases
+from rhino_core.errors import PreconditionError, UnavailableError
+from rhino_core.protocol import PROTOCOL, check_protocol
+from rhino_pb import replication_pb2 as pb
+from tests.replication_manager.service.test_service import GROUP, Stub, manager, worker
+
+
+async def register(stub: Stub, name: str, process: str = "", protocol: int = PROTOCOL) -> bytes:
+    request = pb.RegisterRequest(worker=worker(name), process_id=process or name, protocol=protocol)
+    reply = await stub.Register(request, timeout=5)
+    assert reply.protocol == PROTOCOL
+    lease: bytes = reply.lease
+    return lease
+
+
+async def beat(stub: Stub, *names: str, lease: bytes = b"", leaving: bool = False) -> Any:
+    """One beat for each name in one stream; the replies, up to the end of the stream."""
+
+    async def beats() -> AsyncIterator[pb.HeartbeatRequest]:
+        for name in names:
+            yield pb.HeartbeatRequest(worker_id=name, incarnation=f"{name}/1", lease=lease, leaving=leaving)
+
+    return [reply async for reply in stub.Heartbeat(beats(), timeout=5)]
+
+
+async def state(stub: Stub, name: str) -> Any:
+    reply = await stub.ListWorkers(pb.ListWorkersRequest(), timeout=5)
+    return next(status.state for status in reply.workers if status.worker.worker_id == name)
+
+
+async def test_a_farewell_in_anothers_name_is_refused(tmp_path: Path) -> None:
+    async with manager(tmp_path) as stub:
+        lease, other = await register(stub, "a"), await register(stub, "b")
+        assert len(lease) == 16
+        assert lease != other
+        for shown in (b"", other, lease[:-1]):
+            with pytest.raises(grpc.aio.AioRpcError, match="registered by another process") as refused:
+                await beat(stub, "a", lease=shown, leaving=True)
+            assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+        with pytest.raises(grpc.aio.AioRpcError, match="registered by another process"):
+            await beat(stub, "b", "a", lease=other)  # nor in a stream of one's own
+        assert await state(stub, "a") == pb.WORKER_STATE_LIVE
+        assert await beat(stub, "a", lease=lease)
+        await beat(stub, "a", lease=lease, leaving=True)
+        assert await state(stub, "a") == pb.WORKER_STATE_SUSPECT, "it may only be restarted"
+        with pytest.raises(grpc.aio.AioRpcError, match="register first"):
+            await beat(stub, "a", lease=lease)
+
+
+async def test_a_stream_is_of_one_worker(tmp_path: Path) -> None:
+    """Those of an older version have no lease to show."""
+    async with manager(tmp_path) as stub:
+        for name in ("a", "b"):
+            assert await register(stub, name, protocol=1) == b""
+        with pytest.raises(grpc.aio.AioRpcError, match="a heartbeat of 'b' in the stream of 'a'"):
+            await beat(stub, "a", "b")
+
+
+async def test_watching_and_asking_take_the_lease_which_is_shown_to_nobody(tmp_path: Path) -> None:
+    async with manager(tmp_path) as stub:
+        lease, _ = await register(stub, "a"), await register(stub, "b")
+        for shown in (b"", b"x" * 16):
+            with pytest.raises(grpc.aio.AioRpcError, match="registered by another process"):
+                await stub.ResolveGroup(pb.ResolveGroupRequest(group=GROUP, worker_id="a", lease=shown), timeout=5)
+            with pytest.raises(grpc.aio.AioRpcError, match="registered by another process"):
+                await stub.WatchGroups(
+                    pb.WatchGroupsRequest(worker_id="a", incarnation="a/1", lease=shown), timeout=5
+                ).read()
+        with pytest.raises(grpc.aio.AioRpcError, match="'nobody' is not registered"):
+            await stub.ResolveGroup(pb.ResolveGroupRequest(group=GROUP, worker_id="nobody"), timeout=5)
+        watch = stub.WatchGroups(pb.WatchGroupsRequest(worker_id="a", incarnation="a/1", lease=lease), timeout=5)
+        told = [(await watch.read()).SerializeToString()]
+        for reply in (
+            await stub.ListWorkers(pb.ListWorkersRequest(), timeout=5),
+            await stub.ResolveGroup(pb.ResolveGroupRequest(group=GROUP, worker_id="a", lease=lease), timeout=5),
+        ):
+            told.append(reply.SerializeToString())
+        assert not [message for message in told if lease in message]
+        watch.cancel()
+
+
+async def test_a_registration_voids_the_lease_before(tmp_path: Path) -> None:
+    async with manager(tmp_path) as stub:
+        first, second = await register(stub, "a"), await register(stub, "a")
+        with pytest.raises(grpc.aio.AioRpcError, match="or again since"):
+            await beat(stub, "a", lease=first)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await register(stub, "a", process="another")
+        assert refused.value.code() is grpc.StatusCode.ALREADY_EXISTS
+        assert await beat(stub, "a", lease=second), "a refused registration voids nothing"
+
+
+async def test_sidecars_one_version_apart_work(tmp_path: Path) -> None:
+    async with manager(tmp_path) as stub:
+        assert await register(stub, "old", protocol=0) == b""
+        assert await beat(stub, "old")
+        assert await register(stub, "new", protocol=PROTOCOL + 1)
+        await stub.ResolveGroup(pb.ResolveGroupRequest(group=GROUP, worker_id="old"), timeout=5)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await register(stub, "newer", protocol=PROTOCOL + 2)
+        assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+        text = refused.value.details() or ""
+        assert f"'newer' speaks version {PROTOCOL + 2}" in text
+        assert f"this process version {PROTOCOL}" in text
+
+
+def test_versions_that_are_too_far_apart_are_named() -> None:
+    assert [check_protocol("x", spoken) for spoken in (0, 1, 2, 3)] == [1, 1, 2, 3]
+    with pytest.raises(PreconditionError, match="upgrade this process"):
+        check_protocol("x", PROTOCOL + 2)
+
+
+def test_leases() -> None:
+    leases = Leases()
+    with pytest.raises(UnavailableError):
+        leases.check("a", b"")
+    token = leases.grant("a", PROTOCOL)
+    leases.check("a", token)
+    leases.end("a")
+    with pytest.raises(UnavailableError):
+        leases.check("a", token)
+
+
+async def test_a_worker_watches_once(tmp_path: Path) -> None:
+    """An older stream of it, which nobody has noticed to be broken, ends."""
+    async with manager(tmp_path) as stub:
+        request = pb.WatchGroupsRequest(worker_id="a", incarnation="a/1", lease=await register(stub, "a"))
+        first = stub.WatchGroups(request, timeout=20)
+        assert (await first.read()).snapshot
+        second = stub.WatchGroups(request, timeout=20)
+        assert (await second.read()).snapshot
+        while isinstance(await first.read(), pb.GroupUpdate):
+            pass
+        await register(stub, "b")
+        assert {named.worker_id for named in (await second.read()).workers} == {"a", "b"}
+        second.cancel()

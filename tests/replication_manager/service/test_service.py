@@ -1,0 +1,437 @@
+"""The ReplicationManager service over real gRPC, with sidecars that only talk."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import grpc
+import grpc.aio
+import pytest
+
+from replication_manager.protocol import events as ev
+from replication_manager.service import stored
+from replication_manager.service.records import FLOORS, FORGOTTEN, GROUPS, WORKERS
+from replication_manager.service.service import ReplicationService
+from rhino_core import ids
+from rhino_core.epochs import generation_ceiling
+from rhino_core.errors import ConflictError, UnavailableError
+from rhino_core.journal import Journal
+from rhino_core.rpc import convert, gate
+from rhino_core.rpc.channel import aio_channel
+from rhino_core.rpc.server import Server
+from rhino_core.settings import ManagerSettings
+from rhino_pb import common_pb2, replication_pb2, replication_pb2_grpc
+
+Stub: TypeAlias = Any  # the stubs do not tell the asyncio one apart
+GROUP = common_pb2.GroupId(job="job", operator=0, partition=1)
+
+
+@asynccontextmanager
+async def manager(folder: Path, *, bootstrap: bool = True) -> AsyncIterator[Stub]:
+    async with served(folder, bootstrap=bootstrap) as (stub, _):
+        yield stub
+
+
+@asynccontextmanager
+async def served(folder: Path, *, bootstrap: bool = True) -> AsyncIterator[tuple[Stub, ReplicationService]]:
+    """With the object that the handover manager of the same process calls."""
+    journal = Journal(folder, bootstrap=bootstrap)
+    server = Server()
+    service = ReplicationService(journal, ManagerSettings(folder, "127.0.0.1:0", 0.05, 1.0, 0.2))
+    service.attach(server)
+    port = server.bind("127.0.0.1:0")
+    await server.start()
+    running = asyncio.create_task(service.run())
+    channel = aio_channel(f"127.0.0.1:{port}")
+    try:
+        yield replication_pb2_grpc.ReplicationManagerStub(channel), service
+    finally:
+        await channel.close(None)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await server.stop(0)
+        journal.close()
+
+
+def worker(name: str) -> common_pb2.Worker:
+    return common_pb2.Worker(worker_id=name, incarnation=f"{name}/1", host=name, peer_address=f"{name}:1")
+
+
+@asynccontextmanager
+async def sidecar(stub: Stub, name: str) -> AsyncIterator[None]:
+    """Registers and beats until the block ends; then its stream breaks."""
+    await stub.Register(replication_pb2.RegisterRequest(worker=worker(name), process_id=name), timeout=5)
+
+    async def beats() -> AsyncIterator[replication_pb2.HeartbeatRequest]:
+        while True:
+            yield replication_pb2.HeartbeatRequest(worker_id=name, incarnation=f"{name}/1")
+            await asyncio.sleep(0.05)
+
+    stream = stub.Heartbeat(beats(), timeout=60)
+    try:
+        await stream.read()
+        yield
+    finally:
+        stream.cancel()
+
+
+async def resolve(stub: Stub, name: str) -> Any:
+    request = replication_pb2.ResolveGroupRequest(group=GROUP, worker_id=name)
+    return (await stub.ResolveGroup(request, timeout=5)).group
+
+
+async def test_a_lost_member_is_replaced_and_watchers_hear_of_it(tmp_path: Path) -> None:
+    async with manager(tmp_path) as stub, AsyncExitStack() as stack:
+        for name in ("a", "b"):
+            await stack.enter_async_context(sidecar(stub, name))
+        lost = await stack.enter_async_context(AsyncExitStack())
+        await lost.enter_async_context(sidecar(stub, "c"))
+        group = await resolve(stub, "c")
+        heir = group.members[1].worker.worker_id
+        watch = stub.WatchGroups(
+            replication_pb2.WatchGroupsRequest(worker_id=heir, incarnation=f"{heir}/1"), timeout=20
+        )
+        first = await watch.read()
+        assert first.snapshot
+        assert [g.group for g in first.groups] == [GROUP]
+        assert {w.worker_id for w in first.workers} == {"a", "b", "c"}
+        await lost.aclose()
+        async with asyncio.timeout(10):
+            while True:
+                update = await watch.read()
+                if update.groups and "c" not in [m.worker.worker_id for m in update.groups[0].members]:
+                    break
+        new = update.groups[0]
+        assert new.members[0].worker.worker_id == heir
+        assert [m.whole for m in new.members] == [True, False]
+        assert new.required_copies == 1
+        assert [w.worker_id for w in update.absent] == ["c"]
+        watch.cancel()
+
+
+async def test_a_restart_keeps_groups_and_raises_the_generation(tmp_path: Path) -> None:
+    async with manager(tmp_path) as stub, sidecar(stub, "a"), sidecar(stub, "b"):
+        before = await resolve(stub, "a")
+        first = await stub.ListWorkers(replication_pb2.ListWorkersRequest(), timeout=5)
+    async with manager(tmp_path, bootstrap=False) as stub:
+        after = await stub.DescribeGroups(replication_pb2.DescribeGroupsRequest(job="job"), timeout=5)
+        second = await stub.ListWorkers(replication_pb2.ListWorkersRequest(), timeout=5)
+    assert [g.group for g in after.groups] == [before]
+    assert second.generation == first.generation + 1
+    assert {w.state for w in second.workers} == {replication_pb2.WORKER_STATE_SUSPECT}
+
+
+async def test_refusals_have_their_status_codes(tmp_path: Path) -> None:
+    async with manager(tmp_path) as stub, sidecar(stub, "a"):
+        calls = [
+            (resolve(stub, "a"), grpc.StatusCode.FAILED_PRECONDITION),
+            (resolve(stub, "nobody"), grpc.StatusCode.UNAVAILABLE),
+            (
+                stub.Register(replication_pb2.RegisterRequest(worker=worker("a"), process_id="other"), timeout=5),
+                grpc.StatusCode.ALREADY_EXISTS,
+            ),
+        ]
+        attempt: Any
+        for attempt, code in calls:
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await attempt
+            assert caught.value.code() is code
+
+
+async def watching(stub: Stub, name: str) -> Any:
+    """The stream of `name`'s news, and its first message."""
+    stream = stub.WatchGroups(replication_pb2.WatchGroupsRequest(worker_id=name, incarnation=f"{name}/1"), timeout=20)
+    return stream, await stream.read()
+
+
+def version(number: int) -> common_pb2.StoreVersion:
+    store = common_pb2.StoreId(job="job", operator=0, partition=1, store="default")
+    return common_pb2.StoreVersion(store=store, version=common_pb2.Version(version=number, checkpoint_id=f"x{number}"))
+
+
+def publish(service: ReplicationService, *, logged: int, floor: int) -> None:
+    named, oldest = convert.store_version_of(version(logged)), convert.store_version_of(version(floor))
+    service.handle(ev.BatchPublished("job", logged - 1, (named,), (oldest,)))
+
+
+async def news(stream: Any, wanted: Callable[[Any], bool]) -> Any:
+    """The first update for which `wanted` is true."""
+    async with asyncio.timeout(10):
+        while not wanted(update := await stream.read()):
+            pass
+    return update
+
+
+async def test_a_new_member_gets_the_floors_and_one_that_was_cut_off_is_told(tmp_path: Path) -> None:
+    async with served(tmp_path) as (stub, service), AsyncExitStack() as stack:
+        for name in ("a", "b"):
+            await stack.enter_async_context(sidecar(stub, name))
+        group = await resolve(stub, "a")
+        publish(service, logged=9, floor=4)
+        await stack.enter_async_context(sidecar(stub, "c"))
+        stream, first = await watching(stub, "c")
+        assert (list(first.groups), list(first.floors)) == ([], [])
+        change = ev.Change(convert.group_of(GROUP), convert.epoch_of(group.epoch), "c", "")
+        service.handle(change)
+        joined = await news(stream, lambda update: len(update.groups) == 1)
+        assert [m.whole for m in joined.groups[0].members] == [True, True, False]
+        assert [floor.version for floor in joined.floors] == [version(4)]
+        assert {w.worker_id for w in joined.workers} == {"a", "b", "c"}
+        with pytest.raises(ConflictError):
+            service.handle(change)
+        service.handle(ev.Change(convert.group_of(GROUP), None, "", "a"))
+        left = await news(stream, lambda update: len(update.left) == 1)
+        assert list(left.left) == [GROUP]
+
+
+async def test_who_stores_files_of_a_group_hears_of_it_until_they_are_gone(tmp_path: Path) -> None:
+    """So that it can ask the members whether it may delete them."""
+    async with served(tmp_path) as (stub, service), AsyncExitStack() as stack:
+        for name in ("a", "b"):
+            await stack.enter_async_context(sidecar(stub, name))
+        group = await resolve(stub, "a")
+        await stack.enter_async_context(sidecar(stub, "c"))
+        stream, first = await watching(stub, "c")
+        assert list(first.groups) == []
+        await stores(stub, "c", 3)
+        assert list((await news(stream, lambda update: len(update.groups) == 1)).groups) == [group]
+        await stores(stub, "c", 0)
+        service.handle(ev.Change(convert.group_of(GROUP), None, "", "b"))
+        assert list((await news(stream, lambda update: len(update.left) == 1)).left) == [GROUP]
+
+
+async def stores(stub: Stub, name: str, files: int) -> None:
+    """Says so in a heartbeat."""
+    report = replication_pb2.GroupReport(group=GROUP, stored_files=files)
+    beat = replication_pb2.HeartbeatRequest(worker_id=name, incarnation=f"{name}/1", changed=[report])
+
+    async def beats() -> AsyncIterator[replication_pb2.HeartbeatRequest]:
+        yield beat
+
+    async for _ in stub.Heartbeat(beats(), timeout=5):
+        return
+
+
+async def test_a_guest_hears_of_the_group_it_has_resolved(tmp_path: Path) -> None:
+    async with served(tmp_path) as (stub, service), sidecar(stub, "a"), sidecar(stub, "b"), sidecar(stub, "c"):
+        group = await resolve(stub, "a")
+        guest = ({"b", "c"} - {group.members[1].worker.worker_id}).pop()
+        stream, first = await watching(stub, guest)
+        assert list(first.groups) == []
+        assert await resolve(stub, guest) == group
+        publish(service, logged=9, floor=4)
+        assert [f.version for f in (await news(stream, lambda update: len(update.floors) == 1)).floors] == [version(4)]
+
+
+async def beat_once(stub: Stub, name: str, *reports: replication_pb2.GroupReport, leaving: bool = False) -> None:
+    beat = replication_pb2.HeartbeatRequest(
+        worker_id=name, incarnation=f"{name}/1", changed=reports, leaving=leaving, stored_bytes=70, free_bytes=30
+    )
+    stream = stub.Heartbeat(timeout=5)
+    await stream.write(beat)
+    await stream.read()
+    stream.cancel()
+
+
+async def test_a_drained_worker_that_leaves_is_lost_at_once_and_one_that_never_came_is_refused(
+    tmp_path: Path,
+) -> None:
+    async with served(tmp_path) as (stub, service), sidecar(stub, "a"), sidecar(stub, "b"):
+        group = await resolve(stub, "a")
+        service.handle(ev.DrainSet("b", True))
+        stream, _ = await watching(stub, "a")
+        await beat_once(stub, "b", leaving=True)
+        update = await news(stream, lambda update: len(update.groups) == 1)
+        assert [m.worker.worker_id for m in update.groups[0].members] == ["a"]
+        assert update.groups[0].epoch.counter > group.epoch.counter
+        assert [w.worker_id for w in update.absent] == ["b"]
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await beat_once(stub, "nobody")
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_a_group_is_described_with_lag_and_with_others_that_store_it(tmp_path: Path) -> None:
+    async with served(tmp_path) as (stub, service), sidecar(stub, "a"), sidecar(stub, "b"), sidecar(stub, "c"):
+        group = await resolve(stub, "a")
+        second = group.members[1].worker.worker_id
+        other = ({"b", "c"} - {second}).pop()
+        publish(service, logged=8, floor=4)
+        for name, newest in (("a", 9), (second, 7), (other, 3)):
+            report = replication_pb2.GroupReport(
+                group=GROUP, epoch=group.epoch, whole=True, stored_bytes=50, newest_held=[version(newest)]
+            )
+            await beat_once(stub, name, report)
+        (found,) = (await stub.DescribeGroups(replication_pb2.DescribeGroupsRequest(job="job"), timeout=5)).groups
+        assert found.lag_versions == 2
+        assert list(found.logged) == [version(8)]
+        assert [(m.worker.worker_id, m.newest_held[0].version.version) for m in found.members] == [
+            ("a", 9),
+            (second, 7),
+        ]
+        assert [(m.worker.worker_id, m.stored_bytes) for m in found.others] == [(other, 50)]
+        absent = await stub.DescribeGroups(replication_pb2.DescribeGroupsRequest(job="another"), timeout=5)
+        assert list(absent.groups) == []
+
+
+async def test_what_deletes_or_moves_state_is_not_served(tmp_path: Path) -> None:
+    """Whoever reaches the port could else delete what a query needs: the handover manager calls the object."""
+    async with served(tmp_path) as (stub, service), sidecar(stub, "a"), sidecar(stub, "b"):
+        group = await resolve(stub, "a")
+        publish(service, logged=9, floor=4)
+        calls = [
+            stub.PublishFloors(
+                replication_pb2.PublishFloorsRequest(
+                    job="job", logged=[version(10**17)], floors=[common_pb2.Floor(version=version(10**17))]
+                )
+            ),
+            stub.ChangeGroup(replication_pb2.ChangeGroupRequest(group=GROUP, make_owner="b")),
+            stub.SetDraining(replication_pb2.SetDrainingRequest(worker_id="a", draining=True)),
+            stub.SetJobSettings(replication_pb2.SetJobSettingsRequest(job="job")),
+            stub.ForgetJob(common_pb2.ForgetJobRequest(job="job")),
+            stub.ForgetWorker(common_pb2.ForgetWorkerRequest(worker_id="a")),
+        ]
+        call: Any
+        for call in calls:
+            with pytest.raises(grpc.aio.AioRpcError, match="only the handover manager") as caught:
+                await call
+            assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+        assert (service.core.forgotten, service.core.draining) == ({}, set())
+        assert [floor.version for floor in service.core.floors.values()] == [4]
+        assert convert.replica_group_to_pb(service.core.groups[convert.group_of(GROUP)]) == group
+
+
+async def test_who_was_interested_in_a_job_that_was_forgotten_is_not_remembered(tmp_path: Path) -> None:
+    async with served(tmp_path) as (stub, service), sidecar(stub, "a"), sidecar(stub, "b"):
+        await resolve(stub, "a")
+        assert any(service.runtime.interested.values())
+        service.forget_job("job", dry_run=False)
+        assert not any(service.runtime.interested.values())
+
+
+async def test_nothing_is_told_that_could_not_be_journalled(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, bootstrap=True)
+    service = ReplicationService(journal, ManagerSettings(tmp_path, "127.0.0.1:0"))
+    running = asyncio.create_task(service.run())
+    await asyncio.sleep(0)
+    journal.close()
+    request = replication_pb2.RegisterRequest(worker=worker("a"), process_id="a")
+    context: Any = None
+    with pytest.raises(Exception, match="closed"):
+        await service.Register(request, context)
+    with pytest.raises(UnavailableError, match="stopping"):
+        await service.Register(request, context)
+    with pytest.raises(Exception, match="closed"):
+        await asyncio.wait_for(running, 5)
+
+
+async def test_a_worker_may_be_called_as_an_attribute_of_a_log_record(tmp_path: Path) -> None:
+    async with manager(tmp_path) as stub:
+        for name in ("name", "process", "args", "message"):
+            async with sidecar(stub, name):
+                pass
+        assert len((await stub.ListWorkers(replication_pb2.ListWorkersRequest(), timeout=5)).workers) == 4
+    async with manager(tmp_path, bootstrap=False) as stub:
+        assert len((await stub.ListWorkers(replication_pb2.ListWorkersRequest(), timeout=5)).workers) == 4
+
+
+@pytest.mark.parametrize(
+    "epoch",
+    [common_pb2.Epoch(generation=2**64 - 1), common_pb2.Epoch(generation=2**63), common_pb2.Epoch(counter=2**64 - 1)],
+)
+async def test_an_impossible_epoch_is_refused_and_nothing_is_journalled(
+    tmp_path: Path, epoch: common_pb2.Epoch
+) -> None:
+    async with manager(tmp_path) as stub, sidecar(stub, "a"), sidecar(stub, "b"):
+        request = replication_pb2.RegisterRequest(worker=worker("c"), process_id="c", highest_epoch=epoch)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await stub.Register(request, timeout=5)
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        before = await resolve(stub, "a")
+    async with manager(tmp_path, bootstrap=False) as stub:
+        after = await stub.DescribeGroups(replication_pb2.DescribeGroupsRequest(job="job"), timeout=5)
+        assert [g.group for g in after.groups] == [before]
+
+
+async def test_what_somebody_claims_takes_the_manager_nowhere_where_sidecars_do_not_follow(tmp_path: Path) -> None:
+    """Their ceilings are from their starts, before the manager's."""
+    highest = generation_ceiling()
+    async with manager(tmp_path) as stub:
+        claim = common_pb2.Epoch(generation=highest, counter=ids.COUNTER_MAX)
+        request = replication_pb2.RegisterRequest(worker=worker("a"), process_id="a", highest_epoch=claim)
+        reply = await stub.Register(request, timeout=5)
+        assert reply.generation == highest + 1
+        gate.check(reply)
+        report = replication_pb2.GroupReport(group=GROUP, epoch=common_pb2.Epoch(generation=highest + 10**9))
+        request = replication_pb2.RegisterRequest(worker=worker("b"), process_id="b", groups=[report])
+        with pytest.raises(grpc.aio.AioRpcError, match="'b' claims to have seen generation"):
+            await stub.Register(request, timeout=5)
+    async with manager(tmp_path, bootstrap=False) as stub:
+        workers = await stub.ListWorkers(replication_pb2.ListWorkersRequest(), timeout=5)
+        assert workers.generation == highest + 2
+
+
+async def test_managers_on_copies_of_a_journal_never_issue_the_same_epoch(tmp_path: Path) -> None:
+    async with manager(tmp_path / "one"):
+        pass
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    issued = []
+    for folder in (tmp_path / "one", tmp_path / "two"):
+        async with manager(folder, bootstrap=False) as stub, sidecar(stub, "a"), sidecar(stub, "b"):
+            epoch = (await resolve(stub, "a")).epoch
+            issued.append((epoch.generation, epoch.counter))
+    assert issued[0][0] == issued[1][0]
+    assert issued[0] != issued[1]
+
+
+async def test_a_poisoned_journal_still_opens_and_heals(tmp_path: Path) -> None:
+    """As a manager without a gate could write it."""
+    async with manager(tmp_path) as stub, sidecar(stub, "a"), sidecar(stub, "b"):
+        await resolve(stub, "a")
+    journal = Journal(tmp_path)
+    (key, group), *_ = journal.items(GROUPS.prefix)
+    group["epoch"]["generation"] = str(2**64 - 1)
+    journal.write({key: group})
+    hostile = {**group, "group": {"job": "../../x"}}
+    journal.write({f"{GROUPS.prefix}../../x/0/0": hostile})
+    journal.write({f"{WORKERS.prefix}a b": {"workerId": "a b", "incarnation": "1", "host": "h", "peerAddress": "h:1"}})
+    journal.write({f"{FLOORS.prefix}x": {"version": {"version": "not a number"}}})
+    journal.write({f"{FORGOTTEN}../x": [1, 1]})
+    journal.write({f"{FORGOTTEN}gone": [2**64, 1]})
+    journal._write({"generation": 2**63 - 2})
+    journal.close()
+    now_ms = int(time.time() * 1000)
+    async with manager(tmp_path, bootstrap=False) as stub:
+        workers = await stub.ListWorkers(replication_pb2.ListWorkersRequest(), timeout=5)
+        assert now_ms <= workers.generation < now_ms + 60_000
+        assert {w.worker.worker_id for w in workers.workers} == {"a", "b"}
+        groups = (await stub.DescribeGroups(replication_pb2.DescribeGroupsRequest(), timeout=5)).groups
+        assert [g.group.group for g in groups] == [GROUP]
+        seen = common_pb2.Epoch(generation=now_ms - 5, counter=3)
+        report = replication_pb2.GroupReport(group=GROUP, epoch=seen, whole=True, stored_files=1)
+        request = replication_pb2.RegisterRequest(
+            worker=worker("a"), process_id="a", highest_epoch=seen, groups=[report]
+        )
+        await stub.Register(request, timeout=5)
+        groups = (await stub.DescribeGroups(replication_pb2.DescribeGroupsRequest(), timeout=5)).groups
+        assert groups[0].group.epoch.generation == workers.generation, "renewed beyond what its members have seen"
+
+
+def test_of_several_effects_on_one_record_the_last_one_counts(tmp_path: Path) -> None:
+    """As when a group ends and is made again by one event."""
+    journal = Journal(tmp_path, bootstrap=True)
+    group, floor = ids.GroupId("job", 0, 1), ids.StoreVersion(ids.StoreId("job", 0, 1, "s"), ids.Version(1, "a"))
+    made = ids.ReplicaGroup(
+        group, ids.Epoch(1, 1), (ids.Member(convert.worker_of(worker("a")), True),), 1, ids.JobSettings()
+    )
+    stored.persist(journal, [ev.PersistGroup(made), ev.PersistFloor(floor)])
+    stored.persist(journal, [ev.DropGroups((group,), (floor.store,)), ev.PersistGroup(made)])
+    assert [key for key, _ in journal.items()] == [f"{GROUPS.prefix}{group}"]
+    stored.persist(journal, [ev.PersistGroup(made), ev.DropGroups((group,), ())])
+    assert not list(journal.items())
+    journal.close()

@@ -1,0 +1,125 @@
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rhino.cli import main
+from rhino.cli.requests import parse_virtual_nodes
+from rhino_core.errors import InvalidRequestError
+
+CLI = Path(main.__file__).parent
+
+
+def rhino(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "rhino.cli.main", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_virtual_nodes_and_ranges() -> None:
+    assert parse_virtual_nodes(["0/1", "0/4-6", "1/0", "0/5"]) == ("0/1", "0/4", "0/5", "0/6", "1/0")
+
+
+@pytest.mark.parametrize("text", ["", "5", "0/", "0/5-2", "0/1,0/2", "0/1;0/2", "a/b"])
+def test_malformed_virtual_nodes_are_named(text: str) -> None:
+    with pytest.raises(InvalidRequestError, match="virtual node"):
+        parse_virtual_nodes([text])
+
+
+def test_help_names_every_command_and_the_exit_codes() -> None:
+    result = rhino("--help")
+    assert result.returncode == 0
+    around_handovers = ("plan", "handover", "drain", "explain")
+    upkeep = ("scrub", "verify", "forget", "moved", "rewind")
+    for word in ("sidecar", "manager", "status", *around_handovers, *upkeep, "Exit codes"):
+        assert word in result.stdout
+
+
+def test_an_unreachable_manager_is_exit_code_4_and_named_on_stderr() -> None:
+    result = rhino("status", "--manager", "127.0.0.1:1", "--json")
+    assert result.returncode == 4
+    assert "127.0.0.1:1" in result.stderr
+    assert result.stdout == ""
+
+
+def test_a_malformed_setting_is_exit_code_2_and_named(tmp_path: object) -> None:
+    result = rhino("manager", "--data-dir", str(tmp_path), "--listen", "nowhere")
+    assert result.returncode == 2
+    assert "--listen 'nowhere': must be" in result.stderr
+
+
+def test_the_log_tells_who_asked_for_what(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "rhino.cli.main", "manager", "--bootstrap", "--listen", "127.0.0.1:0"]
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(
+            [*command, "--data-dir", str(tmp_path / "data"), "--exit-with-parent"],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+        assert process.stdout is not None
+        address = json.loads(process.stdout.readline())["address"]
+        for arguments in (("drain", "w1"), ("forget", "--worker", "w1"), ("handover", "cancel", "h1")):
+            assert rhino(*arguments, "--manager", address).returncode == 3
+        process.terminate()
+        assert process.wait(20) == 0
+        process.stdout.close()
+    lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    asked = [(line["method"].rpartition("/")[2], line["request"]) for line in lines if line["message"] == "asked"]
+    assert asked[0][0] == "DrainWorker"
+    assert 'worker: "w1"' in asked[0][1]
+    assert {method for method, _ in asked} == {"DrainWorker", "ForgetWorker", "CancelHandover"}
+    refused = [line for line in lines if line["message"] == "call refused"]
+    assert len(refused) >= 3
+    told = [line for line in lines if line["message"] in ("asked", "call refused")]
+    assert all(line["from"].startswith("ipv4:127.0.0.1:") for line in told)
+
+
+def test_a_manager_announces_itself_and_answers_status(tmp_path: object) -> None:
+    command = [sys.executable, "-m", "rhino.cli.main", "manager", "--bootstrap", "--listen", "127.0.0.1:0"]
+    process = subprocess.Popen(
+        [*command, "--data-dir", str(tmp_path), "--exit-with-parent"], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        ready = json.loads(process.stdout.readline())
+        status = rhino("status", "--manager", ready["address"], "--json")
+        assert status.returncode == 0
+        assert json.loads(status.stdout)["workers"] == []
+        unknown = rhino("handover", "move", "0/1", "--job", "x", "--to", "w", "--manager", ready["address"])
+        assert unknown.returncode == 3
+        assert "'x'" in unknown.stderr or "x" in unknown.stderr
+        moved = rhino("moved", "--job", "x", "--to", "/ckpt/q", "--manager", ready["address"])
+        assert (moved.returncode, "job 'x': no query with this id" in moved.stderr) == (3, True)
+    finally:
+        process.terminate()
+        assert process.wait(20) == 0
+        process.stdout.close()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("path", [*CLI.glob("*.py"), *CLI.parent.glob("client/*.py")], ids=lambda path: path.name)
+def test_no_function_has_more_than_eight_parameters(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef):
+            names = [a.arg for a in (*node.args.args, *node.args.kwonlyargs) if a.arg != "self"]
+            assert len(names) <= 8, f"{path.name}: {node.name}"
+
+
+@pytest.mark.parametrize("daemon", ["sidecar", "manager"])
+def test_settings_come_from_a_file_and_the_environment(
+    daemon: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "rhino.toml"
+    file.write_text('data_dir = "/data/rhino"\nmetrics_port = 1\n')
+    monkeypatch.setenv(f"RHINO_{daemon.upper()}_CONFIG", str(file))
+    monkeypatch.setenv(f"RHINO_{daemon.upper()}_METRICS_PORT", "2")
+    printed = rhino(daemon, "--print-settings", "--log-level", "debug")
+    assert printed.returncode == 0, printed.stderr
+    sources = {line.split(" = ")[0]: line.partition("# ")[2] for line in printed.stdout.splitlines()}
+    assert sources["data_dir"] == str(file)
+    assert sources["metrics_port"] == f"RHINO_{daemon.upper()}_METRICS_PORT"
+    assert (sources["log_level"], sources["listen"]) == ("--log-level", "default")
+    refused = rhino(daemon, "--config", str(tmp_path / "other.toml"))
+    assert (refused.returncode, "other.toml" in refused.stderr) == (2, True)

@@ -1,0 +1,71 @@
+"""LocalCluster starts, takes faults, and leaves no process behind, however it ends."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rhino.testing import ClusterError, LocalCluster
+
+pytestmark = pytest.mark.spark
+
+
+def alive(pids: list[int]) -> list[int]:
+    return [p for p in pids if psutil.pid_exists(p) and psutil.Process(p).status() != psutil.STATUS_ZOMBIE]
+
+
+def eventually(condition: Callable[[], object], what: str, timeout_s: float = 60) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s"
+        time.sleep(0.05)
+
+
+def test_a_job_runs_through_killed_executors_and_workers(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path, workers=2, rhino=False) as cluster:
+        spark = cluster.session("faults", {"spark.locality.wait": "0"})
+        assert spark.range(100).repartition(4).count() == 100
+        eventually(lambda: all(w.executor_pids() for w in cluster.workers), "an executor on every worker")
+        old = cluster.kill_executor(0)
+        eventually(lambda: set(cluster.workers[0].executor_pids()) - set(old), "a new executor")
+        taken = cluster.workers[1].pids()
+        cluster.kill_worker(1)
+        assert alive(taken) == []
+        cluster.check()
+        assert spark.range(100).repartition(4).count() == 100
+        pids = cluster.pids()
+        assert len(pids) >= 4  # helper, master, worker, executor
+    assert alive(pids) == []
+    assert psutil.Process().children(recursive=True) == []
+
+
+def test_an_exception_inside_ends_everything_with_rhino(tmp_path: Path) -> None:
+    pids: list[int] = []
+
+    def fail_inside() -> None:
+        with LocalCluster(tmp_path, workers=2) as cluster:
+            pids.extend(cluster.pids())
+            assert cluster.manager
+            before = cluster.workers[0].peer_address
+            cluster.restart_sidecar(0)
+            assert before.startswith("127.0.0.11:")
+            pids.extend(cluster.pids())
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail_inside()
+    assert len(set(pids)) >= 8  # helper, manager, two sidecars and a new one, master, two workers
+    assert alive(pids) == []
+
+
+def test_a_daemon_that_dies_is_named(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path, workers=1, rhino=False) as cluster:
+        os.kill(cluster.workers[0].spark.pid, 9)
+        eventually(lambda: not cluster.workers[0].spark.running, "the end of the worker")
+        with pytest.raises(ClusterError, match="spark-worker-0 has ended by itself"):
+            cluster.check()

@@ -1,0 +1,14 @@
+"""What all checkers share."""
+
+from __future__ import annotations
+
+Life = tuple[str, str]  # worker id and incarnation
+
+
+class Violation(AssertionError):
+    """An invariant does not hold."""
+
+
+def require(condition: bool, text: str) -> None:
+    if not condition:
+        raise Violation(text)

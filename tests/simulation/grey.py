@@ -1,0 +1,227 @@
+"""Failures that are none to those who look from elsewhere, and that do not pass: a full disk, a link that is cut in
+one direction, a process that hangs, a restart. Tasks run where they are meant to, and nowhere else by luck.
+
+For each kind the time is stated within which every store goes on: what noticing it takes, and two seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from random import Random
+from unittest.mock import patch
+
+from replication_manager.protocol import events as manager_ev
+from replication_manager.protocol import logged
+from rhino_core.ids import GroupId, ReplicaGroup, StoreVersion
+from tests.simulation import manager, workload
+from tests.simulation.cluster import DRAINING_S, SETTLING_S, SOUND_S, Cluster
+from tests.simulation.facts import Violation, require
+from tests.simulation.liveness import Progress
+from tests.simulation.manager import MANAGER
+from tests.simulation.network import KEEPALIVE_S
+from tests.simulation.sidecar import COMMIT_S, Sidecar
+from tests.simulation.workload import ATTEMPT_S, Store, Workload
+from tests.simulation.world import Faults
+from worker_runtime.protocol import slow_commits
+
+BEGIN_S = (4.0, 6.0)
+LASTING_S = 12.0
+GO_ON_S = 2.0 + 0.7  # once it has been noticed, and a batch of the usual length
+LAG_CAP_S = 3.0
+BROKEN_S = KEEPALIVE_S  # a data file that was under way waits for its connection to break
+BEAT_S, LEASE_S, MUTE_S, LAG_S = 0.5, 2.0, 2.0, LAG_CAP_S + COMMIT_S + 1.0  # what noticing takes
+DOWN_S = (0.5, 1.5)  # a restart takes so long
+
+
+class MeantWorkload(Workload):
+    """Tasks run on the owner, and on the next member that is up when the owner's process is not: as the driver's map
+    has it. `only`: all on this worker, which alone has executors. `patient`: the owner's executors live, and wait for
+    their sidecar."""
+
+    def __init__(self, cluster: GreyCluster) -> None:
+        super().__init__(cluster, cluster.variety.stores)
+        self.progress = Progress()
+        self.only = ""
+        self.patient = False
+
+    def _place(self, store: Store) -> Sidecar | None:
+        group = self._cluster.manager.core.groups.get(store.id.group)
+        if self.only:
+            names = [self.only]
+        elif group is not None and self.patient:
+            names = [group.owner.worker_id]
+        elif group is None:
+            names = sorted(self._cluster.sidecars)
+        else:
+            names = [m.worker.worker_id for m in group.members if m.whole] or [group.owner.worker_id]
+        return next((self._cluster.sidecars[name] for name in names if self._cluster.sidecars[name].up), None)
+
+    def _write_as_zombie(self, store: Store, attempt: int) -> None:
+        """Not here."""
+
+    def _log(self, store: Store, version: StoreVersion, writer: Sidecar) -> None:
+        self.progress.logged(store.id, self._world.now)
+        super()._log(store, version, writer)
+
+
+class GreyCluster(Cluster):
+    def __init__(self, seed: int, *, factor: int) -> None:
+        super().__init__(seed, workers=factor + 2, factor=factor)
+        self.world.faults = Faults.none()
+        self.workload: MeantWorkload = MeantWorkload(self)
+        self._random = Random(f"grey {seed}")
+        self.lag_cap_s = 0.0
+
+    @contextlib.contextmanager
+    def scaled_periods(self) -> Iterator[None]:
+        """Nobody is replaced for lagging unless `lag_cap_s` is set: commits have to go on without that. No late
+        snapshots: these name files that others may have collected, and waiting for them is another matter. A guest
+        stays one: as the owner it would have another failure, that of a link in the chain."""
+        changed = [
+            (slow_commits, "GIVE_UP_S", 1.0),
+            (manager, "LAG_CAP_S", self.lag_cap_s),
+            (workload, "LATE_SNAPSHOT", 0.0),
+            (logged, "GUEST_STREAK", 10**6),
+        ]
+        with super().scaled_periods(), contextlib.ExitStack() as patches:
+            for module, name, value in changed:
+                patches.enter_context(patch.object(module, name, value))
+            yield
+
+    def play(self, kind: Kind) -> None:
+        """Work, the failure for as long as it lasts, and then everything is well again; raises Violation."""
+        self.lag_cap_s = kind.lag_cap_s
+        with self.scaled_periods():
+            self.start()
+            self.workload.patient = kind.restart
+            if kind.by_a_guest:
+                self.world.run_until(3.0)
+                self.workload.only = self.outsider()
+            self.began = began = self._random.uniform(*BEGIN_S)
+            self.world.run_until(began)
+            before = dict(self.manager.core.groups)
+            kind.begin(self)
+            self.world.run_until(began + LASTING_S)
+            self._check(kind, before, began)
+            self._end_faults()
+            self.workload.only = ""
+            self.world.run_until(began + LASTING_S + SETTLING_S)
+            self.workload.nothing_may_fail()
+            self.world.run_until(began + LASTING_S + SETTLING_S + SOUND_S)
+            self.workload.stop()
+            self.world.run_until(began + LASTING_S + SETTLING_S + SOUND_S + DRAINING_S)
+            self._check_end()
+
+    def _check(self, kind: Kind, before: dict[GroupId, ReplicaGroup], began: float) -> None:
+        stores = [store.id for store in self.workload.stores]
+        self.workload.progress.check(stores, began, self.world.now, kind.bound_s)
+        for group in self.checkers.issued() if not kind.moves else ():
+            was = before[group.group]
+            now, then = ({m.worker.worker_id for m in g.members} for g in (group, was))
+            require(now == then or group.epoch < was.epoch, f"{group.group}: a copy was moved, from {then} to {now}")
+            stays = not kind.restart or group.owner.worker_id == was.owner.worker_id
+            require(stays, f"{group.group}: another worker owns it")
+
+    # ------------------------------------------------------------ who
+
+    def group(self) -> ReplicaGroup:
+        return self.manager.core.groups[self.workload.stores[0].id.group]
+
+    def outsider(self) -> str:
+        members = {m.worker.worker_id for m in self.group().members}
+        return next(name for name in sorted(self.sidecars) if name not in members)
+
+    def cut(self, from_: str, *to: str) -> None:
+        for name in to:
+            self.network.cut(from_, name)
+
+    def others(self, name: str) -> list[str]:
+        return [other for other in sorted(self.sidecars) if other != name]
+
+    # ------------------------------------------------------------ what
+
+    def fill_owner(self) -> None:
+        self.sidecars[self.group().owner.worker_id].disk.full = True
+
+    def fill_secondary(self) -> None:
+        self.sidecars[self.group().members[1].worker.worker_id].disk.full = True
+
+    def cut_first_link(self) -> None:
+        self.cut(self.group().owner.worker_id, self.group().members[1].worker.worker_id)
+
+    def cut_guest_off_the_owner(self) -> None:
+        self.cut(self.workload.only, self.group().owner.worker_id)
+
+    def mute_owner(self) -> None:
+        """The manager hears it all the same."""
+        owner = self.group().owner.worker_id
+        self.cut(owner, *self.others(owner))
+
+    def hang(self) -> None:
+        """Connections stay open, and nothing is answered."""
+        name = self.group().members[1].worker.worker_id
+        self.cut(name, *self.others(name), MANAGER)
+        for other in (*self.others(name), MANAGER):
+            self.cut(other, name)
+
+    def restart_owner(self) -> None:
+        self._restart(self.group().owner.worker_id)
+
+    def restart_secondary(self) -> None:
+        self._restart(self.group().members[1].worker.worker_id)
+
+    def _restart(self, name: str) -> None:
+        victim = self.sidecars[name]
+        self.manager._handle(manager_ev.Leaving(name, f"{name}#{victim.process}"))
+        victim.crash()
+        self.world.after(self._random.uniform(*DOWN_S), victim.start)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """`factors`: for which it is played; with fewer workers other copies have to be made first. No copy is moved but
+    for a lost member, for one that lags where `lag_cap_s` is set, and to a guest."""
+
+    begin: Callable[[GreyCluster], None]
+    bound_s: float
+    factors: tuple[int, ...] = (1, 2)
+    restart: bool = False  # the owner stays
+    by_a_guest: bool = False
+    lag_cap_s: float = 0.0
+
+    lost: bool = False  # once its lease has ended
+
+    @property
+    def moves(self) -> bool:
+        return self.lost or self.by_a_guest or self.lag_cap_s > 0
+
+    @property
+    def name(self) -> str:
+        return self.begin.__name__
+
+
+KINDS = [
+    Kind(GreyCluster.fill_owner, BEAT_S + GO_ON_S),
+    Kind(GreyCluster.fill_secondary, BEAT_S + GO_ON_S),
+    Kind(GreyCluster.cut_first_link, BROKEN_S + GO_ON_S, factors=(2,)),
+    Kind(GreyCluster.cut_first_link, LAG_S + GO_ON_S, factors=(1,), lag_cap_s=LAG_CAP_S),
+    Kind(GreyCluster.cut_guest_off_the_owner, BROKEN_S + GO_ON_S, by_a_guest=True),
+    Kind(GreyCluster.mute_owner, MUTE_S + GO_ON_S, factors=(2,)),
+    Kind(GreyCluster.hang, BROKEN_S + GO_ON_S, factors=(2,), lost=True),
+    Kind(GreyCluster.hang, LEASE_S + GO_ON_S, factors=(1,), lost=True),
+    Kind(GreyCluster.restart_owner, ATTEMPT_S + GO_ON_S, restart=True),  # the attempt under way is lost
+    Kind(GreyCluster.restart_secondary, GO_ON_S, restart=True),
+]
+
+
+def violation(kind: Kind, seed: int, factor: int) -> str:
+    """What did not hold, with the end of the trace; empty when all went well."""
+    cluster = GreyCluster(seed, factor=factor)
+    try:
+        cluster.play(kind)
+    except Violation as error:
+        trace = "\n".join(cluster.world.trace[-60:])
+        return f"{trace}\n{kind.name}, seed {seed}, factor {factor}: {error}"
+    return ""

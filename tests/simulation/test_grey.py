@@ -1,0 +1,71 @@
+"""Lasting, one-sided failures: commits go on within a stated time, and the checker finds those that do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from replication_manager.protocol import groups as rules
+from replication_manager.protocol.impaired import Impaired
+from replication_manager.protocol.membership import Membership, WorkerRecord
+from tests.simulation.grey import KINDS, Kind, violation
+from tests.simulation.test_simulation import in_ci_and_more
+from worker_runtime.protocol.outbox import Outbox
+
+SEEDS_IN_CI, SEEDS = 3, 6
+CASES = [(kind, factor) for kind in KINDS for factor in kind.factors]
+Patch = pytest.MonkeyPatch
+
+
+def label(value: object) -> str:
+    return value.name if isinstance(value, Kind) else str(value)
+
+
+@pytest.mark.parametrize("seeds", in_ci_and_more(SEEDS_IN_CI, SEEDS))
+@pytest.mark.parametrize(("kind", "factor"), CASES, ids=label)
+def test_commits_go_on(kind: Kind, factor: int, seeds: range) -> None:
+    for seed in seeds:
+        if text := violation(kind, seed, factor):
+            pytest.fail(text)
+
+
+def an_impaired_worker_keeps_its_groups(patch: Patch) -> None:
+    patch.setattr(rules, "without_impaired", lambda settings, members, *rest: members)
+
+
+def a_mute_worker_is_not_noticed(patch: Patch) -> None:
+    patch.setattr(Impaired, "_is_mute", lambda *_: False)
+
+
+def files_are_offered_to_the_first_of_the_chain_only(patch: Patch) -> None:
+    patch.setattr(Outbox, "_put_next_first", lambda *_: [])
+
+
+def a_farewell_is_a_loss(patch: Patch) -> None:
+    leave = Membership.leave
+
+    def at_once(self: Membership, record: WorkerRecord, now: float, *, for_good: bool) -> None:
+        leave(self, record, now, for_good=for_good)
+        record.lease_ends = now
+
+    patch.setattr(Membership, "leave", at_once)
+
+
+BUGS = [
+    (an_impaired_worker_keeps_its_groups, "fill_owner", 1),
+    (an_impaired_worker_keeps_its_groups, "fill_secondary", 1),
+    (a_mute_worker_is_not_noticed, "mute_owner", 2),
+    (files_are_offered_to_the_first_of_the_chain_only, "cut_first_link", 2),
+    (files_are_offered_to_the_first_of_the_chain_only, "cut_guest_off_the_owner", 1),
+    (a_farewell_is_a_loss, "restart_secondary", 1),
+]
+
+
+@pytest.mark.parametrize(("bug", "name", "factor"), BUGS)
+def test_a_deliberate_bug_is_found(
+    bug: Callable[[Patch], None], name: str, factor: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bug(monkeypatch)
+    kind = next(kind for kind in KINDS if kind.name == name and factor in kind.factors)
+    assert any(violation(kind, seed, factor) for seed in range(SEEDS)), f"not found by {SEEDS} seeds"

@@ -1,0 +1,68 @@
+package rhino.spark
+
+import java.io.IOException
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.Path
+
+import rhino.spark.files.{LateSnapshots, Place, StateWriter, UserCheckpoint}
+import rhino.spark.sidecar.SidecarReports
+import rhino.spark.store.StoreId
+
+class FilesSuite extends Suite {
+  private val store = StoreId("job", 0, 4, "default")
+  private val other = StoreId("other", 0, 4, "default")
+
+  private def checkpoint(authority: String) = new UserCheckpoint(authority, new Configuration(false))
+
+  test("a checkpoint on rhino names the user's file system") {
+    val path = new Path("rhino://hdfs@namenode:8020/ckpt/q/offsets/3")
+    expect(checkpoint("hdfs@namenode:8020").outside(path).toString, "hdfs://namenode:8020/ckpt/q/offsets/3")
+    expect(checkpoint("file").outside(new Path("rhino://file/ckpt/q")).toString, "file:/ckpt/q")
+  }
+
+  test("a checkpoint on rhino cannot name rhino again") {
+    fails[IllegalArgumentException]("rhino://rhino@x", "such as file or hdfs")(checkpoint("rhino@x"))
+  }
+
+  test("files and folders of a store are with the sidecar") {
+    expect(Place.of(new Path("rhino:///job/0/4/default/12_a.zip")): Place, Place.StateFile(store, "12_a.zip"))
+    expect(Place.of(new Path("rhino:///job/0/4/default/SSTs")): Place, Place.StateFolder(store, "SSTs"))
+    expect(Place.of(new Path("rhino:///job/0")): Place, Place.Nowhere)
+  }
+
+  test("in a checkpoint, logs are outside and the folder of a store is on both sides") {
+    val its = checkpoint("file")
+    val conf = new Configuration(false)
+    expect(Place.of(new Path("rhino://file/q/offsets/3"), its, conf): Place, Place.Outside(its))
+    val folder = Place.of(new Path("rhino://file/q/state/0/4"), its, conf)
+    expect(folder.isInstanceOf[Place.StoreFolder], true)
+  }
+
+  test("a snapshot of a query that used the folder before is refused") {
+    val late = new LateSnapshots(knownMax = 10)
+    late.check(store, "12_a.changelog")
+    late.check(store, "12_a.zip")
+    late.check(other, "12_unknown.zip")
+    fails[IOException]("12_a.zip is a snapshot of query job", "now one of query other")(late.check(other, "12_a.zip"))
+  }
+
+  test("only the newest versions are remembered") {
+    val late = new LateSnapshots(knownMax = 2)
+    for (id <- Seq("a", "b", "c")) late.check(store, s"12_$id.changelog")
+    late.check(other, "12_a.zip")
+    fails[IOException]("12_b.zip")(late.check(other, "12_b.zip"))
+  }
+
+  test("a name that cannot be kept comes with the way out") {
+    expect(StateWriter.wayOut("12.delta").contains("RocksDBStateStoreProvider"), true)
+    expect(StateWriter.wayOut("12.zip").contains("checkpointFormatVersion=2"), true)
+  }
+
+  test("a report about a sidecar survives its way to the driver") {
+    val report = SidecarReports.Report("7", reaches = false, "gone")
+    expect(SidecarReports.read(report.plain), Some(report))
+    expect(SidecarReports.read("something else"), None)
+    expect(SidecarReports.read(Array("7", "true")), None)
+  }
+}

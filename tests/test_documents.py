@@ -1,0 +1,56 @@
+"""The documents name files that exist, and the code names sections and pages that exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = [
+    "benchmarks",
+    "examples",
+    "workloads",
+    "rhino",
+    "rhino_core",
+    "spark_connector",
+    "handover_manager",
+    "replication_manager",
+    "worker_runtime",
+    "proto",
+    "tests",
+]
+DOCUMENTS = [ROOT / name for name in ("ARCHITECTURE.md", "CONTRIBUTING.md", "README.md", "SECURITY.md")]
+PATH = re.compile(r"`([\w.-]+(?:/[\w.-]+)*\.(?:py|scala|proto))`")
+
+
+def sources() -> list[Path]:
+    kinds = ("*.py", "*.scala", "*.proto")
+    return [path for name in FOLDERS for kind in kinds for path in (ROOT / name).rglob(kind)]
+
+
+def text_of(path: Path) -> str:
+    """Without line breaks and comment marks, so that a citation may be wrapped."""
+    return re.sub(r"\s+(?:#|//|\*)?\s*", " ", path.read_text())
+
+
+def test_documents_name_files_that_exist() -> None:
+    files = {path.relative_to(ROOT).as_posix() for path in sources()}
+    absent = [
+        f"{page.relative_to(ROOT)}: {name}"
+        for page in [*DOCUMENTS, *(ROOT / "docs").rglob("*.md")]
+        for name in PATH.findall(page.read_text())
+        if not any(f"/{file}".endswith(f"/{name}") for file in files)
+    ]
+    assert not absent
+
+
+def test_the_code_names_pages_and_sections_that_exist() -> None:
+    architecture = DOCUMENTS[0].read_text()
+    absent: list[str] = []
+    for path in sources():
+        text = text_of(path)
+        pages = re.findall(r"\bdocs/[\w/-]+\.md\b", text)
+        absent += [f"{path.relative_to(ROOT)}: {page}" for page in pages if not (ROOT / page).exists()]
+        sections = re.findall(r'ARCHITECTURE\.md(?:, | \()"([^"\\]+)"', text)
+        absent += [f"{path.relative_to(ROOT)}: {section}" for section in sections if section not in architecture]
+    assert not absent

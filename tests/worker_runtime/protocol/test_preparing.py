@@ -1,0 +1,96 @@
+"""What a Prepare answers when a version is found nowhere: LOST only when everybody who may hold it has said so."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from rhino_core.errors import UnavailableError
+from rhino_core.ids import FileEntry, StoreVersion, Worker
+from tests.worker_runtime.scenario import STORE, version
+from worker_runtime.fetch.prepare import Preparer
+from worker_runtime.protocol.closure import Catalogue
+from worker_runtime.protocol.preparing import Known, PrepareState, Survey
+from worker_runtime.statistics import Figures
+
+ME, B, C = (Worker(name, f"{name}/1", name, f"{name}:1") for name in "abc")
+WANTED = StoreVersion(STORE, version(2))
+KNOWN = Known(connected=True, live=(ME, B), absent=())
+
+
+def asked(*workers: Worker, held: tuple[StoreVersion, ...] = ()) -> Survey:
+    survey = Survey((WANTED,))
+    for worker in workers:
+        survey.add(worker, held, ())
+    return survey
+
+
+@pytest.mark.parametrize(
+    ("known", "state", "word"),
+    [
+        (KNOWN, PrepareState.LOST, "no worker holds it; asked: b"),
+        (dataclasses.replace(KNOWN, absent=(C,)), PrepareState.UNAVAILABLE, "cannot be asked: c"),
+        (dataclasses.replace(KNOWN, live=(ME, B, C)), PrepareState.UNAVAILABLE, "cannot be asked: c"),
+        (dataclasses.replace(KNOWN, connected=False), PrepareState.UNAVAILABLE, "manager cannot be asked"),
+        (dataclasses.replace(KNOWN, settling=True), PrepareState.UNAVAILABLE, "empty journal"),
+    ],
+)
+def test_lost_takes_everybodys_word(known: Known, state: PrepareState, word: str) -> None:
+    verdict, text = asked(B).verdict([WANTED], known, ME)
+    assert (verdict, word in text) == (state, True), text
+
+
+def test_what_is_held_below_the_floor_is_not_lost() -> None:
+    state, text = asked(B, held=(WANTED,)).verdict([WANTED], KNOWN, ME)
+    assert (state, "below the floor" in text) == (PrepareState.UNAVAILABLE, True)
+
+
+def test_files_of_another_checksum_are_no_source() -> None:
+    survey = Survey((WANTED,))
+    first = StoreVersion(STORE, version(1))
+    for worker, crc in ((B, 1), (C, 2)):
+        survey.add(worker, (), (FileEntry(STORE, f"{version(1)}.changelog", 10, crc),))
+    plan = survey.plan(Catalogue().store(STORE), first)
+    assert plan is not None
+    assert [found.holders for found in plan] == [(B,)]
+
+
+async def test_who_comes_back_while_others_are_asked_has_not_answered() -> None:
+    """c is absent when b is asked, and live when b has answered: it may hold the version."""
+    manager = SimpleNamespace(connected=True, settling=False)
+    manager.live_workers, manager.absent_workers = lambda: [ME, B], lambda: [C]
+
+    class Peers:
+        async def held(self, worker: Worker, versions: list[StoreVersion]) -> list[bool]:
+            manager.live_workers, manager.absent_workers = lambda: [ME, B, C], list
+            return [False]
+
+        async def inventory(self, worker: Worker, group: object) -> Any:
+            return SimpleNamespace(files=())
+
+    assert await prepared(manager, Peers()) is PrepareState.UNAVAILABLE
+    assert await prepared(manager, Peers()) is PrepareState.LOST, "c has been asked as well"
+
+
+async def test_who_does_not_answer_may_hold_it() -> None:
+    manager = SimpleNamespace(connected=True, settling=False, live_workers=lambda: [ME, B], absent_workers=list)
+
+    class Peers:
+        async def held(self, worker: Worker, versions: list[StoreVersion]) -> list[bool]:
+            raise UnavailableError("out of reach")
+
+    assert await prepared(manager, Peers()) is PrepareState.UNAVAILABLE
+
+
+async def prepared(manager: Any, peers: Any) -> PrepareState:
+    async def damaged(*_: object) -> list[str]:
+        return []
+
+    pins = SimpleNamespace(add=lambda *_: None, release=lambda *_: None)
+    store = SimpleNamespace(catalogue=Catalogue(), pins=pins, damaged=damaged)
+    replication = SimpleNamespace(store=store, me=ME)
+    preparer = Preparer(cast(Any, replication), peers, manager, Figures(), 1.0)
+    return (await preparer.prepare("session", [WANTED])).state

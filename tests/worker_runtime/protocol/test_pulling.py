@@ -1,0 +1,48 @@
+"""Whose inventories a catch-up believes, and what it pulls (worker_runtime/protocol/pulling.py)."""
+
+from __future__ import annotations
+
+import pytest
+
+from rhino_core.ids import Epoch, FileEntry
+from tests.worker_runtime.scenario import GROUP, STORE, changelog, group, sst, worker
+from worker_runtime.protocol import events as ev
+from worker_runtime.protocol import pulling
+from worker_runtime.protocol.closure import Catalogue
+from worker_runtime.protocol.pulling import Found, Inventory
+
+A, C = worker("a"), worker("c")
+ORDER = ev.StartCatchUp(GROUP, Epoch(1, 5), (A, C))
+
+
+def told(name: str, epoch: int, *files: FileEntry) -> Inventory:
+    return Inventory(worker(name), files, Epoch(1, epoch))
+
+
+def test_inventories_count_from_who_has_seen_the_epoch_or_a_later_one() -> None:
+    answers = [told("a", 5), told("c", 6)]
+    assert pulling.complete(ORDER, answers) == answers
+
+
+@pytest.mark.parametrize("answer", [told("c", 4), None])
+def test_one_inventory_from_before_the_epoch_or_none_at_all_is_one_too_few(answer: Inventory | None) -> None:
+    assert pulling.complete(ORDER, [told("a", 5), answer]) is None
+
+
+def test_what_is_not_here_is_found_with_all_who_have_it() -> None:
+    here = Catalogue()
+    here.add(changelog(1))
+    inventories = [told("a", 5, changelog(1), changelog(2)), told("c", 5, changelog(2), changelog(3))]
+    found = pulling.finds(inventories, here, worker("b"), group(5, "abc"), lambda store: None)
+    assert found == [Found(changelog(2), (A, C)), Found(changelog(3), (C,))]
+    assert not here.get(STORE, changelog(2).name), "looking changes nothing"
+
+
+def test_a_member_that_was_whole_waits_as_long_as_files_come_by_themselves() -> None:
+    order = ev.StartCatchUp(GROUP, Epoch(1, 5), (A, C), whole=True)
+    lacking = [Found(sst(number), (A,)) for number in range(3)]
+    assert pulling.left_to_the_chain(order, None, lacking)
+    assert pulling.left_to_the_chain(order, lacking, lacking[1:])
+    assert not pulling.left_to_the_chain(order, lacking, lacking)
+    assert not pulling.left_to_the_chain(order, lacking, [])
+    assert not pulling.left_to_the_chain(ORDER, None, lacking)

@@ -1,0 +1,88 @@
+"""A query is started again with other settings, on real sidecars under the real manager."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+
+from rhino.client.overview import fetch_overview
+from rhino_core.ids import Version
+from rhino_pb import sidecar_pb2
+from tests.handover_manager.cluster import FakeDriver
+from tests.worker_runtime.cluster import Cluster, changelog_bytes
+from tests.worker_runtime.scenarios.test_with_manager import STORE, group_of, lineage, manager, settings_of, version
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    async with Cluster(tmp_path) as made:
+        yield made
+
+
+async def started(address: str, factor: int, run_id: str, *, synced: bool = False) -> FakeDriver:
+    driver = FakeDriver(address, factor=factor, synced=synced)
+    await driver.hello()
+    await driver.started(STORE.job, STORE.partition + 1, run_id=run_id)
+    return driver
+
+
+async def test_what_had_one_copy_gets_two_and_the_next_commits_wait_for_both(cluster: Cluster, tmp_path: Path) -> None:
+    async with asyncio.timeout(60), manager(settings_of(tmp_path)) as address:
+        cluster.address = address
+        a, b = await cluster.start("a", "b")
+        first = await started(address, 0, "run-1")
+        async with a.attach(replicas=0) as client:
+            assert (await client.commit(STORE, version(1), changelog_bytes(1), [])).copies == 1
+            await group_of(address, "a")
+        await first.stop()
+        second = await started(address, 1, "run-2", synced=True)
+        async with a.attach(replicas=0) as client:  # an executor of the former run: its word does not count
+            group = await group_of(address, "a", "b")
+            assert (group.replication_factor, group.min_copies, group.required_copies) == (1, 2, 2)
+            assert group.durability == "synced"
+            assert (await client.commit(STORE, version(2), changelog_bytes(2), lineage(2))).copies == 2
+        await second.stop()
+        await a.end()
+        async with b.attach() as client:
+            for number in (1, 2):
+                found = await client.prepare(STORE, version(number))
+                assert (found.state, found.source) == (sidecar_pb2.PREPARE_STATE_READY, sidecar_pb2.SOURCE_REPLICA)
+
+
+async def test_what_had_two_copies_keeps_the_owners_and_commits_wait_for_it_alone(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    async with asyncio.timeout(60), manager(settings_of(tmp_path)) as address:
+        cluster.address = address
+        a, _ = await cluster.start("a", "b")
+        async with a.attach() as client:
+            await client.commit(STORE, version(1), changelog_bytes(1), [])
+            await group_of(address, "a", "b")
+            driver = await started(address, 0, "run-2")
+            group = await group_of(address, "a")
+            assert (group.min_copies, group.required_copies) == (1, 1)
+            assert (await client.commit(STORE, version(2), changelog_bytes(2), lineage(2))).copies == 1
+            await driver.stop()
+
+
+async def test_files_that_lie_whole_cannot_be_spread_from_now_on(cluster: Cluster, tmp_path: Path) -> None:
+    """The commit says so, and the manager keeps what was."""
+    async with asyncio.timeout(60), manager(settings_of(tmp_path)) as address:
+        cluster.address = address
+        a, _ = await cluster.start("a", "b")
+        async with a.attach() as client:
+            await client.commit(STORE, version(1), changelog_bytes(1), [])
+        async with a.attach(blocks=True) as client:
+            assert (await client.prepare(STORE, version(1))).state == sidecar_pb2.PREPARE_STATE_READY
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await client.commit(STORE, Version(2, "other"), changelog_bytes(2), lineage(2))
+        assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+        told = str(refused.value.details())
+        assert all(word in told for word in ("'state'", "'block'", "spark.rhino.placement", "new checkpoint"))
+        (group,) = (await asyncio.to_thread(fetch_overview, address)).groups
+        assert "spread" not in str(group.settings)

@@ -1,0 +1,191 @@
+"""Real sidecars under the real manager: losses are repaired without anybody's help."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from replication_manager.protocol import lagging
+from rhino import HandoverClient
+from rhino.client.overview import GroupView, fetch_overview
+from rhino.daemons.manager_process import run_manager
+from rhino_core.ids import StoreId, Version
+from rhino_core.settings import ManagerSettings
+from rhino_pb import sidecar_pb2
+from tests.worker_runtime.cluster import Cluster, changelog_bytes
+
+STORE = StoreId("job", 0, 3, "default")
+
+
+def version(number: int) -> Version:
+    return Version(number, f"id{number}")
+
+
+def lineage(number: int) -> list[Version]:
+    return [version(n) for n in range(1, number)]
+
+
+@asynccontextmanager
+async def manager(settings: ManagerSettings) -> AsyncIterator[str]:
+    ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    running = asyncio.create_task(run_manager(settings, ready.set_result))
+    try:
+        yield await asyncio.wait_for(ready, 10)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    """As for the other tests, but `address` is the real manager's."""
+    async with Cluster(tmp_path) as made:
+        yield made
+
+
+def settings_of(
+    folder: Path, listen: str = "127.0.0.1:0", *, bootstrap: bool = True, lease_s: float = 2.0
+) -> ManagerSettings:
+    return ManagerSettings(
+        folder / "journal", listen, heartbeat_interval_s=0.2, lease_s=lease_s, suspect_lease_s=0.4, bootstrap=bootstrap
+    )
+
+
+async def group_of(address: str, *members: str) -> GroupView:
+    """Waits until the group consists of these workers, all live and whole."""
+    async with asyncio.timeout(30):
+        while True:
+            overview = await asyncio.to_thread(fetch_overview, address)
+            for group in overview.groups:
+                if [m.worker_id for m in group.members if m.whole and m.state == "live"] == list(members):
+                    return group
+            await asyncio.sleep(0.05)
+
+
+async def test_a_lost_secondary_is_replaced_and_a_lost_owner_succeeded(cluster: Cluster, tmp_path: Path) -> None:
+    async with asyncio.timeout(120), manager(settings_of(tmp_path)) as address:
+        cluster.address = address
+        a, _, _ = await cluster.start("a", "b", "c")
+        async with a.attach() as client:
+            await client.commit(STORE, version(1), changelog_bytes(1), [])
+            first = await asyncio.to_thread(fetch_overview, address)
+            secondary = first.groups[0].members[1].worker_id
+            other = ({"b", "c"} - {secondary}).pop()
+            await cluster.sidecars[secondary].end(signal.SIGKILL)
+            assert (await client.commit(STORE, version(2), changelog_bytes(2), lineage(2))).copies >= 1
+            await group_of(address, "a", other)
+            assert (await client.commit(STORE, version(3), changelog_bytes(3), lineage(3))).copies == 2
+        await a.end(signal.SIGKILL)
+        await cluster.sidecars[secondary].start()
+        await group_of(address, other, secondary)
+        async with cluster.sidecars[other].attach() as client:
+            reply = await client.prepare(STORE, version(3))
+            assert (reply.state, reply.source) == (sidecar_pb2.PREPARE_STATE_READY, sidecar_pb2.SOURCE_REPLICA)
+            assert (await client.commit(STORE, version(4), changelog_bytes(4), lineage(4))).copies == 2
+        a.settings = replace(a.settings, excess_grace_s=0.2)
+        await a.start()
+        async with a.attach() as client:
+            # It is no member any more: it asks those who are, and deletes.
+            while (await client.describe()).stored_bytes:  # noqa: ASYNC110  nobody tells
+                await asyncio.sleep(0.05)
+            reply = await client.prepare(STORE, version(4))
+            assert reply.source == sidecar_pb2.SOURCE_REMOTE
+
+
+async def test_commits_go_on_at_once_when_a_secondary_has_ended_and_it_is_whole_again_when_it_is_back(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """Long before its lease ends: nothing is copied to the third worker meanwhile."""
+    settings = replace(settings_of(tmp_path), lease_s=60.0, suspect_lease_s=60.0)
+    async with asyncio.timeout(50), manager(settings) as address:
+        cluster.address = address
+        a, _, _ = await cluster.start("a", "b", "c")
+        async with a.attach(commit_timeout_s=30) as client:
+            assert (await client.commit(STORE, version(1), changelog_bytes(1), [])).copies >= 1
+            first = await asyncio.to_thread(fetch_overview, address)
+            secondary = first.groups[0].members[1].worker_id
+            await group_of(address, "a", secondary)
+            await cluster.sidecars[secondary].end(signal.SIGKILL)
+            assert (await client.commit(STORE, version(2), changelog_bytes(2), lineage(2))).copies == 1
+            (group,) = (await asyncio.to_thread(fetch_overview, address)).groups
+            assert [(m.worker_id, m.whole) for m in group.members] == [("a", True), (secondary, False)]
+            await cluster.sidecars[secondary].start()
+            await group_of(address, "a", secondary)
+            assert (await client.commit(STORE, version(3), changelog_bytes(3), lineage(3))).copies == 2
+
+
+async def test_a_member_that_hangs_is_replaced_and_the_commit_that_waits_for_it_goes_on(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its connections stay open, so that it does not count as lost for a minute."""
+    monkeypatch.setattr(lagging, "PROOF_S", 0.3)
+    monkeypatch.setattr(lagging, "PATIENCE_S", 0.5)
+    settings = replace(settings_of(tmp_path), lease_s=60.0, lag_cap_s=1.0)
+    async with asyncio.timeout(60), manager(settings) as address:
+        cluster.address = address
+        a, _, _ = await cluster.start("a", "b", "c")
+        async with a.attach(commit_timeout_s=30) as client:
+            await client.commit(STORE, version(1), changelog_bytes(1), [])
+            first = await asyncio.to_thread(fetch_overview, address)
+            secondary = cluster.sidecars[first.groups[0].members[1].worker_id]
+            other = ({"b", "c"} - {secondary.settings.worker_id}).pop()
+            assert secondary.process is not None
+            secondary.process.send_signal(signal.SIGSTOP)
+            try:
+                await client.commit(STORE, version(2), changelog_bytes(2), lineage(2))
+                await group_of(address, "a", other)
+                assert (await client.commit(STORE, version(3), changelog_bytes(3), lineage(3))).copies == 2
+            finally:
+                secondary.process.send_signal(signal.SIGCONT)
+            assert (await client.commit(STORE, version(4), changelog_bytes(4), lineage(4))).copies == 2
+
+
+async def test_a_manager_that_comes_back_finds_everything(cluster: Cluster, tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
+        async with manager(settings_of(tmp_path)) as address:
+            cluster.address = address
+            a, _ = await cluster.start("a", "b")
+            async with a.attach(synced=True) as client:
+                await client.commit(STORE, version(1), changelog_bytes(1), [])
+        async with a.attach() as client:
+            await client.commit(STORE, version(2), changelog_bytes(2), lineage(2))
+            async with manager(settings_of(tmp_path, address, bootstrap=False)):
+                assert (await group_of(address, "a", "b")).durability == "synced"
+                assert (await client.commit(STORE, version(3), changelog_bytes(3), lineage(3))).copies == 2
+
+
+async def test_a_drained_worker_writes_as_a_guest_and_is_not_missed(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("handover_manager.machine.SETTLE_S", 0.2)
+    late = STORE._replace(partition=4)
+    async with asyncio.timeout(60), manager(settings_of(tmp_path)) as address:
+        cluster.address = address
+        a, _, _ = await cluster.start("a", "b", "c")
+        async with a.attach() as client:
+            await client.commit(STORE, version(1), changelog_bytes(1), [])
+            with HandoverClient(address) as handovers:
+                seen = await asyncio.to_thread(handovers.drain, "a")
+                assert seen.draining
+                reply = await client.commit(late, version(1), changelog_bytes(1), [])
+                assert reply.copies == 2
+                assert (await asyncio.to_thread(handovers.wait_until_safe, "a", timeout_s=20)).groups == 0
+        overview = await asyncio.to_thread(fetch_overview, address)
+        members = {g.group.partition: [m.worker_id for m in g.members] for g in overview.groups}
+        assert members[3][0] == "a", "no query runs that a handover could move"
+        assert set(members[3][1:]) == {"b", "c"} == set(members[4])
+        await a.end(signal.SIGKILL)
+        for name in ("b", "c"):
+            async with cluster.sidecars[name].attach() as client:
+                for store in (STORE, late):
+                    found = await client.prepare(store, version(1))
+                    assert (found.state, found.source) == (
+                        sidecar_pb2.PREPARE_STATE_READY,
+                        sidecar_pb2.SOURCE_REPLICA,
+                    )

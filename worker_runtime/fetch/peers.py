@@ -1,0 +1,156 @@
+"""Requests to other sidecars: inventories, version checks, files."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+import grpc.aio
+
+from rhino_core.errors import IntegrityError, NoSpaceError, RemoteProtocolError, RhinoError, UnavailableError
+from rhino_core.ids import FileEntry, GroupId, StoreVersion, Worker
+from rhino_core.rpc.channel import aio_channel, call
+from rhino_core.rpc.convert import epoch_of, group_to_pb, store_to_pb, store_version_to_pb, worker_of
+from rhino_core.rpc.gate import checked
+from rhino_core.rpc.inventory import files_of
+from rhino_core.rpc.status import error_of
+from rhino_pb import peer_pb2, peer_pb2_grpc
+from worker_runtime.fetch.priorities import Turns
+from worker_runtime.manager_link.directory import Directory
+from worker_runtime.protocol import events as ev
+from worker_runtime.protocol.pulling import Found, Inventory
+from worker_runtime.replication import Replication
+from worker_runtime.statistics import Figures
+from worker_runtime.storage.incoming import Incoming
+from worker_runtime.storage.locks import KeyedLocks
+
+log = logging.getLogger(__name__)
+ASK_TIMEOUT_S = 3.0
+CHUNK_TIMEOUT_S = 15.0  # a fetch without another chunk for so long is abandoned
+UNUSED_S = 600.0  # a connection used within this time may still carry a fetch
+FETCH_TIMEOUT_S = 24 * 3600.0  # every call needs a deadline; progress is checked per chunk
+
+
+class Peers:
+    """Calls to other sidecars, on connections separate from those of pushes."""
+
+    def __init__(self, replication: Replication, figures: Figures, directory: Directory) -> None:
+        self._directory = directory
+        self._replication = replication
+        self._figures = figures
+        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._used_at: dict[str, float] = {}  # monotonic seconds
+        self._pulling = KeyedLocks()
+        self.turns = Turns(lambda: replication.store.pins.loading)
+
+    async def close(self) -> None:
+        for channel in self._channels.values():
+            await channel.close(None)
+
+    async def tidy(self) -> None:
+        """Close unused connections to addresses of workers that this worker no longer deals with."""
+        found = (self._directory.find(worker_id) for worker_id in self._directory.wanted())
+        addresses = {worker.peer_address for worker in found if worker is not None}
+        unused_since = time.monotonic() - UNUSED_S
+        for address in [a for a, at in self._used_at.items() if a not in addresses and at < unused_since]:
+            del self._used_at[address]
+            await self._channels.pop(address).close(None)
+
+    async def inventory(self, worker: Worker, group: GroupId) -> Inventory:
+        """Fetch the worker's inventory of a group. Raises UnavailableError and other RhinoErrors."""
+        request = peer_pb2.InventoryRequest(group=group_to_pb(group), share_lineages=True)
+        stub = self._stub(worker)
+        reply = await call(
+            f"inventory of {group} from {worker.worker_id}",
+            lambda: stub.Inventory(request, timeout=ASK_TIMEOUT_S),
+        )
+        if reply.worker.worker_id != worker.worker_id:
+            raise UnavailableError(f"{worker.peer_address} is {reply.worker.worker_id}, not {worker.worker_id}")
+        return Inventory(worker_of(reply.worker), files_of(reply.files), epoch_of(reply.epoch))
+
+    async def held(self, worker: Worker, versions: list[StoreVersion]) -> list[bool]:
+        """Whether the worker holds each of the versions. Raises UnavailableError and other RhinoErrors."""
+        request = peer_pb2.CheckVersionsRequest(versions=[store_version_to_pb(version) for version in versions])
+        stub = self._stub(worker)
+        reply = await call(
+            f"versions held by {worker.worker_id}", lambda: stub.CheckVersions(request, timeout=ASK_TIMEOUT_S)
+        )
+        if reply.worker.worker_id != worker.worker_id or len(reply.checks) != len(versions):
+            raise UnavailableError(f"{worker.peer_address} is {reply.worker.worker_id}, not {worker.worker_id}")
+        return [check.held for check in reply.checks]
+
+    async def pull(self, found: Found) -> int:
+        """Get the file from the first holder that delivers it. Return the bytes fetched (0 if they were already here).
+
+        Raises the error of the last holder if none of them delivers it.
+        """
+        store, entry = self._replication.store, found.entry
+        async with self._pulling.hold((entry.store, entry.content)):  # fetch the same bytes only once
+            if await store.received.receive_linked(entry):
+                self._figures.linked_bytes += entry.size_bytes
+                self._replication.post(ev.FileStored(entry, written=False))
+                return 0
+            failure: RhinoError = UnavailableError(f"{entry.store}/{entry.name}: nobody to fetch it from")
+            for holder in found.holders:
+                if store.files.record(entry.store, entry.name) is not None:
+                    return 0
+                try:
+                    await self._fetch(holder, entry)
+                except RhinoError as error:
+                    log.info("fetch failed", extra={"from": holder.worker_id, "file": entry.name, "error": str(error)})
+                    failure = error
+                else:
+                    self._replication.post(ev.FileStored(entry, written=False))
+                    return entry.size_bytes
+            raise failure
+
+    async def _fetch(self, holder: Worker, entry: FileEntry) -> None:
+        store = self._replication.store
+        incoming = await store.received.resume(entry)
+        if incoming is None:
+            incoming = await store.received.begin(entry)
+        self._figures.resumed_bytes += incoming.size_bytes
+        try:
+            await self._copy(holder, entry, incoming)
+        except (IntegrityError, NoSpaceError):  # the received bytes may be damaged, or they occupy space that is needed
+            await asyncio.shield(store.received.abort(entry, incoming))
+            raise
+        except BaseException:
+            await asyncio.shield(store.received.suspend(entry, incoming))
+            raise
+        try:
+            await store.received.finish(entry, incoming)
+        except BaseException:
+            await asyncio.shield(store.received.abort(entry, incoming))
+            raise
+
+    async def _copy(self, holder: Worker, entry: FileEntry, incoming: Incoming) -> None:
+        request = peer_pb2.FetchRequest(store=store_to_pb(entry.store), name=entry.name, offset=incoming.size_bytes)
+        doing = f"fetch of {entry.store}/{entry.name} from {holder.worker_id}"
+        stream = self._stub(holder).Fetch(request, timeout=FETCH_TIMEOUT_S)
+        try:
+            while True:
+                async with asyncio.timeout(CHUNK_TIMEOUT_S):
+                    chunk = await stream.read()
+                if not isinstance(chunk, peer_pb2.FetchChunk):
+                    return
+                checked(chunk, doing)
+                if chunk.offset != incoming.size_bytes or chunk.offset + len(chunk.data) > entry.size_bytes:
+                    raise RemoteProtocolError(f"{doing}: chunk at {chunk.offset}, expected {incoming.size_bytes}")
+                await self._replication.store.received.append(entry, incoming, (chunk.data,))
+                self._figures.received_bytes += len(chunk.data)
+        except grpc.RpcError as error:
+            raise error_of(error, doing) from error
+        except TimeoutError as error:
+            raise UnavailableError(f"{doing}: nothing came for {CHUNK_TIMEOUT_S} s") from error
+        finally:
+            stream.cancel()
+
+    def _stub(self, worker: Worker) -> peer_pb2_grpc.PeerAsyncStub:
+        address = self._directory.current(worker).peer_address
+        self._used_at[address] = time.monotonic()
+        channel = self._channels.get(address)
+        if channel is None:
+            channel = self._channels[address] = aio_channel(address)
+        return peer_pb2_grpc.PeerStub(channel)

@@ -1,0 +1,167 @@
+"""Prepare: makes versions loadable here, by finding their files on this disk or on other workers.
+
+With a replica, all files are already here, and Prepare costs some `stat` calls however large the state is. This is the
+point of Rhino 4.2.1: no state is copied at the moment of a handover. Otherwise Prepare fetches the missing files from
+any holder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable, Sequence
+
+from rhino_core.errors import IntegrityError, RhinoError
+from rhino_core.ids import StoreId, StoreVersion, Worker
+from worker_runtime.fetch.peers import Peers
+from worker_runtime.manager_link.client import ManagerClient
+from worker_runtime.protocol.preparing import Attempt, Known, PrepareState, Survey, Verdict
+from worker_runtime.protocol.pulling import Found
+from worker_runtime.replication import Replication
+from worker_runtime.statistics import Figures, PrepareRecord, wall_ms
+
+log = logging.getLogger(__name__)
+FETCHES_AT_ONCE = 8
+ROUND_PAUSE_S = 0.1  # pause before asking again after a failed fetch
+
+
+class Preparer:
+    """Executes Prepare calls."""
+
+    def __init__(
+        self, replication: Replication, peers: Peers, manager: ManagerClient, figures: Figures, timeout_s: float
+    ) -> None:
+        self._replication = replication
+        self._store = replication.store
+        self._peers = peers
+        self._manager = manager
+        self._figures = figures
+        self._timeout_s = timeout_s
+        self._fetches = asyncio.Semaphore(FETCHES_AT_ONCE)
+
+    async def prepare(self, session: str, versions: Sequence[StoreVersion]) -> PrepareRecord:
+        """Prepare the versions. READY means: all files are here, checked, visible, and pinned for `session`.
+
+        Raises IntegrityError if a file was damaged here and no other worker has an intact copy.
+        """
+        started = time.monotonic()
+        attempt = Attempt.begun(versions, self._store.catalogue)
+        self._store.pins.add(session, versions)
+        ready = False
+        try:
+            state, message = await self._bring_here(attempt)
+            ready = state is PrepareState.READY
+        finally:
+            if not ready:
+                self._store.pins.release(session, versions)
+        if state is PrepareState.LOST and attempt.damaged:
+            raise IntegrityError(f"damaged here and held by nobody else: {', '.join(attempt.damaged)}; {message}")
+        record = PrepareRecord(
+            versions=attempt.versions,
+            state=state,
+            source=attempt.source(self._store.catalogue, self._received) if ready else None,
+            fetched_bytes=self._fetched_bytes(attempt) if ready else 0,
+            duration_ms=(time.monotonic() - started) * 1000,
+            finished_ms=wall_ms(),
+            held_before=attempt.held_before,
+            message=message,
+        )
+        self._figures.prepared(record)
+        return record
+
+    async def _bring_here(self, attempt: Attempt) -> Verdict:
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            await self._drop_damaged(attempt)
+            missing = attempt.missing(self._store.catalogue)
+            if not missing:
+                self._show(attempt.versions)
+                return PrepareState.READY, ""
+            verdict = await self._fetch_round(missing)
+            if verdict is not None:
+                return verdict
+            if time.monotonic() >= deadline:
+                return PrepareState.UNAVAILABLE, f"not fetched within {self._timeout_s} s"
+
+    def _closure(self, version: StoreVersion) -> frozenset[str]:
+        return self._store.catalogue.store(version.store).closure(version.version) or frozenset()
+
+    async def _drop_damaged(self, attempt: Attempt) -> None:
+        """Compare the files of the closures with the index. Drop those that differ, so that they are fetched again."""
+        for version in attempt.versions:
+            damaged = await self._store.damaged(version.store, self._closure(version))
+            if damaged:
+                attempt.dropped(version.store, damaged)
+                await self._replication.drop_damaged(version.store, damaged)
+
+    def _show(self, versions: Iterable[StoreVersion]) -> None:
+        """List the files: what Spark's commit log names is committed, even if the call that wrote it failed."""
+        for version in versions:
+            for name in self._closure(version):
+                self._store.files.make_visible(version.store, name)
+            self._store.files.make_visible(version.store, f"{version.version}.changelog")
+
+    async def _fetch_round(self, missing: list[StoreVersion]) -> Verdict | None:
+        """Ask the live workers and fetch. Return a final verdict, or None to check again."""
+        survey, plans = await self._survey(missing)
+        unknown = [version for version, plan in zip(missing, plans, strict=True) if plan is None]
+        if unknown:
+            return survey.verdict(unknown, self._known(), self._replication.me)
+        finds = {(f.entry.store, f.entry.name): f for plan in plans for f in plan or ()}
+        with self._peers.turns.prepare():
+            results = await asyncio.gather(*(self._pull(found) for found in finds.values()))
+        if not all(results):
+            await asyncio.sleep(ROUND_PAUSE_S)
+        return None
+
+    def _known(self) -> Known:
+        manager = self._manager
+        live, absent = tuple(manager.live_workers()), tuple(manager.absent_workers())
+        return Known(manager.connected, live, absent, manager.settling)
+
+    async def _pull(self, found: Found) -> bool:
+        async with self._fetches:
+            try:
+                await self._peers.pull(found)
+                return True
+            except RhinoError as error:
+                log.warning("prepare could not fetch a file", extra={"file": found.entry.name, "error": str(error)})
+                return False
+
+    async def _survey(self, missing: list[StoreVersion]) -> tuple[Survey, list[list[Found] | None]]:
+        """Ask all live workers concurrently. Stop as soon as the answers suffice."""
+        survey, here = Survey(missing), self._store.catalogue
+        workers = [w for w in self._manager.live_workers() if w.worker_id != self._replication.me.worker_id]
+        asks = [asyncio.ensure_future(self._ask(worker, missing, survey)) for worker in workers]
+        plans = survey.plans(here)
+        try:
+            for answer in asyncio.as_completed(asks):
+                await answer
+                plans = survey.plans(here)
+                if all(plan is not None for plan in plans):
+                    break
+        finally:
+            for ask in asks:
+                ask.cancel()
+            await asyncio.gather(*asks, return_exceptions=True)
+        return survey, plans
+
+    async def _ask(self, worker: Worker, missing: list[StoreVersion], survey: Survey) -> None:
+        try:
+            held = await self._peers.held(worker, missing)
+            groups = sorted({version.store.group for version in missing})
+            inventories = [await self._peers.inventory(worker, group) for group in groups]
+        except RhinoError as error:
+            survey.silent[worker.worker_id] = str(error)
+            return
+        theirs = [version for version, is_held in zip(missing, held, strict=True) if is_held]
+        survey.add(worker, theirs, (entry for inventory in inventories for entry in inventory.files))
+
+    def _received(self, store: StoreId, name: str) -> bool:
+        record = self._store.files.record(store, name)
+        return record is not None and record.received
+
+    def _fetched_bytes(self, attempt: Attempt) -> int:
+        records = (self._store.files.record(*key) for key in attempt.fetched(self._store.catalogue))
+        return sum(record.entry.size_bytes for record in records if record is not None)

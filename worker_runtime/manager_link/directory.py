@@ -1,0 +1,75 @@
+"""The workers that the manager has named, and their addresses. This worker trusts and contacts nobody else.
+
+A name does not prove who uses it: that would require a certificate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+
+from rhino_core.errors import UnavailableError
+from rhino_core.ids import Worker
+from worker_runtime.manager_link.known_workers import KnownWorkers
+from worker_runtime.replication import Replication
+
+
+class Directory:
+    """The workers of the cluster according to the manager's latest update, which may precede a restart of the sidecar.
+
+    `changed` is called with the ids of workers that have become live.
+    """
+
+    def __init__(self, replication: Replication) -> None:
+        self._replication = replication
+        self._kept = KnownWorkers(replication.store.index)
+        self._named = {worker.worker_id: worker for worker in self._kept.all()}
+        self.live: list[Worker] = []
+        self.absent: list[Worker] = []  # not live, but they may hold versions
+        self.changed: Callable[[Collection[str]], None] = lambda returned: None
+
+    def note(self, live: list[Worker], absent: list[Worker]) -> None:
+        """Record the manager's update. Both lists are complete."""
+        before = {worker.worker_id for worker in self.live}
+        self.live, self.absent = live, absent
+        self._named = {worker.worker_id: worker for worker in (*absent, *live)}
+        self._kept.note(self._named.values())
+        self.changed({worker.worker_id for worker in live} - before)
+
+    def kept(self) -> list[Worker]:
+        """The workers known before the restart, until the manager has sent an update."""
+        return self._kept.all()
+
+    def find(self, worker_id: str) -> Worker | None:
+        """The worker's present incarnation and address; None for an unknown worker."""
+        return self._named.get(worker_id) or next((m for m in self._members() if m.worker_id == worker_id), None)
+
+    def current(self, worker: Worker) -> Worker:
+        """Like `find`, for a worker that the manager has named before: a restarted sidecar may have another address."""
+        return self._named.get(worker.worker_id, worker)
+
+    def require(self, worker: Worker) -> None:
+        """Raises UnavailableError unless the manager has named this incarnation of the worker."""
+        named = self.find(worker.worker_id)
+        if named is None:
+            raise UnavailableError(
+                f"worker {worker.worker_id!r} is not known here: the manager has not named it; try again once it is "
+                "registered"
+            )
+        if named.incarnation != worker.incarnation:
+            raise UnavailableError(
+                f"worker {worker.worker_id!r} with incarnation {worker.incarnation!r} is not known here, but one with "
+                f"{named.incarnation!r}; try again once it is registered"
+            )
+
+    def wanted(self) -> set[str]:
+        """Ids of workers that this worker may have to contact: live ones, and members of groups that it knows."""
+        return {worker.worker_id for worker in (*self.live, *self._members())}
+
+    def is_live(self, worker_id: str) -> bool:
+        return any(worker.worker_id == worker_id for worker in self.live)
+
+    def _members(self) -> Iterator[Worker]:
+        view = self._replication.view
+        for gid in view.groups():
+            if (group := view.group(gid)) is not None:
+                yield from (member.worker for member in group.members)

@@ -1,0 +1,130 @@
+"""The parts of one sidecar and their connections."""
+
+from __future__ import annotations
+
+import asyncio
+
+from rhino_core.descriptors import keep_on
+from rhino_core.ids import Worker
+from rhino_core.rpc.server import Server
+from rhino_core.settings import SidecarSettings
+from rhino_pb import peer_pb2_grpc, sidecar_pb2_grpc
+from worker_runtime.fetch.catch_up import Puller
+from worker_runtime.fetch.peers import Peers
+from worker_runtime.fetch.prepare import Preparer
+from worker_runtime.manager_link.client import ManagerClient
+from worker_runtime.manager_link.directory import Directory
+from worker_runtime.protocol.credit import GrantPool
+from worker_runtime.push.links import Links
+from worker_runtime.push.listener import PushListener
+from worker_runtime.push.receiver import Receiver
+from worker_runtime.replication import Replication
+from worker_runtime.services.describe import Describer
+from worker_runtime.services.local import SidecarService
+from worker_runtime.services.local_socket import LocalSocket
+from worker_runtime.services.peer import PeerService
+from worker_runtime.statistics import Figures
+from worker_runtime.storage.store import Store
+from worker_runtime.upkeep.collector import Collector
+from worker_runtime.upkeep.excess import ExcessCollector
+from worker_runtime.upkeep.flusher import Flusher
+from worker_runtime.upkeep.scrubber import Scrubber
+
+DRAIN_S = 5.0  # time for commits under way when the sidecar is stopped
+GRACE_S = 1.0  # time for calls that are still open after that
+TIDY_S = 10.0  # interval between checks for unneeded connections
+
+
+class Node:
+    """Everything that runs in a sidecar process. Background work runs in `tasks`."""
+
+    def __init__(self, settings: SidecarSettings, store: Store, tasks: asyncio.TaskGroup) -> None:
+        self._settings = settings
+        self._tasks = tasks
+        self._running: list[asyncio.Task[None]] = []
+        self._peer_server, self._local_server = Server(reflect=settings.reflection), Server(reflect=settings.reflection)
+        self._socket = LocalSocket(settings.socket)
+        self.me = self._bind(store)
+        self.replication = Replication(self.me, store)
+        figures, grants = Figures(), GrantPool(settings.memory_limit_bytes, settings.window_bytes)
+        self.figures = figures
+        self.scrubber = Scrubber(self.replication, settings.scrub_period_s, settings.scrub_bytes_per_s)
+        directory = Directory(self.replication)
+        self.manager = ManagerClient(
+            self.replication, figures, self.scrubber.status, directory, settings.manager, tasks
+        )
+        self._peers = Peers(self.replication, figures, directory)
+        self._links = Links(self.replication, figures, directory, settings.chunk_bytes, tasks)
+        self._collector = Collector(self.replication)
+        self._flusher = Flusher(store.layout.root, store.index, store.arrivals)
+        self._excess = ExcessCollector(self.replication, self._peers, settings.excess_grace_s, tasks)
+        self.replication.observe = self._excess.saw
+        self._receiver = receiver = Receiver(self.replication, figures, grants)
+        puller = Puller(
+            self.replication, self._peers, settings.catch_up_transfers, settings.catch_up_bytes_per_s, tasks
+        )
+        self.replication.bind(self._links, receiver, puller, self.manager)
+        self.manager.on_floors = self._collector.floors
+        directory.changed = self._links.named
+        describer = Describer(self.replication, figures, grants, self.scrubber)
+        preparer = Preparer(self.replication, self._peers, self.manager, figures, settings.prepare_timeout_s)
+        self._local = SidecarService(settings, self.replication, self.manager, preparer, describer, figures)
+        self._listener = PushListener(receiver, settings.listen.rpartition(":")[0], settings.push_port)
+        peer = PeerService(
+            self.replication, directory, self._listener, describer, self.scrubber, figures, settings.chunk_bytes
+        )
+        self._peer_server.add(peer_pb2_grpc.add_PeerServicer_to_server, peer, "rhino.v1.Peer")
+        self._local_server.add(sidecar_pb2_grpc.add_SidecarServicer_to_server, self._local, "rhino.v1.Sidecar")
+
+    def _bind(self, store: Store) -> Worker:
+        """Bind the ports first: the address is part of the worker's description."""
+        settings = self._settings
+        host = settings.listen.rpartition(":")[0]
+        port = self._peer_server.bind(settings.listen)
+        reachable = settings.host if host in ("0.0.0.0", "[::]") else host
+        self._socket.bind(self._local_server.bind)
+        return Worker(settings.worker_id, store.incarnation, settings.host, f"{reachable}:{port}")
+
+    async def serve(self) -> None:
+        """Start everything. The health checks do not report ready yet."""
+        await self._peer_server.start()
+        await self._local_server.start()
+        self._socket.open_to_group(self._settings.socket_group)
+        background = {
+            "collector": self._collector.run,
+            "copies in excess": self._excess.run,
+            "credit": self._receiver.run,
+            "flusher": self._flusher.run,
+            "links": self._tidy,
+            "socket": self._socket.watch,
+        }
+        kept = (keep_on(what, work) for what, work in background.items())
+        for work in (self.replication.run(), self.manager.run(), self._listener.run(), *kept):
+            self._running.append(self._tasks.create_task(work))
+
+    async def _tidy(self) -> None:
+        """End connections to workers that are gone: clusters grow and shrink for months."""
+        while True:
+            await asyncio.sleep(TIDY_S)
+            self._links.tidy()
+            await self._peers.tidy()
+
+    async def ready(self) -> None:
+        """Call this once the groups are known: the scrub needs to know which files are missing here."""
+        self._running.append(self._tasks.create_task(keep_on("scrub", self.scrubber.run)))
+        await self._peer_server.ready()
+        await self._local_server.ready()
+
+    async def stop(self) -> None:
+        """Drain, send the farewell, close. The owner of the task group cancels the rest."""
+        await self._local.drain(DRAIN_S)
+        await self.manager.leave()
+        self._socket.remove()
+        await self._local_server.stop(GRACE_S)
+        await self._peer_server.stop(GRACE_S)
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+        self._flusher.close()
+        await self._peers.close()
+        await self.manager.close()

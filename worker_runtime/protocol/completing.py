@@ -1,0 +1,94 @@
+"""Finds what a new file or ack completes: snapshots to list, versions to acknowledge, commits to answer."""
+
+from __future__ import annotations
+
+from rhino_core.ids import FileEntry, FileKind, StoreId, Worker
+from worker_runtime.protocol import events as ev
+from worker_runtime.protocol.closure import Catalogue
+from worker_runtime.protocol.commits import Commits
+from worker_runtime.protocol.groups import Groups
+from worker_runtime.protocol.keys import FileKey, incarnation_of
+from worker_runtime.protocol.outbox import Outbox
+from worker_runtime.protocol.receiving import Receiving
+
+
+class Completing:
+    """Counts copies and answers commits."""
+
+    def __init__(
+        self,
+        me: Worker,
+        catalogue: Catalogue,
+        groups: Groups,
+        outbox: Outbox,
+        commits: Commits,
+        receiving: Receiving,
+    ) -> None:
+        self._me = me
+        self._my_incarnation = incarnation_of(me)
+        self._catalogue = catalogue
+        self._groups = groups
+        self._outbox = outbox
+        self._commits = commits
+        self._receiving = receiving
+
+    def check_invariants(self) -> None:
+        for out in self._outbox.values():
+            key = FileKey(out.entry.store, out.entry.name)
+            assert not out.done() or key in self._commits, f"{key} is done but in the outbox"
+
+    def arrived(self, entry: FileEntry, now: float) -> list[ev.Effect]:
+        """A file arrived, from anywhere: list what is complete now, and acknowledge again.
+
+        A zip is listed only when every file that it names is here. A file with a waiting commit is listed when that
+        commit completes.
+        """
+        self._groups.file_arrived(entry.store.group, now)
+        effects: list[ev.Effect] = []
+        if entry.kind is not FileKind.SNAPSHOT:
+            effects.append(ev.MakeVisible(entry.store, entry.name))
+        for name in self._catalogue.store(entry.store).whole_snapshots_with(entry.name):
+            if FileKey(entry.store, name) not in self._commits:
+                effects.append(ev.MakeVisible(entry.store, name))
+        return effects + self.recheck(entry.store)
+
+    def recheck(self, store: StoreId) -> list[ev.Effect]:
+        """Acknowledge versions of the store that are complete here now, and complete its commits."""
+        return self._receiving.acknowledge_again(store) + self.try_complete_all(store)
+
+    def try_complete_all(self, store: StoreId) -> list[ev.Effect]:
+        effects: list[ev.Effect] = []
+        for key in self._commits.of_store(store):
+            effects += self.try_complete(key)
+        return effects
+
+    def try_complete(self, key: FileKey) -> list[ev.Effect]:
+        """Complete the commits of a file once enough whole members of the current epoch hold its version."""
+        if key not in self._commits or (state := self._groups.state(key.store.group)) is None:
+            return []
+        group, policy, here = state.group, state.policy, self._catalogue.store(key.store)
+        entry, out = self._commits.entry(key), self._outbox.get(key)
+        held = out.holders() if out is not None and out.epoch == group.epoch else set()
+        if policy.holds(entry, here):
+            held.add(self._my_incarnation)
+        holders = [member for member in group.members if incarnation_of(member.worker) in held]
+        copies = policy.copies(entry, group, self._me, holders, here, self._outbox.get)
+        if copies is None:
+            return []
+        done = self._commits.pop(key)
+        self.settle(key)
+        effects: list[ev.Effect] = [ev.CompleteCommit(commit.request, copies, group.epoch) for commit in done]
+        # Other members may hold a snapshot of which this worker has lost a file. It is listed here once that file is
+        # back.
+        shown = entry.kind is not FileKind.SNAPSHOT or key.name in here.whole_snapshots_with(key.name)
+        return [ev.MakeVisible(key.store, key.name), *effects] if shown else effects
+
+    def abandon(self, request: int) -> None:
+        """Nobody waits for this commit any more."""
+        for key in self._commits.abandon(request):
+            self.settle(key)
+
+    def settle(self, key: FileKey) -> None:
+        """Forget a file that all members hold. Keep the list of its holders while a commit still waits for the file."""
+        if key not in self._commits and self._outbox.settle(key):
+            self._receiving.release(key)

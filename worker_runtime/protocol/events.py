@@ -1,0 +1,371 @@
+"""Events and effects of `ChainMachine` (protocol/chain.py): closed unions of frozen dataclasses.
+
+The caller changes the catalogue *before* it posts the event that reports the change. It executes effects in order:
+persist, then send. A link to another worker is identified by (worker_id, lane). A link that breaks loses everything
+that was queued on it. The machine offers everything that still matters again after the next PeerConnected.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from rhino_core.errors import RhinoError
+from rhino_core.ids import Epoch, FileEntry, GroupId, Lane, ReplicaGroup, StoreId, Worker
+
+
+class Refusal(enum.Enum):
+    """Why a receiver did not accept a pushed file."""
+
+    STALE_EPOCH = "stale_epoch"  # the sender uses an older epoch than the receiver has seen
+    CHECKSUM = "checksum"  # the bytes did not match: send the file again
+    NAME_CONFLICT = "name_conflict"  # another file with this (store, name) is stored here: never send it again
+    STORAGE = "storage"  # disk full or failing: try again later
+
+
+# ---------------------------------------------------------------- events
+
+
+@dataclass(frozen=True, slots=True)
+class GroupAdopted:
+    """The manager's current description of a group (from ResolveGroup or WatchGroups).
+
+    The machine ignores an older epoch than the one it has seen.
+    """
+
+    group: ReplicaGroup
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLeft:
+    """The group no longer concerns this worker. Its files stay for now (protocol/excess.py removes them)."""
+
+    group: GroupId
+
+
+@dataclass(frozen=True, slots=True)
+class FileStored:
+    """A file is on disk, in the index and in the catalogue.
+
+    `written`: an executor of this worker wrote the file (Add), so the machine pushes it down the chain. Otherwise
+    catch-up or Prepare pulled it.
+    """
+
+    entry: FileEntry
+    written: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRequested:
+    """An executor of this worker has handed over a changelog or zip. The file is stored but hidden.
+
+    The machine answers with exactly one CompleteCommit. `request` is unique. `deadline` is monotonic time in seconds.
+    The same file may come again (a retry).
+    """
+
+    request: int
+    entry: FileEntry
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True)
+class CommitAbandoned:
+    """The caller of this request no longer waits. The file stays hidden, and its replication continues."""
+
+    request: int
+
+
+@dataclass(frozen=True, slots=True)
+class BeginReceived:
+    """`upstream` (worker_id) announces a file. The machine answers with exactly one of ReceiveFile and DiscardTransfer.
+
+    `transfer` is unique within this process. `chain` lists the members after this one, in order.
+    """
+
+    upstream: str
+    transfer: int
+    entry: FileEntry
+    epoch: Epoch
+    chain: tuple[Worker, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TransferStored:
+    """All bytes of an accepted transfer are on disk and verified; the file is in the index and in the catalogue."""
+
+    transfer: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransferFailed:
+    """An accepted transfer ended without a file.
+
+    `reason` is CHECKSUM, NAME_CONFLICT or STORAGE, or None if the stream broke.
+    """
+
+    transfer: int
+    reason: Refusal | None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AckReceived:
+    """`sender` (worker_id, the next worker in the chain) forwards an acknowledgement: `member` has stored the file
+    under `epoch`.
+
+    `holds`: that member has the whole closure of the file's version (always true for SST and log files).
+    """
+
+    sender: str
+    store: StoreId
+    name: str
+    epoch: Epoch
+    member: Worker
+    holds: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalReceived:
+    """`sender` reports that `member` has refused the file. `current_epoch` matters for STALE_EPOCH only."""
+
+    sender: str
+    store: StoreId
+    name: str
+    reason: Refusal
+    current_epoch: Epoch
+    message: str
+    member: Worker
+
+
+@dataclass(frozen=True, slots=True)
+class PeerConnected:
+    """The push link to this worker and lane is open (again). Nothing is queued on it."""
+
+    worker_id: str
+    lane: Lane
+
+
+@dataclass(frozen=True, slots=True)
+class PeerDisconnected:
+    """The link broke. Everything that was queued on it or under way is gone."""
+
+    worker_id: str
+    lane: Lane
+
+
+@dataclass(frozen=True, slots=True)
+class CatchUpFinished:
+    """This worker now has everything that the members of StartCatchUp(group, epoch) had above the floor."""
+
+    group: GroupId
+    epoch: Epoch
+
+
+@dataclass(frozen=True, slots=True)
+class FilesRemoved:
+    """Names that left the catalogue.
+
+    `damaged`: the files should be here, so this member is not whole until it has caught up again.
+    """
+
+    store: StoreId
+    names: tuple[str, ...]
+    damaged: bool
+
+
+@dataclass(frozen=True, slots=True)
+class JobForgotten:
+    """The manager reports that the job has ended for good; the report may be repeated.
+
+    Epochs below `fence` are void.
+    """
+
+    job: str
+    fence: Epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed. The driver posts a Tick whenever `next_deadline()` is reached."""
+
+
+Event = (
+    GroupAdopted
+    | GroupLeft
+    | FileStored
+    | CommitRequested
+    | CommitAbandoned
+    | BeginReceived
+    | TransferStored
+    | TransferFailed
+    | AckReceived
+    | RefusalReceived
+    | PeerConnected
+    | PeerDisconnected
+    | CatchUpFinished
+    | FilesRemoved
+    | JobForgotten
+    | Tick
+)
+
+# ---------------------------------------------------------------- effects
+
+
+@dataclass(frozen=True, slots=True)
+class PersistEpoch:
+    """Write the highest epoch seen of a group to the index before executing the effects that follow."""
+
+    group: GroupId
+    epoch: Epoch
+
+
+@dataclass(frozen=True, slots=True)
+class AskForGroup:
+    """Ask the manager for the current group. The answer arrives as GroupAdopted. Repeating the request is harmless."""
+
+    group: GroupId
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """Open the push link to this worker (at this address) and lane, and keep trying. Idempotent."""
+
+    to: Worker
+    lane: Lane
+
+
+@dataclass(frozen=True, slots=True)
+class OfferFile:
+    """Push a file from disk over an open link. Replaces a queued offer of the same file to the same worker."""
+
+    to: Worker
+    entry: FileEntry
+    epoch: Epoch
+    chain: tuple[Worker, ...]
+    lane: Lane
+
+
+@dataclass(frozen=True, slots=True)
+class WithdrawOffer:
+    """Remove a queued offer. An offer that is already under way may continue."""
+
+    to: str
+    store: StoreId
+    name: str
+    lane: Lane
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiveFile:
+    """Receive the bytes of this transfer: temporary file, checksum, rename, index, catalogue;
+    then post TransferStored.
+    """
+
+    transfer: int
+    entry: FileEntry
+
+
+@dataclass(frozen=True, slots=True)
+class DiscardTransfer:
+    """Discard the bytes of this transfer and return their credit: the file was refused, or is already here."""
+
+    transfer: int
+
+
+@dataclass(frozen=True, slots=True)
+class SendAck:
+    """Tell `upstream` that `member` has stored the file.
+
+    The ack is lost if upstream is not connected; upstream then offers the file again.
+    """
+
+    upstream: str
+    store: StoreId
+    name: str
+    epoch: Epoch
+    member: Worker
+    holds: bool
+    lane: Lane
+
+
+@dataclass(frozen=True, slots=True)
+class SendRefusal:
+    """Tell `upstream` that `member` did not accept the file. It is lost like SendAck if upstream is not connected."""
+
+    upstream: str
+    store: StoreId
+    name: str
+    reason: Refusal
+    current_epoch: Epoch
+    message: str
+    member: Worker
+    lane: Lane
+
+
+@dataclass(frozen=True, slots=True)
+class StartCatchUp:
+    """Ask `members` for their inventories and pull the missing files that this worker needs.
+
+    Each pulled file arrives as FileStored, and the end as CatchUpFinished. A new StartCatchUp replaces the running
+    catch-up of the same group.
+
+    An inventory counts only if its member had already seen `epoch`: whatever that member stores later under this epoch
+    is pushed here. Ask again while a member has not seen the epoch or cannot be reached.
+    """
+
+    group: GroupId
+    epoch: Epoch
+    members: tuple[Worker, ...]
+    whole: bool = False  # this worker has caught up before: missing files may already be on their way here
+
+
+@dataclass(frozen=True, slots=True)
+class MakeVisible:
+    """List the file from now on. Idempotent."""
+
+    store: StoreId
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CompleteCommit:
+    """The answer to a CommitRequested: `copies` members hold the version under `epoch`, or `error`."""
+
+    request: int
+    copies: int
+    epoch: Epoch
+    error: RhinoError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DropJob:
+    """Write the fence to the index and, in the same write, remove these groups from it. Then delete the files."""
+
+    job: str
+    fence: Epoch
+    groups: tuple[GroupId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportGroup:
+    """This worker's state in the group (adopted epoch, whole) has changed: report it to the manager."""
+
+    group: GroupId
+
+
+Effect = (
+    PersistEpoch
+    | AskForGroup
+    | Connect
+    | OfferFile
+    | WithdrawOffer
+    | ReceiveFile
+    | DiscardTransfer
+    | SendAck
+    | SendRefusal
+    | StartCatchUp
+    | MakeVisible
+    | CompleteCommit
+    | DropJob
+    | ReportGroup
+)

@@ -1,0 +1,27 @@
+"""Keys by which the cores of this package look things up."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rhino_core.ids import FileEntry, Lane, StoreId, Worker, parse_name
+
+Incarnation = tuple[str, str]  # a worker's id and the incarnation of its store
+
+
+def incarnation_of(worker: Worker) -> Incarnation:
+    """A new incarnation of a worker has lost what the old one stored."""
+    return worker.worker_id, worker.incarnation
+
+
+class FileKey(NamedTuple):
+    store: StoreId
+    name: str
+
+
+def key_of(entry: FileEntry) -> FileKey:
+    return FileKey(entry.store, entry.name)
+
+
+def lane_of(name: str) -> Lane:
+    return parse_name(name).lane

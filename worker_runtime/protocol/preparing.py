@@ -1,0 +1,154 @@
+"""Decides what a Prepare asks for, fetches and answers (ARCHITECTURE.md, "Prepare")."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from rhino_core.ids import FileEntry, Source, StoreId, StoreVersion, Worker
+from worker_runtime.protocol.closure import Catalogue, StoreCatalogue
+from worker_runtime.protocol.pulling import Found
+
+SOURCES = tuple(Source)
+
+
+class PrepareState(Enum):
+    READY = "ready"
+    UNAVAILABLE = "unavailable"  # a worker that may hold the version cannot be asked yet
+    LOST = "lost"  # every worker that may hold the version has answered, and none holds it
+
+
+Verdict = tuple[PrepareState, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The manager's latest view: live workers, and absent workers that may hold versions.
+
+    `connected`: the manager can be asked. `settling`: it has just started with an empty journal.
+    """
+
+    connected: bool
+    live: tuple[Worker, ...]
+    absent: tuple[Worker, ...]
+    settling: bool = False
+
+
+class Survey:
+    """Answers of the other workers about versions that are not here.
+
+    `silent`: workers that could not be asked, each with the reason.
+    """
+
+    def __init__(self, missing: Iterable[StoreVersion]) -> None:
+        self.missing = tuple(missing)
+        self.silent: dict[str, str] = {}
+        self._asked: set[str] = set()
+        self._files: dict[StoreId, dict[str, tuple[FileEntry, list[Worker]]]] = {}
+        self._held: set[StoreVersion] = set()  # versions that some worker claims to hold
+
+    def add(self, worker: Worker, held: Iterable[StoreVersion], files: Iterable[FileEntry]) -> None:
+        """Add one worker's complete answer: the versions it holds, and the files it stores of their groups."""
+        self._asked.add(worker.worker_id)
+        self._held.update(held)
+        for entry in files:
+            known = self._files.setdefault(entry.store, {}).setdefault(entry.name, (entry, []))
+            if known[0].crc32c == entry.crc32c and known[0].size_bytes == entry.size_bytes:
+                known[1].append(worker)
+
+    def plan(self, local: StoreCatalogue, version: StoreVersion) -> list[Found] | None:
+        """The files to fetch for the cheapest closure of local and remote files together; None
+        if there is no closure.
+        """
+        theirs = self._files.get(version.store, {})
+        remote = [entry for name, (entry, _) in theirs.items() if name not in local]
+        names = StoreCatalogue([*local.entries(), *remote], local.first_snapshots).cheapest_closure(
+            version.version, local
+        )
+        if names is None:
+            return None
+        return [Found(theirs[name][0], tuple(theirs[name][1])) for name in sorted(names) if name not in local]
+
+    def plans(self, here: Catalogue) -> list[list[Found] | None]:
+        """One plan per missing version, in order."""
+        return [self.plan(here.store(version.store), version) for version in self.missing]
+
+    def verdict(self, unknown: Sequence[StoreVersion], known: Known, me: Worker) -> Verdict:
+        """The verdict on versions without a plan. LOST only if every worker that may hold one of them has answered.
+
+        `known` is the current view: a worker that came back during the survey has not answered.
+        """
+        names = ", ".join(str(version) for version in unknown)
+        asked = f"asked: {', '.join(sorted(self._asked)) or 'nobody'}"
+        if not known.connected:
+            return PrepareState.UNAVAILABLE, f"{names}: not here, and the manager cannot be asked who is alive; {asked}"
+        unasked = {worker.worker_id for worker in (*known.live, *known.absent)} - self._asked - {me.worker_id}
+        if self.silent or unasked:
+            why = [f"{name} ({self.silent[name]})" for name in sorted(self.silent)]
+            why += sorted(unasked - self.silent.keys())
+            return PrepareState.UNAVAILABLE, f"{names}: not found; {asked}; cannot be asked: {', '.join(why)}"
+        if known.settling:
+            return PrepareState.UNAVAILABLE, (
+                f"{names}: not found; {asked}; the manager has begun with an empty journal just now, and other workers "
+                "may not have registered with it yet"
+            )
+        if self._held.intersection(unknown):
+            return PrepareState.UNAVAILABLE, f"{names}: held elsewhere, but below the floor; {asked}"
+        return PrepareState.LOST, f"{names}: no worker holds it; {asked}"
+
+
+@dataclass(slots=True)
+class Attempt:
+    """The progress of one Prepare. `here_before`: names that were here, undamaged, when the call arrived."""
+
+    versions: tuple[StoreVersion, ...]
+    here_before: dict[StoreId, set[str]]
+    held_before: bool
+    damaged: list[str] = field(default_factory=list)
+
+    @staticmethod
+    def begun(versions: Sequence[StoreVersion], here: Catalogue) -> Attempt:
+        stores = {version.store: here.store(version.store) for version in versions}
+        names = {store: {entry.name for entry in catalogue.entries()} for store, catalogue in stores.items()}
+        held = all(here.store(version.store).holds(version.version) for version in versions)
+        return Attempt(tuple(versions), names, held)
+
+    def missing(self, here: Catalogue) -> list[StoreVersion]:
+        return [version for version in self.versions if not here.store(version.store).holds(version.version)]
+
+    def dropped(self, store: StoreId, names: Sequence[str]) -> None:
+        """Record files that were damaged and have been dropped."""
+        self.damaged += [f"{store}/{name}" for name in names]
+        self.here_before[store].difference_update(names)
+        self.held_before = False
+
+    def used(self, version: StoreVersion, here: Catalogue) -> frozenset[str]:
+        """The closure from which the version is loaded.
+
+        Prefers one that was here when the call arrived: a newer snapshot may have been pushed here meanwhile, and the
+        call fetched nothing of it.
+        """
+        closures = list(here.store(version.store).closures(version.version))
+        here_before = self.here_before[version.store]
+        return next((names for names in closures if names <= here_before), next(iter(closures), frozenset()))
+
+    def fetched(self, here: Catalogue) -> set[tuple[StoreId, str]]:
+        """Files of the used closures that came from other workers during the call, no matter who requested them."""
+        return {
+            (version.store, name)
+            for version in self.versions
+            for name in self.used(version, here) - self.here_before[version.store]
+        }
+
+    def source(self, here: Catalogue, received: Callable[[StoreId, str], bool]) -> Source:
+        """The worst source among all files. `received` tells whether another worker wrote a file."""
+        worst = Source.EMPTY
+        for version in self.versions:
+            names = self.used(version, here)
+            if names - self.here_before[version.store]:
+                return Source.REMOTE
+            if names:
+                from_others = any(received(version.store, name) for name in names)
+                worst = max(worst, Source.REPLICA if from_others else Source.LOCAL, key=SOURCES.index)
+        return worst

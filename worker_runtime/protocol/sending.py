@@ -1,0 +1,130 @@
+"""Pushes the files of this worker's executors down the chain, and again under each new epoch (Rhino 4.2.2, phase 2)."""
+
+from __future__ import annotations
+
+from rhino_core.ids import FileEntry, GroupId, ReplicaGroup, StoreId, Version, Worker, parse_name
+from worker_runtime.protocol import events as ev
+from worker_runtime.protocol.closure import Catalogue
+from worker_runtime.protocol.commits import Commits
+from worker_runtime.protocol.groups import Groups
+from worker_runtime.protocol.keys import FileKey, incarnation_of, key_of
+from worker_runtime.protocol.outbox import Outbox
+from worker_runtime.protocol.outgoing import Delivery
+from worker_runtime.protocol.receiving import Receiving
+
+
+class Sending:
+    """This worker as the upstream of others: chooses chains for files and offers them through the outbox."""
+
+    def __init__(
+        self,
+        me: Worker,
+        catalogue: Catalogue,
+        groups: Groups,
+        outbox: Outbox,
+        commits: Commits,
+        receiving: Receiving,
+    ) -> None:
+        self._me = me
+        self._catalogue = catalogue
+        self._groups = groups
+        self._outbox = outbox
+        self._commits = commits
+        self._receiving = receiving
+        self._without_group: dict[FileKey, FileEntry] = {}  # written before this worker knew the group
+
+    def check_invariants(self) -> None:
+        for key in self._without_group:
+            assert self._groups.get(key.store.group) is None, f"{key} waits for a group that is known"
+        for out in self._outbox.values():
+            key = key_of(out.entry)
+            assert self._me.worker_id not in {w.worker_id for w in out.chain}, f"{key} is offered to its sender"
+            assert self._catalogue.get(*key) is not None, f"{key} is offered but not here"
+            adopted = self._groups.get(key.store.group)
+            assert adopted is None or out.epoch == adopted.epoch, f"{key} is offered under {out.epoch}"
+
+    def push(self, entry: FileEntry) -> list[ev.Effect]:
+        """Push a file that an executor of this worker wrote."""
+        key, group = key_of(entry), self._groups.get(entry.store.group)
+        if self._catalogue.get(*key) is None:
+            return []  # damaged since; it is pushed when it is back
+        if group is None:
+            self._without_group[key] = entry
+            return [ev.AskForGroup(entry.store.group)]
+        return self._outbox.offer(entry, group.epoch, self._others(entry, group))
+
+    def adopted(self, group: ReplicaGroup) -> list[ev.Effect]:
+        """The group has a new epoch: offer its files under that."""
+        effects: list[ev.Effect] = []
+        for key in self._outbox.of_group(group.group):
+            effects += self._offer_again(key, group)
+        for key in [key for key in self._without_group if key.store.group == group.group]:
+            effects += self.push(self._without_group.pop(key))
+        return effects
+
+    def push_closure(self, entry: FileEntry) -> list[ev.Effect]:
+        """Push the whole closure of a version to members that stored the file but cannot open the version.
+
+        Such a member lacks older files. It may have collected them before a late snapshot that names them arrived from
+        here. This worker is not a member of the group, and members catch up from members only, so nobody else would
+        send these files.
+        """
+        group, out = self._groups.get(entry.store.group), self._outbox.get(key_of(entry))
+        if group is None or group.member(self._me.worker_id) is not None or out is None or entry.version is None:
+            return []
+        lacking = tuple(worker for worker in out.chain if out.delivery(worker) is Delivery.STORED)
+        store = self._catalogue.store(entry.store)
+        files = [file for name in store.closure(entry.version) or () if (file := store.get(name)) is not None]
+        idle = sorted(
+            (file for file in files if key_of(file) not in self._outbox), key=lambda f: (f.lane.value, f.name)
+        )
+        return [effect for file in idle for effect in self._outbox.offer(file, out.epoch, lacking)]
+
+    def references_under_way(self, zip_: FileEntry) -> bool:
+        """Whether files that the zip names are still being pushed."""
+        return any(FileKey(zip_.store, name) in self._outbox for name in zip_.references)
+
+    def names_in_use(self, store: StoreId, floor: Version | None) -> set[str]:
+        """Names that commits wait for or that are being pushed, which must not be collected.
+
+        Excludes names that are only pushed and lie below the floor: a member may never come to hold such a version.
+        """
+        pushed = (key for key in self._outbox.of_store(store) if not _below(key, floor))
+        without_group = (key for key in self._without_group if key.store == store)
+        return {key.name for key in (*pushed, *self._commits.of_store(store), *without_group)}
+
+    def removed(self, key: FileKey) -> list[ev.Effect]:
+        """The file is no longer here."""
+        self._without_group.pop(key, None)
+        return self._outbox.drop(key)
+
+    def groups_asked_for(self) -> set[GroupId]:
+        """Groups of files that wait for the manager to describe their group."""
+        return {key.store.group for key in self._without_group}
+
+    def forget_group(self, group: GroupId) -> list[ev.Effect]:
+        self._without_group = {k: entry for k, entry in self._without_group.items() if k.store.group != group}
+        return [effect for key in self._outbox.of_group(group) for effect in self._outbox.drop(key)]
+
+    def _offer_again(self, key: FileKey, group: ReplicaGroup) -> list[ev.Effect]:
+        """Offer a file under a new epoch.
+
+        A file with a waiting commit needs a new ack from every member. Other files need only the missing acks. This
+        includes files that this worker was forwarding for others: their writer may be gone.
+        """
+        out = self._outbox.get(key)
+        assert out is not None
+        chain = self._others(out.entry, group)
+        if key not in self._commits:
+            sources, holders = self._receiving.upstreams(key), out.holders()
+            chain = tuple(w for w in chain if incarnation_of(w) not in holders and w.worker_id not in sources)
+        return self._outbox.offer(out.entry, group.epoch, chain)
+
+    def _others(self, entry: FileEntry, group: ReplicaGroup) -> tuple[Worker, ...]:
+        recipients = self._groups.policy(group.group).recipients(entry, group)
+        return tuple(worker for worker in recipients if worker.worker_id != self._me.worker_id)
+
+
+def _below(key: FileKey, floor: Version | None) -> bool:
+    version = parse_name(key.name).version
+    return floor is not None and version is not None and version.version < floor.version

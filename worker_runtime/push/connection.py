@@ -1,0 +1,123 @@
+"""The event loop's end of a push connection."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import deque
+from collections.abc import Callable
+
+from rhino_core.errors import UnavailableError
+
+READ_BYTES = 256 * 1024  # bytes that the event loop reads at once
+
+
+class Connection:
+    """Sends without waiting, and watches for bytes that arrive. Threads may use `sock` for the rest.
+
+    `lost` receives the reason as its exception once the connection cannot be used any more.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(True)
+        self.sock = sock
+        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self._unsent: deque[bytes | memoryview] = deque()
+        self._flush_due = False
+        self._writing = False
+        self._open = True
+
+    def post(self, *pieces: bytes | memoryview) -> None:
+        """Send the pieces in this order, together with everything else posted in the same turn of the loop."""
+        self._unsent.extend(pieces)
+        if not self._flush_due and not self._writing:
+            self._flush_due = True
+            self._loop.call_soon(self._flush)
+
+    def send(self, *pieces: bytes | memoryview) -> None:
+        """Like `post`, but send at once, so that the other side can work on the pieces meanwhile."""
+        self.post(*pieces)
+        if not self._writing:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        if not self._open:
+            return
+        try:
+            while self._unsent:
+                pieces = [self._unsent[number] for number in range(min(len(self._unsent), 64))]
+                sent = self.sock.sendmsg(pieces, (), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+                while self._unsent and sent >= len(self._unsent[0]):
+                    sent -= len(self._unsent.popleft())
+                if sent:
+                    self._unsent[0] = memoryview(self._unsent[0])[sent:]
+        except BlockingIOError:
+            if not self._writing:
+                self._writing = True
+                self._loop.add_writer(self.sock.fileno(), self._flush)
+            return
+        except OSError as error:
+            self._lose(UnavailableError(f"connection lost: {error}"))
+        if self._writing:
+            self._writing = False
+            self._loop.remove_writer(self.sock.fileno())
+
+    def read(self) -> bytes:
+        """Returns the bytes that have arrived.
+
+        Raises BlockingIOError if there are none, EOFError at the end of the stream, and OSError.
+        """
+        data = self.sock.recv(READ_BYTES, socket.MSG_DONTWAIT)
+        if not data:
+            raise EOFError
+        return data
+
+    def receive(self, take: Callable[[bytes], None]) -> None:
+        """From now on call `take` with what arrives. An exception from `take` becomes the reason of `lost`."""
+
+        def readable() -> None:
+            try:
+                take(self.read())
+            except BlockingIOError:
+                return
+            except EOFError:
+                self._lose(UnavailableError("the receiver has closed the stream"))
+            except Exception as error:
+                self._lose(UnavailableError(f"connection lost: {error}") if isinstance(error, OSError) else error)
+
+        self.watch(readable)
+
+    def watch(self, readable: Callable[[], None] | None) -> None:
+        """Call `readable` whenever there is something to read. None ends this."""
+        if readable is None or not self._open:
+            self._loop.remove_reader(self.sock.fileno())
+            return
+        self._loop.add_reader(self.sock.fileno(), readable)
+        self.sock.setblocking(True)  # uvloop has made it non-blocking: threads would poll between small pieces
+
+    def _lose(self, error: Exception) -> None:
+        self._loop.remove_reader(self.sock.fileno())
+        if not self.lost.done():
+            self.lost.set_exception(error)
+
+    def shut(self) -> None:
+        """End the connection: threads that wait for it get an error or end of stream. The socket is not closed yet."""
+        if not self._open:
+            return
+        self._flush()  # try to send what is still queued
+        self._open = False
+        self._loop.remove_reader(self.sock.fileno())
+        self._loop.remove_writer(self.sock.fileno())
+        try:
+            self.sock.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return  # the other side has already ended it
+
+    def close(self) -> None:
+        """Close the socket. Call it once no thread uses the connection any more."""
+        self.shut()
+        self.sock.close()
+        if not self.lost.cancel() and not self.lost.cancelled():
+            self.lost.exception()  # mark the exception as retrieved

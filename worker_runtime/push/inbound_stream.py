@@ -1,0 +1,285 @@
+"""One inbound push stream on the event loop: it reads small files, finishes all files, and returns credit.
+
+Credit returns when its bytes are on disk (Rhino 4.2.2, phase 2). A thread reads large files (inbound.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from concurrent.futures import CancelledError as StreamEnded
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rhino_core.errors import AlreadyThereError, IntegrityError, NoSpaceError, RhinoError
+from rhino_core.ids import FileEntry, Lane
+from rhino_pb import peer_pb2
+from worker_runtime.protocol import events as ev
+from worker_runtime.push import inbound
+from worker_runtime.push.connection import Connection
+from worker_runtime.push.core.framing import packed
+from worker_runtime.push.core.incoming import CreditReturned, Event, FileReceived, IncomingFile
+from worker_runtime.push.core.receiver import PushReceiver
+from worker_runtime.push.inbound import BytesSettled, FileWritten, Inbound, Report, Resumed, WriteFailed
+from worker_runtime.storage.incoming import Incoming
+from worker_runtime.storage.index import StoredFile
+from worker_runtime.storage.threads import run_in
+
+if TYPE_CHECKING:
+    from worker_runtime.push.receiver import Receiver
+
+log = logging.getLogger(__name__)
+
+
+class InboundStream:
+    """`EventLoop` of its reading end."""
+
+    def __init__(self, receiver: Receiver, connection: Connection, upstream: str, lane: Lane, grant: int) -> None:
+        self._receiver = receiver
+        self._connection = connection
+        self.upstream = upstream
+        self.lane = lane
+        self._grant = grant
+        self._store = receiver.replication.store
+        self._core = PushReceiver(receiver.memory)
+        self._inbound = Inbound(connection.sock, self._core, self._store.incoming, self)
+        self._deadline: asyncio.TimerHandle | None = None  # of a message or small file that has arrived in part
+        self._progress: int | None = None  # the message that the deadline is for
+        self._loop = asyncio.get_running_loop()
+        self._large: asyncio.Future[Event] | None = None  # while the loop reads: gets the first event for a thread
+        self._tasks: dict[asyncio.Task[None], FileEntry] = {}  # files being finished
+        self._undecided: set[asyncio.Task[bool]] = set()
+        self._open: dict[int, IncomingFile] = {}  # accepted, with bytes on their way
+        self.read = asyncio.Event()  # set when reading has ended: unfinished files can then be resumed
+        self._ended = False
+
+    def reply(self, message: peer_pb2.PushReply) -> None:
+        self._connection.post(packed(message))
+
+    def give_credit(self, credit_bytes: int) -> None:
+        """The core learns of the credit before the sender does."""
+        self._connection.post(self._core.grant(credit_bytes))
+
+    async def run(self, credit_bytes: int) -> None:
+        """Read until the sender has ended the stream or has broken the protocol.
+
+        Then finish the files that were complete.
+        """
+        pool = ThreadPoolExecutor(1, thread_name_prefix=f"from-{self.upstream}")
+        self.give_credit(credit_bytes)
+        reading = asyncio.ensure_future(self._read(pool))
+        try:
+            await asyncio.shield(reading)
+        except RhinoError as error:
+            log.warning("push stream refused", extra={"peer": self.upstream, "error": str(error)})
+            self.reply(peer_pb2.PushReply(broken=peer_pb2.PushBroken(message=str(error))))
+        finally:
+            self.end()
+            await asyncio.wait({reading})
+            pool.shutdown()
+            self._receiver.left(self)
+            self.read.set()
+            for number in self._open:
+                self._receiver.replication.post(ev.TransferFailed(number, None))
+            if self._tasks:
+                await asyncio.wait(self._tasks)  # their bytes are in memory, within this stream's credit
+            self._connection.close()
+
+    def end(self) -> None:
+        """End the reading."""
+        self._ended = True
+        self._connection.shut()
+        self._stop_reading(EOFError())
+        for task in self._undecided:
+            task.cancel()
+
+    # ------------------------------------------------------------ reading
+
+    async def _read(self, pool: ThreadPoolExecutor) -> None:
+        """Read until the stream ends. Raises RemoteProtocolError if the sender breaks the protocol."""
+        try:
+            if self.lane is Lane.BULK:
+                await run_in(pool, self._inbound.run)
+            while True:
+                event = await self._read_small()
+                await run_in(pool, partial(self._inbound.read_large, event))
+        except (EOFError, OSError):
+            return  # the sender reconnects and offers again what still matters
+        finally:
+            await run_in(pool, self._inbound.close)
+
+    async def _read_small(self) -> Event:
+        """Read on the event loop until a thread has to. Return the event that it begins with."""
+        if self._ended:
+            raise EOFError
+        if (event := self._inbound.read_small(self._handle)) is not None:
+            return event
+        self._set_deadline()
+        self._large = self._loop.create_future()
+        self._connection.watch(self._readable)
+        try:
+            return await self._large
+        finally:
+            self._large = self._progress = None
+            self._cancel_deadline()
+
+    def _readable(self) -> None:
+        try:
+            self._core.receive(self._connection.read())
+            event = self._inbound.read_small(self._handle)
+        except BlockingIOError:
+            return
+        except Exception as error:
+            self._stop_reading(error)
+        else:
+            if event is not None:
+                self._stop_reading(event)
+            elif self._progress is not None or self._core.unfinished:
+                self._set_deadline()
+
+    def _stop_reading(self, why: Event | Exception) -> None:
+        if self._large is None or self._large.done():
+            return
+        self._connection.watch(None)
+        if isinstance(why, Exception):
+            self._large.set_exception(why)
+        else:
+            self._large.set_result(why)
+
+    def _set_deadline(self) -> None:
+        """A message or small file that has arrived in part has to be complete within MESSAGE_S."""
+        progress = self._core.messages if self._core.unfinished else None
+        if progress is not None and progress == self._progress:
+            return
+        self._progress = progress
+        self._cancel_deadline()
+        if progress is not None:
+            self._deadline = self._loop.call_later(inbound.MESSAGE_S, self._stop_reading, inbound.too_slow())
+
+    def _cancel_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    # ------------------------------------------------------------ called by a thread
+
+    def report(self, report: Report) -> None:
+        self._loop.call_soon_threadsafe(self._handle, report)
+
+    def decide(self, file: IncomingFile) -> list[StoredFile] | None:
+        try:
+            return asyncio.run_coroutine_threadsafe(self._decide(file), self._loop).result()
+        except StreamEnded:
+            raise EOFError from None
+
+    # ------------------------------------------------------------ on the event loop
+
+    def _handle(self, report: Report) -> None:
+        match report:
+            case FileReceived(file, data):
+                self._start(file, self._store_whole(file, data))
+            case BytesSettled(data_bytes):
+                self._settled_by_thread(data_bytes)
+            case FileWritten(file, incoming, linked):
+                if linked:
+                    self._receiver.figures.linked_bytes += file.entry.size_bytes
+                self._start(file, self._finish(file, incoming))
+            case Resumed(reply, data_bytes):
+                self._receiver.figures.resumed_bytes += data_bytes
+                self._connection.post(reply)
+            case CreditReturned(credit_bytes):
+                if not self._ended:
+                    self._receiver.grants.returned(self._grant, credit_bytes)
+                    self._receiver.top_up_starved()
+            case WriteFailed(file, error):
+                self._failed(file, error)
+
+    async def _decide(self, file: IncomingFile) -> list[StoredFile] | None:
+        if self._ended:
+            raise asyncio.CancelledError
+        task = asyncio.ensure_future(self._receiver.decision(self.upstream, file))
+        self._undecided.add(task)
+        try:
+            accepted = await task
+        finally:
+            self._undecided.discard(task)
+        if not accepted or file.number is None:
+            return None
+        self._open[file.number] = file
+        return await self._twins(file.entry)
+
+    async def _twins(self, entry: FileEntry) -> list[StoredFile]:
+        if not entry.same_as:
+            return []
+        same = [
+            task for task, other in self._tasks.items() if (other.store, other.content) == (entry.store, entry.content)
+        ]
+        if same:  # the twin arrived just before and is not in the store yet
+            await asyncio.wait(same)
+        return self._store.files.twins(entry)
+
+    def _start(self, file: IncomingFile, work: Awaitable[None]) -> None:
+        if file.number is not None:
+            self._open.pop(file.number, None)
+        task = asyncio.ensure_future(self._guarded(file, work))
+        self._tasks[task] = file.entry
+        task.add_done_callback(self._tasks.__delitem__)
+
+    async def _guarded(self, file: IncomingFile, work: Awaitable[None]) -> None:
+        """Report a failure to the machine."""
+        try:
+            await work
+        except RhinoError as error:
+            self._failed(file, error, last=True)
+        except Exception as error:  # a bug: let the sender try again, and log it for people
+            log.exception("file not received", extra={"file": file.entry.name})
+            if file.number is not None:
+                failure = ev.TransferFailed(file.number, ev.Refusal.STORAGE, repr(error))
+                self._receiver.replication.post(failure)
+
+    async def _store_whole(self, file: IncomingFile, data: bytearray) -> None:
+        receiver, size = self._receiver, len(data)
+        receiver.grants.received(self._grant, size)
+        receiver.figures.received_bytes += size
+        try:
+            if await receiver.decision(self.upstream, file):
+                await self._store.received.receive_whole(file.entry, (memoryview(data),))
+                self._stored(file)
+        finally:
+            self._settled(size)
+
+    async def _finish(self, file: IncomingFile, incoming: Incoming) -> None:
+        await self._store.received.finish(file.entry, incoming)
+        self._stored(file)
+
+    def _stored(self, file: IncomingFile) -> None:
+        assert file.number is not None
+        self._receiver.replication.post(ev.TransferStored(file.number))
+
+    def _settled_by_thread(self, data_bytes: int) -> None:
+        if not self._ended:
+            self._receiver.grants.received(self._grant, data_bytes)
+            self._receiver.figures.received_bytes += data_bytes
+            self._settled(data_bytes)
+
+    def _settled(self, data_bytes: int) -> None:
+        if (credit := self._receiver.grants.settled(self._grant, data_bytes)) and not self._ended:
+            self.give_credit(credit)
+        self._receiver.top_up_starved()
+
+    def _failed(self, file: IncomingFile, error: RhinoError, *, last: bool = False) -> None:
+        log.warning("file not received", extra={"file": file.entry.name, "error": str(error)})
+        assert file.number is not None
+        self._open.pop(file.number, None)
+        failure = ev.TransferFailed(file.number, _reason(error, last=last), str(error))
+        self._receiver.replication.post(failure)
+
+
+def _reason(error: RhinoError, *, last: bool) -> ev.Refusal:
+    if isinstance(error, AlreadyThereError):
+        return ev.Refusal.NAME_CONFLICT
+    if isinstance(error, NoSpaceError) or not last or not isinstance(error, IntegrityError):
+        return ev.Refusal.STORAGE
+    return ev.Refusal.CHECKSUM

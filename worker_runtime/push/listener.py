@@ -1,0 +1,162 @@
+"""Accepts push streams of other workers: TCP connections that begin with a token issued over gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import socket
+from collections import Counter
+from dataclasses import dataclass
+
+from rhino_core.descriptors import USED_UP, Reserve, Seldom
+from rhino_core.errors import UnavailableError
+from rhino_core.ids import Lane
+from rhino_core.rpc.binding import listen_error
+from worker_runtime.push.connection import Connection
+from worker_runtime.push.receiver import Receiver
+from worker_runtime.push.sockets import tune
+
+log = logging.getLogger(__name__)
+TOKEN_BYTES = 16
+PAUSE_S = 0.1  # pause after a connection that could not be accepted
+TOKEN_S = 5.0  # lifetime of an unused token, and the time in which a connection has to present one
+TOKENS_MAX = 4  # unused tokens per worker and lane
+STREAMS_MAX = 4  # per worker and lane: the newest stream, and earlier ones whose files a slow disk delays
+UNKNOWN_MAX = 64  # connections that have not presented a token yet; another one replaces the oldest
+
+
+@dataclass(frozen=True, slots=True)
+class _Admission:
+    """What a token stands for."""
+
+    sender: str
+    lane: Lane
+
+
+class PushListener:
+    """It listens from the start and serves while `run` runs."""
+
+    def __init__(self, receiver: Receiver, host: str, port: int) -> None:
+        """`host` as in the address of the peer service; it may be in brackets.
+
+        Raises UnavailableError if the port is taken, InvalidSettingError for an address that is not this machine's.
+        """
+        self._receiver = receiver
+        host = host.strip("[]")
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            self._listener = socket.create_server((host, port), family=family, backlog=128)
+        except OSError as error:
+            raise listen_error(f"{host}:{port}", error) from error
+        self._listener.setblocking(False)
+        self._reserve = Reserve()
+        self._refusals = Seldom(asyncio.get_running_loop().time)
+        self._tokens: dict[bytes, _Admission] = {}
+        self._unknown: dict[asyncio.Task[None], None] = {}  # oldest first
+        self._streams: set[asyncio.Task[None]] = set()
+        self._open: Counter[_Admission] = Counter()
+
+    @property
+    def port(self) -> int:
+        port: int = self._listener.getsockname()[1]
+        return port
+
+    def admit(self, sender: str, lane: Lane) -> bytes:
+        """A token for one connection of this worker. Raises UnavailableError if it has several unused tokens."""
+        admission = _Admission(sender, lane)
+        if sum(other == admission for other in self._tokens.values()) >= TOKENS_MAX:
+            raise UnavailableError(
+                f"{sender}, lane {lane.value}: {TOKENS_MAX} tokens have not been shown yet; try again in {TOKEN_S} s"
+            )
+        token = secrets.token_bytes(TOKEN_BYTES)
+        self._tokens[token] = admission
+        asyncio.get_running_loop().call_later(TOKEN_S, self._tokens.pop, token, None)
+        return token
+
+    async def run(self) -> None:
+        """Serve until cancelled, then end all streams."""
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                try:
+                    sock, _ = await loop.sock_accept(self._listener)
+                except OSError as error:  # too many open files, or the connection is already gone
+                    await self._cannot_accept(error)
+                else:
+                    self._accepted(sock)
+        finally:
+            self._listener.close()
+            self._reserve.close()
+            for task in self._streams:
+                task.cancel()
+            await asyncio.gather(*self._streams, return_exceptions=True)
+
+    async def _cannot_accept(self, error: OSError) -> None:
+        if (left_out := self._refusals.due()) is not None:
+            extra = {"error": str(error), "times_before": left_out}
+            log.warning("cannot accept a push stream", extra=extra)
+        turned_away = error.errno in USED_UP and self._reserve.turn_away(self._listener)
+        await asyncio.sleep(0 if turned_away else PAUSE_S)
+
+    def _accepted(self, sock: socket.socket) -> None:
+        if len(self._unknown) >= UNKNOWN_MAX:
+            oldest = next(iter(self._unknown))  # a worker presents its token at once
+            del self._unknown[oldest]
+            oldest.cancel()
+        task = asyncio.create_task(self._serve(sock), name="push stream")
+        self._streams.add(task)
+        self._unknown[task] = None
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._streams.discard(task)
+        self._unknown.pop(task, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a push stream has failed", exc_info=error)
+
+    async def _serve(self, sock: socket.socket) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        try:
+            admission = await self._admission(sock)
+            self._unknown.pop(task, None)
+            if admission is None:
+                self._log_refusal(sock)
+            elif self._open[admission] >= STREAMS_MAX:
+                extra = {"peer": admission.sender, "lane": admission.lane.value, "streams": STREAMS_MAX}
+                log.warning("a push stream was refused: former ones have not ended yet", extra=extra)
+            else:
+                await self._run(sock, admission)
+        except OSError as error:
+            log.info("a push stream ended before it began", extra={"error": str(error)})
+        finally:
+            sock.close()
+
+    async def _run(self, sock: socket.socket, admission: _Admission) -> None:
+        tune(sock)
+        self._open[admission] += 1
+        try:
+            await self._receiver.serve(Connection(sock), admission.sender, admission.lane)
+        finally:
+            self._open[admission] -= 1
+            self._open += Counter()  # removes counts of zero
+
+    def _log_refusal(self, sock: socket.socket) -> None:
+        if (left_out := self._refusals.due()) is not None:
+            extra = {"from": str(sock.getpeername()), "times_before": left_out}
+            log.warning("a connection without a valid token was refused", extra=extra)
+
+    async def _admission(self, sock: socket.socket) -> _Admission | None:
+        sock.setblocking(False)
+        token = b""
+        try:
+            async with asyncio.timeout(TOKEN_S):
+                while len(token) < TOKEN_BYTES:
+                    piece = await asyncio.get_running_loop().sock_recv(sock, TOKEN_BYTES - len(token))
+                    if not piece:
+                        return None
+                    token += piece
+        except TimeoutError:
+            return None
+        return self._tokens.pop(token, None)

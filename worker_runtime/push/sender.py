@@ -1,0 +1,271 @@
+"""The sending end of chain replication: one link per neighbour and lane, each on its own connection.
+
+A link carries out what its core decides (core/sender.py): it sends small files from the event loop, and data files from
+a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from rhino_core import retry
+from rhino_core.errors import RemoteProtocolError, RhinoError
+from rhino_core.ids import Lane, Worker
+from rhino_core.protocol import PROTOCOL, check_protocol
+from rhino_core.rpc.channel import aio_channel, call
+from rhino_core.rpc.convert import worker_of, worker_to_pb
+from rhino_pb import peer_pb2, peer_pb2_grpc
+from worker_runtime.codec import LANE_TO_PB
+from worker_runtime.protocol import events as ev
+from worker_runtime.push.connection import Connection
+from worker_runtime.push.core.offers import Key
+from worker_runtime.push.core.sender import FileState, MayGoOn, OutgoingFile, PushSender, Welcomed
+from worker_runtime.push.outbound import CheckedFile, Damaged, cached_bytes, send_part
+from worker_runtime.push.sockets import CONNECT_TIMEOUT_S, connect, send_all
+from worker_runtime.replication import Replication
+from worker_runtime.statistics import Figures
+from worker_runtime.storage.files import NOT_THE_FILE
+from worker_runtime.storage.partials import BYTES_MIN as RESUME_BYTES_MIN
+from worker_runtime.storage.threads import SMALL_BYTES, open_stored, run_in
+
+log = logging.getLogger(__name__)
+PART_BYTES = 4 * 1024 * 1024  # bytes of a data file per call of the thread, while no commit is under way
+IDLE_S = 1.0  # idle time after which a link returns all credit but one chunk
+BROKEN_MAX = 1000  # number of interrupted files for which a link remembers to ask for the offset
+
+
+class Link:
+    """Pushes to one worker on one lane. Reconnects until stopped."""
+
+    def __init__(self, replication: Replication, figures: Figures, peer: Worker, lane: Lane, chunk_bytes: int) -> None:
+        self.peer = peer
+        self._lane = lane
+        self._chunk_bytes = chunk_bytes
+        self._replication = replication
+        self._figures = figures
+        self._core = PushSender(peer.worker_id)
+        self._connection: Connection | None = None
+        self._connected = False  # from the Welcome to the end of the session
+        self._wake = asyncio.Event()
+        self._open: dict[OutgoingFile, CheckedFile] = {}
+        self._broken: set[Key] = set()  # large files whose transfer a broken link interrupted
+        self._at_once_bytes = min(chunk_bytes, SMALL_BYTES)
+        self._sent_at = 0.0
+        self._buffer = memoryview(bytearray(chunk_bytes if lane is Lane.BULK else 0))
+        self._retarget = asyncio.Event()
+        self._again = asyncio.Event()  # skip the pause before the next attempt
+
+    def offer(self, offer: ev.OfferFile) -> None:
+        if not self._connected or self._sent_at_once(offer):
+            return  # when not connected, drop it: the machine offers it again when the link opens
+        self._core.offer(offer)
+        self._wake.set()
+
+    def _sent_at_once(self, offer: ev.OfferFile) -> bool:
+        """Send a small file directly if it is in the page cache and nothing is queued before it.
+
+        This saves a commit the detour through the link's task.
+        """
+        size, connection = offer.entry.size_bytes, self._connection
+        if connection is None or self._lane is Lane.BULK or size > self._at_once_bytes:
+            return False
+        if not self._core.may_send_whole(size):
+            return False
+        try:
+            data = cached_bytes(self._replication.store.files.path(offer.entry), offer.entry)
+        except (Damaged, OSError):
+            return False  # the link's task will meet the same error and report it
+        if data is None:
+            return False
+        self._figures.sent_bytes += size
+        connection.send(self._core.whole(offer), data)
+        return True
+
+    def withdraw(self, key: Key) -> None:
+        self._core.withdraw(key)
+
+    def move(self, peer: Worker) -> None:
+        """The worker has a new address."""
+        self.peer = peer
+        self._retarget.set()
+        self._again.set()
+
+    def retry(self) -> None:
+        """The worker has come back: try at once."""
+        self._again.set()
+
+    async def run(self, is_live: Callable[[str], bool]) -> None:
+        """Keep the link open until cancelled."""
+        pauses = retry.LINK.pauses()
+        while True:
+            self._retarget.clear()
+            self._again.clear()
+            peer = self.peer
+            try:
+                await self._session(peer)
+            except (RhinoError, OSError) as error:
+                self._log_down(peer, error)
+            finally:
+                was_connected = self._down()
+            if was_connected:
+                pauses.reset()
+            longest_s = retry.LINK.longest_s if is_live(peer.worker_id) else retry.LINK_ABSENT_S_MAX
+            await _wait(self._again, pauses.take(longest_s))
+
+    def _log_down(self, peer: Worker, error: Exception) -> None:
+        level = logging.WARNING if self._connected else logging.DEBUG  # further attempts fail in the same way
+        extra = {"peer": peer.worker_id, "lane": self._lane.value, "error": str(error)}
+        log.log(level, "push link down", extra=extra)
+
+    def _down(self) -> bool:
+        was_connected, self._connected = self._connected, False
+        self._connection = None
+        for file in self._core.close():
+            self._open.pop(file).close()
+            if file.offset >= RESUME_BYTES_MIN and len(self._broken) < BROKEN_MAX:
+                self._broken.add(file.key)
+        if was_connected:
+            self._replication.post(ev.PeerDisconnected(self.peer.worker_id, self._lane))
+        return was_connected
+
+    async def _session(self, peer: Worker) -> None:
+        connection = self._connection = Connection(await self._connect(peer))
+        self._core = PushSender(peer.worker_id)
+        pool = ThreadPoolExecutor(1, thread_name_prefix=f"to-{peer.worker_id}")
+        tasks: set[asyncio.Future[Any]] = {asyncio.create_task(self._retarget.wait()), connection.lost}
+        try:
+            connection.receive(partial(self._received, peer))
+            tasks.add(asyncio.create_task(self._send_files(connection, pool)))
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            connection.shut()  # lets the thread return
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            pool.shutdown()
+            connection.close()
+
+    async def _connect(self, peer: Worker) -> socket.socket:
+        """A connection that has presented its token. Raises RhinoError, OSError."""
+        hello = peer_pb2.PushHello(
+            sender=worker_to_pb(self._replication.me), lane=LANE_TO_PB[self._lane], protocol=PROTOCOL
+        )
+        doing = f"push to {peer.worker_id} at {peer.peer_address}"
+        async with aio_channel(peer.peer_address) as channel:
+            stub = peer_pb2_grpc.PeerStub(channel)
+            admission = await call(doing, lambda: stub.OpenPush(hello, timeout=CONNECT_TIMEOUT_S))
+        check_protocol(f"sidecar {peer.worker_id!r}", admission.protocol)
+        if (receiver := worker_of(admission.receiver)).worker_id != peer.worker_id:
+            raise RemoteProtocolError(f"{peer.peer_address} is {receiver.worker_id}, not {peer.worker_id}")
+        host = peer.peer_address.rpartition(":")[0].strip("[]")
+        return await connect(host, admission.port, admission.token)
+
+    def _received(self, peer: Worker, data: bytes) -> None:
+        self._core.receive(data)
+        while (event := self._core.next_event()) is not None:
+            match event:
+                case Welcomed():
+                    self._connected = True
+                    log.info("push link up", extra={"peer": peer.worker_id, "lane": self._lane.value})
+                    self._replication.post(ev.PeerConnected(peer.worker_id, self._lane))
+                case MayGoOn():
+                    self._wake.set()
+                case ev.AckReceived() | ev.RefusalReceived():
+                    if not self._core.idle:  # the rest of a file may be unwanted now
+                        self._wake.set()
+                    self._replication.post(event)
+
+    async def _send_files(self, connection: Connection, pool: ThreadPoolExecutor) -> None:
+        while True:
+            self._wake.clear()
+            while (offer := self._core.next_offer()) is not None:
+                await self._begin(offer)
+            if self._core.idle:
+                await self._return_credit(connection, pool)
+                continue
+            file = self._core.next_file()
+            if file is None:
+                await self._wake.wait()
+                continue
+            if self._lane is Lane.BULK:
+                self._sent_at = await self._replication.precedence.give_way(self._sent_at)
+            await self._send(connection, pool, file)
+
+    async def _return_credit(self, connection: Connection, pool: ThreadPoolExecutor) -> None:
+        """There is nothing to send: after IDLE_S return the credit, so that others can use it."""
+        if await _wait(self._wake, IDLE_S):
+            return
+        if frame := self._core.return_credit(self._chunk_bytes):
+            if self._lane is Lane.COMMIT:
+                connection.post(frame)
+            else:  # use the thread, like everything on this lane, so that frames do not interleave
+                await run_in(pool, partial(send_all, connection.sock, frame, memoryview(b"")))
+        await self._wake.wait()
+
+    async def _begin(self, offer: ev.OfferFile) -> None:
+        store, entry = self._replication.store, offer.entry
+        path = store.files.path(entry)
+        try:
+            # Files of the commit lane have just been written: opening them needs no disk access.
+            fd = open_stored(path) if self._lane is Lane.COMMIT else await store.threads.open(self._lane, path)
+        except OSError as error:
+            if error.errno in NOT_THE_FILE:
+                raise  # the link reconnects, and the file is offered again
+            log.warning("offered file is not readable", extra={"file": str(path), "error": str(error)})
+            await self._replication.drop_damaged(entry.store, [entry.name])  # has no effect if the file was collected
+            return
+        # The receiver may have the same bytes under another name, or a part of them from a broken link.
+        key = entry.store, entry.name
+        file = self._core.begin(offer, ask_offset=bool(entry.same_as) or key in self._broken)
+        self._open[file] = CheckedFile(entry, fd)
+        self._broken.discard(key)
+
+    async def _send(self, connection: Connection, pool: ThreadPoolExecutor, file: OutgoingFile) -> None:
+        """Send the next part of the file whose turn it is."""
+        if file.state is not FileState.UNWANTED:
+            file.skip_known()
+            checked = self._open[file]
+            try:
+                if checked.checked_bytes < file.offset:
+                    await run_in(pool, partial(checked.check, PART_BYTES, file.offset))
+                else:
+                    self._figures.sent_bytes += await self._send_part(connection, pool, file, checked)
+            except Damaged as error:
+                await self._replication.drop_damaged(file.entry.store, [file.entry.name])
+                raise RemoteProtocolError(f"{file.entry.name}: damaged on this side while being sent") from error
+        if file.done:
+            self._core.end(file)
+            self._open.pop(file).close()
+
+    async def _send_part(
+        self, connection: Connection, pool: ThreadPoolExecutor, file: OutgoingFile, checked: CheckedFile
+    ) -> int:
+        """Send as many bytes of the file as possible at once. Return their number."""
+        if self._lane is Lane.COMMIT:
+            part = self._core.part(file, self._chunk_bytes)
+            data = checked.read_cached(part.size)
+            if data is None:
+                data = await run_in(pool, partial(checked.read, part.size))
+            connection.post(part.head, data)
+        else:
+            yields = self._replication.precedence.under_way
+            part = self._core.part(file, self._chunk_bytes if yields else max(PART_BYTES, self._chunk_bytes))
+            await run_in(pool, partial(send_part, connection.sock, checked, part, self._buffer))
+        return part.size
+
+
+async def _wait(event: asyncio.Event, timeout_s: float) -> bool:
+    """Wait for the event, at most `timeout_s`. Return whether it occurred."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await event.wait()
+    except TimeoutError:
+        return False

@@ -1,0 +1,66 @@
+"""Sockets of push streams: their options, and calls that block, for threads."""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import socket
+import struct
+
+CONNECT_TIMEOUT_S = 5.0
+_DEAD_MS = 15_000  # time after which a peer that sends no TCP acknowledgements counts as dead
+
+
+async def connect(host: str, port: int, token: bytes) -> socket.socket:
+    """A connection to a worker's push listener that has presented the token. Raises OSError."""
+    loop = asyncio.get_running_loop()
+    addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    family, kind, protocol, _, address = addresses[0]
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setblocking(False)
+        tune(sock)
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            await loop.sock_connect(sock, address)
+            await loop.sock_sendall(sock, token)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def tune(sock: socket.socket) -> None:
+    """Set socket options: send small messages at once, and detect a silently dead peer."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("KEEPIDLE", 10), ("KEEPINTVL", 2), ("KEEPCNT", 3), ("USER_TIMEOUT", _DEAD_MS)):
+        option = getattr(socket, f"TCP_{name}", None)
+        if option is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def limit_receive(sock: socket.socket, timeout_s: int) -> None:
+    """Calls that receive end after this time, even if nothing has arrived."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", timeout_s, 0))
+
+
+def send_all(sock: socket.socket, head: bytes, data: memoryview) -> None:
+    """Send the head, then the data. Call it in a thread. Raises OSError."""
+    pieces = [memoryview(head), data]
+    while pieces:
+        try:
+            sent = sock.sendmsg(pieces)
+        except BlockingIOError:
+            wait_for(sock, select.POLLOUT)
+            continue
+        while pieces and sent >= len(pieces[0]):
+            sent -= len(pieces.pop(0))
+        if sent:
+            pieces[0] = pieces[0][sent:]
+
+
+def wait_for(sock: socket.socket, event: int, timeout_ms: int | None = None) -> bool:
+    """Return whether the event occurred in time. Needed because uvloop makes a socket that it watches non-blocking."""
+    poll = select.poll()
+    poll.register(sock, event)
+    return bool(poll.poll(timeout_ms))

@@ -1,0 +1,125 @@
+"""The Unix socket of the local API. Never takes another process's socket, and notices the loss of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+import socket
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+from rhino_core.errors import AlreadyThereError, InvalidSettingError
+
+log = logging.getLogger(__name__)
+PATH_BYTES_MAX = 107  # of sockaddr_un.sun_path, without the final zero byte
+CONNECT_TIMEOUT_S = 5.0
+LOOK_S = 1.0
+
+
+class LocalSocket:
+    """The path at which executors look for this sidecar.
+
+    The server binds a name of this process in the same folder, and this name is then renamed. The reason: gRPC unlinks
+    the path that it binds, before binding and at its end, no matter whose socket is there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        self._own = self.path.parent / f".{os.getpid()}"
+        self._identity: tuple[int, int, int] | None = None
+
+    def bind(self, bind: Callable[[str], object]) -> None:
+        """Call `bind` with the address for the server. From the start only this user can access the socket.
+
+        Raises AlreadyThereError if another process answers there, InvalidSettingError for a path that cannot be a
+        socket.
+        """
+        longest = max(len(os.fsencode(path)) for path in (self.path, self._own))
+        if longest > PATH_BYTES_MAX:
+            raise self._refused(f"is {longest} bytes long, {PATH_BYTES_MAX} are possible")
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._require_free()
+            former = os.umask(0o177)
+            try:
+                bind(f"unix://{self._own}")
+            finally:
+                os.umask(former)
+            self._identity = _identity(self._own)
+            self._own.rename(self.path)
+        except OSError as error:
+            raise self._refused(error.strerror or str(error)) from error
+
+    def open_to_group(self, group: str) -> None:
+        """Let the Unix group use the socket, too; "" changes nothing. Raises InvalidSettingError."""
+        if not group:
+            return
+        try:
+            shutil.chown(self.path, group=group)
+            self.path.chmod(0o660)
+        except (LookupError, OSError) as error:
+            raise InvalidSettingError(
+                f"setting socket_group = {group!r}: must be a Unix group that this user belongs to: {error}"
+            ) from error
+
+    async def watch(self) -> None:
+        """Until cancelled: log when executors no longer find this sidecar, and when they find it again."""
+        mine = True
+        while True:
+            await asyncio.sleep(LOOK_S)
+            before, mine = mine, self.is_mine()
+            if before and not mine:
+                extra = {"socket": str(self.path), "there": "nothing" if not self.path.exists() else "another file"}
+                log.error("executors do not find this sidecar: its socket is gone, start it again", extra=extra)
+            elif mine and not before:
+                log.info("the socket is back", extra={"socket": str(self.path)})
+
+    def is_mine(self) -> bool:
+        """Whether the path leads to this process."""
+        with contextlib.suppress(OSError):
+            return _identity(self.path) == self._identity
+        return False
+
+    def remove(self) -> None:
+        """Remove the socket at the end, unless it belongs to another sidecar."""
+        if self.is_mine():
+            self.path.unlink(missing_ok=True)
+
+    def _require_free(self) -> None:
+        """Remove the socket of a process that has ended.
+
+        Raises AlreadyThereError if a process answers there, InvalidSettingError if the path is no socket.
+        """
+        try:
+            kind = os.lstat(self.path).st_mode
+        except FileNotFoundError:
+            return
+        if not stat.S_ISSOCK(kind):
+            raise self._refused("is there and is no socket")
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(CONNECT_TIMEOUT_S)
+            try:
+                probe.connect(str(self.path))
+            except ConnectionRefusedError:
+                self.path.unlink(missing_ok=True)
+                return
+            except TimeoutError:
+                pass  # a process listens, but is busy
+        raise AlreadyThereError(
+            f"another process answers on {self.path}: give each sidecar of a node its own --socket, or stop the other"
+        )
+
+    def _refused(self, why: str) -> InvalidSettingError:
+        return InvalidSettingError(
+            f"setting socket = {str(self.path)!r}: {why}; must be the path of a socket in a folder that can be written"
+        )
+
+
+def _identity(path: Path) -> tuple[int, int, int]:
+    """Identity of the socket. Inode numbers are reused at once, so the modification time is included."""
+    found = os.lstat(path)
+    return found.st_dev, found.st_ino, found.st_mtime_ns

@@ -1,0 +1,151 @@
+"""The peer service: serves the requests of other sidecars."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc.aio
+from crc32c import crc32c
+
+from rhino_core.errors import IntegrityError, InvalidRequestError, UnknownError
+from rhino_core.ids import FileEntry, Lane, parse_name
+from rhino_core.protocol import PROTOCOL, check_protocol
+from rhino_core.rpc.convert import (
+    epoch_to_pb,
+    file_to_pb,
+    group_of,
+    store_of,
+    store_version_of,
+    store_version_to_pb,
+    worker_of,
+    worker_to_pb,
+)
+from rhino_core.rpc.inventory import files_to_pb
+from rhino_pb import common_pb2, peer_pb2, peer_pb2_grpc, sidecar_pb2
+from worker_runtime.codec import lane_of, scrub_to_pb
+from worker_runtime.fetch.serving import Reader, Turnstile, host_of, is_turn
+from worker_runtime.manager_link.directory import Directory
+from worker_runtime.push.listener import PushListener
+from worker_runtime.replication import Replication
+from worker_runtime.services.describe import Describer
+from worker_runtime.statistics import Figures
+from worker_runtime.storage import files
+from worker_runtime.upkeep.scrubber import Scrubber
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class PeerService(peer_pb2_grpc.PeerServicer):
+    """See peer.proto."""
+
+    def __init__(
+        self,
+        replication: Replication,
+        directory: Directory,
+        listener: PushListener,
+        describer: Describer,
+        scrubber: Scrubber,
+        figures: Figures,
+        chunk_bytes: int,
+    ) -> None:
+        self._replication = replication
+        self._store = replication.store
+        self._directory = directory
+        self._listener = listener
+        self._describer = describer
+        self._scrubber = scrubber
+        self._figures = figures
+        self._chunk_bytes = chunk_bytes
+        self._turnstile = Turnstile()
+
+    async def OpenPush(self, request: peer_pb2.PushHello, context: Context) -> peer_pb2.PushTicket:
+        sender = worker_of(request.sender)
+        check_protocol(f"sidecar {sender.worker_id!r}", request.protocol)
+        self._directory.require(sender)
+        token = self._listener.admit(sender.worker_id, lane_of(request.lane))
+        return peer_pb2.PushTicket(
+            receiver=worker_to_pb(self._replication.me), port=self._listener.port, token=token, protocol=PROTOCOL
+        )
+
+    async def Inventory(self, request: peer_pb2.InventoryRequest, context: Context) -> peer_pb2.InventoryReply:
+        group = group_of(request.group)
+        # Read the epoch first: whatever is stored after that is pushed to the members of this epoch.
+        epoch = self._replication.view.epoch(group)
+        return peer_pb2.InventoryReply(
+            worker=worker_to_pb(self._replication.me),
+            files=files_to_pb(self._store.retention.inventory(group), share_lineages=request.share_lineages),
+            epoch=epoch_to_pb(epoch),
+            floors=[
+                common_pb2.Floor(version=store_version_to_pb(floor)) for floor in self._store.retention.floors_of(group)
+            ],
+        )
+
+    async def Fetch(self, request: peer_pb2.FetchRequest, context: Context) -> AsyncIterator[peer_pb2.FetchChunk]:
+        store = store_of(request.store)
+        parse_name(request.name)
+        record = self._store.files.record(store, request.name)
+        if record is None:
+            raise UnknownError(f"{store}/{request.name} is not here")
+        if request.offset > record.entry.size_bytes:
+            raise InvalidRequestError(
+                f"{store}/{request.name}: offset {request.offset}, but it has {record.entry.size_bytes} bytes"
+            )
+        yield peer_pb2.FetchChunk(file=file_to_pb(record.entry), offset=request.offset)
+        host, reader = host_of(context.peer()), Reader()
+        turn = self._turnstile.enter(host)
+        try:
+            while not await is_turn(turn):
+                with reader.takes():
+                    yield peer_pb2.FetchChunk(offset=request.offset)
+            async for chunk in self._chunks(record.entry, request.offset):
+                with reader.takes():
+                    yield chunk
+                self._figures.sent_bytes += len(chunk.data)
+        finally:
+            reader.close()
+            self._turnstile.leave(turn, host)
+
+    async def _chunks(self, entry: FileEntry, offset: int) -> AsyncIterator[peer_pb2.FetchChunk]:
+        read = crc = 0
+        pieces = files.read_pieces(self._store.files.path(entry), self._chunk_bytes)
+        while data := await self._next_piece(entry, pieces):
+            crc = crc32c(data, crc)
+            # Empty for pieces before the offset: these chunks keep the client waiting.
+            wanted = data[max(0, offset - read) :]
+            read += len(data)
+            if read >= entry.size_bytes and crc != entry.crc32c:
+                await self._damaged(entry)
+            yield peer_pb2.FetchChunk(offset=max(read - len(wanted), offset), data=wanted)
+        if read < entry.size_bytes:
+            await self._damaged(entry)
+
+    async def _next_piece(self, entry: FileEntry, pieces: Any) -> bytes:
+        def read() -> bytes:
+            try:
+                return next(pieces, b"")
+            except OSError as error:
+                raise self._store.disk.error(error, f"{entry.store}/{entry.name}") from error
+
+        return await self._store.threads.run(Lane.BULK, read)
+
+    async def _damaged(self, entry: FileEntry) -> None:
+        await self._replication.drop_damaged(entry.store, [entry.name])
+        raise IntegrityError(f"{entry.store}/{entry.name}: the stored bytes do not match their checksum")
+
+    async def CheckVersions(
+        self, request: peer_pb2.CheckVersionsRequest, context: Context
+    ) -> peer_pb2.CheckVersionsReply:
+        checks = []
+        for message in request.versions:
+            version = store_version_of(message)
+            held = self._store.catalogue.store(version.store).holds(version.version)
+            written = self._store.files.newest.is_written_here(version)
+            checks.append(peer_pb2.VersionCheck(version=message, held=held, written_here=written))
+        return peer_pb2.CheckVersionsReply(worker=worker_to_pb(self._replication.me), checks=checks)
+
+    async def Describe(self, request: sidecar_pb2.DescribeRequest, context: Context) -> sidecar_pb2.DescribeReply:
+        return self._describer.describe(request)
+
+    async def StartScrub(self, request: peer_pb2.StartScrubRequest, context: Context) -> common_pb2.ScrubStatus:
+        return scrub_to_pb(self._scrubber.start_now())

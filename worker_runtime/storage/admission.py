@@ -1,0 +1,80 @@
+"""The last steps of a new file: index record, sync if its job requires it, catalogue.
+
+The order is: bytes, rename, index, sync (`synced` jobs), catalogue. The first two are done by the caller.
+"""
+
+from __future__ import annotations
+
+from rhino_core.errors import IntegrityError, RhinoError
+from rhino_core.failpoints import hit
+from rhino_core.ids import FileEntry
+from worker_runtime.storage import files
+from worker_runtime.storage.arrivals import Arrivals
+from worker_runtime.storage.disk_work import DiskWork
+from worker_runtime.storage.durability import JobDurability
+from worker_runtime.storage.files import Seal
+from worker_runtime.storage.index import StoredFile
+from worker_runtime.storage.store_index import StoreIndex
+from worker_runtime.storage.stored_files import StoredFiles
+from worker_runtime.storage.syncer import Syncer
+
+
+class Admission:
+    """Admits files whose bytes are at their final path."""
+
+    def __init__(
+        self,
+        stored: StoredFiles,
+        index: StoreIndex,
+        durability: JobDurability,
+        syncer: Syncer,
+        work: DiskWork,
+        arrivals: Arrivals,
+    ) -> None:
+        self._stored = stored
+        self._index = index
+        self._durability = durability
+        self._syncer = syncer
+        self._work = work
+        self._arrivals = arrivals
+
+    async def admit(
+        self, entry: FileEntry, seal: Seal, *, visible: bool, received: bool, step: str, linked: bool = False
+    ) -> StoredFile:
+        """Record the file and let it count.
+
+        `step`: failpoint around the index write. `linked`: the file's bytes were not read, because it is a hard link of
+        a stored file. Raises NoSpaceError, IntegrityError if the index cannot be written, or if the bytes of a link are
+        wrong: the file is deleted then. Raises UnavailableError if the file cannot be synced.
+        """
+        hit(f"{step}.before")
+        record = StoredFile(entry, seal, self._arrivals.now_ns(), visible, received)
+        await self._put(record)
+        hit(f"{step}.after")
+        if self._durability.is_synced(entry.store):
+            await self._syncer.sync(self._stored.path(entry), entry.lane)
+        if linked and not self._stored.hard_links(entry):
+            await self._check_unlinked(record)
+        self._stored.add(record)
+        return record
+
+    async def _put(self, record: StoredFile) -> None:
+        """Write the record to the index, or delete the file from disk."""
+        try:
+            self._index.put_file(record)
+        except RhinoError:
+            await self._delete(record.entry)
+            raise
+
+    async def _check_unlinked(self, record: StoredFile) -> None:
+        """Verify a link whose other names have been removed meanwhile, perhaps because the file was damaged."""
+        entry, path = record.entry, self._stored.path(record.entry)
+        if await self._work.on_file(entry, lambda: files.verify(path, record.seal, entry.crc32c, deep=True)):
+            return
+        self._index.delete_files(entry.store, [entry.name])
+        await self._delete(entry)
+        raise IntegrityError(f"{entry.store}/{entry.name}: its bytes, those of {entry.same_as}, are damaged")
+
+    async def _delete(self, entry: FileEntry) -> None:
+        path = self._stored.path(entry)
+        await self._work.on_file(entry, lambda: path.unlink(missing_ok=True))
