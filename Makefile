@@ -50,11 +50,14 @@ lint: $(STAMP)
 	PYTHONPATH=.:proto $(BIN)/lint-imports --no-cache
 
 # Two side by side, in this order: one uses the processors while the other waits. The longest come first, so that both
-# are busy until the end. The output of each comes at its end.
+# are busy until the end. The output of each comes at its end, and failures once more at the very end.
 test: $(STAMP)
-	@$(MAKE) --no-print-directory -j2 --output-sync=target setup lint docs test-rest test-spark test-chaos test-deploy test-crashes
+	@rm -rf $(RESULTS)
+	@$(MAKE) --no-print-directory -j2 --output-sync=target setup lint docs test-rest test-spark test-chaos test-deploy test-crashes || \
+	  { $(BIN)/python -m tools.test_failures $(RESULTS); exit 1; }
 
-PYTEST = $(BIN)/python -m pytest -p no:cacheprovider
+RESULTS := build/test-results
+PYTEST = $(BIN)/python -m pytest -p no:cacheprovider --junitxml=$(RESULTS)/$@.xml
 
 test-rest: $(STAMP)
 	$(PYTEST) --durations=15 -m "not spark and not exhaustive"

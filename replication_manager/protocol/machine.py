@@ -79,7 +79,7 @@ class ReplicationMachine:
             self.impaired,
             self.returned.joined,
         )
-        self._replacements = Replacements(self.laggards, self._chains, self.membership)
+        self._replacements = Replacements(self.laggards, self._chains, self.membership, self.logged)
         self._resettling = Resettling(self._chains)
         self._following = Following(self.logged, self._chains, self.membership, self.returned)
         self._chains.draining.update(draining)

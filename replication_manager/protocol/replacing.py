@@ -6,17 +6,20 @@ from replication_manager.protocol import events as ev
 from replication_manager.protocol import groups as rules
 from replication_manager.protocol.chains import Chains
 from replication_manager.protocol.lagging import Laggards, Leaving
+from replication_manager.protocol.logged import LoggedVersions
 from replication_manager.protocol.membership import Membership, WorkerRecord
+from replication_manager.protocol.returned import covered
 from rhino_core.ids import BelowMinCopies, ReplicaGroup
 
 
 class Replacements:
     """Removes laggards (`Laggards`) from their groups (`Chains`)."""
 
-    def __init__(self, laggards: Laggards, chains: Chains, membership: Membership) -> None:
+    def __init__(self, laggards: Laggards, chains: Chains, membership: Membership, logged: LoggedVersions) -> None:
         self._laggards = laggards
         self._chains = chains
         self._membership = membership
+        self._logged = logged
 
     def due(self, now: float) -> list[ev.Effect]:
         """Places workers again whose cooldown has ended, and removes laggards."""
@@ -36,16 +39,27 @@ class Replacements:
     def take_back(self, record: WorkerRecord) -> list[ev.Effect]:
         """Lets a replaced worker return to its groups: it has less to copy than its replacement.
 
-        Not while the chain is longer than its normal length: then a member was added on purpose.
+        Not while the chain is longer than its normal length: then a member was added on purpose. Not if the replacement
+        holds a version that would then have no copy in the group.
         """
         effects: list[ev.Effect] = []
         for group_id in sorted(record.reports):
             group = self._chains.groups.get(group_id)
             if group is None or group.member(record.worker.worker_id) is not None:
                 continue
-            if 1 < len(group.members) <= group.settings.replication_factor + 1:
+            normal = 1 < len(group.members) <= group.settings.replication_factor + 1
+            if normal and self._replaceable(group, record):
                 effects += self._chains.swap(group, record.worker)
         return effects
+
+    def _replaceable(self, group: ReplicaGroup, returning: WorkerRecord) -> bool:
+        """Whether the returning worker or a present whole member holds all that the last member holds."""
+        records, present = self._membership.records, self._membership.is_present
+        whole = [records[m.worker.worker_id] for m in group.members if m.whole and present(m.worker)]
+        held = [v for r in (returning, *whole) if (report := r.reports.get(group.group)) for v in report.newest_held]
+        last = records[group.members[-1].worker.worker_id].reports.get(group.group)
+        logged = {newest.store: newest.version for newest in self._logged.newest(group.group)}
+        return last is None or all(covered(version, held, logged.get(version.store)) for version in last.newest_held)
 
     def _part_from(self, group: ReplicaGroup, worker_id: str, now: float, *, lags: bool) -> list[ev.Effect]:
         """Removes a laggard. While fewer than min_copies other members are whole, it adds another member first.

@@ -93,7 +93,7 @@ class Returned:
                 continue
             del waiting[worker_id]
             wanted = (v for v in back.held if v.store not in floors or v.version.version >= floors[v.store].version)
-            if outside and any(not _covered(version, held, logged.get(version.store)) for version in wanted):
+            if outside and any(not covered(version, held, logged.get(version.store)) for version in wanted):
                 found.append(back.worker)
                 self._sources.setdefault(group.group, set()).add(worker_id)
         if not waiting:
@@ -150,8 +150,8 @@ class Returned:
         return drained.union(order[-excess:] if excess > 0 else ())
 
 
-def _covered(version: StoreVersion, held: Iterable[StoreVersion], logged: Version | None) -> bool:
-    """Whether a member has this version or a later one of the store.
+def covered(version: StoreVersion, held: Iterable[StoreVersion], logged: Version | None) -> bool:
+    """Whether `held`, the newest versions of some members, has this version or a later one of the store.
 
     After a rewind higher numbers may belong to the lost branch. The query continues from the version `logged` last. So
     only that version, and the next one, which may be in progress, are known to follow an earlier one.

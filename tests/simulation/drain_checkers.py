@@ -16,7 +16,10 @@ def given_nothing(before: ReplicaGroup | None, group: ReplicaGroup, drained: Col
 
 
 def left_others_whole(left: Iterable[Member], group: ReplicaGroup, drained: Collection[str]) -> None:
-    """9. A live drained worker leaves a group when r + 1 others are whole. `left`: live members that are gone."""
+    """9. A live drained worker leaves a group when r + 1 others are whole.
+
+    `left`: live members that are gone, but for those that had begun to copy and gave way to one that stores more.
+    """
     gone = {m.worker.worker_id for m in left} & set(drained)
     whole = [m.worker.worker_id for m in group.members if m.whole and m.worker.worker_id not in drained]
     text = f"{group.group} at {group.epoch}: {sorted(gone)}, to be emptied, left when {whole} were whole"

@@ -111,7 +111,14 @@ class Manager:
         present, resting = self.core.membership.is_present, self.core.laggards.resting(self._world.now)
         gone = [m for m in before.members if group.member(m.worker.worker_id) is None] if before is not None else []
         left = [m for m in gone if present(m.worker) and m.worker.worker_id not in resting]
-        drain_checkers.left_others_whole(left, group, self.draining)
+        known = {m.worker.worker_id for m in before.members} if before is not None else set()
+        come = [self._stored(m.worker.worker_id, group) for m in group.members if m.worker.worker_id not in known]
+        swapped = [m for m in left if not m.whole and self._stored(m.worker.worker_id, group) < max(come, default=0)]
+        drain_checkers.left_others_whole([m for m in left if m not in swapped], group, self.draining)
+
+    def _stored(self, worker_id: str, group: ReplicaGroup) -> int:
+        report = self.core.membership.records[worker_id].reports.get(group.group)
+        return report.stored_bytes if report is not None else 0
 
     def _check_owner(self, before: ReplicaGroup | None, group: ReplicaGroup) -> None:
         if before is not None:

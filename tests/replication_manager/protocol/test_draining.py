@@ -7,7 +7,7 @@ import pytest
 from replication_manager.protocol import events as ev
 from replication_manager.protocol.membership import Report
 from rhino_core.errors import PreconditionError, UnknownError
-from rhino_core.ids import GroupId, JobSettings
+from rhino_core.ids import NO_EPOCH, GroupId, JobSettings
 from tests.replication_manager.protocol.harness import GROUP, Manager, written
 from tests.replication_manager.protocol.test_returned import come_back, lost_and_replaced
 
@@ -163,3 +163,17 @@ def test_a_drained_worker_with_the_only_copy_of_a_version_stays_until_the_others
         manager.whole(name)
     assert manager.members() == "ac"
     assert not manager.machine.unsettled_sources(GROUP)
+
+
+def test_one_that_has_nothing_yet_gives_way_to_one_that_stores_more() -> None:
+    """Simulator, seed 1892: b, the only whole member, is away, so no third member could catch up."""
+    manager = Manager("abc")
+    manager.resolve("a")
+    manager.beat("b", Report(GROUP, manager.group().epoch, True, 100, (written(6),)))
+    manager.lose("a")
+    assert manager.members() == "bc?"
+    manager.lose("b")
+    mark(manager, "c")
+    manager.now += 1
+    manager.register("a", Report(GROUP, NO_EPOCH, False, 100, (written(6),)), process="second")
+    assert manager.members() == "ba?"

@@ -96,3 +96,18 @@ def test_a_drained_one_stays_until_enough_others_count_as_whole() -> None:
     assert returned.joined(GROUP) == {"a"}
     assert leaving("cab") == {"a"}
     assert returned.joined(GROUP) == set()
+
+
+def test_one_that_stores_more_does_not_take_the_place_of_a_member_with_a_later_version() -> None:
+    """c has version 7 alone. b, the only whole member, has it not, and a comes back with most of the files."""
+    manager = Manager("ab")
+    manager.resolve("a")
+    manager.beat("b", Report(GROUP, manager.group().epoch, True, 100, (written(6),)))
+    manager.lose("a")
+    manager.lose("b")
+    assert manager.members() == "b"
+    manager.register("c", Report(GROUP, NO_EPOCH, False, 10, (written(7),)))
+    assert manager.members() == "bc?"
+    manager.now += 1
+    manager.register("a", Report(GROUP, NO_EPOCH, False, 100, (written(6),)), process="second")
+    assert manager.members() == "bc?"
