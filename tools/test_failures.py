@@ -19,7 +19,7 @@ def failures(file: Path) -> list[str]:
         bad = [part for part in case if part.tag in ("failure", "error")]
         if bad:
             output = [part for part in case if part.tag in ("system-out", "system-err")]
-            lines = [line for part in (*output, *bad) for line in (part.text or part.get("message", "")).splitlines()]
+            lines = [line for part in (*output, *bad) for line in (part.text or part.get("message") or "").splitlines()]
             name = f"{case.get('classname')}::{case.get('name')}"
             found.append("\n".join([f"FAILED {name} in {file.stem}", *lines[-LINES:]]))
     return found
