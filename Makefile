@@ -2,6 +2,7 @@
 # make chaos: random faults on a real cluster for 30 minutes (CHAOS_ARGS="--minutes 5 --seed 1"), output compared.
 # make suites: PySpark's own streaming tests, on stock and over Rhino (SUITES_ARGS="--integration checkpoint streaming.test_streaming")
 # make docs: the site, into build/site.
+# make wheel: the wheel, into dist/, with a jar for every supported Spark.
 # make release-check: whether this tree can be released as VERSION=1.2.3 (default: the tag of the commit).
 # make bench: a quick run of every benchmark (BENCH_ARGS="nexmark" for some, --resume to go on), and a page: build/bench/report.html
 PYTHON ?= python3
@@ -15,11 +16,11 @@ BENCH_ARGS ?=
 VERSION ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo chaos suites bench docs test test-rest test-spark test-deploy test-crashes test-chaos lint release-check clean
+.PHONY: help setup demo chaos suites bench docs test test-rest test-spark test-deploy test-crashes test-chaos lint wheel release-check clean
 
 help:
 	@grep -hE '^# make' Makefile | tr '#' '\n' | sed '/^$$/d'
-	@echo "targets: setup demo chaos suites bench test lint docs clean"
+	@echo "targets: setup demo chaos suites bench test lint docs wheel clean"
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: $(PYTHON) is older than 3.11; run make PYTHON=python3.11"; exit 1; }
@@ -30,7 +31,7 @@ $(STAMP): pyproject.toml
 	@touch $(STAMP)
 
 setup: $(STAMP)
-	@$(BIN)/python -m spark_connector.build_jar
+	@$(BIN)/python -m rhino.cli.main jar
 	@$(BIN)/python -m rhino.testing.archive_classes
 
 demo: setup
@@ -80,6 +81,10 @@ bench: setup
 
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+wheel: setup
+	$(BIN)/python -m tools.build_jars
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w dist .
 
 release-check: docs
 	$(BIN)/python tools/release_check.py $(VERSION)

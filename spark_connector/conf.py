@@ -7,7 +7,8 @@ from pathlib import Path
 from rhino_core.errors import InvalidSettingError
 from rhino_core.setting import check_address, require
 from rhino_core.settings import DEFAULT_SOCKET
-from spark_connector.jar import ensure_jar, spark_jars
+from spark_connector.jar import ensure_jar
+from spark_connector.spark_home import spark_jars
 
 CLASSES = "rhino.spark"  # package of the classes that settings name
 SPARK_PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -131,7 +132,7 @@ def rhino_conf(
         "spark.rhino.belowMinCopies": below_min_copies,
         "spark.rhino.durability": durability,
         "spark.rhino.placement": placement,
-        **{f"spark.rhino.{name}Timeout": str(seconds) for name, seconds in timeouts.items()},
+        **{f"spark.rhino.{name}Timeout": f"{seconds:g}" for name, seconds in timeouts.items()},
         **state_conf(),
         **recovery_conf(),
         # Loading gigabytes elsewhere takes longer than waiting for a slot beside the state while other tasks load. The
@@ -171,6 +172,4 @@ def _check_places(manager: str, socket: str, integration: str, jar: Path | None)
     require(integration in PROVIDER_CLASSES, "integration", integration, " or ".join(map(repr, PROVIDER_CLASSES)))
     require(socket.startswith("/"), "socket", socket, "an absolute path")
     if jar is not None and not jar.is_file():
-        raise InvalidSettingError(
-            f"setting jar = {str(jar)!r}: no such file; python -m spark_connector.build_jar makes it"
-        )
+        raise InvalidSettingError(f"setting jar = {str(jar)!r}: no such file; `rhino jar` makes it")

@@ -1,6 +1,7 @@
-"""Builds the jar of the JVM part with the Scala compiler from PySpark's own jars.
+"""The jar of the JVM part: found in the wheel or the user's cache, or else built with the Scala compiler of Spark.
 
-The jar is cached by Spark version and hash of its inputs. The build needs only Java and PySpark.
+There is one jar for each minor version of Spark. Its name has that version and a hash of its inputs. The build needs
+only Java and Spark.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from rhino_core.errors import UnavailableError, UnknownError
+from rhino_core.errors import UnavailableError
 from spark_connector.java import find_java
 from spark_connector.rpc.descriptors import descriptor_set
+from spark_connector.spark_home import minor, spark_jars
 
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE / "scala"
@@ -26,20 +28,7 @@ COMPILE_TIMEOUT_S = 300
 # deprecates something: their build must not fail for it.
 IN_CHECKOUT = (HERE.parent / "pyproject.toml").is_file()
 WARNINGS = ("-deprecation", "-feature", "-unchecked", "-Xlint", *(("-Werror",) if IN_CHECKOUT else ()))
-SUPPORTED = ("4.2.", "4.3.")
 FIXED_TIME = (1980, 1, 1, 0, 0, 0)  # makes builds reproducible: equal sources give an equal jar
-
-
-def spark_jars() -> tuple[str, Path]:
-    """Version and jar folder of the installed PySpark. Raises UnknownError if it is missing or not supported."""
-    try:
-        import pyspark
-    except ImportError as error:
-        raise UnknownError("PySpark is not installed: pip install 'rhino-state[spark]'") from error
-    version = str(pyspark.__version__)
-    if not version.startswith(SUPPORTED):
-        raise UnknownError(f"PySpark {version} is not supported: use {' or '.join(v + 'x' for v in SUPPORTED)}")
-    return version, Path(pyspark.__file__).parent / "jars"
 
 
 def fingerprint() -> str:
@@ -62,28 +51,33 @@ def cache_folders() -> tuple[Path, Path]:
 
 
 def jar_name(version: str) -> str:
-    return f"rhino-spark-{version}-{fingerprint()}.jar"
+    """Returns the name of the jar for this version of Spark, such as "4.3.0" or "4.3"."""
+    return f"rhino-spark-{minor(version)}-{fingerprint()}.jar"
+
+
+def find_jar(version: str, folders: Sequence[Path] | None = None) -> Path | None:
+    """Returns the jar for this version of Spark if it has been built."""
+    paths = (folder / jar_name(version) for folder in (cache_folders() if folders is None else folders))
+    return next((path for path in paths if path.is_file()), None)
 
 
 def ensure_jar(output: Path | None = None, *, say: bool = False) -> Path:
-    """Returns the jar for the installed PySpark, and builds it if it is missing. `say` prints progress on stderr."""
+    """Returns the jar for the installed Spark, and builds it if it is missing. `say` prints progress on stderr."""
     version, jars = spark_jars()
-    name = jar_name(version)
     folders: tuple[Path, ...] = (output,) if output else cache_folders()
-    for folder in folders:
-        if (folder / name).is_file():
-            return folder / name
+    if found := find_jar(version, folders):
+        return found
     writable = [folder for folder in folders if _writable(folder)]
     if not writable:
         raise UnavailableError(f"cannot write a jar to any of {', '.join(map(str, folders))}; use --output-dir")
-    folder = writable[0]
+    target = writable[0] / jar_name(version)
     if say:
-        print(f"building {name} (10 to 30 s)", file=sys.stderr, flush=True)
+        print(f"building {target.name} (10 to 30 s)", file=sys.stderr, flush=True)
     started = time.monotonic()
-    _build(jars, folder / name)
+    build(version, jars, writable[0])
     if say:
-        print(f"built {folder / name} in {time.monotonic() - started:.1f} s", file=sys.stderr)
-    return folder / name
+        print(f"built {target} in {time.monotonic() - started:.1f} s", file=sys.stderr)
+    return target
 
 
 def _writable(folder: Path) -> bool:
@@ -94,17 +88,21 @@ def _writable(folder: Path) -> bool:
     return os.access(folder, os.W_OK)
 
 
-def _build(jars: Path, target: Path) -> None:
-    with tempfile.TemporaryDirectory(dir=target.parent) as work:
+def build(version: str, jars: Path, folder: Path) -> Path:
+    """Builds the jar for this version of Spark, whose jars are in `jars`, into `folder`. Returns its path."""
+    target = folder / jar_name(version)
+    with tempfile.TemporaryDirectory(dir=folder) as work:
         classes = Path(work) / "classes"
         compile_scala(jars, sources(), classes)
         unfinished = Path(work) / target.name
         with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED) as jar:
             _add(jar, "META-INF/MANIFEST.MF", b"Manifest-Version: 1.0\r\nCreated-By: rhino-state\r\n\r\n")
             _add(jar, "rhino/descriptors.pb", descriptor_set())
+            _add(jar, "rhino/spark-version", minor(version).encode())  # the plugin compares it with the running Spark
             for path in sorted(p for p in classes.rglob("*") if p.is_file()):
                 _add(jar, path.relative_to(classes).as_posix(), path.read_bytes())
         unfinished.replace(target)  # atomically: other processes see the complete jar or none
+    return target
 
 
 def _add(jar: zipfile.ZipFile, name: str, data: bytes) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rhino.cli import daemon_commands, exit_codes, handover_commands
+from rhino.cli import daemon_commands, exit_codes, handover_commands, spark_commands
 from rhino.cli import status as status_view
 from rhino.cli.arguments import check_encoding, one_of, seconds
 from rhino.cli.former import refuse_former
@@ -21,6 +21,7 @@ from rhino_core.settings import DEFAULT_MANAGER, DEFAULT_SOCKET
 from spark_connector.conf import PROVIDER_CLASSES
 
 DAEMONS, STATE, CARE, CHECKPOINTS = "Daemons", "Queries and their state", "Stored state", "Query checkpoints"
+SPARK = "Spark applications"
 app = typer.Typer(
     help="State replication and live handover for Spark Structured Streaming.",
     epilog=exit_codes.HELP,
@@ -30,6 +31,7 @@ app = typer.Typer(
 )
 
 daemon_commands.register(app, DAEMONS)
+spark_commands.register(app, SPARK)
 
 
 @app.command(rich_help_panel=STATE)

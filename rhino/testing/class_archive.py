@@ -10,8 +10,8 @@ import hashlib
 import sys
 from pathlib import Path
 
-from spark_connector.jar import spark_jars
 from spark_connector.java import find_java
+from spark_connector.spark_home import spark_jars
 
 
 def archive() -> Path:

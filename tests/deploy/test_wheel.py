@@ -1,4 +1,4 @@
-"""The wheel has Rhino's packages and nothing else, and works where there is no repository."""
+"""The wheel has Rhino's packages, its jars and nothing else, and works where there is no repository."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from email.parser import Parser
 from pathlib import Path
 
 import pytest
+
+from spark_connector.jar import ensure_jar
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = {
@@ -34,6 +36,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = folder / "source"
     for name in sorted(PACKAGES - {"rhino_pb"} | {"proto", "tests/deploy"}):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "jars"))
+    (source / "spark_connector/jars").mkdir()
+    shutil.copy(ensure_jar(), source / "spark_connector/jars")
     for name in FILES:
         shutil.copy(ROOT / name, source)
     build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--quiet", "-w", str(folder)]
@@ -44,9 +48,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "site"
 
 
-def run(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(site: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Runs Python with the wheel, in its folder, and without the repository."""
-    environment = os.environ | {"PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = os.environ | {"PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1"} | variables
     command = [sys.executable, *arguments]
     return subprocess.run(
         command, capture_output=True, text=True, timeout=120, check=False, cwd=site.parent, env=environment
@@ -71,6 +75,12 @@ def test_the_command_is_an_entry_point(site: Path) -> None:
     assert "rhino = rhino.cli.main:main" in (info / "entry_points.txt").read_text()
     extras = Parser().parsestr((info / "METADATA").read_text()).get_all("Provides-Extra") or []
     assert {"spark", "java", "verify", "testing"} <= set(extras)
+
+
+def test_the_jar_in_the_wheel_is_used_and_none_is_built(site: Path) -> None:
+    found = run(site, "-m", "rhino.cli.main", "jar", JAVA_HOME="/nonexistent", PATH="/nonexistent")
+    assert found.stdout.strip() == str(site / "spark_connector/jars" / ensure_jar().name), found.stderr
+    assert not found.stderr
 
 
 def test_names_for_users_and_the_command(site: Path) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyspark
 import pytest
 import typer.main
 
@@ -33,13 +32,15 @@ def blocks(language: str) -> Iterator[tuple[str, str]]:
 
 
 def commands() -> list[tuple[str, str]]:
+    """Page and command; also of a command inside `$(...)` and before `>` or `&&`."""
     lines = [(page, line) for page, text in blocks("sh") for line in text.replace("\\\n", " ").splitlines()]
-    return [(page, line) for page, line in lines if line.startswith("rhino ")]
+    lines = [(page, line.replace("$(hostname)", "host")) for page, line in lines]
+    return [(page, found) for page, line in lines for found in re.findall(r"(?:^|\$\()(rhino [^)>&]+)", line)]
 
 
 @pytest.mark.parametrize(("page", "line"), commands())
 def test_a_command_takes_the_options_that_it_is_shown_with(page: str, line: str) -> None:
-    _, name, *arguments = shlex.split(line.replace("$(hostname)", "host"), comments=True)
+    _, name, *arguments = shlex.split(line, comments=True)
     assert name in COMMANDS, f"{page}: {line}"
     command = COMMANDS[name]
     if hasattr(command, "commands"):
@@ -93,7 +94,9 @@ def real_parameters(function: Any) -> dict[str, str]:
 def test_the_settings_to_copy_are_those_of_rhino_conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     jar = tmp_path / "rhino.jar"
     jar.touch()
-    monkeypatch.setattr(pyspark, "__version__", "4.3.0")
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "jars/spark-core_2.13-4.3.0.jar").touch()
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
     text = next(text for page, text in blocks("properties") if page == "docs/user/settings.md")
     shown = dict(line.split() for line in text.splitlines() if line and not line.startswith("#"))
     expected = rhino_conf("manager-host:7461", jar=jar) | {"spark.jars": shown["spark.jars"]}

@@ -15,7 +15,6 @@ from rhino.testing import LocalCluster
 from rhino.testing.conf import stock_settings
 from rhino.testing.spark_daemons import lean_jvm
 from spark_connector.conf import PROVIDER_CLASSES, state_conf
-from spark_connector.jar import spark_jars
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
@@ -198,14 +197,6 @@ def test_another_file_system_means_copies_and_one_warning(tmp_path: Path, cluste
     found, log = run_sessions(tmp_path, {"copies": conf | {"test.batches": "8"}})
     assert found["copies"].done, found["copies"].error
     assert log.count("cannot hard-link") == 1
-
-
-def test_an_unsupported_pyspark_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    import pyspark
-
-    monkeypatch.setattr(pyspark, "__version__", "4.0.1")
-    with pytest.raises(LookupError, match=r"PySpark 4\.0\.1 is not supported: use 4\.2\.x or 4\.3\.x"):
-        spark_jars()
 
 
 def test_the_embedded_default_for_notebooks(tmp_path: Path) -> None:

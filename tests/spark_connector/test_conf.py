@@ -1,6 +1,5 @@
 from pathlib import Path
 
-import pyspark
 import pytest
 
 from rhino import rhino_conf
@@ -30,9 +29,11 @@ def test_the_three_settings_and_what_the_provider_requires(jar: Path) -> None:
 
 @pytest.mark.parametrize(("spark", "expected"), [("4.2.1", "3"), ("4.3.0", "4")])
 def test_joins_get_the_newest_state_format_that_spark_takes(
-    spark: str, expected: str, jar: Path, monkeypatch: pytest.MonkeyPatch
+    spark: str, expected: str, jar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pyspark, "__version__", spark)
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "jars" / f"spark-core_2.13-{spark}.jar").touch()
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
     assert rhino_conf("h:7461", jar=jar)["spark.sql.streaming.join.stateFormatVersion"] == expected
 
 

@@ -6,6 +6,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from spark_connector import jar
 from spark_connector.rpc.descriptors import descriptor_set
+from spark_connector.spark_home import minor, spark_jars
 
 
 def test_the_descriptor_set_has_the_services_and_every_import_first() -> None:
@@ -32,8 +33,14 @@ def test_a_jar_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(jar, "compile_scala", compile_scala)
     built = jar.ensure_jar(tmp_path)
     assert zipfile.ZipFile(built).read("Compiled.class") == b"code"
-    monkeypatch.setattr(jar, "_build", lambda *_: pytest.fail("built again"))
+    monkeypatch.setattr(jar, "build", lambda *_: pytest.fail("built again"))
     assert jar.ensure_jar(tmp_path) == built
+
+
+def test_the_patch_versions_of_one_spark_share_a_jar() -> None:
+    assert jar.jar_name("4.3.0") == jar.jar_name("4.3.12") == jar.jar_name("4.3")
+    assert jar.jar_name("4.2.1") != jar.jar_name("4.3.1")
+    assert zipfile.ZipFile(jar.ensure_jar()).read("rhino/spark-version").decode() == minor(spark_jars()[0])
 
 
 def test_another_source_means_another_jar(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

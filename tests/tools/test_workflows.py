@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from spark_connector.jar import SUPPORTED
+from spark_connector.spark_home import SUPPORTED
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
@@ -41,14 +41,14 @@ def commands() -> list[str]:
 
 def test_the_matrix_has_every_supported_python_and_spark() -> None:
     matrix = jobs("ci.yml")["tests"]["strategy"]["matrix"]
-    sparks = [version.rstrip(".") for version in SUPPORTED]
+    sparks = [*SUPPORTED]
     assert list(product(matrix["python"], matrix["spark"])) == list(product(PYTHONS, sparks))
     assert PROJECT["requires-python"] == f">={PYTHONS[0]}"
 
 
 def test_supported_sparks_are_those_that_may_be_installed() -> None:
     (pyspark,) = [line for line in PROJECT["optional-dependencies"]["spark"] if line.startswith("pyspark")]
-    first, last = SUPPORTED[0].rstrip("."), SUPPORTED[-1].rstrip(".")
+    first, last = SUPPORTED[0], SUPPORTED[-1]
     assert pyspark == f"pyspark>={first},<4.{int(last.split('.')[1]) + 1}"
 
 

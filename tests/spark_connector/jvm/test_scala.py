@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from spark_connector.conf import state_conf
-from spark_connector.jar import compile_scala, ensure_jar, spark_jars
+from spark_connector.jar import compile_scala, ensure_jar
 from spark_connector.java import find_java
+from spark_connector.spark_home import spark_jars
 
 SUITES = Path(__file__).parent / "scala"
 TIMEOUT_S = 120

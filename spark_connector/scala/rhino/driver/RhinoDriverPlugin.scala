@@ -12,14 +12,12 @@ import rhino.spark.settings.{RequiredConf, Settings}
 import rhino.spark.sidecar.SidecarReports
 
 private[spark] class RhinoDriverPlugin extends DriverPlugin with Logging {
-  private val Supported = Seq("4.2.", "4.3.")
   private val Protocol = 2 // same as in rhino_core/protocol.py
   private val locations = new DesiredLocations(() => StreamRun.running)
   private var session: DriverSession = _
 
   override def init(sc: SparkContext, context: PluginContext): JavaMap[String, String] = {
-    if (!Supported.exists(SPARK_VERSION.startsWith)) throw new IllegalArgumentException(
-      s"Spark $SPARK_VERSION is not supported by Rhino: use ${Supported.map(_ + "x").mkString(" or ")}")
+    SparkOfJar.check(SPARK_VERSION)
     val conf = Internals.conf(sc)
     val settings = Settings(conf)
     RequiredConf.complete(conf, sc.hadoopConfiguration)

@@ -12,10 +12,7 @@ private[rhino] object Schema {
   type Message = DynamicMessage
 
   private val files: Map[String, FileDescriptor] = {
-    val stream = getClass.getResourceAsStream("/rhino/descriptors.pb")
-    if (stream == null) throw new IllegalStateException(
-      "the Rhino jar has no /rhino/descriptors.pb: build it with python -m spark_connector.build_jar")
-    val set = try DescriptorProtos.FileDescriptorSet.parseFrom(stream) finally stream.close()
+    val set = DescriptorProtos.FileDescriptorSet.parseFrom(Resources.read("/rhino/descriptors.pb"))
     set.getFileList.asScala.foldLeft(Map.empty[String, FileDescriptor]) { (known, proto) =>
       val dependencies = proto.getDependencyList.asScala.map(known).toArray
       known + (proto.getName -> FileDescriptor.buildFrom(proto, dependencies))

@@ -4,6 +4,7 @@ import org.apache.hadoop.conf.Configuration
 
 import org.apache.spark.SparkConf
 
+import rhino.spark.driver.SparkOfJar
 import rhino.spark.settings.{ClassNames, RequiredConf, Settings}
 import rhino.spark.wire.Schema.Fields
 
@@ -17,6 +18,14 @@ class SettingsSuite extends Suite {
     val settings = Settings(conf())
     expect(settings, Settings(
       "h:7461", "/run/rhino/sidecar.sock", 1, 0, "degraded", "replicated", "state", 60, 60, 120))
+  }
+
+  test("a jar for another version of Spark is refused, with both versions") {
+    SparkOfJar.check("4.3.7", "4.3")
+    fails[IllegalArgumentException]("this Rhino jar is for Spark 4.2, and this is Spark 4.3.0", "`rhino jar`")(
+      SparkOfJar.check("4.3.0", "4.2"))
+    fails[IllegalArgumentException]("Spark 4.30.0")(SparkOfJar.check("4.30.0", "4.3"))
+    SparkOfJar.check(org.apache.spark.SPARK_VERSION)
   }
 
   test("the host in the socket's path is replaced") {

@@ -1,0 +1,83 @@
+"""`rhino conf` and `rhino jar`: what a Spark application needs, for the tools that start one."""
+
+from __future__ import annotations
+
+import enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rhino.cli.options import ManagerOption
+from rhino.cli.output import say, say_json
+from rhino_core.settings import DEFAULT_MANAGER, DEFAULT_SOCKET
+from spark_connector.conf import PROVIDER_CLASSES, rhino_conf
+from spark_connector.jar import ensure_jar
+
+
+class Format(enum.StrEnum):
+    """How `rhino conf` prints settings."""
+
+    PROPERTIES = "properties"
+    ARGUMENTS = "arguments"
+    JSON = "json"
+
+
+CONF_HELP = """\
+Print the Spark settings of an application that uses Rhino.
+
+They are those of `rhino_conf()` in Python, for the Spark that is installed here: SPARK_HOME, or the PySpark package.
+
+\b
+rhino conf --manager host:7461 >> $SPARK_HOME/conf/spark-defaults.conf
+spark-submit $(rhino conf --manager host:7461 --format arguments) app.py
+pyspark $(rhino conf --manager host:7461 --format arguments)
+"""
+JAR_HELP = """Print the path of the jar for the Spark that is installed here. Build it first if it is missing.
+
+\b
+rhino jar
+rhino jar --output-dir /opt/rhino
+"""
+
+
+def register(app: typer.Typer, panel: str) -> None:
+    """Adds the commands to `app`."""
+    app.command(rich_help_panel=panel, help=CONF_HELP)(conf)
+    app.command(rich_help_panel=panel, help=JAR_HELP)(jar)
+
+
+def conf(
+    manager: ManagerOption = DEFAULT_MANAGER,
+    format: Annotated[
+        Format,
+        typer.Option(
+            help="properties: for spark-defaults.conf or --properties-file; arguments: for the command line of"
+            " spark-submit, pyspark and spark-shell."
+        ),
+    ] = Format.PROPERTIES,
+    integration: Annotated[str, typer.Option(help=f"Integration mode: {' or '.join(PROVIDER_CLASSES)}.")] = "provider",
+    replication_factor: Annotated[int, typer.Option(help="Number of secondary copies.")] = 1,
+    socket: Annotated[str, typer.Option(help="Socket of the sidecar on every node.")] = str(DEFAULT_SOCKET),
+    jar: Annotated[Path | None, typer.Option(help="Jar of Rhino. Default: the one that `rhino jar` prints.")] = None,
+) -> None:
+    settings = rhino_conf(
+        manager, socket=socket, replication_factor=replication_factor, integration=integration, jar=jar
+    )
+    if format is Format.JSON:
+        say_json(settings)
+    elif format is Format.ARGUMENTS:
+        jars = settings.pop("spark.jars")
+        say(" ".join([f"--jars {jars}", *(f"--conf {name}={value}" for name, value in settings.items())]))
+    else:
+        width = max(map(len, settings)) + 1
+        for name, value in settings.items():
+            say(f"{name:<{width}} {value}")
+
+
+def jar(
+    output_dir: Annotated[
+        Path | None, typer.Option(help="Folder of the jar. Default: this installation, or else the user's cache.")
+    ] = None,
+) -> None:
+    say(str(ensure_jar(output_dir, say=True)))
