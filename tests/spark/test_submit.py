@@ -110,6 +110,7 @@ def test_the_shell(work: Work) -> None:
     work.check()
 
 
+@pytest.mark.timeout(400)
 def test_cluster_mode(work: Work) -> None:
     """The driver runs on a worker. Spark standalone has this mode for JVM applications only."""
     classes = work.folder / "classes"
@@ -120,5 +121,5 @@ def test_cluster_mode(work: Work) -> None:
             jar.write(path, path.relative_to(classes).as_posix())
     options = f"--master {work.cluster.master_url} --deploy-mode cluster --class submitted.SubmittedApp {LEAN}"
     work.run(f"spark-submit {options} $({work.conf} --format arguments) {app} {work.arguments()}")
-    wait_for(lambda: work.result.is_file() and work.result.read_text(), "the result of the driver on a worker")
+    wait_for(lambda: work.result.is_file() and work.result.read_text(), "the result of the driver", timeout_s=150)
     work.check()
