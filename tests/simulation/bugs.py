@@ -22,26 +22,26 @@ from tests.simulation.streams import Stream
 from worker_runtime.protocol import closure, excess
 from worker_runtime.protocol import events as ev
 from worker_runtime.protocol.chain import ChainMachine
+from worker_runtime.protocol.completing import Completing
 from worker_runtime.protocol.copy_policy import WholeChain
 from worker_runtime.protocol.credit import GrantPool
 from worker_runtime.protocol.groups import Groups
 from worker_runtime.protocol.keys import FileKey
 from worker_runtime.protocol.outbox import Outbox
 from worker_runtime.protocol.receiving import Receiving
-from worker_runtime.protocol.replies import Replies
 
 Patch = pytest.MonkeyPatch
 
 
 def ack_of_another_epoch_counts(patch_: Patch) -> None:
     """An acknowledgement given before an epoch changed is taken for one of the new epoch."""
-    original = Replies.ack
+    original = Completing.acknowledged
 
-    def ack(self: Replies, event: ev.AckReceived) -> list[ev.Effect]:
+    def acknowledged(self: Completing, event: ev.AckReceived) -> list[ev.Effect]:
         group = self._groups.get(event.store.group)
         return original(self, dataclasses.replace(event, epoch=group.epoch) if group else event)
 
-    patch_.setattr(Replies, "ack", ack)
+    patch_.setattr(Completing, "acknowledged", acknowledged)
 
 
 def stale_epoch_is_accepted(patch_: Patch) -> None:

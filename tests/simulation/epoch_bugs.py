@@ -16,7 +16,7 @@ from worker_runtime.protocol.chain import ChainMachine
 from worker_runtime.protocol.keys import FileKey
 from worker_runtime.protocol.membership import GroupState
 from worker_runtime.protocol.outbox import Outbox
-from worker_runtime.protocol.upstreams import Upstreams
+from worker_runtime.protocol.receiving import Upstreams
 
 Patch = pytest.MonkeyPatch
 

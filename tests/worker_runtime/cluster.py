@@ -241,9 +241,9 @@ class Client:
 class Cluster:
     """A fake manager and sidecars "a", "b", "c", each in its own process."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, manager: FakeManager | None = None) -> None:
         self.folder = folder
-        self.manager = FakeManager()
+        self.manager = manager or FakeManager()
         self.address = ""
         self.sidecars: dict[str, Process] = {}
 

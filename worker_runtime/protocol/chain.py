@@ -24,7 +24,6 @@ from worker_runtime.protocol.groups import Groups
 from worker_runtime.protocol.keys import FileKey, key_of
 from worker_runtime.protocol.outbox import Outbox
 from worker_runtime.protocol.receiving import Receiving
-from worker_runtime.protocol.replies import Replies
 from worker_runtime.protocol.sending import Sending
 from worker_runtime.protocol.slow_commits import SlowCommits
 from worker_runtime.protocol.view import ChainView
@@ -39,7 +38,7 @@ class ChainMachine:
 
     The machine itself only passes events to its parts, in the right order. Records: `Groups`, `Outbox`, `Commits`.
     Behaviour, each part built on those before it: `Receiving` (as the downstream of others), `Sending` (as their
-    upstream), `Completing` (counts copies), `Replies`, `SlowCommits`, `Forgetting`.
+    upstream), `Completing` (counts copies), `SlowCommits`, `Forgetting`.
     """
 
     def __init__(
@@ -57,7 +56,6 @@ class ChainMachine:
         self._receiving = receiving = Receiving(me, catalogue, groups, outbox)
         self._sending = sending = Sending(me, catalogue, groups, outbox, commits, receiving)
         self._completing = completing = Completing(me, catalogue, groups, outbox, commits, receiving)
-        self._replies = Replies(me, groups, outbox, commits, receiving, completing)
         self._slow_commits = SlowCommits(me, groups, outbox, commits, sending, completing)
         self._forgetting = Forgetting(catalogue, groups, commits, receiving, sending)
         self.view = ChainView(groups, outbox, sending)
@@ -65,7 +63,7 @@ class ChainMachine:
     def handle(self, event: ev.Event, *, now: float) -> list[ev.Effect]:
         match event:  # the events of a commit come first
             case ev.AckReceived():
-                return self._replies.ack(event)
+                return self._completing.acknowledged(event)
             case ev.BeginReceived():
                 return self._receiving.begin(event, now)
             case ev.TransferStored(transfer):
@@ -81,7 +79,7 @@ class ChainMachine:
             case ev.TransferFailed():
                 return self._receiving.failed(event)
             case ev.RefusalReceived():
-                return self._replies.refusal(event, now)
+                return self._completing.refused(event, now)
             case ev.PeerConnected(worker_id, lane):
                 return self._outbox.connected(worker_id, lane)
             case ev.PeerDisconnected(worker_id, lane):

@@ -1,7 +1,8 @@
-"""Finds what a new file or ack completes: snapshots to list, versions to acknowledge, commits to answer."""
+"""Finds what a new file or reply completes: snapshots to list, versions to acknowledge, commits to answer."""
 
 from __future__ import annotations
 
+from rhino_core.errors import AlreadyThereError
 from rhino_core.ids import FileEntry, FileKind, StoreId, Worker
 from worker_runtime.protocol import events as ev
 from worker_runtime.protocol.closure import Catalogue
@@ -13,7 +14,7 @@ from worker_runtime.protocol.receiving import Receiving
 
 
 class Completing:
-    """Counts copies and answers commits."""
+    """Records what members reply, counts copies and answers commits."""
 
     def __init__(
         self,
@@ -37,6 +38,53 @@ class Completing:
             key = FileKey(out.entry.store, out.entry.name)
             assert not out.done() or key in self._commits, f"{key} is done but in the outbox"
 
+    # ------------------------------------------------------------ replies of members
+
+    def acknowledged(self, event: ev.AckReceived) -> list[ev.Effect]:
+        if event.member.worker_id == self._me.worker_id:
+            return []  # the ack has come full circle: each member reports its own copy itself
+        key = FileKey(event.store, event.name)
+        effects = self._receiving.upstreams.acknowledge(key, event.member, holds=event.holds, epoch=event.epoch)
+        out = self._outbox.get(key)
+        if out is None or out.epoch != event.epoch:
+            return effects
+        if out.received_again:  # the new first of the chain may still serve this member: it counts as a holder below
+            out.acknowledged(event.member, holds=False)
+            effects += self._outbox.break_forwarding_loop(out, self._receiving.upstreams.of(key))
+        out.acknowledged(event.member, holds=event.holds)
+        if event.holds:
+            effects += self.try_complete(key)
+            self.settle(key)
+            if self._groups.policy(key.store.group).acks_complete_other_files:
+                effects += self.try_complete_all(key.store)
+        return effects
+
+    def refused(self, event: ev.RefusalReceived, now: float) -> list[ev.Effect]:
+        key = FileKey(event.store, event.name)
+        out = self._outbox.get(key)
+        if out is None:
+            return []
+        if event.reason is ev.Refusal.STALE_EPOCH:
+            return [ev.AskForGroup(key.store.group)] if event.current_epoch > out.epoch else []
+        if event.reason is ev.Refusal.NAME_CONFLICT:
+            return self._conflict(key, event)
+        out.refused(event.member.worker_id)
+        self._outbox.retry_later(key, now)
+        full = event.reason is ev.Refusal.STORAGE and incarnation_of(event.member) == incarnation_of(out.to)
+        return self._outbox.bypass_full(out, now) if full else []
+
+    def _conflict(self, key: FileKey, event: ev.RefusalReceived) -> list[ev.Effect]:
+        """The file must never be sent again: fail the commits and inform the upstreams that wait for it."""
+        error = AlreadyThereError(
+            f"{key.store}/{key.name}: {event.member.worker_id} has this name with another checksum ({event.message})"
+        )
+        effects = self._outbox.drop(key)
+        current = self._groups.epoch(key.store.group)
+        effects += [ev.CompleteCommit(commit.request, 0, current, error) for commit in self._commits.pop(key)]
+        return effects + self._receiving.refuse_and_forget(key, event.reason, event.message, event.member)
+
+    # ------------------------------------------------------------ new files
+
     def arrived(self, entry: FileEntry, now: float) -> list[ev.Effect]:
         """A file arrived, from anywhere: list what is complete now, and acknowledge again.
 
@@ -55,6 +103,8 @@ class Completing:
     def recheck(self, store: StoreId) -> list[ev.Effect]:
         """Acknowledge versions of the store that are complete here now, and complete its commits."""
         return self._receiving.acknowledge_again(store) + self.try_complete_all(store)
+
+    # ------------------------------------------------------------ commits
 
     def try_complete_all(self, store: StoreId) -> list[ev.Effect]:
         effects: list[ev.Effect] = []

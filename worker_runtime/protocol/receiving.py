@@ -2,20 +2,65 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from rhino_core.errors import LocalProtocolError
 from rhino_core.ids import Epoch, FileEntry, GroupId, ReplicaGroup, StoreId, Worker
 from worker_runtime.protocol import events as ev
 from worker_runtime.protocol.closure import Catalogue
 from worker_runtime.protocol.groups import Groups
 from worker_runtime.protocol.incomplete import IncompleteVersions
-from worker_runtime.protocol.keys import FileKey, key_of, lane_of
+from worker_runtime.protocol.keys import FileKey, Incarnation, incarnation_of, key_of, lane_of
 from worker_runtime.protocol.outbox import Outbox
 from worker_runtime.protocol.parked import Parked
-from worker_runtime.protocol.upstreams import Upstreams
+
+
+@dataclass(slots=True)
+class Waiting:
+    """One sender of a file. `sent`: the acks that it has received since its newest Begin, which had `epoch`."""
+
+    epoch: Epoch
+    sent: set[tuple[Incarnation, bool]] = field(default_factory=set)
+
+
+class Upstreams:
+    """The workers that have sent each file.
+
+    Each sender gets one ack about each member. Otherwise two workers that have sent each other the file (an old head
+    and a new one) would exchange the same ack for ever.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[FileKey, dict[str, Waiting]] = {}
+
+    def add(self, begin: ev.BeginReceived) -> None:
+        self._waiting.setdefault(key_of(begin.entry), {})[begin.upstream] = Waiting(begin.epoch)
+
+    def of(self, key: FileKey) -> set[str]:
+        return set(self._waiting.get(key, ()))
+
+    def acknowledge(self, key: FileKey, member: Worker, *, holds: bool, epoch: Epoch) -> list[ev.Effect]:
+        """Acks about `member` to the workers that sent this file under `epoch` and have not received this ack yet."""
+        effects: list[ev.Effect] = []
+        for upstream, waiting in self._waiting.get(key, {}).items():
+            ack = (incarnation_of(member), holds)
+            if waiting.epoch == epoch and ack not in waiting.sent:
+                waiting.sent.add(ack)
+                effects.append(ev.SendAck(upstream, key.store, key.name, epoch, member, holds, lane_of(key.name)))
+        return effects
+
+    def forget(self, key: FileKey) -> None:
+        self._waiting.pop(key, None)
+
+    def forget_group(self, group: GroupId) -> None:
+        self._waiting = {key: waiting for key, waiting in self._waiting.items() if key.store.group != group}
+
+    def check_invariants(self) -> None:
+        assert all(self._waiting.values()), "a file without upstreams is kept"
 
 
 class Receiving:
-    """This worker as the downstream of others: transfers, and the upstreams that wait for acks."""
+    """This worker as the downstream of others: transfers, and the `upstreams` that wait for acks."""
 
     def __init__(self, me: Worker, catalogue: Catalogue, groups: Groups, outbox: Outbox) -> None:
         self._me = me
@@ -24,13 +69,13 @@ class Receiving:
         self._outbox = outbox
         self._transfers: dict[int, ev.BeginReceived] = {}  # accepted, and not here yet
         self._parked = Parked()
-        self._upstreams = Upstreams()
+        self.upstreams = Upstreams()
         self._incomplete = IncompleteVersions()
 
     def check_invariants(self) -> None:
         assert all(number == begin.transfer for number, begin in self._transfers.items()), "a transfer is misfiled"
         self._parked.check_invariants()
-        self._upstreams.check_invariants()
+        self.upstreams.check_invariants()
         self._incomplete.check_invariants()
 
     # ------------------------------------------------------------ transfers
@@ -103,8 +148,8 @@ class Receiving:
         """The file of an accepted Begin is here: acknowledge the own copy at once, then forward the file."""
         key = key_of(begin.entry)
         holds = self._holds(begin.entry)
-        self._upstreams.add(begin)
-        effects = self._upstreams.acknowledge(key, self._me, holds=holds, epoch=begin.epoch)
+        self.upstreams.add(begin)
+        effects = self.upstreams.acknowledge(key, self._me, holds=holds, epoch=begin.epoch)
         if not holds:
             self._incomplete.add(key)
             self._groups.version_incomplete(key.store.group, now)
@@ -112,8 +157,8 @@ class Receiving:
         out = self._outbox.get(key)
         if out is not None and out.epoch == begin.epoch:
             for worker in (w for w in chain if out.held_by(w)):
-                effects += self._upstreams.acknowledge(key, worker, holds=True, epoch=begin.epoch)
-            effects += self._outbox.extend(out, chain, self._upstreams.of(key))
+                effects += self.upstreams.acknowledge(key, worker, holds=True, epoch=begin.epoch)
+            effects += self._outbox.extend(out, chain, self.upstreams.of(key))
         elif chain:
             effects += self._outbox.offer(begin.entry, begin.epoch, chain)
         self.release(key)
@@ -122,27 +167,19 @@ class Receiving:
     def _holds(self, entry: FileEntry) -> bool:
         return self._groups.policy(entry.store.group).holds(entry, self._catalogue.store(entry.store))
 
-    # ------------------------------------------------------------ upstreams
-
-    def upstreams(self, key: FileKey) -> set[str]:
-        """Ids of the workers that have sent this file and still wait for acks."""
-        return self._upstreams.of(key)
-
-    def relay(self, key: FileKey, member: Worker, *, holds: bool, epoch: Epoch) -> list[ev.Effect]:
-        """Pass the ack of a member behind this worker on to the upstreams."""
-        return self._upstreams.acknowledge(key, member, holds=holds, epoch=epoch)
+    # ------------------------------------------------------------ what upstreams wait for
 
     def refuse(self, key: FileKey, reason: ev.Refusal, message: str, member: Worker) -> list[ev.Effect]:
         """Tell the upstreams that `member` does not have the file."""
         current = self._groups.epoch(key.store.group)
         return [
-            _refusal(upstream, key, reason, current, message, member) for upstream in sorted(self._upstreams.of(key))
+            _refusal(upstream, key, reason, current, message, member) for upstream in sorted(self.upstreams.of(key))
         ]
 
     def refuse_and_forget(self, key: FileKey, reason: ev.Refusal, message: str, member: Worker) -> list[ev.Effect]:
         """As `refuse`. The upstreams will not send the file again."""
         effects = self.refuse(key, reason, message, member)
-        self._upstreams.forget(key)
+        self.upstreams.forget(key)
         return effects
 
     def acknowledge_again(self, store: StoreId) -> list[ev.Effect]:
@@ -155,14 +192,14 @@ class Receiving:
             key = FileKey(store, name)
             self._incomplete.discard(key)
             epoch = self._groups.epoch(store.group)
-            effects += self._upstreams.acknowledge(key, self._me, holds=True, epoch=epoch)
+            effects += self.upstreams.acknowledge(key, self._me, holds=True, epoch=epoch)
             self.release(key)
         return effects
 
     def release(self, key: FileKey) -> None:
         """Forget the upstreams of a file once they have all acks: its version is held here and by those behind."""
         if key not in self._outbox and key not in self._incomplete:
-            self._upstreams.forget(key)
+            self.upstreams.forget(key)
 
     def incomplete(self, group: GroupId) -> bool:
         """Whether a version of the group was pushed here and still lacks files."""
@@ -172,11 +209,11 @@ class Receiving:
 
     def removed(self, key: FileKey) -> None:
         """The file is no longer here."""
-        self._upstreams.forget(key)
+        self.upstreams.forget(key)
         self._incomplete.discard(key)
 
     def forget_group(self, group: GroupId) -> None:
-        self._upstreams.forget_group(group)
+        self.upstreams.forget_group(group)
         self._incomplete.forget_group(group)
 
     def forget_job(self, job: str) -> None:

@@ -116,7 +116,7 @@ class Sending:
         assert out is not None
         chain = self._others(out.entry, group)
         if key not in self._commits:
-            sources, holders = self._receiving.upstreams(key), out.holders()
+            sources, holders = self._receiving.upstreams.of(key), out.holders()
             chain = tuple(w for w in chain if incarnation_of(w) not in holders and w.worker_id not in sources)
         return self._outbox.offer(out.entry, group.epoch, chain)
 

@@ -37,7 +37,7 @@ class Connection:
 
     def send(self, *pieces: bytes | memoryview) -> None:
         """Like `post`, but send at once, so that the other side can work on the pieces meanwhile."""
-        self.post(*pieces)
+        self._unsent.extend(pieces)
         if not self._writing:
             self._flush()
 

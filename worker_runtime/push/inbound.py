@@ -13,7 +13,6 @@ import logging
 import select
 import socket
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,8 +22,8 @@ from worker_runtime.push.core.incoming import IncomingFile
 from worker_runtime.push.core.receiver import PushReceiver
 from worker_runtime.push.sockets import limit_receive, wait_for
 from worker_runtime.storage.incoming import Incoming
-from worker_runtime.storage.incoming_files import IncomingFiles
 from worker_runtime.storage.index import StoredFile
+from worker_runtime.storage.received_files import IncomingFiles
 
 log = logging.getLogger(__name__)
 MESSAGE_S = 10.0  # limit from the first byte of a message to its last
@@ -91,7 +90,7 @@ def too_slow() -> RemoteProtocolError:
 
 
 class Inbound:
-    """Use `run`, or alternate `read_small` on the event loop and `read_large` in a thread; then `close`."""
+    """Use `run`, or `read_large` whenever the event loop has met an event that it cannot handle; then `close`."""
 
     def __init__(self, sock: socket.socket, core: PushReceiver, files: IncomingFiles, loop: EventLoop) -> None:
         # Without a timeout, a thread in the middle of a file could not detect that nothing arrives.
@@ -109,17 +108,6 @@ class Inbound:
         """Read everything, in a thread. Raises EOFError when the stream ends, OSError, RemoteProtocolError."""
         while True:
             self._handle(self._next_event())
-
-    def read_small(self, report: Callable[[Report], None]) -> core_events.Event | None:
-        """Handle the events of bytes that the core has, on the event loop, without waiting.
-
-        Return the first event that only `read_large` can handle, if any. Raises RemoteProtocolError.
-        """
-        while (event := self._core.next_event()) is not None:
-            if not isinstance(event, (core_events.FileReceived, core_events.CreditReturned)):
-                return event
-            report(event)
-        return None
 
     def read_large(self, event: core_events.Event) -> None:
         """In a thread: handle the event, then read until no bytes of files are due. Raises like `run`."""

@@ -114,7 +114,7 @@ class InboundStream:
         """Read on the event loop until a thread has to. Return the event that it begins with."""
         if self._ended:
             raise EOFError
-        if (event := self._inbound.read_small(self._handle)) is not None:
+        if (event := self._handle_small()) is not None:
             return event
         self._set_deadline()
         self._large = self._loop.create_future()
@@ -125,10 +125,21 @@ class InboundStream:
             self._large = self._progress = None
             self._cancel_deadline()
 
+    def _handle_small(self) -> Event | None:
+        """Handle the events of bytes that the core has. Return the first event that needs a thread, if any.
+
+        Raises RemoteProtocolError.
+        """
+        while (event := self._core.next_event()) is not None:
+            if not isinstance(event, (FileReceived, CreditReturned)):
+                return event
+            self._handle(event)
+        return None
+
     def _readable(self) -> None:
         try:
             self._core.receive(self._connection.read())
-            event = self._inbound.read_small(self._handle)
+            event = self._handle_small()
         except BlockingIOError:
             return
         except Exception as error:

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from rhino_core.errors import IntegrityError, RhinoError
 from rhino_core.failpoints import hit
-from rhino_core.ids import FileEntry
+from rhino_core.ids import FileEntry, FileKind
 from worker_runtime.storage import files
 from worker_runtime.storage.arrivals import Arrivals
-from worker_runtime.storage.disk_work import DiskWork
 from worker_runtime.storage.durability import JobDurability
 from worker_runtime.storage.files import Seal
 from worker_runtime.storage.index import StoredFile
 from worker_runtime.storage.store_index import StoreIndex
 from worker_runtime.storage.stored_files import StoredFiles
 from worker_runtime.storage.syncer import Syncer
+from worker_runtime.storage.threads import DiskWork
 
 
 class Admission:
@@ -38,18 +38,23 @@ class Admission:
         self._work = work
         self._arrivals = arrivals
 
-    async def admit(
-        self, entry: FileEntry, seal: Seal, *, visible: bool, received: bool, step: str, linked: bool = False
-    ) -> StoredFile:
-        """Record the file and let it count.
+    async def admit(self, entry: FileEntry, seal: Seal, *, received: bool, linked: bool = False) -> StoredFile:
+        """Record the file and let it count. The commit of an uploaded version lists it later.
 
-        `step`: failpoint around the index write. `linked`: the file's bytes were not read, because it is a hard link of
-        a stored file. Raises NoSpaceError, IntegrityError if the index cannot be written, or if the bytes of a link are
-        wrong: the file is deleted then. Raises UnavailableError if the file cannot be synced.
+        `received`: it came from another worker; else an executor uploaded it. `linked`: the file's bytes were not read,
+        because it is a hard link of a stored file. Raises NoSpaceError, IntegrityError if the index cannot be written,
+        or if the bytes of a link are wrong: the file is deleted then. Raises UnavailableError if the file cannot be
+        synced.
         """
-        hit(f"{step}.before")
+        step = "store.incoming.index" if received else "store.take_over.index"
+        visible = entry.kind is not FileKind.SNAPSHOT if received else not entry.kind.versioned
         record = StoredFile(entry, seal, self._arrivals.now_ns(), visible, received)
-        await self._put(record)
+        hit(f"{step}.before")
+        try:
+            self._index.put_file(record)
+        except RhinoError:
+            await self._delete(entry)
+            raise
         hit(f"{step}.after")
         if self._durability.is_synced(entry.store):
             await self._syncer.sync(self._stored.path(entry), entry.lane)
@@ -57,14 +62,6 @@ class Admission:
             await self._check_unlinked(record)
         self._stored.add(record)
         return record
-
-    async def _put(self, record: StoredFile) -> None:
-        """Write the record to the index, or delete the file from disk."""
-        try:
-            self._index.put_file(record)
-        except RhinoError:
-            await self._delete(record.entry)
-            raise
 
     async def _check_unlinked(self, record: StoredFile) -> None:
         """Verify a link whose other names have been removed meanwhile, perhaps because the file was damaged."""

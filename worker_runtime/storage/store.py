@@ -14,15 +14,13 @@ from worker_runtime.storage import files, recovery
 from worker_runtime.storage.admission import Admission
 from worker_runtime.storage.allocation.allocator import FileAllocator
 from worker_runtime.storage.disk import Disk
-from worker_runtime.storage.disk_work import DiskWork
 from worker_runtime.storage.durability import JobDurability
 from worker_runtime.storage.inbox import Inbox
-from worker_runtime.storage.incoming_files import IncomingFiles
 from worker_runtime.storage.index import Index
 from worker_runtime.storage.layout import Layout
 from worker_runtime.storage.locks import KeyedLocks
 from worker_runtime.storage.pins import Pins
-from worker_runtime.storage.received_files import ReceivedFiles
+from worker_runtime.storage.received_files import IncomingFiles, ReceivedFiles
 from worker_runtime.storage.recovery import Recovered
 from worker_runtime.storage.removal import Removal
 from worker_runtime.storage.retention import Retention
@@ -30,7 +28,7 @@ from worker_runtime.storage.space import Space
 from worker_runtime.storage.store_index import StoreIndex
 from worker_runtime.storage.stored_files import StoredFiles
 from worker_runtime.storage.syncer import Syncer, failed_before
-from worker_runtime.storage.threads import Threads
+from worker_runtime.storage.threads import DiskWork, Threads
 from worker_runtime.storage.trash import Trash
 from worker_runtime.storage.uploads import Uploads
 

@@ -14,9 +14,8 @@ from rhino_core.errors import LocalProtocolError
 from rhino_core.failpoints import hit
 from rhino_core.ids import Lane
 from worker_runtime.storage.disk import Disk
-from worker_runtime.storage.disk_work import DiskWork
 from worker_runtime.storage.layout import Layout
-from worker_runtime.storage.threads import Threads
+from worker_runtime.storage.threads import DiskWork, Threads
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,6 @@ from rhino_core.ids import FileEntry, FileKind, Lane, StoreId, Version, parse_na
 from worker_runtime.protocol.closure import snapshot_name
 from worker_runtime.storage import files
 from worker_runtime.storage.admission import Admission
-from worker_runtime.storage.disk_work import DiskWork
 from worker_runtime.storage.files import Checked
 from worker_runtime.storage.index import StoredFile
 from worker_runtime.storage.layout import Layout
@@ -21,6 +20,7 @@ from worker_runtime.storage.locks import KeyedLocks
 from worker_runtime.storage.retention import Retention
 from worker_runtime.storage.space import Space
 from worker_runtime.storage.stored_files import StoredFiles
+from worker_runtime.storage.threads import DiskWork
 from worker_runtime.storage.zips import zip_references
 
 
@@ -99,14 +99,7 @@ class Uploads:
         with self._retention.protecting(store, references):
             if found.references:
                 await self._work.on_file(entry, lambda: files.move_in(inbox_file, path, found.identity))
-            return await self._admission.admit(
-                entry,
-                checked.seal,
-                visible=not kind.versioned,
-                received=False,
-                step="store.take_over.index",
-                linked=checked.linked,
-            )
+            return await self._admission.admit(entry, checked.seal, received=False, linked=checked.linked)
 
     async def _again(self, known: StoredFile, inbox_file: Path) -> StoredFile:
         """The file is here already: compare, and delete the duplicate."""

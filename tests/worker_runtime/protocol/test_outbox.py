@@ -8,7 +8,7 @@ from worker_runtime.protocol import events as ev
 from worker_runtime.protocol.keys import FileKey
 from worker_runtime.protocol.outbox import Outbox
 from worker_runtime.protocol.outgoing import DELIVERY, Delivery, Outgoing, Reply
-from worker_runtime.protocol.upstreams import Upstreams
+from worker_runtime.protocol.receiving import Upstreams
 
 FIRST, SECOND = Epoch(1, 1), Epoch(1, 2)
 KEY = FileKey(STORE, changelog(2).name)
