@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from rhino_core.errors import LocalProtocolError, UnavailableError
@@ -136,46 +136,3 @@ class Runner(Generic[EventT, EffectT]):
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._timer_at = None
-
-
-class Driver(Generic[EventT, EffectT]):
-    """Runs one core with one event queue. All effects of an event are executed before the next event is handled.
-
-    `execute` performs one effect. Awaiting it delays the following effects (persist, then send). If the core needs the
-    result of an effect, it comes back as a new event through `post`. `tick` creates the event for a passed deadline.
-    """
-
-    def __init__(
-        self,
-        machine: Machine[EventT, EffectT],
-        execute: Callable[[EffectT], Awaitable[None]],
-        tick: Callable[[], EventT],
-    ) -> None:
-        self._machine = machine
-        self._execute = execute
-        self._tick = tick
-        self._events: asyncio.Queue[EventT] = asyncio.Queue()
-
-    def post(self, event: EventT) -> None:
-        """Queues an event without blocking. Call it from the loop's thread only."""
-        self._events.put_nowait(event)
-
-    async def run(self) -> None:
-        """Runs until cancelled. An exception of the core or of an effect ends it, so run it in a TaskGroup."""
-        loop = asyncio.get_running_loop()
-        while True:
-            event = await self._next(loop)
-            for effect in self._machine.handle(event, now=loop.time()):
-                await self._execute(effect)
-
-    async def _next(self, loop: asyncio.AbstractEventLoop) -> EventT:
-        if not self._events.empty():
-            return self._events.get_nowait()
-        deadline = self._machine.next_deadline()
-        if deadline is None:
-            return await self._events.get()
-        try:
-            async with asyncio.timeout_at(deadline):
-                return await self._events.get()
-        except TimeoutError:
-            return self._tick()

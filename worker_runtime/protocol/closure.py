@@ -261,7 +261,7 @@ class Catalogue:
 
     def __init__(self) -> None:
         self._stores: dict[StoreId, StoreCatalogue] = {}
-        self._groups: dict[GroupId, set[StoreId]] = {}
+        self._groups: dict[GroupId, dict[StoreId, None]] = {}  # stores in order of arrival
 
     def add(self, entry: FileEntry, arrived_s: float = 0.0) -> None:
         self._kept(entry.store).add(entry, arrived_s)
@@ -283,7 +283,7 @@ class Catalogue:
         found = self._stores.get(store)
         if found is None:
             found = self._stores[store] = StoreCatalogue()
-            self._groups.setdefault(store.group, set()).add(store)
+            self._groups.setdefault(store.group, {})[store] = None
         return found
 
     def forget(self, group: GroupId) -> None:

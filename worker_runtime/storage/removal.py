@@ -50,11 +50,19 @@ class Removal:
     async def remove(self, store: StoreId, names: Iterable[str]) -> None:
         """Remove the files from the index at once, then from disk. The order holds even if the process dies in between.
 
+        Raises like `take_out`.
+        """
+        if trashed := self.take_out(store, names):
+            await self.delete(store, trashed)
+
+    def take_out(self, store: StoreId, names: Iterable[str]) -> list[Path]:
+        """The first half of `remove`, which does not wait: the files do not count any more. Return what to `delete`.
+
         Raises NoSpaceError, IntegrityError if the index cannot be written: nothing is removed then.
         """
         present = [name for name in names if (store, name) in self._files]
         if not present:
-            return
+            return []
         hit("store.remove.index.before")
         oldest = self._oldest_base(store, present) if self._index.has_long_lineages(store) else 0
         self._index.delete_files(store, present, oldest)
@@ -68,6 +76,10 @@ class Removal:
             if moved is not None:
                 trashed.append(moved)
         self._files.hide_incomplete(store, present)
+        return trashed
+
+    async def delete(self, store: StoreId, trashed: list[Path]) -> None:
+        """The second half of `remove`: delete from disk. Raises NoSpaceError, IntegrityError."""
         await self._trash.delete(str(store), trashed)
 
     def _oldest_base(self, store: StoreId, gone: Iterable[str]) -> int | None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from rhino_core.errors import RhinoError
 from rhino_core.ids import Epoch, GroupId, StoreId, Version, Worker
-from rhino_core.runner import Driver
+from rhino_core.runner import Runner
 from worker_runtime.fetch.peers import Peers
 from worker_runtime.protocol import events as ev
 from worker_runtime.protocol import excess
@@ -19,7 +20,7 @@ GROUPS_AT_ONCE = 4  # groups whose members are asked at the same time
 
 
 class ExcessCollector:
-    """Runs the machine, and is its `Holdings`."""
+    """Runs the machine, and is its `Holdings` and its `Ports`."""
 
     def __init__(self, replication: Replication, peers: Peers, grace_s: float, tasks: asyncio.TaskGroup) -> None:
         self._replication = replication
@@ -28,20 +29,20 @@ class ExcessCollector:
         self._tasks = tasks
         self._asking = asyncio.Semaphore(GROUPS_AT_ONCE)
         self._machine = excess.ExcessMachine(replication.me, self._store.catalogue, self, grace_s)
-        self._driver: Driver[excess.Event, excess.Effect] = Driver(self._machine, self._execute, ev.Tick)
+        self._runner: Runner[excess.Event, excess.Effect] = Runner(self._machine, self, ev.Tick)
 
     async def run(self) -> None:
-        await self._driver.run()
+        await self._runner.run()
 
     def saw(self, event: ev.Event) -> None:
         """Forward those events of the chain machine that this machine needs, too."""
         match event:
             case ev.GroupAdopted() | ev.GroupLeft() | ev.JobForgotten():
-                self._driver.post(event)
+                self._runner.post(event)
             case ev.FileStored(entry=entry) | ev.CommitRequested(entry=entry):
                 # Skips groups of which this worker is a member: they have many events.
                 if self._machine.outside(entry.store.group):
-                    self._driver.post(excess.GroupUsed(entry.store.group))
+                    self._runner.post(excess.GroupUsed(entry.store.group))
 
     # ------------------------------------------------------------ holdings
 
@@ -57,20 +58,44 @@ class ExcessCollector:
     def in_use(self, store: StoreId) -> Iterable[str]:
         return self._replication.view.names_in_use(store, self.floor(store)) | self._store.retention.protected(store)
 
-    # ------------------------------------------------------------ effects
+    # ------------------------------------------------------------ ports of the machine
 
-    async def _execute(self, effect: excess.Effect) -> None:
+    def persist(self, effects: Sequence[excess.Effect]) -> None:
+        """The machine has no records of its own: after a restart, it asks the members again."""
+
+    def publish(self, effect: excess.Effect) -> None:
         match effect:
             case excess.AskMembers(group):
                 self._tasks.create_task(self._ask_all(effect), name=f"excess copies of {group}")
             case excess.RemoveExcess():
-                await self._remove(effect)
+                self._remove(effect)
+
+    def _remove(self, effect: excess.RemoveExcess) -> None:
+        """Let the files count no longer, at once: nothing else has run since the machine decided. Then delete them."""
+        try:
+            trashed = self._store.removal.take_out(effect.store, effect.names)
+        except RhinoError as error:  # the machine asks again later
+            _log_failure(effect, error)
+            self._runner.post(excess.ExcessRemoved(effect.store.group, effect.epoch))
+            return
+        self._replication.post(ev.FilesRemoved(effect.store, effect.names, damaged=False))
+        self._tasks.create_task(self._delete(effect, trashed), name=f"excess files of {effect.store}")
+
+    async def _delete(self, effect: excess.RemoveExcess, trashed: list[Path]) -> None:
+        try:
+            await self._store.removal.delete(effect.store, trashed)
+        except RhinoError as error:  # the next start deletes what is left
+            _log_failure(effect, error)
+        else:
+            extra = {"store": str(effect.store), "epoch": str(effect.epoch), "files": len(effect.names)}
+            log.info("copies in excess deleted: the group has its copies elsewhere", extra=extra)
+        self._runner.post(excess.ExcessRemoved(effect.store.group, effect.epoch))
 
     async def _ask_all(self, order: excess.AskMembers) -> None:
         async with self._asking:
             answers = await asyncio.gather(*(self._ask(member, order.group) for member in order.members))
         given = tuple(answer for answer in answers if answer is not None)
-        self._driver.post(excess.MembersAnswered(order.group, order.epoch, given))
+        self._runner.post(excess.MembersAnswered(order.group, order.epoch, given))
 
     async def _ask(self, member: Worker, group: GroupId) -> excess.Answer | None:
         try:
@@ -80,17 +105,6 @@ class ExcessCollector:
             return None
         return excess.Answer(inventory.worker, inventory.epoch, inventory.files)
 
-    async def _remove(self, effect: excess.RemoveExcess) -> None:
-        """Delete the files.
 
-        Nothing else has run since the machine decided: the index changes first, before anything is awaited.
-        """
-        store = effect.store
-        try:
-            await self._store.removal.remove(store, effect.names)
-            self._replication.post(ev.FilesRemoved(store, effect.names, damaged=False))
-            extra = {"store": str(store), "epoch": str(effect.epoch), "files": len(effect.names)}
-            log.info("copies in excess deleted: the group has its copies elsewhere", extra=extra)
-        except RhinoError as error:  # the machine asks again later
-            log.warning("cannot delete a copy in excess", extra={"store": str(store), "error": str(error)})
-        self._driver.post(excess.ExcessRemoved(store.group, effect.epoch))
+def _log_failure(effect: excess.RemoveExcess, error: RhinoError) -> None:
+    log.warning("cannot delete a copy in excess", extra={"store": str(effect.store), "error": str(error)})

@@ -328,6 +328,17 @@ async def test_a_crash_after_the_index_forgot_a_file_leaves_no_trace(
     assert not disk.path(NAME).exists()
 
 
+async def test_a_file_that_is_taken_out_counts_no_longer_before_it_is_deleted(disk: Disk) -> None:
+    await disk.store.uploads.take_over(STORE, NAME, disk.inbox(b"one"))
+    trashed = disk.store.removal.take_out(STORE, [NAME, "not-here"])
+    assert disk.store.files.record(STORE, NAME) is None
+    assert not disk.path(NAME).exists()
+    assert [path.read_bytes() for path in trashed] == [b"one"]
+    await disk.store.removal.delete(STORE, trashed)
+    assert not any(path.exists() for path in trashed)
+    assert disk.store.removal.take_out(STORE, [NAME]) == []
+
+
 async def test_pins_are_counted_and_end_with_the_session(disk: Disk) -> None:
     for number in (1, 2):
         await disk.store.uploads.take_over(STORE, changelog_name(version(number)), disk.inbox(b"c"), lineage_to(number))
