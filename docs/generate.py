@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "proto")]
 
 from rhino.cli import exit_codes  # noqa: E402
+from rhino.cli.examples import EXAMPLES  # noqa: E402
 from rhino.cli.main import app  # noqa: E402
 from rhino_core import errors  # noqa: E402
 from rhino_core.setting import Declared, declared  # noqa: E402
@@ -77,6 +78,7 @@ def _command(name: str, command: Any, heading: str) -> Iterator[str]:
         yield f"Its settings are on [Settings of the daemons](settings.md#{name.replace(' ', '-')}). Beside them:\n"
     rows = [_option(parameter, context) for parameter in command.params if parameter.name not in elsewhere]
     yield table(("option", "default", "meaning"), rows)
+    yield "\n".join(("```sh", *EXAMPLES[name.removeprefix("rhino ")], "```")) + "\n"
 
 
 def _option(parameter: Any, context: Any) -> tuple[str, ...]:

@@ -268,6 +268,12 @@ def is_address(address: str) -> bool:
     return is_host(host) and port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535
 
 
+def with_port(address: str, port: int) -> str:
+    """Returns the address with this port if it names only a host. Any other text stays as it is."""
+    only_host = is_host(address) and (":" not in address or (address.startswith("[") and address.endswith("]")))
+    return f"{address}:{port}" if only_host else address
+
+
 def check_job(job: str) -> str:
     """Returns the id. Raises InvalidRequestError unless it is safe as a folder name."""
     if not is_safe(job):

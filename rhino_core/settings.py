@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
+from rhino_core.ids import with_port
 from rhino_core.setting import (
     ADDRESS,
     ANY,
@@ -31,7 +32,8 @@ from rhino_core.setting import (
 )
 
 CHUNK_BYTES = 512 * KIB  # smaller chunks need more messages, larger ones do not fit into the processor's caches
-DEFAULT_MANAGER = "127.0.0.1:7461"
+MANAGER_PORT = 7461
+DEFAULT_MANAGER = f"127.0.0.1:{MANAGER_PORT}"
 DEFAULT_SOCKET = Path("/run/rhino/sidecar.sock")
 SIDECAR_PORT = 7462
 DAY_S = 24 * 3600
@@ -57,7 +59,9 @@ class SidecarSettings:
         Setting("Address for other sidecars and the manager. Port 0: a free port.", ADDRESS, unset="HOST:7462"),
     ]
     socket: Annotated[Path, Setting("Unix socket for the executors of this node.", SOCKET)] = DEFAULT_SOCKET
-    manager: Annotated[str, Setting("Address of the manager.", ADDRESS, also="RHINO_MANAGER")] = DEFAULT_MANAGER
+    manager: Annotated[
+        str, Setting(f"Address of the manager. Without a port: {MANAGER_PORT}.", ADDRESS, also="RHINO_MANAGER")
+    ] = DEFAULT_MANAGER
     push_port: Annotated[
         int, Setting("Port for files from other sidecars, on the host of --listen. 0: a free port.", PORT)
     ] = 0
@@ -139,7 +143,8 @@ class SidecarSettings:
     def complete(values: dict[str, Any], environment: Mapping[str, str], host_name: str) -> dict[str, Any]:
         """Returns the values with those defaults that depend on the machine."""
         host = values.get("host") or environment.get("SPARK_LOCAL_IP") or host_name
-        return {"host": host, "worker_id": host, "listen": f"{host}:{SIDECAR_PORT}"} | values
+        named = {"manager": with_port(values["manager"], MANAGER_PORT)} if "manager" in values else {}
+        return {"host": host, "worker_id": host, "listen": f"{host}:{SIDECAR_PORT}"} | values | named
 
 
 @dataclass(frozen=True, slots=True)

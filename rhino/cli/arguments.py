@@ -5,8 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 
+import typer
+
+from rhino.cli.invocation import Invocation
 from rhino_core import ids
 from rhino_core.errors import InvalidSettingError
+from rhino_core.settings import MANAGER_PORT
 
 
 def check_encoding(arguments: Iterable[str]) -> None:
@@ -18,11 +22,14 @@ def check_encoding(arguments: Iterable[str]) -> None:
             raise InvalidSettingError(f"argument {argument!r}: must be UTF-8") from None
 
 
-def address(value: str) -> str:
-    """Checks the manager's address, "host:port"."""
-    if not ids.is_address(value):
-        raise InvalidSettingError(f'--manager {value!r}: must be "host:port"')
-    return value
+def manager_address(context: typer.Context, value: str) -> str:
+    """Returns the manager's address as "host:port". The port may be left out. The invocation notes the address."""
+    address = ids.with_port(value, MANAGER_PORT)
+    if not ids.is_address(address):
+        raise InvalidSettingError(f'--manager {value!r}: must be "host" or "host:port"')
+    if isinstance(context.obj, Invocation):
+        context.obj.manager = address
+    return address
 
 
 def seconds(option: str, *, positive: bool = False) -> Callable[[float], float]:

@@ -12,6 +12,7 @@ from rhino.cli.options import CallOptions
 from rhino.cli.output import say, say_json
 from rhino.client.handover_client import DRAIN_POLL_S, HandoverClient
 from rhino.client.handovers import DrainView
+from rhino.client.overview import query_names
 from rhino_core.errors import AlreadyThereError
 
 
@@ -49,11 +50,12 @@ def run_drain_plan(worker: str, strategy: Strategy, call: CallOptions) -> int:
             plan = client.plan("", intent=Drain(worker), strategy=strategy)
         except AlreadyThereError:
             plan = None  # no virtual node is there
+        names = query_names(client.jobs())
     if call.as_json:
         say_json({"plan": plan, "drain": status})
         return exit_codes.OK
     if plan:
-        show_plan(plan)
+        show_plan(plan, names)
     _show(status, as_json=False)
     return exit_codes.OK
 

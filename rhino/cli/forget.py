@@ -2,43 +2,93 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from rich.console import Console
 from rich.filesize import decimal
-from rich.table import Table
 
 from rhino.cli import exit_codes
-from rhino.cli.output import console, say_json, shown
+from rhino.cli.columns import Cell, say_to, show_columns
+from rhino.cli.confirm import confirm
+from rhino.cli.output import console, say_json
 from rhino.client.codec import plain
 from rhino.client.forget import ForgottenJob, ForgottenWorker, forget_job, forget_worker
 from rhino_core.errors import InvalidRequestError
 
 
-def run_forget(manager: str, job: str, worker: str, *, dry_run: bool, as_json: bool) -> int:
+@dataclass(frozen=True, slots=True)
+class ForgetArguments:
+    """Either `job` or `worker` is given."""
+
+    job: str
+    worker: str
+    dry_run: bool
+    yes: bool
+    as_json: bool
+
+
+def run_forget(manager: str, arguments: ForgetArguments) -> int:
     """Executes the command and returns its exit code. The caller handles RhinoErrors."""
-    if bool(job) == bool(worker):
+    if bool(arguments.job) == bool(arguments.worker):
         raise InvalidRequestError("--job or --worker: give one of them")
-    result = forget_job(manager, job, dry_run=dry_run) if job else forget_worker(manager, worker, dry_run=dry_run)
-    if as_json:
+    dry_run = arguments.dry_run
+    if not dry_run and not arguments.yes:
+        _ask(_forget(manager, arguments, dry_run=True))
+    result = _forget(manager, arguments, dry_run=dry_run)
+    if arguments.as_json:
         say_json({"dry_run": dry_run, **plain(result)})
-    elif isinstance(result, ForgottenJob):
-        _show_job(shown(result), dry_run=dry_run)
     else:
-        _show_worker(shown(result), dry_run=dry_run)
+        _show(result, console(), "would be" if dry_run else "is")
     return exit_codes.OK
 
 
-def _show_job(result: ForgottenJob, *, dry_run: bool) -> None:
-    table = Table("worker", "state", "files", "bytes", show_edge=False)
-    for usage in result.workers:
-        state = "live" if usage.live else "absent: will delete when it comes back"
-        table.add_row(usage.worker_id, state, str(usage.files), decimal(usage.bytes))
-    out = console()
-    out.print(f"job {result.job}: {result.groups} replica groups {'would be' if dry_run else 'are'} forgotten")
-    out.print(table)
+def _forget(manager: str, arguments: ForgetArguments, *, dry_run: bool) -> ForgottenJob | ForgottenWorker:
+    if arguments.job:
+        return forget_job(manager, arguments.job, dry_run=dry_run)
+    return forget_worker(manager, arguments.worker, dry_run=dry_run)
 
 
-def _show_worker(result: ForgottenWorker, *, dry_run: bool) -> None:
-    verb = "would be" if dry_run else "is"
-    out = console()
-    out.print(f"worker {result.worker_id} {verb} forgotten: member of {result.groups} groups, {decimal(result.bytes)}")
+def _ask(planned: ForgottenJob | ForgottenWorker) -> None:
+    """Shows what would be deleted, and asks."""
+    _show(planned, console(error=True), "would be")
+    if isinstance(planned, ForgottenJob):
+        size = decimal(sum(usage.bytes for usage in planned.workers))
+        workers = len(planned.workers)
+        confirm(
+            f"This deletes all state of job {planned.job}: {size} on {workers} workers. It cannot be undone", yes=False
+        )
+    else:
+        lost = len(planned.only_member)
+        confirm(
+            f"This gives up worker {planned.worker_id}, and the state of {lost} groups that no other worker has. It "
+            "cannot be undone",
+            yes=False,
+        )
+
+
+def _show(result: ForgottenJob | ForgottenWorker, out: Console, verb: str) -> None:
+    if isinstance(result, ForgottenJob):
+        _show_job(result, out, verb)
+    else:
+        _show_worker(result, out, verb)
+
+
+def _show_job(result: ForgottenJob, out: Console, verb: str) -> None:
+    say_to(out, f"job {result.job}: the state of {result.groups} replica groups {verb} deleted")
+    rows = [
+        (
+            usage.worker_id,
+            "live" if usage.live else "absent: will delete when it comes back",
+            str(usage.files),
+            decimal(usage.bytes),
+        )
+        for usage in result.workers
+    ]
+    show_columns(out, ("worker", "state", "files", "bytes"), rows)
+
+
+def _show_worker(result: ForgottenWorker, out: Console, verb: str) -> None:
+    size = decimal(result.bytes)
+    say_to(out, f"worker {result.worker_id} {verb} forgotten: member of {result.groups} groups, {size}")
     for group in result.only_member:
-        out.print(f"[red]group {group} has no other member: its state {verb} given up[/]")
+        say_to(out, Cell(f"group {group} has no other member: its state {verb} given up", "red"))

@@ -20,11 +20,14 @@ def refuse_former(arguments: Sequence[str]) -> None:
     match arguments:
         case ["rebalance", *_]:
             raise InvalidRequestError("`rhino rebalance` does not exist: use `rhino handover rebalance --job JOB`")
+        case ["handover", "drain", *_]:
+            raise InvalidRequestError("`rhino handover drain` does not exist: use `rhino drain WORKER`")
         case ["handover", "--cancel", *_]:
             raise InvalidRequestError("`rhino handover --cancel` does not exist: use `rhino handover cancel HANDOVER`")
         case ["plan" | "handover" as name, option, *_] if option.startswith("--") and option != "--help":
+            intents = _INTENTS if name == "plan" else _INTENTS.replace("drain, ", "")
             raise InvalidRequestError(
-                f"`rhino {name}` needs an intent before its options: {_INTENTS}. For example "
+                f"`rhino {name}` needs an intent before its options: {intents}. For example "
                 f"`rhino {name} move 0/2 0/4-6 --job JOB --to WORKER`; see `rhino {name} --help`"
             )
         case _:

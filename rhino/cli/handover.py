@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 from rich.filesize import decimal
-from rich.table import Table
 
 from handover_manager.plan.strategy import Strategy
 from rhino.cli import exit_codes
+from rhino.cli.columns import Row, show_columns
 from rhino.cli.options import CallOptions
-from rhino.cli.output import console, say, say_json, shown
+from rhino.cli.output import console, say, say_json
 from rhino.cli.requests import Request
 from rhino.client.handover_client import HandoverClient
-from rhino.client.handovers import Handover, Phase, Plan, Prediction
-from rhino_core.errors import UnavailableError
+from rhino.client.handovers import Handover, Phase, Plan, PlannedStep, Prediction, Step
+from rhino.client.overview import query_names
+from rhino_core.errors import UnavailableError, UnknownError
 
 
 def run_plan(request: Request, call: CallOptions) -> int:
@@ -23,7 +25,8 @@ def run_plan(request: Request, call: CallOptions) -> int:
         plan = client.plan(
             request.job, request.virtual_nodes, request.target, intent=request.intent, strategy=request.strategy
         )
-    say_json(plan) if call.as_json else show_plan(plan)
+        names = {} if call.as_json else query_names(client.jobs())
+    say_json(plan) if call.as_json else show_plan(plan, names)
     return exit_codes.OK
 
 
@@ -61,20 +64,58 @@ def run_cancel(handover_id: str, call: CallOptions) -> int:
     return exit_codes.OK
 
 
-def run_list(job: str, call: CallOptions) -> int:
+def run_list(job: str, call: CallOptions, *, running: bool) -> int:
     """Lists handovers and returns the exit code. The caller handles RhinoErrors."""
     with HandoverClient(call.manager) as client:
-        handovers = client.list(job)
+        handovers = [one for one in client.list(job) if not (running and one.phase.ended)]
+        names = {} if call.as_json else query_names(client.jobs())
     if call.as_json:
         say_json(handovers)
         return exit_codes.OK
-    table = Table("handover", "started", "intent", "state", "result", show_edge=False)
-    for handover in handovers:
-        started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(handover.started_ms / 1000))
-        result = handover.reason or _took(handover)
-        table.add_row(*map(shown, (handover.handover_id, started, handover.plan.intent, _progress(handover), result)))
-    console().print(table)
+    head = ("handover", "started", "query", "intent", "moves", "state", "result")
+    show_columns(console(), head, (_listed(one, names) for one in handovers))
     return exit_codes.OK
+
+
+def _listed(handover: Handover, names: Mapping[str, str]) -> Row:
+    jobs = sorted({names.get(move.job, move.job) for move in handover.plan.moves})
+    what = (",".join(jobs), handover.plan.intent, str(len(handover.plan.moves)))
+    return handover.handover_id, moment(handover.started_ms), *what, _progress(handover), _result(handover)
+
+
+def run_show(handover_id: str, call: CallOptions) -> int:
+    """Shows the steps and moves of one handover. Returns the exit code. The caller handles RhinoErrors."""
+    with HandoverClient(call.manager) as client:
+        handover = next((one for one in client.list() if one.handover_id == handover_id), None)
+        names = query_names(client.jobs())
+    if handover is None:
+        raise UnknownError(f"handover {handover_id!r} is not known; `rhino handover list` has those that are")
+    if call.as_json:
+        say_json(handover)
+        return exit_codes.OK
+    say(f"handover {handover.handover_id} ({handover.plan.intent}): {_progress(handover)} {_result(handover)}".rstrip())
+    steps = zip(handover.steps, handover.plan.steps, strict=False)
+    rows = [_step(number, step, planned) for number, (step, planned) in enumerate(steps, 1)]
+    show_columns(console(), ("step", "state", "marked", "ended", "batch", "moved", "virtual nodes", "reason"), rows)
+    say("")
+    _show_moves(handover.plan, names)
+    return exit_codes.OK
+
+
+def _step(number: int, step: Step, planned: PlannedStep) -> Row:
+    batch = str(step.confirmed_batch_id) if step.confirmed_batch_id >= 0 else ""
+    times = (moment(step.marked_ms), moment(step.finished_ms))
+    moved = decimal(step.bytes_moved)
+    return str(number), step.phase.value, *times, batch, moved, ",".join(planned.virtual_nodes), step.reason
+
+
+def moment(wall_ms: int) -> str:
+    """Local time as text; empty for 0, a moment that has not been reached."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(wall_ms / 1000)) if wall_ms else ""
+
+
+def _result(handover: Handover) -> str:
+    return handover.reason or _took(handover)
 
 
 def _show_handover(handover: Handover, call: CallOptions) -> None:
@@ -126,23 +167,23 @@ def _predicted_as(seconds: float | None) -> str:
     return "" if seconds is None else f" (predicted {seconds:.1f} s)"
 
 
-def show_plan(plan: Plan) -> None:
-    """Prints the moves as a table, and the predictions."""
-    plan = shown(plan)
-    title = f"{plan.intent}: {plan.strategy}, {len(plan.steps)} steps, {decimal(plan.bytes_to_move)} to move"
-    table = Table(title=title, title_justify="left")
-    for column in ("step", "job", "virtual node", "origin", "target", "kind", "state", "to move", "why there"):
-        table.add_column(column)
+def show_plan(plan: Plan, names: Mapping[str, str]) -> None:
+    """Prints the moves as columns, and the predictions. `names`: of the queries, by id."""
+    say(f"{plan.intent}: {plan.strategy}, {len(plan.steps)} steps, {decimal(plan.bytes_to_move)} to move")
+    _show_moves(plan, names)
+    say(_predicted(plan.prediction))
+
+
+def _show_moves(plan: Plan, names: Mapping[str, str]) -> None:
     moves = iter(plan.moves)
+    rows: list[Row] = []
     for number, step in enumerate(plan.steps, 1):
         for _ in step.virtual_nodes:
             move = next(moves)
-            sizes = (decimal(move.state_bytes), decimal(move.bytes_to_move))
-            names = (move.job[:8], move.virtual_node, move.origin, move.target, move.kind.value)
-            table.add_row(str(number), *names, *sizes, move.why)
-    out = console()
-    out.print(table)
-    out.print(_predicted(plan.prediction))
+            where = (names.get(move.job, move.job), move.virtual_node, move.origin, move.target, move.kind.value)
+            rows.append((str(number), *where, decimal(move.state_bytes), decimal(move.bytes_to_move), move.why))
+    head = ("step", "query", "node", "from", "to", "kind", "state", "to move", "why there")
+    show_columns(console(), head, rows)
 
 
 def _predicted(prediction: Prediction) -> str:

@@ -56,7 +56,7 @@ def move(virtual_nodes: NodesArgument, to: ToOption, job: JobOption, spread: Str
 
 
 def drain_intent(worker: WorkerArgument, spread: StrategyOptions, job: AllJobsOption = "") -> Request:
-    """Move all virtual nodes off a worker. It may get new ones later: to remove a worker, use `rhino drain`."""
+    """Plan the moves of all virtual nodes off a worker. `rhino drain` carries them out and moves copies, too."""
     return Request(job, spread.chosen(), Drain(worker))
 
 
@@ -103,11 +103,22 @@ def cancel(handover: HandoverArgument, call: CallOptions) -> None:
     raise typer.Exit(run_cancel(handover, call))
 
 
-def list_handovers(call: CallOptions, job: AllJobsOption = "") -> None:
-    """List the handovers that the manager remembers, the oldest first."""
+def list_handovers(
+    call: CallOptions,
+    job: AllJobsOption = "",
+    running: Annotated[bool, typer.Option("--running", help="Only those that have not ended.")] = False,
+) -> None:
+    """List the handovers that the manager remembers, the oldest first: running ones, and the history."""
     from rhino.cli.handover import run_list
 
-    raise typer.Exit(run_list(job, call))
+    raise typer.Exit(run_list(job, call, running=running))
+
+
+def show_handover(handover: HandoverArgument, call: CallOptions) -> None:
+    """Show the steps and moves of one handover, also of an ended one."""
+    from rhino.cli.handover import run_show
+
+    raise typer.Exit(run_show(handover, call))
 
 
 def watch(
@@ -164,12 +175,21 @@ def explain(
     raise typer.Exit(run_explain(job, virtual_node, call))
 
 
+COMMANDS: dict[str, Callable[..., None]] = {
+    "cancel": cancel,
+    "list": list_handovers,
+    "show": show_handover,
+    "watch": watch,
+}
+
+
 def register(app: typer.Typer, panel: str) -> None:
     """Adds the commands of this module to `app`, below one heading of its help."""
     for name, intent in INTENTS.items():
         plan_app.command(name)(composed(intent, show_plan))
-        handover_app.command(name)(composed(intent, start))
-    for name, command in (("cancel", cancel), ("list", list_handovers), ("watch", watch)):
+        if name != "drain":  # `rhino drain` does it
+            handover_app.command(name)(composed(intent, start))
+    for name, command in COMMANDS.items():
         handover_app.command(name)(expanded(command))
     app.command("explain", rich_help_panel=panel)(expanded(explain))
     app.add_typer(plan_app, name="plan", rich_help_panel=panel)

@@ -2,54 +2,68 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from rhino.cli import daemon_commands, exit_codes, handover_commands, spark_commands
-from rhino.cli import status as status_view
+from rhino.cli import daemon_commands, examples, exit_codes, handover_commands, spark_commands
 from rhino.cli.arguments import check_encoding, one_of, seconds
+from rhino.cli.confirm import confirm
 from rhino.cli.former import refuse_former
-from rhino.cli.options import DryRunOption, JsonOption, ManagerOption
-from rhino.cli.output import console, say, say_json
+from rhino.cli.invocation import Invocation
+from rhino.cli.option_groups import expanded
+from rhino.cli.options import CallOptions, DryRunOption, JsonOption, ManagerOption, YesOption
+from rhino.cli.output import say
 from rhino.cli.rewind_help import HELP as REWIND_HELP
-from rhino.client.overview import fetch_overview
+from rhino.cli.status_command import StatusOptions, run_status
 from rhino_core.errors import RhinoError
 from rhino_core.settings import DEFAULT_MANAGER, DEFAULT_SOCKET
+from rhino_core.version import version_line
 from spark_connector.conf import PROVIDER_CLASSES
 
+USAGE_ERROR: Any = typer.BadParameter.__base__  # UsageError of the click that Typer uses, its own or the package
+EXTRAS = {"pyspark": "spark", "psutil": "testing", "lz4": "verify", "xxhash": "verify", "grpc_tools": "spark"}
 DAEMONS, STATE, CARE, CHECKPOINTS = "Daemons", "Queries and their state", "Stored state", "Query checkpoints"
 SPARK = "Spark applications"
 app = typer.Typer(
-    help="State replication and live handover for Spark Structured Streaming.",
     epilog=exit_codes.HELP,
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        say(version_line())
+        raise typer.Exit(exit_codes.OK)
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """State replication and live handover for Spark Structured Streaming."""
+
 
 daemon_commands.register(app, DAEMONS)
 spark_commands.register(app, SPARK)
 
 
-@app.command(rich_help_panel=STATE)
-def status(
-    manager: ManagerOption = DEFAULT_MANAGER,
-    as_json: JsonOption = False,
-    timeout_s: Annotated[
-        float, typer.Option(help="Give up after this many seconds.", callback=seconds("--timeout-s", positive=True))
-    ] = 5.0,
-) -> None:
-    """Show workers, virtual nodes, replica groups and their lag."""
-    overview = fetch_overview(manager, timeout_s=timeout_s)
-    if as_json:
-        say_json(overview)
-    else:
-        status_view.render(overview, console())
+def status(asked: StatusOptions, call: CallOptions) -> None:
+    """Show whether the cluster is well, then its workers, queries, balance and running handovers.
+
+    The first line is the verdict: OK, DEGRADED or CRITICAL, with the reason. No name is ever cut or wrapped.
+    """
+    raise typer.Exit(run_status(call, asked))
 
 
+app.command("status", rich_help_panel=STATE)(expanded(status))
 handover_commands.register(app, STATE)
 
 
@@ -97,12 +111,16 @@ def forget(
     worker: Annotated[str, typer.Option(help="A worker that is lost and will not come back: its id.")] = "",
     manager: ManagerOption = DEFAULT_MANAGER,
     dry_run: DryRunOption = False,
+    yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete all state of a query that will not run again, or give up a worker that will not come back."""
-    from rhino.cli.forget import run_forget
+    """Delete all state of a query that will not run again, or give up a worker that will not come back.
 
-    raise typer.Exit(run_forget(manager, job, worker, dry_run=dry_run, as_json=as_json))
+    Shows what would be deleted and asks first. It cannot be undone.
+    """
+    from rhino.cli.forget import ForgetArguments, run_forget
+
+    raise typer.Exit(run_forget(manager, ForgetArguments(job, worker, dry_run, yes, as_json)))
 
 
 @app.command(rich_help_panel=CHECKPOINTS)
@@ -131,11 +149,13 @@ def rewind(
         bool, typer.Option("--no-file-sink", help="The query does not write with Spark's file sink.")
     ] = False,
     dry_run: DryRunOption = False,
+    yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
     from rhino.cli.rewind import RewindArguments, run_rewind
 
-    raise typer.Exit(run_rewind(manager, RewindArguments(checkpoint, file_sink, no_file_sink, dry_run, as_json)))
+    arguments = RewindArguments(checkpoint, file_sink, no_file_sink, dry_run, yes, as_json)
+    raise typer.Exit(run_rewind(manager, arguments))
 
 
 CheckpointArgument = Annotated[
@@ -179,39 +199,72 @@ def release(
     socket: SocketOption = DEFAULT_SOCKET,
     idle_s: IdleOption = 30.0,
     dry_run: DryRunOption = False,
+    yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Export the state of a query to Spark's own RocksDB provider. Run it on the node of a worker."""
     from rhino.cli.takeover import TakeoverArguments, run_release
+    from spark_connector.query_checkpoint import QueryCheckpoint
 
+    if not dry_run:
+        job = QueryCheckpoint(checkpoint).job
+        confirm(f"This rewrites {checkpoint}, so that query {job} runs without Rhino from then on", yes=yes)
     raise typer.Exit(run_release(TakeoverArguments(checkpoint, socket, dry_run, idle_s, as_json)))
+
+
+examples.attach(app)
 
 
 def main() -> None:
     """Entry point. Every RhinoError becomes `error: ...` on stderr and a documented exit code."""
+    arguments = sys.argv[1:]
+    invocation = Invocation(arguments)
     try:
-        check_encoding(sys.argv[1:])
-        refuse_former(sys.argv[1:])
-        app()
+        code = _run(invocation)
+        sys.stdout.flush()
     except RhinoError as error:
-        _end(error)
+        code = invocation.fail(error)
     except ExceptionGroup as group:  # from a daemon, whose tasks run concurrently
         known, others = group.split(RhinoError)
         if known is None or others is not None:
             raise
-        _end(_first(known))
-    except KeyboardInterrupt:
-        sys.exit(exit_codes.INTERRUPTED)
+        code = invocation.fail(_first(known))
+    except BrokenPipeError:  # whoever read our output has ended, such as `head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = exit_codes.PIPE_CLOSED
+    except (KeyboardInterrupt, typer.Abort):
+        code = exit_codes.INTERRUPTED
+    sys.exit(code)
+
+
+def _run(invocation: Invocation) -> int:
+    """Executes the command line and returns the exit code. Raises RhinoErrors and KeyboardInterrupt."""
+    try:
+        check_encoding(invocation.arguments)
+        refuse_former(invocation.arguments)
+        code = app(list(invocation.arguments), prog_name="rhino", standalone_mode=False, obj=invocation)
+    except USAGE_ERROR as error:
+        if not error.format_message():  # the command line is empty
+            error.show()
+        else:
+            usage = error.ctx.command_path if error.ctx else "rhino"
+            invocation.report(
+                "UsageError", f"{error.format_message().rstrip('.')}; see `{usage} --help`", exit_codes.USAGE
+            )
+        return exit_codes.USAGE
+    except ModuleNotFoundError as error:
+        extra = EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        text = f"this command needs {error.name}: pip install 'rhino-state[{extra}]'"
+        invocation.report("MissingModule", text, exit_codes.REFUSED)
+        return exit_codes.REFUSED
+    return code if isinstance(code, int) else exit_codes.OK
 
 
 def _first(group: ExceptionGroup[RhinoError]) -> RhinoError:
     error = group.exceptions[0]
     return _first(error) if isinstance(error, ExceptionGroup) else error
-
-
-def _end(error: RhinoError) -> None:
-    say(f"error: {error}", error=True)
-    sys.exit(exit_codes.of_error(error))
 
 
 if __name__ == "__main__":

@@ -8,21 +8,26 @@ from typing import Annotated
 import typer
 
 from handover_manager.plan.strategy import Kind, Strategy
-from rhino.cli.arguments import address, one_of, seconds
+from rhino.cli.arguments import manager_address, one_of, seconds
 from rhino.cli.requests import parse_gap, parse_start
-from rhino_core.settings import DEFAULT_MANAGER
+from rhino_core.settings import DEFAULT_MANAGER, MANAGER_PORT
 
 INT32_MAX = 2**31 - 1  # of protobuf
 
 ManagerOption = Annotated[
     str,
     typer.Option(
-        "--manager", envvar="RHINO_MANAGER", metavar="HOST:PORT", help="Address of the manager.", callback=address
+        "--manager",
+        envvar="RHINO_MANAGER",
+        metavar="HOST[:PORT]",
+        help=f"Address of the manager. Without a port: {MANAGER_PORT}.",
+        callback=manager_address,
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 JobOption = Annotated[str, typer.Option(help="Query id, or the query name if it is unique.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what would be done; change nothing.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask. Required without a terminal.")]
 WaitOption = Annotated[bool, typer.Option("--wait", help="Wait for the end; exit code 1 unless it is confirmed.")]
 DeadlineOption = Annotated[
     float,

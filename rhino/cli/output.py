@@ -29,9 +29,21 @@ def say_json(value: Any) -> None:
     print(json.dumps(plain(value), indent=2))
 
 
+def say_json_line(value: Any, *, error: bool = False) -> None:
+    """Like `say_json`, on one line, for streams of values; also on stderr."""
+    print(json.dumps(plain(value)), file=sys.stderr if error else sys.stdout, flush=True)
+
+
+class _Console(Console):
+    """Reports a reader that has ended like `print` does. Rich would end the process with exit code 1."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def console(*, error: bool = False, soft_wrap: bool = False) -> Console:
     """Returns a console for tables and colours. Callers must pass texts through `shown` first."""
-    return Console(stderr=error, emoji=False, highlight=not soft_wrap, soft_wrap=soft_wrap)
+    return _Console(stderr=error, emoji=False, highlight=not soft_wrap, soft_wrap=soft_wrap)
 
 
 def shown(value: T) -> T:

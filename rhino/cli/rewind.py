@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rhino.cli import exit_codes
+from rhino.cli.confirm import confirm
 from rhino.cli.output import say, say_json
 from rhino.client.inventories import collect_files, require_stopped
 from rhino_core.errors import InvalidRequestError
@@ -22,6 +23,7 @@ class RewindArguments:
     file_sink: str
     no_file_sink: bool
     dry_run: bool
+    yes: bool
     as_json: bool
 
 
@@ -42,12 +44,22 @@ def run_rewind(manager: str, arguments: RewindArguments) -> int:
     moving = plan.needed and not arguments.dry_run
     if moving:
         _check_sink_named(arguments)
+        _ask(plan, len(files) + len(sink_files), yes=arguments.yes)
         require_stopped(manager, job)  # the query may have been started meanwhile
         if output:  # first, so that a crash in between makes the query fail, not silently skip batches
             move_away(sink_files, output, output / f"_{backup}")
         move_away(files, checkpoint.folder, checkpoint.folder / backup)
     _report(plan, [*sink_files, *files], checkpoint.folder / backup if moving else None, as_json=arguments.as_json)
     return exit_codes.OK
+
+
+def _ask(plan: RewindPlan, files: int, *, yes: bool) -> None:
+    for line in _consequences(plan):
+        say(line, error=True)
+    confirm(
+        f"This resets query {plan.job} from batch {plan.newest} to batch {plan.batch}, and moves {files} files away",
+        yes=yes,
+    )
 
 
 def _check_sink_named(arguments: RewindArguments) -> None:

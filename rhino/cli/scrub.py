@@ -8,9 +8,9 @@ from collections.abc import Iterable
 
 from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
-from rich.table import Table
 
 from rhino.cli import exit_codes
+from rhino.cli.columns import Row, show_columns
 from rhino.cli.output import console, say, say_json, shown
 from rhino.client.codec import plain
 from rhino.client.overview import WorkerView, fetch_overview
@@ -130,15 +130,15 @@ def _draw(progress: Progress, bar: TaskID, scrub: WorkerScrub) -> None:
 
 def _show(scrubs: list[WorkerScrub], *, as_json: bool) -> None:
     if as_json:
-        rows = [{"worker_id": scrub.worker.worker_id, "error": scrub.error, **plain(scrub.status)} for scrub in scrubs]
-        say_json({"workers": rows})
+        found = [{"worker_id": scrub.worker.worker_id, "error": scrub.error, **plain(scrub.status)} for scrub in scrubs]
+        say_json({"workers": found})
         return
-    table = Table("worker", "state", "checked", "files", "damaged", "repaired", show_edge=False)
+    rows: list[Row] = []
     for scrub in scrubs:
         state = "not reachable" if scrub.error else "ended" if scrub.ended else "running"
-        found = (str(scrub.status.checked_files), str(scrub.status.errors), str(scrub.status.repaired))
-        table.add_row(shown(scrub.worker.worker_id), state, decimal(scrub.status.checked_bytes), *found)
-    console().print(table)
+        files = (str(scrub.status.checked_files), str(scrub.status.errors), str(scrub.status.repaired))
+        rows.append((scrub.worker.worker_id, state, decimal(scrub.status.checked_bytes), *files))
+    show_columns(console(), ("worker", "state", "checked", "files", "damaged", "repaired"), rows)
 
 
 def _exit_code(scrubs: list[WorkerScrub]) -> int:

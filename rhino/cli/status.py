@@ -1,122 +1,155 @@
-"""`rhino status`: shows workers, virtual nodes, groups and their lag."""
+"""What `rhino status` prints: the verdict, then sections of plain columns."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Collection
 
 from rich.console import Console
 from rich.filesize import decimal
-from rich.table import Table
 
-from rhino.cli.output import shown
-from rhino.client.overview import GroupView, JobView, Overview, WorkerView
+from rhino.cli.balance import HEAD as BALANCE_HEAD
+from rhino.cli.balance import balance_rows
+from rhino.cli.columns import Cell, Row, say_to, show_columns
+from rhino.client.overview import GroupView, JobView, Overview, WorkerView, query_names
 from rhino.client.scrub import ScrubView
+from rhino.client.verdict import Level, Verdict, group_name, judge, whole_copies
 
-_LEFT = ("worker", "host", "state", "virtual node", "desired", "actual", "holders", "members", "group", "durability")
-
-
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", show_edge=False)
-    for column in columns:
-        table.add_column(column, justify="left" if column in _LEFT else "right")
-    return table
+DEFAULT_SECTIONS = ("workers", "queries", "balance", "handovers")
+_LEVELS = {Level.OK: "bold green", Level.DEGRADED: "bold yellow", Level.CRITICAL: "bold red"}
+_STATES = {"live": "green", "suspect": "yellow", "lost": "red"}
 
 
-def _workers(workers: tuple[WorkerView, ...]) -> Table:
-    table = _table("Workers", "worker", "host", "state", "owns", "secondary of", "stored", "free", "last beat", "scrub")
-    for w in workers:
-        colour = {"live": "green", "suspect": "yellow"}.get(w.state, "red")
-        table.add_row(
-            w.worker_id,
-            w.host,
-            f"[{colour}]{w.state}[/]"
-            + (f", [red]disk {w.disk}[/]" if w.disk != "ok" else "")
-            + (", [yellow]draining[/]" if w.draining else ""),
-            str(w.owned_groups),
-            str(w.secondary_groups),
-            decimal(w.stored_bytes),
-            decimal(w.free_bytes),
-            f"{w.last_heartbeat_ago_s:.1f} s",
-            _scrub(w.scrub),
-        )
-    return table
+def render(overview: Overview, out: Console, sections: Collection[str] = ()) -> None:
+    """Prints the verdict and the sections; without any, those that stay short. Empty ones are left out then."""
+    _say_verdict(overview, judge(overview), out)
+    for name in sections or DEFAULT_SECTIONS:
+        head, rows_of = SECTIONS[name]
+        rows = rows_of(overview)
+        if rows or sections:
+            say_to(out)
+            show_columns(out, head, rows)
+    if "queries" in sections:
+        _say_queries(overview, out)
+    for worker in overview.workers:
+        if worker.disk_message:
+            say_to(out, f"worker {worker.worker_id}, disk {worker.disk}: {worker.disk_message}")
 
 
-def _scrub(scrub: ScrubView) -> str:
+def _say_verdict(overview: Overview, verdict: Verdict, out: Console) -> None:
+    live = sum(worker.state == "live" for worker in overview.workers)
+    counts = f"{live} of {len(overview.workers)} workers live, {_count(len(overview.jobs), 'query', 'queries')}, "
+    counts += _count(len(overview.groups), "replica group", "replica groups")
+    level = Cell(verdict.level.value.upper(), _LEVELS[verdict.level])
+    first, *others = verdict.reasons or (counts,)
+    say_to(out, level, f": {first}")
+    for reason in others:
+        say_to(out, f"  {reason}")
+    if verdict.reasons:
+        say_to(out, f"  {counts}")
+    for hint in verdict.hints:
+        say_to(out, f"  note: {hint}")
+
+
+def _count(number: int, one: str, more: str) -> str:
+    return f"{number} {one if number == 1 else more}"
+
+
+def _workers(overview: Overview) -> list[Row]:
+    return [_worker(worker) for worker in overview.workers]
+
+
+def _worker(w: WorkerView) -> Row:
+    marks = [w.state, *([f"disk-{w.disk}"] if w.disk != "ok" else []), *(["draining"] if w.draining else [])]
+    style = "red" if w.disk != "ok" else "yellow" if w.draining else _STATES.get(w.state, "red")
+    held = (str(w.owned_groups), str(w.secondary_groups), decimal(w.stored_bytes), decimal(w.free_bytes))
+    return w.worker_id, Cell(",".join(marks), style), w.host, *held, f"{w.last_heartbeat_ago_s:.1f} s", _scrub(w.scrub)
+
+
+def _scrub(scrub: ScrubView) -> Cell:
     if not scrub.number:
-        return "never"
+        return Cell("never")
     done = min(scrub.checked_bytes / scrub.total_bytes, 1.0) if scrub.total_bytes else 1.0
     ended = time.strftime("%Y-%m-%d", time.localtime(scrub.finished_ms / 1000))
     text = f"{done:.0%}" if scrub.running else ended
-    colour = "red" if scrub.missing else "yellow"
-    return f"{text}, [{colour}]{scrub.errors} damaged, {scrub.repaired} repaired[/]" if scrub.errors else text
+    if not scrub.errors:
+        return Cell(text)
+    return Cell(f"{text},damaged={scrub.errors},repaired={scrub.repaired}", "red" if scrub.missing else "yellow")
 
 
-def _job(job: JobView, groups: tuple[GroupView, ...]) -> Table:
-    state = "driver connected" if job.connected else "no driver"
-    title = f"Job {job.name or job.job} ({job.job}), {state}, batch {job.batch_id}, configuration epoch "
-    title += str(job.configuration_epoch)
-    for settings in sorted({str(group.settings) for group in groups if group.group.job == job.job}):
-        title += f", {settings}"
-    title += f", {job.misses} misses ({job.missed_now} in the newest batch)"
-    table = _table(title, "virtual node", "desired", "actual", "misses", "rows", "task", "holders")
-    for node in job.virtual_nodes:
-        actual = node.actual_worker or "?"
-        at_home = not node.actual_worker or node.actual_worker == node.desired_worker
-        table.add_row(
-            node.virtual_node,
-            node.desired_worker or "?",
-            actual if at_home else f"[yellow]{actual}[/]",
-            str(node.misses),
-            "?" if node.rows is None else str(node.rows),
-            "?" if node.task_s is None else f"{node.task_s * 1000:.0f} ms",
-            ", ".join(node.holders),
-        )
-    return table
+def _queries(overview: Overview) -> list[Row]:
+    return [_query(job, overview) for job in overview.jobs]
 
 
-def _members(group: GroupView) -> str:
-    marks = []
-    for member in group.members:
-        mark = member.worker_id if member.whole else f"{member.worker_id} (catching up)"
-        marks.append(f"[red]{mark} ({member.state})[/]" if member.state == "lost" else mark)
-    return " > ".join(marks)
+def _query(job: JobView, overview: Overview) -> Row:
+    driver = Cell("connected", "green") if job.connected else Cell("no driver", "yellow")
+    rows = [node.rows for node in job.virtual_nodes]
+    total = "?" if None in rows or not rows else str(sum(row or 0 for row in rows))
+    groups = [group for group in overview.groups if group.group.job == job.job]
+    size = decimal(sum(max((m.stored_bytes for m in group.members), default=0) for group in groups))
+    away = Cell(str(job.missed_now), "yellow" if job.missed_now else "")
+    name = query_names(overview.jobs)[job.job]
+    batch = "?" if job.batch_id < 0 else str(job.batch_id)
+    return name, driver, batch, str(len(job.virtual_nodes)), away, str(job.misses), total, size
 
 
-def _groups(groups: tuple[GroupView, ...]) -> Table:
-    table = _table("Replica groups", "group", "epoch", "copies", "durability", "lag", "stored", "members")
-    for g in groups:
-        copies = sum(m.whole and m.state != "lost" for m in g.members)
-        shown = f"[red]{copies}/{g.min_copies} degraded[/]" if g.degraded else f"{copies}/{g.min_copies}"
-        stored = max((m.stored_bytes for m in g.members), default=0)
-        table.add_row(
-            f"{g.group.job[:8]}/{g.group.operator}/{g.group.partition}",
-            str(g.epoch),
-            shown,
-            g.durability,
-            str(g.lag_versions),
-            decimal(stored),
-            _members(g),
-        )
-    return table
-
-
-def render(overview: Overview, console: Console) -> None:
-    """Prints the overview as tables."""
-    overview = shown(overview)
-    console.print(_workers(overview.workers))
+def _say_queries(overview: Overview, out: Console) -> None:
+    """One line for each query with what is too long for columns."""
+    names = query_names(overview.jobs)
     for job in overview.jobs:
-        console.print()
-        console.print(_job(job, overview.groups))
-    for handover in overview.handovers:
-        left = f", waiting for {', '.join(handover.waiting_for)}" if handover.waiting_for else ""
-        step = f"step {handover.step} of {len(handover.steps)} {handover.phase.value}"
-        console.print(f"\nhandover {handover.handover_id} ({handover.plan.intent}): {step}{left}")
-    console.print()
-    console.print(_groups(overview.groups))
-    for worker in overview.workers:
-        if worker.disk_message:
-            console.print(f"worker {worker.worker_id}, disk {worker.disk}: {worker.disk_message}")
-    degraded = sum(g.degraded for g in overview.groups)
-    if degraded:
-        console.print(f"\n[red]{degraded} of {len(overview.groups)} groups have fewer whole members than min_copies[/]")
+        settings = sorted({str(group.settings) for group in overview.groups if group.group.job == job.job})
+        place = f"checkpoint {job.location or '?'}, driver on {job.driver_host or '?'}"
+        epoch = f"configuration epoch {job.configuration_epoch}"
+        say_to(out, f"{names[job.job]}: id {job.job}, {place}, {epoch}{''.join(f', {text}' for text in settings)}")
+
+
+def _handovers(overview: Overview) -> list[Row]:
+    names = query_names(overview.jobs)
+    rows: list[Row] = []
+    for one in overview.handovers:
+        jobs = ",".join(sorted({names.get(move.job, move.job) for move in one.plan.moves}))
+        step = f"{one.step} of {len(one.steps)}"
+        rows.append((one.handover_id, jobs, one.plan.intent, step, one.phase.value, ",".join(one.waiting_for)))
+    return rows
+
+
+def _nodes(overview: Overview) -> list[Row]:
+    names = query_names(overview.jobs)
+    rows: list[Row] = []
+    for job in overview.jobs:
+        for node in job.virtual_nodes:
+            away = node.actual_worker not in ("", node.desired_worker)
+            actual = Cell(node.actual_worker or "?", "yellow" if away else "")
+            keys = "?" if node.rows is None else str(node.rows)
+            task = "?" if node.task_s is None else f"{node.task_s * 1000:.0f} ms"
+            place = (names[job.job], node.virtual_node, node.desired_worker or "?", actual)
+            rows.append((*place, str(node.misses), keys, task, ",".join(node.holders)))
+    return rows
+
+
+def _groups(overview: Overview) -> list[Row]:
+    names = query_names(overview.jobs)
+    return [_group(group, names) for group in overview.groups]
+
+
+def _group(g: GroupView, names: dict[str, str]) -> Row:
+    copies = len(whole_copies(g))
+    style = "red" if g.degraded else "yellow" if copies < g.replication_factor + 1 else ""
+    counted = Cell(f"{copies}/{g.replication_factor + 1}", style)
+    stored = decimal(max((m.stored_bytes for m in g.members), default=0))
+    marks = (
+        m.worker_id + ("" if m.whole else "(catching-up)") + (f"({m.state})" if m.state == "lost" else "")
+        for m in g.members
+    )
+    return group_name(g, names), counted, g.durability, str(g.lag_versions), stored, ">".join(marks)
+
+
+Section = tuple[tuple[str, ...], Callable[[Overview], list[Row]]]
+SECTIONS: dict[str, Section] = {
+    "workers": (("worker", "state", "host", "owns", "copies", "stored", "free", "beat", "scrub"), _workers),
+    "queries": (("query", "driver", "batch", "nodes", "away", "misses", "rows", "state"), _queries),
+    "balance": (BALANCE_HEAD, balance_rows),
+    "handovers": (("handover", "query", "intent", "step", "state", "waiting for"), _handovers),
+    "nodes": (("query", "node", "desired", "actual", "misses", "rows", "task", "holders"), _nodes),
+    "groups": (("group", "copies", "durability", "lag", "stored", "members"), _groups),
+}

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
 from rhino.cli import exit_codes
-from rhino.cli.output import console, say, say_json, shown
+from rhino.cli.columns import Cell, Row, show_columns
+from rhino.cli.output import console, say, say_json
 from worker_runtime.storage.files import storage_error
 from worker_runtime.verify.verifier import StoreReport, Verdict, verify_job
 
@@ -48,13 +47,13 @@ def _plain(report: StoreReport) -> dict[str, Any]:
 
 
 def _show(reports: list[StoreReport]) -> None:
-    table = Table("store", "version", "snapshot", "changelogs", "keys", "verdict", show_edge=False)
+    rows: list[Row] = []
     for r in reports:
         numbers = [str(v.version) if v else "none" for v in (r.version, r.snapshot)]
-        keys = "not counted" if r.keys is None else str(r.keys)
-        verdict = f"[{_COLOURS[r.verdict]}]{r.verdict.value}[/]"
-        table.add_row(shown(str(r.store).partition("/")[2]), *numbers, str(r.changelogs), keys, verdict)
-    console().print(table)
+        keys = "?" if r.keys is None else str(r.keys)
+        verdict = Cell(r.verdict.value, _COLOURS[r.verdict])
+        rows.append((str(r.store).partition("/")[2], *numbers, str(r.changelogs), keys, verdict))
+    show_columns(console(), ("store", "version", "snapshot", "changelogs", "keys", "verdict"), rows)
     for r in reports:
         for reason in (*r.problems, *r.unproven):
             say(f"{r.store}: {reason}")

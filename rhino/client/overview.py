@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -111,6 +113,13 @@ class Overview:
     groups: tuple[GroupView, ...]
     jobs: tuple[JobView, ...]
     handovers: tuple[Handover, ...] = ()  # those that have not ended
+
+
+def query_names(jobs: Iterable[JobView]) -> dict[str, str]:
+    """A name for each job id: the query's name if no other query has it, otherwise the id."""
+    jobs = tuple(jobs)
+    uses = Counter(job.name for job in jobs)
+    return {job.job: job.name if job.name and uses[job.name] == 1 else job.job for job in jobs}
 
 
 def fetch_overview(manager: str, *, timeout_s: float = 5.0) -> Overview:

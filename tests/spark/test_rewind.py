@@ -36,7 +36,16 @@ def spark(cluster: LocalCluster) -> Iterator[SparkSession]:
 
 
 def rewind(cluster: LocalCluster, run: Run, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "rhino.cli.main", "rewind", str(run.checkpoint), "--manager", cluster.manager]
+    command = [
+        sys.executable,
+        "-m",
+        "rhino.cli.main",
+        "rewind",
+        str(run.checkpoint),
+        "--yes",
+        "--manager",
+        cluster.manager,
+    ]
     return subprocess.run([*command, *options], capture_output=True, text=True, timeout=60, check=False)
 
 

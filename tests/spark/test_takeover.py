@@ -41,6 +41,7 @@ class Tool:
 
     def __call__(self, command: str, checkpoint: Path, *options: str) -> dict[str, object]:
         arguments = [command, str(checkpoint), "--socket", self._socket, "--idle-s", "0", "--json", *options]
+        arguments += ["--yes"] if command == "release" else []
         result = CliRunner().invoke(app, arguments)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception

@@ -1,14 +1,22 @@
 import ast
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
 from rhino.cli import main
+from rhino.cli.examples import EXAMPLES
 from rhino.cli.requests import parse_virtual_nodes
 from rhino_core.errors import InvalidRequestError
+from rhino_core.protocol import PROTOCOL
 
 CLI = Path(main.__file__).parent
 
@@ -35,6 +43,52 @@ def test_help_names_every_command_and_the_exit_codes() -> None:
     upkeep = ("scrub", "verify", "forget", "moved", "rewind")
     for word in ("sidecar", "manager", "status", *around_handovers, *upkeep, "Exit codes"):
         assert word in result.stdout
+
+
+def test_the_version_is_told_with_the_protocol() -> None:
+    result = rhino("--version")
+    assert result.returncode == 0
+    assert result.stdout.startswith(f"rhino {version('rhino-state')} (protocol {PROTOCOL}, Python ")
+
+
+def test_the_shells_completion_names_commands() -> None:
+    environment = os.environ | {"_RHINO_COMPLETE": "complete_bash", "COMP_WORDS": "rhino st", "COMP_CWORD": "1"}
+    command = [sys.executable, "-m", "rhino.cli.main"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    assert done.stdout.split() == ["status"]
+
+
+def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Each command of the tree with the words that name it."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+COMMANDS = dict(commands(typer.main.get_command(main.app)))
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_the_help_of_every_command_has_examples_that_can_be_typed(
+    path: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = CliRunner().invoke(main.app, [*path, "-h"])
+    lines = EXAMPLES[" ".join(path)]
+    assert shown.exit_code == 0
+    assert lines
+    for line in lines:
+        assert line in shown.output
+        words = line.split()
+        assert words[: len(path) + 1] == ["rhino", *path]
+        context = COMMANDS[path].make_context(line, words[len(path) + 1 :])  # raises for a line that is wrong
+        assert context.args == []
+
+
+def test_no_example_is_left_of_a_command_that_is_gone() -> None:
+    assert {" ".join(path) for path in COMMANDS} == EXAMPLES.keys()
 
 
 def test_an_unreachable_manager_is_exit_code_4_and_named_on_stderr() -> None:

@@ -4,12 +4,14 @@ no stack trace. Each case is a process of its own."""
 from __future__ import annotations
 
 import contextlib
+import http.server
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -64,7 +66,11 @@ def sidecar(manager: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     ("arguments", "word"),
     [
         (["status", "--manager", ""], "--manager ''"),
-        (["status", "--manager", "localhost"], "--manager 'localhost'"),
+        (["status", "--section", "nowhere"], "--section 'nowhere'"),
+        (["status", "--watch", "--check"], "--watch and --check"),
+        (["status", "--bogus"], "No such option: --bogus; see `rhino status --help`"),
+        (["drain"], "Missing argument 'WORKER'; see `rhino drain --help`"),
+        (["handover", "drain", "w"], "use `rhino drain WORKER`"),
         (["status", "--manager", "localhost:99999"], "host:port"),
         (["status", "--manager", "a b:1"], "host:port"),
         (["status", "--timeout-s", "nan"], "--timeout-s nan"),
@@ -217,6 +223,75 @@ def test_the_address_of_a_sidecar_is_not_the_managers(
     rhino: Rhino, command: list[str], sidecar: dict[str, str]
 ) -> None:
     require_one_line(rhino(*command, "--manager", sidecar["peer_address"]), UNREACHABLE, sidecar["peer_address"])
+
+
+def test_the_error_names_the_sidecar_that_answers_instead(rhino: Rhino, sidecar: dict[str, str]) -> None:
+    done = rhino("status", "--manager", sidecar["peer_address"])
+    require_one_line(done, UNREACHABLE, "no Rhino manager at", "a Rhino sidecar answers there")
+
+
+def test_a_manager_without_a_port_has_the_default_port(rhino: Rhino) -> None:
+    require_one_line(rhino("status", "--manager", "no.such.invalid"), UNREACHABLE, "no.such.invalid:7461", "resolved")
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/"])
+def test_the_error_names_an_http_server_that_answers_instead(rhino: Rhino, path: str) -> None:
+    class Answer(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            body = b"# HELP\nrhino_workers 1\n" if path == "/metrics" else b"hello"
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            """Keeps the output of the tests clean."""
+
+    expected = "the metrics port of a manager" if path == "/metrics" else "an HTTP server answers there"
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        done = rhino("status", "--manager", f"127.0.0.1:{server.server_port}")
+        server.shutdown()
+    require_one_line(done, UNREACHABLE, expected)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "code"),
+    [
+        (["status", "--manager", "127.0.0.1:1", "--json"], "UnavailableError", UNREACHABLE),
+        (["status", "--timeout-s", "0", "--json"], "InvalidSettingError", USAGE),
+        (["status", "--bogus", "--json"], "UsageError", USAGE),
+    ],
+)
+def test_errors_are_json_with_json(rhino: Rhino, arguments: list[str], kind: str, code: int) -> None:
+    done = rhino(*arguments)
+    error = json.loads(done.stderr)["error"]
+    assert (done.returncode, error["exit_code"], error["kind"], done.stdout) == (code, code, kind, "")
+    assert error["message"]
+
+
+@pytest.mark.parametrize("command", [["forget", "--job", "{job}"], ["rewind", "{tmp}/file"], ["release", "{tmp}/file"]])
+def test_what_does_not_exist_is_refused_before_anybody_is_asked(
+    rhino: Rhino, tmp_path: Path, manager: str, command: list[str]
+) -> None:
+    (tmp_path / "file").write_text("not ours")
+    given = [part.replace("{tmp}", str(tmp_path)).replace("{job}", "nope") for part in command]
+    where = ["--manager", manager] if command[0] != "release" else []
+    require_one_line(rhino(*given, *where), REFUSED)
+
+
+def test_a_reader_that_ends_is_no_error(manager: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with subprocess.Popen(
+        [*COMMAND, "status", "--manager", manager], stdout=writing, stderr=subprocess.PIPE
+    ) as process:
+        os.close(writing)
+        assert process.stderr is not None
+        said = process.stderr.read()
+    assert (process.returncode, said) == (141, b"")
 
 
 def test_a_port_that_speaks_something_else(rhino: Rhino) -> None:

@@ -84,7 +84,7 @@ async def test_a_forgotten_job_goes_everywhere_and_nothing_else_does(cluster: Cl
         assert all(w["bytes"] > 500_000 for w in plan["workers"])
         assert (a.settings.data_dir / "store" / "job").exists(), "a dry run changes nothing"
 
-        assert (await rhino("forget", "--job", "job", "--manager", address))[0] == 0
+        assert (await rhino("forget", "--job", "job", "--yes", "--manager", address))[0] == 0
         for process in (a, b):
             await until_empty(process, "job")
             async with process.attach() as client:
@@ -230,7 +230,7 @@ async def test_prepare_no_longer_waits_for_a_forgotten_worker(cluster: Cluster, 
             )
             plan = await asyncio.to_thread(forget_worker, address, "a", dry_run=True)
             assert plan.only_member == (STORE.group,)
-            code, out, _ = await rhino("forget", "--worker", "a", "--manager", address, "--json")
+            code, out, _ = await rhino("forget", "--worker", "a", "--yes", "--manager", address, "--json")
             assert (code, json.loads(out)["groups"]) == (0, 1)
             async with asyncio.timeout(20):
                 while (await client.prepare(STORE, version(1))).state != sidecar_pb2.PREPARE_STATE_LOST:  # noqa: ASYNC110

@@ -1,0 +1,74 @@
+"""Examples for the help of every command. A test parses each of them."""
+
+from __future__ import annotations
+
+import typer
+
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    "sidecar": (
+        "rhino sidecar --data-dir /data/rhino --host worker-1 --manager manager-host",
+        "rhino sidecar --config /etc/rhino/sidecar.toml --print-settings",
+    ),
+    "manager": (
+        "rhino manager --data-dir /var/lib/rhino-manager --listen manager-host:7461 --bootstrap",
+        "rhino manager --config /etc/rhino/manager.toml",
+    ),
+    "status": (
+        "rhino status --manager manager-host",
+        "rhino status --check",
+        "rhino status --job counts --section nodes --section groups",
+        "rhino status --watch",
+    ),
+    "scrub": ("rhino scrub --wait", "rhino scrub --worker worker-1 --worker worker-2 --wait --json"),
+    "verify": (
+        "rhino verify --job 5b1f0c3e-9a3f-4d5a-8a35-1d5a3a1f0c3e --data-dir /data/rhino",
+        "rhino verify --job 5b1f0c3e-9a3f-4d5a-8a35-1d5a3a1f0c3e --data-dir /data/rhino --partition 3",
+    ),
+    "forget": (
+        "rhino forget --job counts --dry-run",
+        "rhino forget --job counts",
+        "rhino forget --worker worker-2 --yes",
+    ),
+    "moved": ("rhino moved --job counts --to hdfs://namenode:8020/ckpt/counts",),
+    "rewind": (
+        "rhino rewind /ckpt/counts --dry-run",
+        "rhino rewind /ckpt/counts --file-sink /output/counts",
+        "rhino rewind /ckpt/counts --no-file-sink --yes",
+    ),
+    "adopt": ("rhino adopt /ckpt/counts --dry-run", "rhino adopt /ckpt/counts --integration checkpoint"),
+    "release": ("rhino release /ckpt/counts --dry-run", "rhino release /ckpt/counts --yes"),
+    "explain": ("rhino explain 0/5 --job counts",),
+    "drain": ("rhino drain worker-1 --wait", "rhino drain worker-1 --dry-run", "rhino drain worker-1 --cancel"),
+    "plan move": ("rhino plan move 0/2 0/4-6 --job counts --to worker-2",),
+    "plan drain": ("rhino plan drain worker-1",),
+    "plan rebalance": ("rhino plan rebalance --job counts --by time",),
+    "plan scale-out": ("rhino plan scale-out worker-3 worker-4 --job counts",),
+    "plan scale-in": ("rhino plan scale-in worker-3 --job counts",),
+    "handover move": ("rhino handover move 0/2 0/4-6 --job counts --to worker-2 --wait",),
+    "handover rebalance": ("rhino handover rebalance --job counts --gap 2b --wait",),
+    "handover scale-out": ("rhino handover scale-out worker-3 --job counts --wait",),
+    "handover scale-in": ("rhino handover scale-in worker-3 --job counts --start-at 2099-01-31T22:00",),
+    "handover cancel": ("rhino handover cancel h-12",),
+    "handover list": ("rhino handover list --job counts",),
+    "handover show": ("rhino handover show h-12",),
+    "handover watch": ("rhino handover watch h-12",),
+}
+
+
+def attach(app: typer.Typer) -> None:
+    """Adds the examples to the help of each command. Raises KeyError for a command without any."""
+    for command in app.registered_commands:
+        command.epilog = _text(EXAMPLES[_name(command)])
+    for group in app.registered_groups:
+        assert group.typer_instance is not None
+        for command in group.typer_instance.registered_commands:
+            command.epilog = _text(EXAMPLES[f"{group.name} {_name(command)}"])
+
+
+def _name(command: object) -> str:
+    given: str | None = getattr(command, "name", None)
+    return given or getattr(command, "callback").__name__.replace("_", "-")  # noqa: B009  typed as optional
+
+
+def _text(lines: tuple[str, ...]) -> str:
+    return "\n\n".join(("Examples:", *(f"  {line}" for line in lines)))

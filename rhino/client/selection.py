@@ -1,0 +1,62 @@
+"""Parts of an overview: one query, or one worker."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from rhino.client.overview import GroupView, JobView, Overview, query_names
+from rhino_core.errors import UnknownError
+
+
+def select(overview: Overview, *, job: str = "", worker: str = "") -> Overview:
+    """Returns what belongs to a query (id or unique name) and to a worker. Empty: to any.
+
+    Raises UnknownError for a query or worker that the manager does not know.
+    """
+    if job:
+        overview = _of_job(overview, job)
+    return _of_worker(overview, worker) if worker else overview
+
+
+def _of_job(overview: Overview, job: str) -> Overview:
+    names = query_names(overview.jobs)
+    ids = {one.job for one in overview.jobs} | {group.group.job for group in overview.groups}
+    found = next((one for one in sorted(ids) if job in (one, names.get(one))), None)
+    if found is None:
+        known = ", ".join(sorted(names.get(one, one) for one in ids)) or "none"
+        raise UnknownError(f"query {job!r} is not known by this id, or by a unique name; the known ones are {known}")
+    jobs = tuple(one for one in overview.jobs if one.job == found)
+    groups = tuple(group for group in overview.groups if group.group.job == found)
+    handovers = tuple(
+        one for one in overview.handovers if one.plan.job == found or found in {move.job for move in one.plan.moves}
+    )
+    mine = {member.worker_id for group in groups for member in group.members}
+    mine |= {name for one in jobs for node in one.virtual_nodes for name in (node.desired_worker, node.actual_worker)}
+    workers = tuple(worker for worker in overview.workers if worker.worker_id in mine)
+    return dataclasses.replace(overview, workers=workers, groups=groups, jobs=jobs, handovers=handovers)
+
+
+def _of_worker(overview: Overview, worker: str) -> Overview:
+    workers = tuple(one for one in overview.workers if one.worker_id == worker)
+    if not workers:
+        known = ", ".join(sorted(one.worker_id for one in overview.workers)) or "none"
+        raise UnknownError(f"worker {worker!r} is not known; the known workers are {known}")
+    groups = tuple(group for group in overview.groups if _is_member(group, worker))
+    jobs = tuple(one for one in (_on_worker(job, worker) for job in overview.jobs) if one.virtual_nodes)
+    handovers = tuple(
+        one for one in overview.handovers if any(worker in (move.origin, move.target) for move in one.plan.moves)
+    )
+    return dataclasses.replace(overview, workers=workers, groups=groups, jobs=jobs, handovers=handovers)
+
+
+def _is_member(group: GroupView, worker: str) -> bool:
+    return any(member.worker_id == worker for member in group.members)
+
+
+def _on_worker(job: JobView, worker: str) -> JobView:
+    nodes = tuple(
+        node
+        for node in job.virtual_nodes
+        if worker in (node.desired_worker, node.actual_worker) or worker in node.holders
+    )
+    return dataclasses.replace(job, virtual_nodes=nodes)

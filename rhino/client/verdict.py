@@ -1,0 +1,124 @@
+"""Whether a cluster is well: one level with its reasons, from an overview. For `rhino status` and for programs."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+from rhino.client.overview import GroupView, Overview, query_names
+
+NAMED_MAX = 3  # names in one reason
+
+
+class Level(enum.Enum):
+    """OK: all copies are there. CRITICAL: some state has no complete copy that can be reached. DEGRADED: between."""
+
+    OK = "ok"
+    DEGRADED = "degraded"
+    CRITICAL = "critical"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`reasons`: why the level is not OK, the worst first. `hints`: what is worth knowing at any level."""
+
+    level: Level
+    reasons: tuple[str, ...]
+    hints: tuple[str, ...]
+
+
+def judge(overview: Overview) -> Verdict:
+    """Returns the verdict on everything in the overview, which may be a selection."""
+    critical, degraded = tuple(_critical(overview)), tuple(_degraded(overview))
+    level = Level.CRITICAL if critical else Level.DEGRADED if degraded else Level.OK
+    return Verdict(level, critical + degraded, tuple(_hints(overview)))
+
+
+def whole_copies(group: GroupView) -> list[str]:
+    """The workers with a complete copy that is not lost."""
+    return [member.worker_id for member in group.members if member.whole and member.state != "lost"]
+
+
+def _critical(overview: Overview) -> Iterator[str]:
+    gone = [group for group in overview.groups if not whole_copies(group)]
+    if gone:
+        yield f"{_of(gone, overview)} no complete copy on a reachable worker: {_groups(gone, overview)}"
+
+
+def _degraded(overview: Overview) -> Iterator[str]:
+    workers = overview.workers
+    lost = [worker.worker_id for worker in workers if worker.state == "lost"]
+    suspect = [worker.worker_id for worker in workers if worker.state == "suspect"]
+    if lost:
+        yield f"{len(lost)} of {len(workers)} workers lost: {_named(lost)}"
+    if suspect:
+        yield f"{len(suspect)} of {len(workers)} workers suspect: {_named(suspect)}"
+    if not any(worker.state == "live" for worker in workers):
+        yield "0 workers live"
+    for state in ("failing", "full"):
+        disks = [worker.worker_id for worker in workers if worker.disk == state]
+        if disks:
+            yield f"{len(disks)} of {len(workers)} disks {state}: {_named(disks)}"
+    damaged = [worker for worker in workers if worker.scrub.missing]
+    if damaged:
+        files = sum(worker.scrub.missing for worker in damaged)
+        yield f"{files} damaged files not repaired yet: {_named([worker.worker_id for worker in damaged])}"
+    alive = [group for group in overview.groups if whole_copies(group)]
+    below = [group for group in alive if group.degraded]
+    if below:
+        yield f"{_of(below, overview)} fewer complete copies than minCopies: {_groups(below, overview)}"
+    short = [g for g in alive if not g.degraded and len(whole_copies(g)) < g.replication_factor + 1]
+    if short:
+        text = "fewer complete copies than replicationFactor + 1"
+        yield f"{_of(short, overview)} {text}: {_groups(short, overview)}"
+
+
+def _hints(overview: Overview) -> Iterator[str]:
+    hosts = {worker.worker_id: worker.host for worker in overview.workers}
+    copies = {group.group: whole_copies(group) for group in overview.groups}
+    together = [
+        group
+        for group in overview.groups
+        if len(copies[group.group]) > 1 and len({hosts.get(worker, worker) for worker in copies[group.group]}) == 1
+    ]
+    if together:
+        named = _named(sorted({hosts.get(copies[group.group][0], "") for group in together}))
+        yield f"all copies of {_groups_of(together, overview)} are on one host, and are lost with it: {named}"
+    once = [group for group in overview.groups if group.replication_factor == 0]
+    if once:
+        yield f"{_groups_of(once, overview)} kept once on purpose (replicationFactor 0)"
+    draining = [worker.worker_id for worker in overview.workers if worker.draining]
+    if draining:
+        yield f"{len(draining)} workers draining: {_named(draining)}"
+    if overview.handovers:
+        yield f"{len(overview.handovers)} handovers running: {_named([one.handover_id for one in overview.handovers])}"
+    away = [(query_names(overview.jobs)[job.job], job.missed_now) for job in overview.jobs if job.missed_now]
+    if away:
+        count = sum(missed for _, missed in away)
+        yield f"{count} virtual nodes ran elsewhere than desired in the newest batch: {_named([n for n, _ in away])}"
+
+
+def _groups_of(groups: Collection[GroupView], overview: Overview) -> str:
+    return f"{len(groups)} of {len(overview.groups)} replica groups"
+
+
+def _of(groups: Collection[GroupView], overview: Overview) -> str:
+    return f"{_groups_of(groups, overview)} {'has' if len(groups) == 1 else 'have'}"
+
+
+def _groups(groups: Iterable[GroupView], overview: Overview) -> str:
+    names = query_names(overview.jobs)
+    return _named([group_name(group, names) for group in groups])
+
+
+def group_name(group: GroupView, names: dict[str, str]) -> str:
+    """`<query>/<operator>/<partition>`, with the query's name where it has one."""
+    job, operator, partition = group.group
+    return f"{names.get(job, job)}/{operator}/{partition}"
+
+
+def _named(names: Collection[str]) -> str:
+    shown = list(names)[:NAMED_MAX]
+    more = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")

@@ -1,0 +1,100 @@
+"""What `rhino status` prints, and its exit codes for scripts."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from rhino.cli import status_command
+from rhino.cli.main import app
+from rhino.cli.status import SECTIONS, render
+from rhino.client.overview import Overview
+from rhino_core.errors import UnavailableError
+from tests.rhino.client.views import group, job, node, overview, worker
+
+CLUSTER = overview(
+    [worker(f"worker-{n}", "lost" if n == 0 else "live", host=f"127.0.0.{n}") for n in range(3)],
+    [group(0, "worker-0! worker-1"), group(1, "worker-1 worker-2")],
+    [job(node(0, "worker-1", "worker-2", rows=None), node(1, "worker-1", "worker-1"), missed=1)],
+)
+WELL = overview([worker("a"), worker("b")], [group(0, "a b")], [job(node(0, "a", "a"))])
+LOST = overview([worker("a"), worker("b", "lost")], [group(0, "a- b!")], [job(node(0, "a", "a"))])
+
+
+def printed(seen: Overview, *sections: str, width: int = 80) -> list[str]:
+    out = io.StringIO()
+    render(seen, Console(file=out, width=width), sections)
+    return out.getvalue().splitlines()
+
+
+def test_the_verdict_is_first_with_its_reasons() -> None:
+    lines = printed(CLUSTER)
+    assert lines[0] == "DEGRADED: 1 of 3 workers lost: worker-0"
+    assert lines[1].endswith("1 of 2 replica groups has fewer complete copies than minCopies: counts/0/0")
+    assert "note: 1 virtual nodes ran elsewhere than desired in the newest batch: counts" in lines[3]
+    assert printed(WELL)[0] == "OK: 2 of 2 workers live, 1 query, 1 replica group"
+    assert printed(LOST)[0].startswith("CRITICAL: 1 of 1 replica groups has no complete copy")
+
+
+@pytest.mark.parametrize("width", [20, 80])
+def test_every_name_can_be_found_in_a_line_of_its_own_at_any_width(width: int) -> None:
+    lines = printed(CLUSTER, *SECTIONS, width=width)
+    for name in ("worker-0", "worker-1", "worker-2"):
+        assert [line for line in lines if line.startswith(f"{name} ")]
+    assert lines == printed(CLUSTER, *SECTIONS, width=400)
+
+
+def test_the_tables_of_a_usual_cluster_fit_80_columns() -> None:
+    tables = [line for line in printed(CLUSTER) if line[:1].strip()][1:]
+    assert [line for line in tables if len(line) > 80] == []
+    assert len(tables) > 8
+
+
+def test_workers_are_summed_and_what_was_not_measured_is_no_zero() -> None:
+    lines = printed(CLUSTER, "balance")
+    at = next(number for number, line in enumerate(lines) if line.startswith("QUERY"))
+    rows = [line.split() for line in lines[at + 1 :]]
+    assert rows[0][:6] == ["counts", "worker-1", "1", "2", "50%", "10"]
+    assert rows[1][:6] == ["counts", "worker-2", "1", "0", "50%", "?"]
+    assert rows[2][:6] == ["counts", "(all)", "2", "2", "100%", "?"]
+    assert len(rows) == 3
+
+
+def test_only_the_sections_that_are_asked_for_are_shown() -> None:
+    heads = {line.split()[0] for line in printed(CLUSTER, "groups") if line.isupper() or line.startswith("GROUP")}
+    assert heads == {"GROUP"}
+    assert not any("counts" in line and "worker-1 " in line for line in printed(CLUSTER, "workers")[5:])
+
+
+@pytest.mark.parametrize(("seen", "code"), [(WELL, 0), (CLUSTER, 6), (LOST, 7)])
+def test_check_ends_with_the_level(monkeypatch: pytest.MonkeyPatch, seen: Overview, code: int) -> None:
+    monkeypatch.setattr(status_command, "fetch_overview", lambda manager, timeout_s: seen)
+    assert CliRunner().invoke(app, ["status", "--check"]).exit_code == code
+    assert CliRunner().invoke(app, ["status"]).exit_code == 0
+    result = CliRunner().invoke(app, ["status", "--check", "--json"])
+    assert result.exit_code == code
+    assert json.loads(result.stdout)["verdict"]["level"] == {0: "ok", 6: "degraded", 7: "critical"}[code]
+
+
+def test_watch_goes_on_without_the_manager(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter((WELL, UnavailableError("manager at h:1: gone"), CLUSTER))
+
+    def fetch(manager: str, *, timeout_s: float) -> Overview:
+        answer = next(answers, None)
+        if answer is None:
+            raise KeyboardInterrupt
+        if isinstance(answer, UnavailableError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(status_command, "fetch_overview", fetch)
+    monkeypatch.setattr(status_command, "sleep", lambda seconds: None)
+    result = CliRunner().invoke(app, ["status", "--watch", "--json"])
+    levels = [json.loads(line)["verdict"]["level"] for line in result.stdout.splitlines()]
+    assert levels == ["ok", "degraded"]
+    assert "manager at h:1: gone" in result.stderr
+    assert result.exit_code == 130

@@ -1,0 +1,75 @@
+"""The verdict on a cluster: its level, and reasons with numbers and names."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from rhino.client.overview import GroupView, WorkerView
+from rhino.client.scrub import NO_SCRUB
+from rhino.client.verdict import Level, judge
+from rhino_core.ids import JobSettings
+from tests.rhino.client.views import group, job, node, overview, worker
+
+ALL = (worker("a"), worker("b"), worker("c"))
+COUNTS = job(node(0, "a", "a"), node(1, "b", "b"))
+
+
+def test_a_whole_cluster_is_ok_without_reasons() -> None:
+    verdict = judge(overview(ALL, [group(0, "a b"), group(1, "b c")], [COUNTS]))
+    assert (verdict.level, verdict.reasons, verdict.hints) == (Level.OK, (), ())
+
+
+@pytest.mark.parametrize(
+    ("workers", "groups", "level", "reason"),
+    [
+        ((), [], Level.DEGRADED, "0 workers live"),
+        ((worker("a"), worker("b", "lost")), [], Level.DEGRADED, "1 of 2 workers lost: b"),
+        ((worker("a"), worker("b", "suspect")), [], Level.DEGRADED, "1 of 2 workers suspect: b"),
+        ((worker("a", disk="failing"),), [], Level.DEGRADED, "1 of 1 disks failing: a"),
+        ((worker("a", disk="full"),), [], Level.DEGRADED, "1 of 1 disks full: a"),
+        (ALL, [group(0, "a b-")], Level.DEGRADED, "1 of 1 replica groups has fewer complete copies than minCopies"),
+        (ALL, [group(0, "a! b-")], Level.CRITICAL, "1 of 1 replica groups has no complete copy on a reachable worker"),
+        (
+            ALL,
+            [group(0, "a b c-", settings=JobSettings(replication_factor=2))],
+            Level.DEGRADED,
+            "1 of 1 replica groups has fewer complete copies than replicationFactor + 1: counts/0/0",
+        ),
+    ],
+)
+def test_what_is_missing_is_counted_and_named(
+    workers: tuple[WorkerView, ...], groups: list[GroupView], level: Level, reason: str
+) -> None:
+    verdict = judge(overview(workers, groups, [COUNTS]))
+    assert verdict.level is level
+    assert any(text.startswith(reason) for text in verdict.reasons), verdict.reasons
+
+
+def test_the_worst_reason_is_the_first_and_many_names_are_counted() -> None:
+    lost = [worker(name, "lost") for name in "vwxyz"]
+    verdict = judge(overview([*ALL, *lost], [group(0, "v! w!"), group(1, "a b")], [COUNTS]))
+    assert verdict.level is Level.CRITICAL
+    assert verdict.reasons[0].endswith("no complete copy on a reachable worker: counts/0/0")
+    assert verdict.reasons[1] == "5 of 8 workers lost: v, w, x and 2 more"
+
+
+def test_damage_that_is_not_repaired_is_a_reason() -> None:
+    scrub = dataclasses.replace(NO_SCRUB, number=1, errors=3, repaired=1)
+    verdict = judge(overview([dataclasses.replace(ALL[0], scrub=scrub)]))
+    assert verdict.reasons == ("2 damaged files not repaired yet: a",)
+
+
+def test_copies_that_share_a_host_are_a_hint() -> None:
+    shared = (worker("a", host="h"), worker("b", host="h"), worker("c", host="i"))
+    verdict = judge(overview(shared, [group(0, "a b"), group(1, "a c")], [COUNTS]))
+    assert verdict.level is Level.OK
+    assert verdict.hints == ("all copies of 1 of 2 replica groups are on one host, and are lost with it: h",)
+
+
+def test_queries_with_the_same_name_are_named_by_id() -> None:
+    twins = [job(node(0, "a", "b"), job_id=name, missed=1) for name in ("one", "two")]
+    verdict = judge(overview(ALL, [group(0, "a-", job="one"), group(0, "a b", job="two")], twins))
+    assert verdict.reasons == ("1 of 2 replica groups has no complete copy on a reachable worker: one/0/0",)
+    assert verdict.hints == ("2 virtual nodes ran elsewhere than desired in the newest batch: one, two",)
