@@ -22,6 +22,7 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "proto")]
 
+from handover_manager.service.metrics import QUERY_FIGURES  # noqa: E402
 from rhino.cli import exit_codes  # noqa: E402
 from rhino.cli.examples import EXAMPLES  # noqa: E402
 from rhino.cli.main import app  # noqa: E402
@@ -31,6 +32,7 @@ from rhino_core.settings import ManagerSettings, SidecarSettings  # noqa: E402
 
 METRIC_CLASSES = {"Counter", "Histogram", "Gauge", "CounterMetricFamily", "GaugeMetricFamily", "InfoMetricFamily"}
 METRIC_HOMES = {
+    "Both": ("rhino_core/metrics.py",),
     "Manager": ("replication_manager/service/metrics.py", "handover_manager/service/metrics.py"),
     "Sidecar": ("worker_runtime/metrics.py",),
 }
@@ -124,8 +126,12 @@ def _setting(one: Declared) -> tuple[str, ...]:
 def metrics() -> Iterator[str]:
     yield "# Metrics\n"
     yield "`--metrics-port` of a manager and of a sidecar serves `GET /metrics` in the text format of Prometheus.\n"
+    yield "Both also have the figures of their process: `process_resident_memory_bytes`, `process_cpu_seconds_total`, "
+    yield "`process_open_fds`, `process_max_fds`, `process_start_time_seconds`, `process_virtual_memory_bytes`.\n"
     for process, homes in METRIC_HOMES.items():
         rows = [row for home in homes for row in _metrics_of(ROOT / home)]
+        if process == "Manager":
+            rows += [(f"`rhino_query_{what}`", "gauge", "`query`", about) for what, about in QUERY_FIGURES]
         yield f"## {process}\n"
         yield table(("metric", "kind", "labels", "meaning"), sorted(set(rows)))
 
@@ -134,6 +140,8 @@ def _metrics_of(path: Path) -> Iterator[tuple[str, ...]]:
     for node in ast.walk(ast.parse(path.read_text())):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in METRIC_CLASSES):
             continue
+        if not isinstance(node.args[0], ast.Constant):
+            continue  # QUERY_FIGURES
         name, meaning = (ast.literal_eval(argument) for argument in node.args[:2])
         listed = [k.value for k in node.keywords if k.arg == "labels"] or [
             a for a in node.args[2:] if isinstance(a, ast.List)

@@ -72,6 +72,7 @@ class Journal:
             self._db.close()
             raise self._empty()
         self._writes = int(self._db.get(_WRITES) or 0)
+        self.failure = ""  # why the newest write failed; empty: it did not
         self.fresh = previous is None
         self.generation = _next_generation(path, None if previous is None else int(previous))
         hit("journal.generation.before")
@@ -139,9 +140,14 @@ class Journal:
         for key in gone:
             batch.delete(key)
         batch.put(_WRITES, self._writes + 1)
-        self._db.write(batch, self._sync)
-        self._writes += 1
-        self._acknowledged.note(self._writes)
+        try:
+            self._db.write(batch, self._sync)
+            self._writes += 1
+            self._acknowledged.note(self._writes)
+        except Exception as error:  # rocksdict raises nothing narrower
+            self.failure = str(error) or type(error).__name__
+            raise
+        self.failure = ""
 
     def get(self, key: str) -> Any:
         """Returns the value, or None."""

@@ -1,32 +1,60 @@
-"""Prometheus metrics over HTTP (`GET /metrics`). The process's event loop serves them: values are consistent."""
+"""HTTP for monitoring: Prometheus metrics (`/metrics`) and health (`/healthz`, `/readyz`).
+
+The process's event loop serves them, so values are consistent.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, ProcessCollector, disable_created_metrics, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.registry import Collector
 
 from rhino_core.errors import UnavailableError
+from rhino_core.health import Health
+from rhino_core.protocol import PROTOCOL
+from rhino_core.version import rhino_version
 
 log = logging.getLogger(__name__)
 REQUEST_TIMEOUT_S = 5.0
 REQUEST_BYTES_MAX = 8192
 CONNECTIONS_MAX = 16  # concurrent connections; further ones are closed
+TEXT = "text/plain; charset=utf-8"
 __all__ = ["LATENCY_BUCKETS_S", "CollectorRegistry", "exporting"]
 LATENCY_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+disable_created_metrics()  # type: ignore[no-untyped-call]  # they would double the number of series, and nobody reads them
+
+
+class CommonMetrics(Collector):
+    """What both daemons export: version, health, and the figures of the process (`process_*`)."""
+
+    def __init__(self, registry: CollectorRegistry, health: Health) -> None:
+        self._health = health
+        ProcessCollector(registry=registry)
+        registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        build = GaugeMetricFamily("rhino_build_info", "Always 1, with the versions", labels=["version", "protocol"])
+        build.add_metric([rhino_version(), str(PROTOCOL)], 1)
+        yield build
+        healthy = GaugeMetricFamily("rhino_health", "1 if the check of /readyz passes, 0 if it fails", labels=["check"])
+        for check, failure in self._health.ready().failures.items():
+            healthy.add_metric([check], not failure)
+        yield healthy
 
 
 @contextlib.asynccontextmanager
-async def exporting(registry: CollectorRegistry, host: str, port: int) -> AsyncIterator[int]:
-    """Serves the registry while the context is open, and yields the port. Port 0 selects a free one.
+async def exporting(registry: CollectorRegistry, host: str, port: int, health: Health) -> AsyncIterator[int]:
+    """Serves the registry and the health while the context is open, and yields the port. Port 0 selects a free one.
 
     Raises UnavailableError when the address is in use.
     """
-
+    CommonMetrics(registry, health)
     connections = 0
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -38,7 +66,7 @@ async def exporting(registry: CollectorRegistry, host: str, port: int) -> AsyncI
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 request = await reader.readuntil(b"\r\n\r\n")
-                writer.write(_response(registry, request))
+                writer.write(_response(registry, health, request))
                 await writer.drain()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError) as error:
             log.debug("metrics request given up", extra={"error": repr(error)})
@@ -58,12 +86,24 @@ async def exporting(registry: CollectorRegistry, host: str, port: int) -> AsyncI
         yield bound
 
 
-def _response(registry: CollectorRegistry, request: bytes) -> bytes:
+def _response(registry: CollectorRegistry, health: Health, request: bytes) -> bytes:
     method, _, rest = request.partition(b" ")
     path = rest.split(b" ", 1)[0].split(b"?", 1)[0]
-    if method != b"GET" or path != b"/metrics":
-        status, kind, body = "404 Not Found", "text/plain", b"GET /metrics is all there is\n"
+    if method not in (b"GET", b"HEAD"):
+        status, kind, body = "405 Method Not Allowed", TEXT, b"GET and HEAD only\n"
     else:
-        status, kind, body = "200 OK", CONTENT_TYPE_LATEST, generate_latest(registry)
+        status, kind, body = _found(registry, health, path)
     head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-    return head.encode() + body
+    return head.encode() + (b"" if method == b"HEAD" else body)
+
+
+def _found(registry: CollectorRegistry, health: Health, path: bytes) -> tuple[str, str, bytes]:
+    """Status, content type and body of a path."""
+    match path:
+        case b"/metrics":
+            return "200 OK", CONTENT_TYPE_LATEST, generate_latest(registry)
+        case b"/healthz" | b"/readyz":
+            report = health.alive() if path == b"/healthz" else health.ready()
+            return "200 OK" if report.good else "503 Service Unavailable", TEXT, report.text().encode()
+        case _:
+            return "404 Not Found", TEXT, b"/metrics, /healthz and /readyz are all there is\n"

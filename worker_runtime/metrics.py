@@ -8,22 +8,20 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from rhino_core.ids import FileKind, Source
+from rhino_core.ids import DiskState, FileKind, Source
 from rhino_core.metrics import LATENCY_BUCKETS_S
+from worker_runtime.node import Node
 from worker_runtime.protocol.preparing import PrepareState
-from worker_runtime.replication import Replication
-from worker_runtime.statistics import CommitRecord, Figures, PrepareRecord
-from worker_runtime.upkeep.scrubber import Scrubber
+from worker_runtime.statistics import CommitRecord, PrepareRecord
 
 
 class SidecarMetrics(Collector):
     """Observes calls as they end, and reads everything else when scraped."""
 
-    def __init__(
-        self, registry: CollectorRegistry, replication: Replication, figures: Figures, scrubber: Scrubber
-    ) -> None:
+    def __init__(self, registry: CollectorRegistry, node: Node) -> None:
         self._registry = registry
-        self._replication, self._figures, self._scrubber = replication, figures, scrubber
+        self._node = node
+        self._replication, self._figures, self._scrubber = node.replication, node.figures, node.scrubber
         self._commits = Histogram(
             "rhino_commit_duration_seconds",
             "Time of a Commit in the sidecar, until enough copies were held",
@@ -80,6 +78,23 @@ class SidecarMetrics(Collector):
         yield GaugeMetricFamily(
             "rhino_stored_bytes", "State bytes on disk", self._replication.store.files.stored_bytes()
         )
+        yield from self._state()
         yield CounterMetricFamily(
             "rhino_scrub_errors", "Damaged or missing files that scrubs have found since start", self._scrubber.found
         )
+
+    def _state(self) -> Iterator[Metric]:
+        """What the process waits for and depends on."""
+        space = self._replication.store.space
+        yield GaugeMetricFamily("rhino_waiting_commits", "Commits that have not ended", self._node.waiting_commits)
+        yield GaugeMetricFamily(
+            "rhino_manager_connected",
+            "1 while this sidecar is registered with the manager",
+            self._node.manager.connected,
+        )
+        yield GaugeMetricFamily("rhino_disk_free_bytes", "Free bytes of the disk of --data-dir", space.free_bytes())
+        yield GaugeMetricFamily("rhino_disk_size_bytes", "Size of the disk of --data-dir", space.capacity_bytes())
+        disk = GaugeMetricFamily("rhino_disk_state", "1 for the state of the disk, 0 for the others", labels=["state"])
+        for state in DiskState:
+            disk.add_metric([state.value], space.state()[0] is state)
+        yield disk

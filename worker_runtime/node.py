@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 
 from rhino_core.descriptors import keep_on
+from rhino_core.health import Health
 from rhino_core.ids import Worker
+from rhino_core.notify import Notifier
 from rhino_core.rpc.server import Server
 from rhino_core.settings import SidecarSettings
 from rhino_pb import peer_pb2_grpc, sidecar_pb2_grpc
+from worker_runtime.checks import SidecarChecks, report
 from worker_runtime.fetch.catch_up import Puller
 from worker_runtime.fetch.peers import Peers
 from worker_runtime.fetch.prepare import Preparer
@@ -38,7 +41,7 @@ TIDY_S = 10.0  # interval between checks for unneeded connections
 class Node:
     """Everything that runs in a sidecar process. Background work runs in `tasks`."""
 
-    def __init__(self, settings: SidecarSettings, store: Store, tasks: asyncio.TaskGroup) -> None:
+    def __init__(self, settings: SidecarSettings, store: Store, tasks: asyncio.TaskGroup, health: Health) -> None:
         self._settings = settings
         self._tasks = tasks
         self._running: list[asyncio.Task[None]] = []
@@ -53,6 +56,10 @@ class Node:
         self.manager = ManagerClient(
             self.replication, figures, self.scrubber.status, directory, settings.manager, tasks
         )
+        self._health = health
+        self._notifier = Notifier()
+        self._registered = False  # with the manager, since the start
+        self._checks = SidecarChecks(self._socket, store, self.manager)
         self._peers = Peers(self.replication, figures, directory)
         self._links = Links(self.replication, figures, directory, settings.chunk_bytes, tasks)
         self._collector = Collector(self.replication)
@@ -90,17 +97,28 @@ class Node:
         await self._peer_server.start()
         await self._local_server.start()
         self._socket.open_to_group(self._settings.socket_group)
+        self._health.begin(self._checks.alive, self._checks.ready)
         background = {
             "collector": self._collector.run,
             "copies in excess": self._excess.run,
             "credit": self._receiver.run,
             "flusher": self._flusher.run,
             "links": self._tidy,
+            "health": self._report,
             "socket": self._socket.watch,
         }
         kept = (keep_on(what, work) for what, work in background.items())
         for work in (self.replication.run(), self.manager.run(), self._listener.run(), *kept):
             self._running.append(self._tasks.create_task(work))
+
+    async def _report(self) -> None:
+        servers = (self._peer_server, self._local_server)
+        await report(self._health, servers, lambda: self._registered, self._notifier)
+
+    @property
+    def waiting_commits(self) -> int:
+        """Number of commits that have not ended."""
+        return self._local.waiting_commits
 
     async def _tidy(self) -> None:
         """End connections to workers that are gone: clusters grow and shrink for months."""
@@ -112,8 +130,9 @@ class Node:
     async def ready(self) -> None:
         """Call this once the groups are known: the scrub needs to know which files are missing here."""
         self._running.append(self._tasks.create_task(keep_on("scrub", self.scrubber.run)))
-        await self._peer_server.ready()
-        await self._local_server.ready()
+        self._registered = True
+        for server in (self._peer_server, self._local_server):
+            await server.report(alive=self._health.alive().good, ready=self._health.ready().good)
 
     async def stop(self) -> None:
         """Drain, send the farewell, close. The owner of the task group cancels the rest."""

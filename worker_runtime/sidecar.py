@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from rhino_core import failpoints
 from rhino_core.descriptors import raise_limit
 from rhino_core.errors import IntegrityError
+from rhino_core.health import Health
 from rhino_core.ids import Worker
 from rhino_core.settings import SidecarSettings
 from worker_runtime.node import Node
@@ -30,9 +31,10 @@ async def run_sidecar(settings: SidecarSettings, on_ready: Callable[[Worker], No
     keep_freed_memory()
     raise_limit()
     failpoints.arm(os.environ)
-    async with _opened(settings) as store, _metrics(settings) as measure:
+    health = Health()
+    async with _opened(settings) as store, _metrics(settings, health) as measure:
         try:
-            await _run_node(settings, store, on_ready, measure)
+            await _run_node(settings, store, on_ready, measure, health)
         except ExceptionGroup as group:
             if store.syncer.failure is None:
                 raise
@@ -44,9 +46,10 @@ async def _run_node(
     store: Store,
     on_ready: Callable[[Worker], None],
     measure: Callable[[Node], None],
+    health: Health,
 ) -> None:
     async with asyncio.TaskGroup() as tasks:
-        node = Node(settings, store, tasks)
+        node = Node(settings, store, tasks, health)
         measure(node)
         try:
             await node.serve()
@@ -63,7 +66,7 @@ async def _run_node(
 
 
 @contextlib.asynccontextmanager
-async def _metrics(settings: SidecarSettings) -> AsyncIterator[Callable[[Node], None]]:
+async def _metrics(settings: SidecarSettings, health: Health) -> AsyncIterator[Callable[[Node], None]]:
     """Serve metrics, if configured, of the node that the caller passes."""
     if not settings.metrics_port:
         yield lambda node: None
@@ -72,8 +75,8 @@ async def _metrics(settings: SidecarSettings) -> AsyncIterator[Callable[[Node], 
     from worker_runtime.metrics import SidecarMetrics
 
     registry = CollectorRegistry()
-    async with exporting(registry, settings.listen.rpartition(":")[0], settings.metrics_port):
-        yield lambda node: SidecarMetrics(registry, node.replication, node.figures, node.scrubber).register()
+    async with exporting(registry, settings.listen.rpartition(":")[0], settings.metrics_port, health):
+        yield lambda node: SidecarMetrics(registry, node).register()
 
 
 @contextlib.asynccontextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter as Counted
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -11,11 +12,22 @@ from prometheus_client.registry import Collector
 from handover_manager.drive.handover import Handover
 from handover_manager.drive.states import Phase
 from handover_manager.machine import HandoverCore
+from handover_manager.queries.job import Job
 from handover_manager.view import ClusterView, groups_of
 from rhino_core.ids import GroupId
 
 BUCKETS_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 PREPARE, CONFIRM = "prepare", "confirm"
+QUERIES_MAX = 100  # labels; a cluster in which queries come and go must not fill the monitoring
+OTHERS = "(others)"
+QUERY_FIGURES = (
+    ("connected", "1 while the driver of the query is connected"),
+    ("virtual_nodes", "Virtual nodes of the query"),
+    ("under_replicated_virtual_nodes", "Those of which some state has fewer than replication factor + 1 whole copies"),
+    ("misses", "Virtual nodes that a logged batch ran elsewhere than desired, as a sum over all batches"),
+    ("state_bytes", "Bytes of the largest copy of each replica group of the query"),
+    ("batch_id", "Newest logged batch of the query"),
+)
 OUTCOMES = tuple(phase for phase in Phase if phase.ended)
 
 
@@ -78,10 +90,43 @@ class HandoverMetrics(Collector):
             "Virtual nodes that a logged batch ran elsewhere than desired",
             self._count_misses(),
         )
+        yield from self._of_queries()
+
+    def _of_queries(self) -> Iterator[Metric]:
+        """Figures of each query. Above QUERIES_MAX queries, the sums of the others have the label OTHERS."""
+        figures = {
+            what: GaugeMetricFamily(f"rhino_query_{what}", about, labels=["query"]) for what, about in QUERY_FIGURES
+        }
+        for label, jobs in self._labelled():
+            figures["connected"].add_metric([label], sum(job.session is not None for job in jobs))
+            figures["virtual_nodes"].add_metric([label], sum(len(job.nodes) for job in jobs))
+            figures["under_replicated_virtual_nodes"].add_metric([label], sum(map(self._short_nodes, jobs)))
+            figures["misses"].add_metric([label], sum(sum(job.misses.values()) for job in jobs))
+            figures["state_bytes"].add_metric([label], sum(map(self._state_bytes, jobs)))
+            if label != OTHERS and jobs[0].batch_id is not None:
+                figures["batch_id"].add_metric([label], jobs[0].batch_id)
+        yield from figures.values()
+
+    def _labelled(self) -> Iterator[tuple[str, list[Job]]]:
+        """The queries by label: their name, or their id where the name is not unique. Connected ones come first."""
+        jobs = sorted(self._core.jobs.all(), key=lambda job: (job.session is None, job.name, job.job))
+        uses = Counted(job.name for job in jobs)
+        for job in jobs[:QUERIES_MAX]:
+            yield job.name if job.name and uses[job.name] == 1 else job.job, [job]
+        if len(jobs) > QUERIES_MAX:
+            yield OTHERS, jobs[QUERIES_MAX:]
+
+    def _short_nodes(self, job: Job) -> int:
+        view = self._core.view
+        return sum(any(_short(view, group) for group in groups_of(*node)) for node in job.nodes.items())
+
+    def _state_bytes(self, job: Job) -> int:
+        """Bytes of the largest copy of each group."""
+        seen = (self._core.view.groups.get(group) for node in job.nodes.items() for group in groups_of(*node))
+        return sum(max(group.stored_bytes.values(), default=0) for group in seen if group is not None)
 
     def _under_replicated(self) -> int:
-        view, nodes = self._core.view, [n for job in self._core.jobs.all() for n in job.nodes.items()]
-        return sum(any(_short(view, group) for group in groups_of(*node)) for node in nodes)
+        return sum(map(self._short_nodes, self._core.jobs.all()))
 
     def _count_misses(self) -> int:
         """Misses of all jobs since the start. The total never falls, although jobs may be forgotten."""

@@ -11,6 +11,7 @@ from prometheus_client.registry import Collector
 from replication_manager.protocol.machine import ReplicationMachine
 from replication_manager.protocol.membership import WorkerState
 from replication_manager.service.messages import group_status
+from rhino_core.ids import DiskState
 
 
 class ReplicationMetrics(Collector):
@@ -31,3 +32,11 @@ class ReplicationMetrics(Collector):
         for state in WorkerState:
             workers.add_metric([state.value], states.count(state))
         yield workers
+        yield GaugeMetricFamily(
+            "rhino_draining_workers", "Workers that are being emptied (`rhino drain`)", len(self._core.draining)
+        )
+        disks = GaugeMetricFamily("rhino_worker_disks", "Disks of known workers by state", labels=["state"])
+        found = [record.disk for record in self._core.membership.records.values()]
+        for disk in DiskState:
+            disks.add_metric([disk.value], found.count(disk))
+        yield disks

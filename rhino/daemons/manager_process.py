@@ -14,12 +14,15 @@ from rhino.daemons.cluster_port import ClusterPort
 from rhino_core import failpoints
 from rhino_core.descriptors import raise_limit
 from rhino_core.folder import claim
+from rhino_core.health import Health
 from rhino_core.journal import Journal, made_by_older
+from rhino_core.notify import Notifier
 from rhino_core.rpc.server import Server
 from rhino_core.settings import ManagerSettings
 
 log = logging.getLogger(__name__)
 STOP_GRACE_S = 0.5
+HEALTH_S = 1.0  # interval between reports to gRPC health
 REQUEST_BYTES_MAX = 64 * 1024 * 1024  # a sidecar registers all its files, a batch names all stores
 
 
@@ -32,7 +35,7 @@ def _bind(server: Server, listen: str) -> str:
 
 @contextlib.asynccontextmanager
 async def _metrics(
-    settings: ManagerSettings, replication: ReplicationService, handover: HandoverService
+    settings: ManagerSettings, replication: ReplicationService, handover: HandoverService, health: Health
 ) -> AsyncIterator[None]:
     if not settings.metrics_port:
         yield
@@ -44,8 +47,18 @@ async def _metrics(
     registry = CollectorRegistry()
     ReplicationMetrics(replication.core, registry)
     handover.subscribe(HandoverMetrics(handover.core, registry).announced)
-    async with exporting(registry, settings.listen.rpartition(":")[0], settings.metrics_port):
+    async with exporting(registry, settings.listen.rpartition(":")[0], settings.metrics_port, health):
         yield
+
+
+async def _report(health: Health, server: Server) -> None:
+    """Keeps gRPC health and systemd's status up to date, until cancelled."""
+    notifier = Notifier()
+    while True:
+        ready = health.ready()
+        await server.report(alive=health.alive().good, ready=ready.good)
+        notifier.told(ready)
+        await asyncio.sleep(HEALTH_S)
 
 
 async def run_manager(settings: ManagerSettings, on_ready: Callable[[str], None]) -> None:
@@ -66,10 +79,13 @@ async def run_manager(settings: ManagerSettings, on_ready: Callable[[str], None]
         replication.attach(server)
         handover.attach(server)
         await server.start()
-        async with _metrics(settings, replication, handover), asyncio.TaskGroup() as tasks:
+        health = Health()
+        async with _metrics(settings, replication, handover, health), asyncio.TaskGroup() as tasks:
             tasks.create_task(replication.run(), name="replication manager")
             tasks.create_task(handover.run(), name="handover manager")
+            health.begin({"journal": lambda: journal.failure}, {})
             await server.ready()
+            tasks.create_task(_report(health, server), name="health")
             log.info("manager ready", extra={"address": address, "generation": journal.generation})
             on_ready(address)
     finally:

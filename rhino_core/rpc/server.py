@@ -30,6 +30,7 @@ ASKED_BY_PEOPLE = frozenset(
         *("ForgetJob", "ForgetWorker", "StartScrub"),
     }
 )
+READY = "ready"  # in gRPC health: the process and all that it depends on
 REQUEST_CHARACTERS = 500  # length of a request in the log
 DETAILS_BYTES = 2000
 # A sidecar may report all its stored files, or a driver all its stores, so some servers accept larger requests.
@@ -173,6 +174,7 @@ class Server:
         self._health: Any = health_aio.HealthServicer()
         self._reflect = reflect
         self._names: list[str] = []
+        self._shown: dict[str, Any] = {}
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
 
     def add(self, add_to_server: Callable[[Any, Any], None], servicer: Any, name: str) -> None:
@@ -193,17 +195,24 @@ class Server:
             raise UnavailableError(f"cannot listen on {address}: {error}") from error
 
     async def start(self) -> None:
-        """Starts serving. In health, every service is NOT_SERVING until `ready` is called."""
+        """Starts serving. In health, everything is NOT_SERVING until `ready` or `report` is called."""
         if self._reflect:
             names: Sequence[str] = [*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME]
             reflection.enable_server_reflection(names, self._server)
-        for name in ("", *self._names):
-            await self._health.set(name, health_pb2.HealthCheckResponse.NOT_SERVING)
+        await self.report(alive=False, ready=False)
         await self._server.start()
 
     async def ready(self) -> None:
-        for name in ("", *self._names):
-            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        await self.report(alive=True, ready=True)
+
+    async def report(self, *, alive: bool, ready: bool) -> None:
+        """Sets the health: `alive` of the server and each service, `ready` of the name READY."""
+        wanted = dict.fromkeys(("", *self._names), alive) | {READY: ready}
+        for name, good in wanted.items():
+            status = health_pb2.HealthCheckResponse.SERVING if good else health_pb2.HealthCheckResponse.NOT_SERVING
+            if self._shown.get(name) != status:
+                self._shown[name] = status
+                await self._health.set(name, status)
 
     async def stop(self, grace_s: float) -> None:
         """Refuses new calls at once and gives running calls `grace_s` seconds."""

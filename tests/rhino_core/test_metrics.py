@@ -9,10 +9,13 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+
+from rhino_core.protocol import PROTOCOL
 
 pytestmark = pytest.mark.timeout(60)
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -84,6 +87,16 @@ def test_both_daemons_serve_their_metrics_and_nothing_else(daemons: tuple[Daemon
     assert sources == {"empty", "local", "replica", "remote"}
     kinds = {labels[0][1] for name, labels in found if name == "rhino_commit_duration_seconds_count"}
     assert kinds == {"changelog", "snapshot"}
+    for samples in (manager.samples(), found):
+        build = {name: dict(labels) for name, labels in samples if name == "rhino_build_info"}
+        assert build == {"rhino_build_info": {"version": version("rhino-state"), "protocol": str(PROTOCOL)}}
+        assert samples["process_resident_memory_bytes", ()] > 10_000_000
+        assert not [name for name, _ in samples if name.endswith("_created")]
+    assert found["rhino_disk_free_bytes", ()] <= found["rhino_disk_size_bytes", ()]
+    assert found["rhino_disk_state", (("state", "ok"),)] == 1
+    assert found["rhino_waiting_commits", ()] == 0
+    assert found["rhino_manager_connected", ()] == 1
+    assert manager.samples()["rhino_draining_workers", ()] == 0
     with pytest.raises(urllib.error.HTTPError, match="404"):
         urllib.request.urlopen(f"http://127.0.0.1:{sidecar.port}/", timeout=10)
 

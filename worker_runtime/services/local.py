@@ -72,6 +72,11 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
         self._idle.set()
         self._draining = False
 
+    @property
+    def waiting_commits(self) -> int:
+        """Number of commits that have not ended."""
+        return self._working
+
     async def drain(self, timeout_s: float) -> None:
         """Refuse new work from now on. Wait for running work, at most `timeout_s`."""
         self._draining = True

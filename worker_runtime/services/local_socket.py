@@ -84,6 +84,10 @@ class LocalSocket:
             return _identity(self.path) == self._identity
         return False
 
+    def failure(self) -> str:
+        """Why executors do not find this sidecar; empty if they do."""
+        return "" if self.is_mine() else f"{self.path} is gone, or is the socket of another process"
+
     def remove(self) -> None:
         """Remove the socket at the end, unless it belongs to another sidecar."""
         if self.is_mine():

@@ -79,6 +79,14 @@ class StoreIndex:
     def put_metadata(self, key: str, value: str) -> None:
         self._write(key, lambda: self._index.put_meta(key, value))
 
+    def failure(self) -> str:
+        """Why the index cannot be read; empty if it can be."""
+        try:
+            self._index.meta("health")
+        except Exception as error:  # the binding has no narrower exception class
+            return str(error) or type(error).__name__
+        return ""
+
     # ------------------------------------------------------------ writing
 
     def sequence_number(self) -> int:

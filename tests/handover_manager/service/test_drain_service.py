@@ -165,8 +165,16 @@ async def test_the_command_line(scene: Scene) -> None:
     await batches.stop()
     moved = await rhino(scene, "handover", "move", "0/0", "--job", "clicks", "--to", "w1", "--start-in-s", "99")
     assert "planned" in moved.stdout
-    assert "(move to w1): step 1 of 1 planned, waiting for 0/0" in (await rhino(scene, "status")).stdout
     handover_id = moved.stdout.split()[0]
+    shown = await rhino(scene, "status", "--section", "handovers")
+    (line,) = [line for line in shown.stdout.splitlines() if line.startswith(handover_id)]
+    assert line.split() == [handover_id, "clicks", "move", "to", "w1", "1", "of", "1", "planned", "0/0"]
+    running = await rhino(scene, "handover", "list", "--running")
+    assert [line.split()[0] for line in running.stdout.splitlines()] == ["HANDOVER", handover_id]
+    (move,) = [
+        line for line in (await rhino(scene, "handover", "show", handover_id)).stdout.splitlines() if " w1 " in line
+    ]
+    assert move.split()[:3] == ["1", "clicks", "0/0"]
     assert "waiting for 0/0" in (await rhino(scene, "handover", "list", "--job", "clicks")).stdout
     gone = await rhino(scene, "handover", "cancel", handover_id)
     assert "cancelled cancelled by request" in gone.stdout
@@ -205,7 +213,6 @@ def test_wrong_options_are_named_before_anybody_is_asked(arguments: list[str], t
         (["rebalance"], "--job"),
         (["scale-out", "--job", "q"], "WORKER"),
         (["scale-in", "w1"], "--job"),
-        (["drain"], "WORKER"),
     ],
 )
 @pytest.mark.parametrize("command", ["plan", "handover"])

@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry
 
 from handover_manager import events as ev
 from handover_manager.drive.states import Phase
+from handover_manager.service import metrics
 from handover_manager.service.metrics import HandoverMetrics
 from handover_manager.view import TaskGroup
 from tests.handover_manager.scenario import Cluster, Play, group
@@ -79,3 +80,22 @@ def test_a_prediction_is_compared_with_what_happened() -> None:
     scene.metrics.announced(handover)
     assert scene.value("rhino_handover_prediction_error_seconds_sum", of="total") == pytest.approx(0.5)
     assert not scene.value("rhino_handover_prediction_error_seconds_count", of="pause"), "none was predicted"
+
+
+def test_each_query_has_its_figures_by_name() -> None:
+    scene = Scene()
+    (job,) = scene.play.core.jobs.all()
+    label = job.name or job.job
+    assert scene.value("rhino_query_virtual_nodes", query=label) == 2
+    assert scene.value("rhino_query_under_replicated_virtual_nodes", query=label) == 0
+    scene.cluster.lose("w2")
+    scene.play.see()
+    assert scene.value("rhino_query_under_replicated_virtual_nodes", query=label) == 2
+
+
+def test_the_labels_of_queries_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene()
+    monkeypatch.setattr(metrics, "QUERIES_MAX", 0)
+    assert scene.value("rhino_query_virtual_nodes", query=metrics.OTHERS) == 2
+    (family,) = [f for f in scene.metrics.collect() if f.name == "rhino_query_virtual_nodes"]
+    assert len(family.samples) == 1

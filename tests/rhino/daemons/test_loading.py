@@ -73,7 +73,7 @@ def test_an_empty_variable_is_not_given() -> None:
             "RHINO_SIDECAR_COMMIT_TIMEOUT_S=inf: must be a finite number",
         ),
         ({}, {"RHINO_SIDECAR_REFLECTION": "maybe"}, "", "RHINO_SIDECAR_REFLECTION=maybe: must be true or false"),
-        ({}, {"RHINO_MANAGER": "m"}, "", "RHINO_MANAGER='m': must be"),
+        ({}, {"RHINO_MANAGER": "m m"}, "", "RHINO_MANAGER='m m': must be"),
         ({}, {"SPARK_LOCAL_IP": "a b"}, "", "--host 'a b' (its default): must be"),
         ({}, {}, "push_port = 65536", "{file}: push_port = 65536: must be a port: 0 to 65535"),
         ({}, {}, 'push_port = "7463"', '{file}: push_port = "7463": must be an integer'),
@@ -145,3 +145,10 @@ def test_each_default_is_what_its_text_says(kind: Any) -> None:
 def test_daemons_that_others_start_take_no_settings_from_the_environment() -> None:
     environment = {"RHINO_SIDECAR_LISTEN": "h:1", "RHINO_MANAGER_LEASE_S": "1", "RHINO_MANAGER": "m:1", "PATH": "/bin"}
     assert without_settings(environment) == {"RHINO_MANAGER": "m:1", "PATH": "/bin"}
+
+
+@pytest.mark.parametrize(
+    ("given", "address"), [("m", "m:7461"), ("m:7", "m:7"), ("[::1]", "[::1]:7461"), ("10.0.0.7", "10.0.0.7:7461")]
+)
+def test_a_manager_without_a_port_has_the_default_port(given: str, address: str) -> None:
+    assert sidecar({}, {"RHINO_MANAGER": given}).manager == address
