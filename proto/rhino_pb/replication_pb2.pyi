@@ -129,6 +129,7 @@ class RegisterRequest(_message.Message):
     DISK_FIELD_NUMBER: _builtins.int
     DISK_MESSAGE_FIELD_NUMBER: _builtins.int
     KNOWN_FIELD_NUMBER: _builtins.int
+    RHINO_VERSION_FIELD_NUMBER: _builtins.int
     PROTOCOL_FIELD_NUMBER: _builtins.int
     capacity_bytes: _builtins.int
     """of the store's file system"""
@@ -136,6 +137,8 @@ class RegisterRequest(_message.Message):
     """unique for each process start; distinguishes a restart from a second process"""
     disk: _common_pb2.DiskState.ValueType
     disk_message: _builtins.str
+    rhino_version: _builtins.str
+    """for people; empty: of an earlier version"""
     protocol: _builtins.int
     """protocol version of the process (rhino_core/protocol.py); unset: 1"""
     @_builtins.property
@@ -163,11 +166,12 @@ class RegisterRequest(_message.Message):
         disk: _common_pb2.DiskState.ValueType = ...,
         disk_message: _builtins.str = ...,
         known: _abc.Iterable[_common_pb2.Worker] | None = ...,
+        rhino_version: _builtins.str = ...,
         protocol: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["highest_epoch", b"highest_epoch", "worker", b"worker"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity_bytes", b"capacity_bytes", "disk", b"disk", "disk_message", b"disk_message", "groups", b"groups", "highest_epoch", b"highest_epoch", "known", b"known", "process_id", b"process_id", "protocol", b"protocol", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity_bytes", b"capacity_bytes", "disk", b"disk", "disk_message", b"disk_message", "groups", b"groups", "highest_epoch", b"highest_epoch", "known", b"known", "process_id", b"process_id", "protocol", b"protocol", "rhino_version", b"rhino_version", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -595,6 +599,7 @@ class WorkerStatus(_message.Message):
     DISK_FIELD_NUMBER: _builtins.int
     DISK_MESSAGE_FIELD_NUMBER: _builtins.int
     DRAINING_FIELD_NUMBER: _builtins.int
+    RHINO_VERSION_FIELD_NUMBER: _builtins.int
     state: Global___WorkerState.ValueType
     stored_bytes: _builtins.int
     free_bytes: _builtins.int
@@ -609,6 +614,8 @@ class WorkerStatus(_message.Message):
     disk_message: _builtins.str
     draining: _builtins.bool
     """being emptied: joins no further groups"""
+    rhino_version: _builtins.str
+    """as the worker reported it; empty: not yet, or by an earlier version"""
     @_builtins.property
     def worker(self) -> _common_pb2.Worker: ...
     @_builtins.property
@@ -631,10 +638,11 @@ class WorkerStatus(_message.Message):
         disk: _common_pb2.DiskState.ValueType = ...,
         disk_message: _builtins.str = ...,
         draining: _builtins.bool = ...,
+        rhino_version: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["scrub", b"scrub", "worker", b"worker"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["disk", b"disk", "disk_message", b"disk_message", "draining", b"draining", "free_bytes", b"free_bytes", "last_heartbeat_ago_s", b"last_heartbeat_ago_s", "member_groups", b"member_groups", "owned_groups", b"owned_groups", "replicated_bytes", b"replicated_bytes", "resident_bytes_max", b"resident_bytes_max", "scrub", b"scrub", "state", b"state", "stored_bytes", b"stored_bytes", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["disk", b"disk", "disk_message", b"disk_message", "draining", b"draining", "free_bytes", b"free_bytes", "last_heartbeat_ago_s", b"last_heartbeat_ago_s", "member_groups", b"member_groups", "owned_groups", b"owned_groups", "replicated_bytes", b"replicated_bytes", "resident_bytes_max", b"resident_bytes_max", "rhino_version", b"rhino_version", "scrub", b"scrub", "state", b"state", "stored_bytes", b"stored_bytes", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -646,7 +654,10 @@ class ListWorkersReply(_message.Message):
 
     WORKERS_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
+    RHINO_VERSION_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
+    rhino_version: _builtins.str
+    """of the manager"""
     @_builtins.property
     def workers(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkerStatus]: ...
     def __init__(
@@ -654,10 +665,11 @@ class ListWorkersReply(_message.Message):
         *,
         workers: _abc.Iterable[Global___WorkerStatus] | None = ...,
         generation: _builtins.int = ...,
+        rhino_version: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "rhino_version", b"rhino_version", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

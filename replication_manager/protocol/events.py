@@ -19,6 +19,7 @@ class Registered:
     disk: DiskState = DiskState.OK
     disk_message: str = ""
     known: tuple[Worker, ...] = ()  # workers that the sidecar knows
+    version: str = ""  # of Rhino, for people
 
 
 @dataclass(frozen=True, slots=True)

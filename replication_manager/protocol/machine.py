@@ -186,7 +186,7 @@ class ReplicationMachine:
         effects += self._chains.exceed(seen)
         reports = tuple(report for report in event.reports if report.group.job not in self.forgotten)
         record = self.membership.register(worker, event.process_id, reports, now)
-        record.disk, record.disk_message = event.disk, event.disk_message
+        record.disk, record.disk_message, record.version = event.disk, event.disk_message, event.version
         self.impaired.look(record, self.groups, now)
         effects += self._overtaken(worker, event.reports)
         for group in self._chains.fewest_whole_first():

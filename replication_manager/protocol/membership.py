@@ -57,6 +57,7 @@ class WorkerRecord:
     lags: tuple[Lag, ...] = ()  # of the workers it sends to
     disk: DiskState = DiskState.OK  # a worker that is not OK joins no further groups
     disk_message: str = ""
+    version: str = ""  # of Rhino, for people; empty: not reported
     # its lease ended while the manager heard no one: the manager itself may have been cut off
     lost_in_silence: bool = False
     left: bool = False  # it shut down cleanly, and may be started again

@@ -71,6 +71,7 @@ def worker_status(
         disk=convert.disk_to_pb(record.disk),
         disk_message=record.disk_message,
         draining=draining,
+        rhino_version=record.version,
     )
 
 

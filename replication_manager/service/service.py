@@ -23,6 +23,7 @@ from rhino_core.protocol import PROTOCOL, check_protocol
 from rhino_core.rpc import convert
 from rhino_core.rpc.server import Server
 from rhino_core.settings import ManagerSettings
+from rhino_core.version import rhino_version
 from rhino_pb import common_pb2, replication_pb2_grpc
 from rhino_pb import replication_pb2 as pb
 
@@ -77,6 +78,7 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
                 disk=convert.disk_of(request.disk),
                 disk_message=request.disk_message,
                 known=tuple(convert.worker_of(worker) for worker in request.known),
+                version=request.rhino_version,
             )
         )
         return pb.RegisterReply(
@@ -170,6 +172,7 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
         now, groups = self._loop.time(), list(self.core.groups.values())
         records = sorted(self.core.membership.records.values(), key=lambda r: r.worker.worker_id)
         return pb.ListWorkersReply(
+            rhino_version=rhino_version(),
             workers=[
                 messages.worker_status(
                     record,

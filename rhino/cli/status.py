@@ -14,6 +14,7 @@ from rhino.cli.columns import Cell, Row, say_to, show_columns
 from rhino.client.overview import GroupView, JobView, Overview, WorkerView, query_names
 from rhino.client.scrub import ScrubView
 from rhino.client.verdict import Level, Verdict, group_name, judge, whole_copies
+from rhino_core.version import rhino_version
 
 DEFAULT_SECTIONS = ("workers", "queries", "balance", "handovers")
 _LEVELS = {Level.OK: "bold green", Level.DEGRADED: "bold yellow", Level.CRITICAL: "bold red"}
@@ -75,6 +76,11 @@ def _scrub(scrub: ScrubView) -> Cell:
     if not scrub.errors:
         return Cell(text)
     return Cell(f"{text},damaged={scrub.errors},repaired={scrub.repaired}", "red" if scrub.missing else "yellow")
+
+
+def _versions(overview: Overview) -> list[Row]:
+    workers = [(worker.worker_id, worker.rhino_version or "?") for worker in overview.workers]
+    return [("(manager)", overview.rhino_version or "?"), ("(this command)", rhino_version()), *workers]
 
 
 def _queries(overview: Overview) -> list[Row]:
@@ -150,6 +156,7 @@ SECTIONS: dict[str, Section] = {
     "queries": (("query", "driver", "batch", "nodes", "away", "misses", "rows", "state"), _queries),
     "balance": (BALANCE_HEAD, balance_rows),
     "handovers": (("handover", "query", "intent", "step", "state", "waiting for"), _handovers),
+    "versions": (("process", "version"), _versions),
     "nodes": (("query", "node", "desired", "actual", "misses", "rows", "task", "holders"), _nodes),
     "groups": (("group", "copies", "durability", "lag", "stored", "members"), _groups),
 }

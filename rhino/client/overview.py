@@ -36,6 +36,7 @@ class WorkerView:
     disk: str = "ok"  # ok | full | failing
     disk_message: str = ""
     draining: bool = False  # being emptied: accepts nothing new
+    rhino_version: str = ""  # empty: not reported
 
 
 def _oldest(member: replication_pb2.MemberStatus) -> int:
@@ -113,6 +114,7 @@ class Overview:
     groups: tuple[GroupView, ...]
     jobs: tuple[JobView, ...]
     handovers: tuple[Handover, ...] = ()  # those that have not ended
+    rhino_version: str = ""  # of the manager; empty: not reported
 
 
 def query_names(jobs: Iterable[JobView]) -> dict[str, str]:
@@ -145,4 +147,5 @@ def _ask(manager: str, channel: grpc.Channel, timeout_s: float) -> Overview:
         groups=tuple(decode(GroupView, g) for g in groups.groups),
         jobs=tuple(decode(JobView, j) for j in jobs.jobs),
         handovers=tuple(decode(Handover, h) for h in handovers.handovers if not h.finished_ms),
+        rhino_version=workers.rhino_version,
     )

@@ -88,6 +88,10 @@ def _hints(overview: Overview) -> Iterator[str]:
     once = [group for group in overview.groups if group.replication_factor == 0]
     if once:
         yield f"{_groups_of(once, overview)} kept once on purpose (replicationFactor 0)"
+    versions = {worker.rhino_version or "an earlier one" for worker in overview.workers if worker.state == "live"}
+    versions |= {overview.rhino_version} - {""}
+    if len(versions) > 1:
+        yield f"{len(versions)} versions of Rhino run: {_named(sorted(versions))}; `--section versions` shows where"
     draining = [worker.worker_id for worker in overview.workers if worker.draining]
     if draining:
         yield f"{len(draining)} workers draining: {_named(draining)}"

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from rhino.client.overview import fetch_overview
 from rhino_core.protocol import PROTOCOL
 
 pytestmark = pytest.mark.timeout(60)
@@ -69,6 +70,8 @@ def daemons(tmp_path: Path) -> Iterator[tuple[Daemon, Daemon]]:
 
 def test_both_daemons_serve_their_metrics_and_nothing_else(daemons: tuple[Daemon, Daemon]) -> None:
     manager, sidecar = daemons
+    seen = fetch_overview(manager.ready["address"])
+    assert (seen.rhino_version, seen.workers[0].rhino_version) == (version("rhino-state"), version("rhino-state"))
     found = manager.samples()
     assert found["rhino_workers", (("state", "live"),)] == 1
     for name in (

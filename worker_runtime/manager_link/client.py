@@ -34,6 +34,7 @@ from rhino_core.rpc.convert import (
 )
 from rhino_core.rpc.gate import checked
 from rhino_core.rpc.status import error_of
+from rhino_core.version import rhino_version
 from rhino_pb import replication_pb2, replication_pb2_grpc
 from worker_runtime.codec import lag_to_pb, scrub_to_pb
 from worker_runtime.manager_link.directory import Directory
@@ -234,6 +235,7 @@ class ManagerClient:
             disk_message=disk_message,
             known=[worker_to_pb(worker) for worker in self._directory.kept()],
             protocol=PROTOCOL,
+            rhino_version=rhino_version(),
         )
         reply = await call(
             f"registration at the manager at {self.address}",

@@ -68,6 +68,14 @@ def test_copies_that_share_a_host_are_a_hint() -> None:
     assert verdict.hints == ("all copies of 1 of 2 replica groups are on one host, and are lost with it: h",)
 
 
+def test_several_versions_are_a_hint() -> None:
+    mixed = [dataclasses.replace(worker(name), rhino_version=version) for name, version in (("a", "1.0"), ("b", "1.1"))]
+    seen = dataclasses.replace(overview(mixed), rhino_version="1.1")
+    assert judge(seen).level is Level.OK
+    assert judge(seen).hints == ("2 versions of Rhino run: 1.0, 1.1; `--section versions` shows where",)
+    assert judge(dataclasses.replace(seen, workers=tuple(mixed[1:]))).hints == ()
+
+
 def test_queries_with_the_same_name_are_named_by_id() -> None:
     twins = [job(node(0, "a", "b"), job_id=name, missed=1) for name in ("one", "two")]
     verdict = judge(overview(ALL, [group(0, "a-", job="one"), group(0, "a b", job="two")], twins))
