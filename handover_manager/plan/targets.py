@@ -106,7 +106,7 @@ def _weight(by: Weight, size: int, work: Work | None) -> int:
         case Weight.BYTES:
             return max(size, 1)
         case Weight.ROWS:
-            return max(work.rows if work else 0, 1)
+            return max((work.rows if work else 0) or 0, 1)
         case Weight.TIME:
             return max(round(work.task_s * 1e6) if work else 0, 1)
         case Weight.COUNT:

@@ -14,9 +14,12 @@ KEPT = 8  # batches; one of them may have loaded state, or waited on a busy mach
 
 
 class Work(NamedTuple):
-    """One virtual node in one batch: keys in its stores, and the running time of its task in seconds."""
+    """One virtual node in one batch: keys in its stores, and the running time of its task in seconds.
 
-    rows: int
+    `rows` is None if the query does not track its rows.
+    """
+
+    rows: int | None
     task_s: float
 
 
@@ -41,8 +44,14 @@ class WorkFigures:
 
 
 def check_reported(nodes: Iterable[VirtualNode], work: Mapping[VirtualNode, Work], by: str) -> None:
-    """Raises PreconditionError if the driver has not reported one of the virtual nodes yet."""
-    silent = sorted(node for node in nodes if node not in work)
+    """Raises PreconditionError if the driver has not reported one of the virtual nodes yet, or counts no rows."""
+    every = tuple(nodes)
+    if by == "rows" and any(node in work and work[node].rows is None for node in every):
+        raise PreconditionError(
+            f"by rows: job {every[0].job} does not count its rows: set "
+            "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows to true, or go by bytes, time or count"
+        )
+    silent = sorted(node for node in every if node not in work)
     if silent:
         raise PreconditionError(
             f"by {by}: job {silent[0].job} has not reported the {by} of virtual nodes "

@@ -256,6 +256,10 @@ def query_started_of(message: pb.QueryStarted, session: int, hello: pb.DriverHel
     )
 
 
+def _work_of(message: pb.NodeWork) -> Work:
+    return Work(None if message.rows_not_counted else message.rows, message.task_s)
+
+
 def batch_logged_of(message: pb.BatchLogged, session: int) -> BatchLogged:
     return BatchLogged(
         session=session,
@@ -263,7 +267,7 @@ def batch_logged_of(message: pb.BatchLogged, session: int) -> BatchLogged:
         run_id=message.run_id,
         batch_id=message.batch_id,
         versions=tuple(convert.store_version_of(v) for v in message.versions),
-        work={VirtualNode(message.job, w.task_group, w.partition): Work(w.rows, w.task_s) for w in message.work},
+        work={VirtualNode(message.job, w.task_group, w.partition): _work_of(w) for w in message.work},
         repeated=message.repeated,
         floors=tuple(convert.store_version_of(f.version) for f in message.floors),
     )

@@ -1290,12 +1290,15 @@ class NodeWork(_message.Message):
     PARTITION_FIELD_NUMBER: _builtins.int
     ROWS_FIELD_NUMBER: _builtins.int
     TASK_S_FIELD_NUMBER: _builtins.int
+    ROWS_NOT_COUNTED_FIELD_NUMBER: _builtins.int
     task_group: _builtins.int
     partition: _builtins.int
     rows: _builtins.int
     """keys in its stores"""
     task_s: _builtins.float
     """seconds for which its task ran in one batch"""
+    rows_not_counted: _builtins.bool
+    """the query does not track its rows, and `rows` means nothing"""
     def __init__(
         self,
         *,
@@ -1303,10 +1306,11 @@ class NodeWork(_message.Message):
         partition: _builtins.int = ...,
         rows: _builtins.int = ...,
         task_s: _builtins.float = ...,
+        rows_not_counted: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["partition", b"partition", "rows", b"rows", "task_group", b"task_group", "task_s", b"task_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partition", b"partition", "rows", b"rows", "rows_not_counted", b"rows_not_counted", "task_group", b"task_group", "task_s", b"task_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -119,6 +119,21 @@ def test_what_a_driver_sends_is_what_status_shows() -> None:
     assert [(n.rows, n.task_s) for n in view.virtual_nodes] == [(0, 0.25), (7, 0.3), (None, None), (None, None)]
 
 
+def test_rows_that_are_not_counted_are_no_zeros() -> None:
+    play = running(*CHAINS)
+    tell(play, 0, {f"0/{partition}": Work(None, 0.1) for partition in range(len(CHAINS))})
+    view = decode(JobView, job_to_pb(play.core.jobs[JOB], play.core.view))
+    assert {(n.rows, n.task_s) for n in view.virtual_nodes} == {(None, 0.1)}
+    with pytest.raises(errors.PreconditionError, match="trackTotalNumberOfRows"):
+        moves(play, Weight.ROWS)
+    version = common_pb2.StoreVersion(
+        store=common_pb2.StoreId(job=JOB, store="default"), version=common_pb2.Version(version=2)
+    )
+    work = [pb.NodeWork(partition=0, rows_not_counted=True, task_s=0.5), pb.NodeWork(partition=1, rows=0)]
+    logged = batch_logged_of(pb.BatchLogged(job=JOB, run_id=RUN, batch_id=1, versions=[version], work=work), session=1)
+    assert [one.rows for _, one in sorted(logged.work.items())] == [None, 0]
+
+
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 50), min_size=4, max_size=12), st.sampled_from([Weight.ROWS, Weight.TIME]))
 def test_balancing_never_raises_the_peak(sizes: list[int], by: Weight) -> None:

@@ -12,7 +12,9 @@ import rhino.spark.wire.Schema.{message, Message}
 private[spark] class NodeWork {
   private val PlansMax = 8 // a batch's tasks are reported within a few batches
   private val StagesMax = 32 // stages with tasks that have not ended
-  private case class Work(rows: Long, ranMs: Long)
+
+  /** `rows` is None if the query does not track its rows. */
+  private case class Work(rows: Option[Long], ranMs: Long)
 
   private val plans = mutable.Queue.empty[Map[Long, PlanCounter]]
   private val stages = mutable.LinkedHashMap.empty[(Int, TaskGroup), mutable.TreeMap[Int, Work]]
@@ -30,15 +32,22 @@ private[spark] class NodeWork {
       plans.iterator.flatMap(_.get(id)).nextOption().map(_ -> value)
     }
     mine.groupBy(_._1.group).foreach { case (group, added) =>
-      record(task, group, added.collect { case (PlanCounter(_, true), value) => value }.sum)
+      val rows = added.collect { case (PlanCounter(_, true), value) => value }.sum
+      record(task, group, Option.when(plansOf(task).exists(counts(_, group)))(rows))
     }
   }
+
+  private def plansOf(task: EndedTask): Iterator[Map[Long, PlanCounter]] =
+    plans.iterator.filter(plan => task.counters.keysIterator.exists(plan.contains))
+
+  private def counts(plan: Map[Long, PlanCounter], group: TaskGroup): Boolean =
+    plan.valuesIterator.exists(counter => counter.isRows && counter.group == group)
 
   /** Returns and resets the results of stages whose tasks have all ended. */
   def take(): Seq[Message] = {
     val taken = complete.toSeq.map { case ((group, partition), work) =>
-      message("NodeWork", "task_group" -> group.name, "partition" -> partition, "rows" -> work.rows,
-        "task_s" -> work.ranMs / 1e3)
+      message("NodeWork", "task_group" -> group.name, "partition" -> partition, "rows" -> work.rows.getOrElse(0L),
+        "rows_not_counted" -> work.rows.isEmpty, "task_s" -> work.ranMs / 1e3)
     }
     complete = Map.empty
     taken
@@ -48,7 +57,7 @@ private[spark] class NodeWork {
    * Under a union, a branch's partitions follow those of other branches. They get their numbers in order, once all
    * ended.
    */
-  private def record(task: EndedTask, group: TaskGroup, rows: Long): Unit = {
+  private def record(task: EndedTask, group: TaskGroup, rows: Option[Long]): Unit = {
     val key = (task.stage, group)
     val ended = stages.getOrElseUpdate(key, mutable.TreeMap.empty)
     ended.put(task.partition, Work(rows, task.ranMs))

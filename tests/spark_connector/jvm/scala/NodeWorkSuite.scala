@@ -46,6 +46,16 @@ class NodeWorkSuite extends Suite {
     expect(taken(its), Seq((0, 0L, 0.5), (1, 3L, 0.5)))
   }
 
+  test("rows that the query does not track are not counted, and are no zero") {
+    val its = new NodeWork
+    its.planned(Map(11L -> PlanCounter(group, isRows = false)))
+    its.ended(Seq(EndedTask(1, 0, 500, Map(11L -> 1L)), EndedTask(1, 1, 500, Map(11L -> 1L))))
+    expect(its.take().map(_.bool("rows_not_counted")), Seq(true, true))
+    val counted = work()
+    counted.ended(Seq(task(0, rows = 1), task(1, rows = 0)))
+    expect(counted.take().map(_.bool("rows_not_counted")), Seq(false, false))
+  }
+
   test("a repeated task replaces the former one") {
     val its = work()
     its.ended(Seq(task(0, rows = 1), task(0, rows = 4), task(1, rows = 3)))
