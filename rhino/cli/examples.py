@@ -13,6 +13,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "rhino manager --data-dir /var/lib/rhino-manager --listen manager-host:7461 --bootstrap",
         "rhino manager --config /etc/rhino/manager.toml",
     ),
+    "conf": (
+        "rhino conf --manager manager-host",
+        "rhino conf --manager manager-host --format arguments",
+    ),
+    "jar": ("rhino jar", "rhino jar --output-dir /opt/rhino"),
     "status": (
         "rhino status --manager manager-host",
         "rhino status --check",
