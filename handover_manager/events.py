@@ -67,12 +67,16 @@ class SessionAnswered:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorChanged:
-    """An executor of the session's application was added or removed. `host` may be empty if it was removed."""
+    """An executor of the session's application was added, has reported its worker, or was removed.
+
+    `host` may be empty if it was removed. `worker_id` is empty until the executor has reported its worker.
+    """
 
     session: int
     executor_id: str
     host: str
     removed: bool
+    worker_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +197,7 @@ class PushLocations:
     job: str
     configuration_epoch: int
     locations: tuple[Location, ...]
+    hosts: tuple[tuple[str, str], ...] = ()  # of the workers that are named; "": unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,11 +252,15 @@ class NameSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class NameHosts:
-    """Report the hosts of the executors that run the job to the replication manager."""
+class NameExecutors:
+    """Report to the replication manager where the executors are that run the job.
+
+    `workers` are those of the executors that have reported their worker, `hosts` the hosts of the others.
+    """
 
     job: str
-    hosts: frozenset[str]
+    workers: frozenset[str]
+    hosts: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,4 +280,4 @@ class Announce:
 
 
 DriverEffect = PushLocations | RefuseQuery | ProbeSession  # sent to the driver of a session
-Effect = Persist | DriverEffect | PublishLogged | ChangeGroup | NameSettings | NameHosts | FindWriters | Announce
+Effect = Persist | DriverEffect | PublishLogged | ChangeGroup | NameSettings | NameExecutors | FindWriters | Announce

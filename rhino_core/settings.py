@@ -52,7 +52,7 @@ class SidecarSettings:
     data_dir: Annotated[
         Path, Setting("Store, index and inbox. Must be on the file system of spark.local.dir, for hard links.", FOLDER)
     ]
-    host: Annotated[str, Setting("Name by which Spark knows this node.", HOST, unset="$SPARK_LOCAL_IP or host name")]
+    host: Annotated[str, Setting("Name or address of this node.", HOST, unset="$SPARK_LOCAL_IP or host name")]
     worker_id: Annotated[str, Setting("Stable, unique name of this worker.", WORKER_ID, unset="the host")]
     listen: Annotated[
         str,

@@ -11,11 +11,18 @@ from rhino_core.ids import VirtualNode
 
 
 class Location(NamedTuple):
-    """Hosts of one virtual node in order of preference."""
+    """Workers of one virtual node in order of preference."""
 
     task_group: int
     partition: int
-    hosts: tuple[str, ...]
+    workers: tuple[str, ...]
+
+
+class LocationMap(NamedTuple):
+    """The map for a driver. `hosts` has the host of every worker that is named, or "" if it is unknown."""
+
+    locations: tuple[Location, ...]
+    hosts: tuple[tuple[str, str], ...]
 
 
 def virtual_nodes(job: str, task_groups: Sequence[TaskGroup]) -> dict[VirtualNode, tuple[int, ...]]:
@@ -82,11 +89,12 @@ def rank_workers(
     return ranked
 
 
-def make_locations(view: ClusterView, ranked: Mapping[VirtualNode, Sequence[str]]) -> tuple[Location, ...]:
-    """The map for the driver, ordered by virtual node. It leaves out workers whose host is unknown."""
-    locations = []
-    for node in sorted(ranked):
-        hosts = dict.fromkeys(view.workers[w].worker.host for w in ranked[node] if w in view.workers)
-        if hosts:
-            locations.append(Location(node.task_group, node.partition, tuple(hosts)))
-    return tuple(locations)
+def make_locations(view: ClusterView, ranked: Mapping[VirtualNode, Sequence[str]]) -> LocationMap:
+    """The map for the driver, ordered by virtual node.
+
+    It names workers that have not registered with this manager yet: their executors know which worker they belong to.
+    """
+    locations = tuple(Location(node.task_group, node.partition, tuple(ranked[node])) for node in sorted(ranked))
+    named = sorted({worker for location in locations for worker in location.workers})
+    hosts = tuple((w, view.workers[w].worker.host if w in view.workers else "") for w in named)
+    return LocationMap(locations, hosts)

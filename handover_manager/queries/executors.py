@@ -1,27 +1,43 @@
-"""Hosts of the executors of each driver's application, as the driver reports them."""
+"""Where the executors of each driver's application are, as the driver reports them."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from handover_manager.events import ExecutorChanged
+
 EXECUTORS_MAX = 10_000  # per session; further ones are ignored, which only makes placement less good
+
+
+class Places(NamedTuple):
+    """Workers of executors that have reported theirs, and hosts of the other executors."""
+
+    workers: frozenset[str]
+    hosts: frozenset[str]
+
+
+NOWHERE = Places(frozenset(), frozenset())
 
 
 class Executors:
     """Executors by session. A driver that connects again reports all its executors."""
 
     def __init__(self) -> None:
-        self._of: dict[int, dict[str, str]] = {}
+        self._of: dict[int, dict[str, ExecutorChanged]] = {}
 
-    def changed(self, session: int, executor_id: str, host: str, *, removed: bool) -> bool:
-        """Adds or removes an executor. Returns whether the set of hosts has changed."""
-        before, known = self.hosts(session), self._of.setdefault(session, {})
-        if removed or not host:
-            known.pop(executor_id, None)
-        elif executor_id in known or len(known) < EXECUTORS_MAX:
-            known[executor_id] = host
-        return self.hosts(session) != before
+    def changed(self, event: ExecutorChanged) -> bool:
+        """Adds or removes an executor. Returns whether the places have changed."""
+        before, known = self.places(event.session), self._of.setdefault(event.session, {})
+        if event.removed or not (event.host or event.worker_id):
+            known.pop(event.executor_id, None)
+        elif event.executor_id in known or len(known) < EXECUTORS_MAX:
+            known[event.executor_id] = event
+        return self.places(event.session) != before
 
-    def hosts(self, session: int) -> frozenset[str]:
-        return frozenset(self._of.get(session, {}).values())
+    def places(self, session: int) -> Places:
+        known = self._of.get(session, {}).values()
+        workers = frozenset(executor.worker_id for executor in known if executor.worker_id)
+        return Places(workers, frozenset(executor.host for executor in known if not executor.worker_id))
 
     def closed(self, session: int) -> None:
         self._of.pop(session, None)

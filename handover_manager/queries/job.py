@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from handover_manager.plan.locations import Location, Split, choose_worker, make_locations, rank_workers
+from handover_manager.plan.locations import LocationMap, Split, choose_worker, make_locations, rank_workers
 from handover_manager.plan.measurements import Figures
 from handover_manager.plan.work import WorkFigures
 from handover_manager.queries.fallbacks import Fallbacks
@@ -50,7 +50,7 @@ class Job:
     reported: int = 0  # batches reported to this manager
     settled: dict[VirtualNode, int] = field(default_factory=dict)  # order of the batch that `actual` comes from
     desired_before: dict[VirtualNode, str] = field(default_factory=dict)  # as it was when the newest batch was logged
-    pushed: tuple[int, tuple[Location, ...]] | None = None  # (configuration epoch, map) that the session has
+    pushed: tuple[int, LocationMap] | None = None  # (configuration epoch, map) that the session has
     figures: Figures = field(default_factory=Figures)
     logged_at: float | None = None  # monotonic time of the newest report of a batch
     logged_run: str = ""  # the run of that batch
@@ -107,7 +107,7 @@ class Job:
         self.configuration_epoch += 1
         return True
 
-    def locations(self, view: ClusterView) -> tuple[Location, ...]:
+    def locations(self, view: ClusterView) -> LocationMap:
         ranked = rank_workers(view, self.nodes, self.desired)
         self.fallbacks.sent(ranked, self.pinned)
         return make_locations(view, ranked)

@@ -10,7 +10,7 @@ from handover_manager.events import (
     Effect,
     ExecutorChanged,
     FindWriters,
-    NameHosts,
+    NameExecutors,
     NameSettings,
     Persist,
     ProbeSession,
@@ -25,7 +25,7 @@ from handover_manager.plan.measurements import figures_key
 from handover_manager.queries import claims
 from handover_manager.queries.checkpoint import canonical
 from handover_manager.queries.claims import Claims
-from handover_manager.queries.executors import Executors
+from handover_manager.queries.executors import NOWHERE, Executors
 from handover_manager.queries.job import Job, LoggedBatch
 from handover_manager.queries.records import job_key, record_of_job
 from handover_manager.view import ClusterView
@@ -96,19 +96,19 @@ class Jobs:
         job.lost_at, job.idle_epoch = None, None
         job.choose(view)
         named: list[Effect] = [NameSettings(job.job, event.settings)] if event.settings else []
-        named += self._hosts_of(job)
+        named += self._places_of(job)
         return [Persist(job_key(job.job), record_of_job(job)), *named, *self._push(job, view)]
 
     def executor_changed(self, event: ExecutorChanged) -> list[Effect]:
-        """Records an executor, and reports changed hosts of the session's jobs. Copies belong where tasks can run."""
-        changed = self._executors.changed(event.session, event.executor_id, event.host, removed=event.removed)
+        """Records an executor, and reports changed places of the session's jobs. Copies belong where tasks can run."""
+        changed = self._executors.changed(event)
         mine = [job for job in self._jobs.values() if changed and job.session == event.session]
-        return [effect for job in mine for effect in self._hosts_of(job)]
+        return [effect for job in mine for effect in self._places_of(job)]
 
-    def _hosts_of(self, job: Job) -> list[Effect]:
-        """Reports the executors' hosts. Nothing while none is known: the former hosts are a better guess until then."""
-        hosts = self._executors.hosts(job.session) if job.session is not None else frozenset()
-        return [NameHosts(job.job, hosts)] if hosts else []
+    def _places_of(self, job: Job) -> list[Effect]:
+        """Reports where executors are. Nothing while none is known: the former ones are a better guess until then."""
+        places = self._executors.places(job.session) if job.session is not None else NOWHERE
+        return [NameExecutors(job.job, *places)] if places != NOWHERE else []
 
     def query_ended(self, event: QueryEnded, view: ClusterView, now: float) -> list[Effect]:
         """Handles the end of a query. The end of an older run, or one reported by another session, is ignored."""
@@ -300,11 +300,11 @@ class Jobs:
     def _push(self, job: Job, view: ClusterView) -> list[Effect]:
         if job.session is None:
             return []
-        state = (job.configuration_epoch, job.locations(view))
+        epoch, made = state = (job.configuration_epoch, job.locations(view))
         if state == job.pushed:
             return []
         job.pushed = state
-        return [PushLocations(job.session, job.job, *state)]
+        return [PushLocations(job.session, job.job, epoch, made.locations, made.hosts)]
 
     def check_invariants(self) -> None:
         for job in self._jobs.values():

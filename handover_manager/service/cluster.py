@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from handover_manager.events import ChangeGroup, NameHosts, NameSettings, PublishLogged
+from handover_manager.events import ChangeGroup, NameExecutors, NameSettings, PublishLogged
 from handover_manager.view import ClusterView
 from rhino_pb import common_pb2
 
@@ -31,7 +31,7 @@ class Cluster(Protocol):
     def name_settings(self, effect: NameSettings) -> None:
         """Applies the settings of a job. Idempotent. Raises PreconditionError for a setting that cannot change."""
 
-    def name_hosts(self, effect: NameHosts) -> None:
+    def name_executors(self, effect: NameExecutors) -> None:
         """Records the hosts of a job's executors. Idempotent."""
 
     def publish(self, effect: PublishLogged) -> None:

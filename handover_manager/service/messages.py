@@ -7,7 +7,15 @@ from handover_manager.drive.explain import Explanation
 from handover_manager.drive.handover import Handover
 from handover_manager.drive.states import Phase
 from handover_manager.drive.step import Step
-from handover_manager.events import BatchLogged, DriverEffect, ProbeSession, PushLocations, QueryStarted, RefuseQuery
+from handover_manager.events import (
+    BatchLogged,
+    DriverEffect,
+    ExecutorChanged,
+    ProbeSession,
+    PushLocations,
+    QueryStarted,
+    RefuseQuery,
+)
 from handover_manager.plan.intents import Drain, Intent, Rebalance, ScaleIn, ScaleOut, check_workers, weight_of
 from handover_manager.plan.move import Move, MoveKind
 from handover_manager.plan.planner import Plan, Request
@@ -214,21 +222,40 @@ def job_to_pb(job: Job, view: ClusterView) -> pb.JobStatus:
 
 
 def locations_to_pb(effect: PushLocations, generation: int) -> pb.DesiredLocations:
+    index = {worker: number for number, (worker, _) in enumerate(effect.hosts)}
     return pb.DesiredLocations(
         job=effect.job,
         configuration_epoch=effect.configuration_epoch,
         locations=[
-            pb.Location(task_group=group, partition=partition, hosts=hosts)
-            for group, partition, hosts in effect.locations
+            pb.Location(task_group=group, partition=partition, worker_indexes=[index[w] for w in workers])
+            for group, partition, workers in effect.locations
         ],
+        workers=[pb.DesiredWorker(worker_id=worker, host=host) for worker, host in effect.hosts],
         generation=generation,
     )
 
 
-def command_of(effect: DriverEffect, generation: int) -> pb.DriverCommand:
+def _by_host(effect: PushLocations, generation: int) -> pb.DesiredLocations:
+    """The map for a driver that knows hosts only. It leaves out workers whose host is unknown."""
+    host_of = dict(effect.hosts)
+    found = [
+        pb.Location(task_group=group, partition=partition, hosts=dict.fromkeys(filter(None, map(host_of.get, workers))))
+        for group, partition, workers in effect.locations
+    ]
+    return pb.DesiredLocations(
+        job=effect.job,
+        configuration_epoch=effect.configuration_epoch,
+        locations=[location for location in found if location.hosts],
+        generation=generation,
+    )
+
+
+def command_of(effect: DriverEffect, generation: int, hello: pb.DriverHello) -> pb.DriverCommand:
+    """`hello`: what the driver has said at the start of its session."""
     match effect:
         case PushLocations():
-            return pb.DriverCommand(desired=locations_to_pb(effect, generation))
+            made = locations_to_pb if hello.knows_workers else _by_host
+            return pb.DriverCommand(desired=made(effect, generation))
         case RefuseQuery(_, job, run_id, reason):
             return pb.DriverCommand(refused=pb.QueryRefused(job=job, run_id=run_id, reason=reason))
         case ProbeSession():
@@ -258,6 +285,10 @@ def query_started_of(message: pb.QueryStarted, session: int, hello: pb.DriverHel
 
 def _work_of(message: pb.NodeWork) -> Work:
     return Work(None if message.rows_not_counted else message.rows, message.task_s)
+
+
+def executor_changed_of(message: pb.ExecutorChanged, session: int) -> ExecutorChanged:
+    return ExecutorChanged(session, message.executor_id, message.host, message.removed, message.worker_id)
 
 
 def batch_logged_of(message: pb.BatchLogged, session: int) -> BatchLogged:

@@ -171,8 +171,8 @@ class Runtime:
                 _try("floors not published", job, lambda: self._cluster.publish(effect))
             case ev.NameSettings(job):  # if they are refused, the first commit also fails, with the same reason
                 _try("settings not changed", job, lambda: self._cluster.name_settings(effect))
-            case ev.NameHosts():
-                self._cluster.name_hosts(effect)
+            case ev.NameExecutors():
+                self._cluster.name_executors(effect)
             case ev.ChangeGroup():
                 self._change_group(effect)
             case ev.FindWriters():

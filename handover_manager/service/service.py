@@ -147,7 +147,7 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
             try:
                 async for effect in session.effects():
                     hit("handover.push.before")
-                    yield messages.command_of(effect, generation)
+                    yield messages.command_of(effect, generation, hello.hello)
                     hit("handover.push.after")
                 if not session.replaced:
                     await reader
@@ -176,8 +176,7 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
             case "alive":
                 runtime.apply(ev.SessionAnswered(number))
             case "executor_changed":
-                executor = event.executor_changed
-                runtime.apply(ev.ExecutorChanged(number, executor.executor_id, executor.host, executor.removed))
+                runtime.apply(messages.executor_changed_of(event.executor_changed, number))
             case other:
                 raise InvalidRequestError(f"driver event {other!r} is not expected here")
 

@@ -295,7 +295,7 @@ class Worker(_message.Message):
     incarnation: _builtins.str
     """"<store uuid>/<boot id>": one lifetime of the worker's store"""
     host: _builtins.str
-    """host name or address by which Spark knows the executors on this node"""
+    """name or address of the node; copies of a group go to different hosts if possible"""
     peer_address: _builtins.str
     """"host:port" of the sidecar's peer service"""
     def __init__(

@@ -1113,6 +1113,7 @@ class DriverHello(_message.Message):
     SETTINGS_FIELD_NUMBER: _builtins.int
     HOST_FIELD_NUMBER: _builtins.int
     FORMER_TOKEN_FIELD_NUMBER: _builtins.int
+    KNOWS_WORKERS_FIELD_NUMBER: _builtins.int
     PROTOCOL_FIELD_NUMBER: _builtins.int
     application_id: _builtins.str
     spark_version: _builtins.str
@@ -1120,6 +1121,8 @@ class DriverHello(_message.Message):
     """host of the driver"""
     former_token: _builtins.str
     """token of the driver's former session, which the driver has closed; empty: there was none"""
+    knows_workers: _builtins.bool
+    """the driver reads DesiredLocations.workers; an older driver reads Location.hosts"""
     protocol: _builtins.int
     """protocol version of the driver; unset: 1"""
     @_builtins.property
@@ -1134,11 +1137,12 @@ class DriverHello(_message.Message):
         settings: _common_pb2.JobSettings | None = ...,
         host: _builtins.str = ...,
         former_token: _builtins.str = ...,
+        knows_workers: _builtins.bool = ...,
         protocol: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["application_id", b"application_id", "former_token", b"former_token", "host", b"host", "protocol", b"protocol", "settings", b"settings", "spark_version", b"spark_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["application_id", b"application_id", "former_token", b"former_token", "host", b"host", "knows_workers", b"knows_workers", "protocol", b"protocol", "settings", b"settings", "spark_version", b"spark_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1376,7 +1380,7 @@ Global___QueryEnded: _TypeAlias = QueryEnded  # noqa: Y015
 
 @_typing.final
 class ExecutorChanged(_message.Message):
-    """An executor of the application was added or removed."""
+    """An executor of the application was added, has reported its worker, or was removed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1384,10 +1388,14 @@ class ExecutorChanged(_message.Message):
     HOST_FIELD_NUMBER: _builtins.int
     REMOVED_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    WORKER_ID_FIELD_NUMBER: _builtins.int
     executor_id: _builtins.str
     host: _builtins.str
     removed: _builtins.bool
+    """also while the executor has no sidecar, because it can run no task with state then"""
     reason: _builtins.str
+    worker_id: _builtins.str
+    """of the sidecar that the executor is attached to; empty: not reported yet"""
     def __init__(
         self,
         *,
@@ -1395,10 +1403,11 @@ class ExecutorChanged(_message.Message):
         host: _builtins.str = ...,
         removed: _builtins.bool = ...,
         reason: _builtins.str = ...,
+        worker_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["executor_id", b"executor_id", "host", b"host", "reason", b"reason", "removed", b"removed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["executor_id", b"executor_id", "host", b"host", "reason", b"reason", "removed", b"removed", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1522,11 +1531,16 @@ class DesiredLocations(_message.Message):
     CONFIGURATION_EPOCH_FIELD_NUMBER: _builtins.int
     LOCATIONS_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
+    WORKERS_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     configuration_epoch: _builtins.int
     generation: _builtins.int
     @_builtins.property
     def locations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Location]: ...
+    @_builtins.property
+    def workers(self) -> _containers.RepeatedCompositeFieldContainer[Global___DesiredWorker]:
+        """all workers that the locations name"""
+
     def __init__(
         self,
         *,
@@ -1534,30 +1548,62 @@ class DesiredLocations(_message.Message):
         configuration_epoch: _builtins.int = ...,
         locations: _abc.Iterable[Global___Location] | None = ...,
         generation: _builtins.int = ...,
+        workers: _abc.Iterable[Global___DesiredWorker] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["configuration_epoch", b"configuration_epoch", "generation", b"generation", "job", b"job", "locations", b"locations"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["configuration_epoch", b"configuration_epoch", "generation", b"generation", "job", b"job", "locations", b"locations", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DesiredLocations: _TypeAlias = DesiredLocations  # noqa: Y015
 
 @_typing.final
+class DesiredWorker(_message.Message):
+    """A worker of a map."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
+    worker_id: _builtins.str
+    host: _builtins.str
+    """where its executors probably are, until they have reported their worker"""
+    def __init__(
+        self,
+        *,
+        worker_id: _builtins.str = ...,
+        host: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["host", b"host", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DesiredWorker: _TypeAlias = DesiredWorker  # noqa: Y015
+
+@_typing.final
 class Location(_message.Message):
-    """The hosts of one virtual node."""
+    """The workers of one virtual node."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TASK_GROUP_FIELD_NUMBER: _builtins.int
     PARTITION_FIELD_NUMBER: _builtins.int
     HOSTS_FIELD_NUMBER: _builtins.int
+    WORKER_INDEXES_FIELD_NUMBER: _builtins.int
     task_group: _builtins.int
     partition: _builtins.int
     @_builtins.property
     def hosts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Hosts in order of preference: the desired worker, then the other holders (whole members). They are chosen so that
-        the virtual nodes of a lost worker spread. The driver uses the first host with a live executor.
+        """the hosts of the workers, for a driver without `knows_workers`; otherwise empty"""
+
+    @_builtins.property
+    def worker_indexes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Indexes into DesiredLocations.workers, in order of preference: the desired worker, then the other holders (whole
+        members). They are chosen so that the virtual nodes of a lost worker spread. The driver uses the first worker that
+        has an executor.
         """
 
     def __init__(
@@ -1566,10 +1612,11 @@ class Location(_message.Message):
         task_group: _builtins.int = ...,
         partition: _builtins.int = ...,
         hosts: _abc.Iterable[_builtins.str] | None = ...,
+        worker_indexes: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hosts", b"hosts", "partition", b"partition", "task_group", b"task_group"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hosts", b"hosts", "partition", b"partition", "task_group", b"task_group", "worker_indexes", b"worker_indexes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -125,7 +125,7 @@ class SessionInfo(_message.Message):
     session_id: _builtins.str
     worker_id: _builtins.str
     host: _builtins.str
-    """host name that the sidecar registered; executors compare it with their own"""
+    """host name that the sidecar registered; executors of older versions compare it with theirs"""
     store_root: _builtins.str
     """absolute folder; the files of a store are in <store_root>/<job>/<operator>/<partition>/<store>/<name>"""
     inbox: _builtins.str

@@ -40,7 +40,7 @@ class Chains:
         self._now = 0.0
         self.draining: set[str] = set()  # workers being drained: nothing new is placed there
         self._counter = self._first = life << COUNT_BITS
-        self.near: dict[str, frozenset[str]] = {}  # by job: hosts of the executors that run it
+        self.near: dict[str, ev.ExecutorsNamed] = {}  # by job: where its executors are
         self._settings = {group.group.job: group.settings for group in self.groups.values()}
         self._colocated: dict[tuple[str, int], list[GroupId]] = {}  # groups by (job, partition)
         for group_id in self.groups:
@@ -253,9 +253,17 @@ class Chains:
             self._bins = [
                 replace(b, suspected=b.worker.worker_id in suspected, closed=b.worker.worker_id in closed) for b in bins
             ]
-        chosen = placement.choose(self._bins, count, taken, preferred, holders, self.near.get(group.job, ()))
+        chosen = placement.choose(self._bins, count, taken, preferred, holders, self._near(group.job))
         self._bins = placement.filled(self._bins, chosen, self._sizes.get(group, 0))
         return chosen
+
+    def _near(self, job: str) -> set[str]:
+        """Ids of present workers that have executors of the job."""
+        named = self.near.get(job)
+        if named is None:
+            return set()
+        present = self._membership.present()
+        return {w.worker_id for w in present if w.worker_id in named.workers or w.host in named.hosts}
 
     def _filled(self, group: ReplicaGroup, members: rules.Members) -> rules.Members:
         """Members plus replacements, not whole yet, up to r secondaries.

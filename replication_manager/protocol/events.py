@@ -86,11 +86,15 @@ class SettingsNamed:
 
 
 @dataclass(frozen=True, slots=True)
-class HostsNamed:
-    """The hosts of the executors that run the job now. Placement prefers them."""
+class ExecutorsNamed:
+    """Where the executors are that run the job now. Placement prefers these workers, and workers on these hosts.
+
+    `hosts` are those of executors that have not reported their worker.
+    """
 
     job: str
-    hosts: frozenset[str]
+    workers: frozenset[str]
+    hosts: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +158,7 @@ Event = (
     | Leaving
     | Resolve
     | SettingsNamed
-    | HostsNamed
+    | ExecutorsNamed
     | BatchPublished
     | Change
     | JobForgotten

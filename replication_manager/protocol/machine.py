@@ -140,8 +140,8 @@ class ReplicationMachine:
                 return self._resolve(event)
             case ev.SettingsNamed():
                 return self._resettling.named(event.job, event.settings)
-            case ev.HostsNamed():
-                return self._hosts_named(event)
+            case ev.ExecutorsNamed():
+                return self._executors_named(event)
             case ev.BatchPublished():
                 return self._published(event)
             case ev.Change():
@@ -299,10 +299,10 @@ class ReplicationMachine:
         self.returned.made(event.group)
         return effects
 
-    def _hosts_named(self, event: ev.HostsNamed) -> list[ev.Effect]:
+    def _executors_named(self, event: ev.ExecutorsNamed) -> list[ev.Effect]:
         """Moves nothing: it counts when a member is chosen the next time. Not journalled."""
         if event.job not in self.forgotten:
-            self._chains.near[event.job] = event.hosts
+            self._chains.near[event.job] = event
         return []
 
     def _change(self, event: ev.Change) -> list[ev.Effect]:

@@ -79,8 +79,8 @@ class ClusterPort:
     def name_settings(self, effect: wanted.NameSettings) -> None:
         self._replication.name_settings(effect.job, effect.settings)
 
-    def name_hosts(self, effect: wanted.NameHosts) -> None:
-        self._replication.handle(ev.HostsNamed(effect.job, effect.hosts))
+    def name_executors(self, effect: wanted.NameExecutors) -> None:
+        self._replication.handle(ev.ExecutorsNamed(effect.job, effect.workers, effect.hosts))
 
     def publish(self, effect: wanted.PublishLogged) -> None:
         self._replication.handle(ev.BatchPublished(effect.job, effect.batch_id, effect.versions, effect.floors))

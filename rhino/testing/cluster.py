@@ -51,6 +51,7 @@ class LocalCluster:
     `rhino=False` there is no manager and no sidecar, and sessions use Spark's own RocksDB provider (for comparisons).
     An error of a process contains its name and the end of its log. All processes end with the context, also after
     an exception or Ctrl-C. If this process is killed, a helper process ends the others.
+    Sidecars call their node `sidecar_host`, in which "{host}" becomes Spark's name of it.
     `manager_failpoints` arms failpoints at every start of the manager (`rhino_core.failpoints`), for tests.
     """
 
@@ -62,6 +63,7 @@ class LocalCluster:
         rhino: bool = True,
         shape: ClusterShape | None = None,
         network: Network | None = None,
+        sidecar_host: str = "{host}",
         manager_failpoints: str = "",
     ) -> None:
         self.folder = Path(folder).resolve()
@@ -71,6 +73,7 @@ class LocalCluster:
         self.workers: list[LocalWorker] = []
         self.network = network or Loopback()
         self._count = workers
+        self._sidecar_host = sidecar_host
         self._manager_failpoints = manager_failpoints
         self._rhino = rhino
         self._master: spark_daemons.Master | None = None
@@ -291,7 +294,8 @@ class LocalCluster:
             rhino_daemons.start_sidecar(
                 f"sidecar-{index}",
                 worker_id(index),
-                host,
+                self._sidecar_host.replace("{host}", host),
+                listen=f"{host}:0",
                 folder=self.worker_folder(index) / "rhino",
                 socket=socket,
                 manager=self.manager,

@@ -73,6 +73,7 @@ def start_sidecar(
     worker_id: str,
     host: str,
     *,
+    listen: str = "",
     folder: Path,
     socket: Path,
     manager: str,
@@ -80,10 +81,14 @@ def start_sidecar(
     reaper: Reaper,
     on_host: OnHost = list,
 ) -> Process:
-    """Starts a sidecar without waiting; see `wait_sidecar`. `on_host` wraps a command so that it runs at `host`."""
+    """Starts a sidecar without waiting; see `wait_sidecar`.
+
+    `host` is what it calls its node, and where it listens unless `listen` is set. `on_host` wraps a command so that it
+    runs there.
+    """
     arguments = [
         *("sidecar", "--worker-id", worker_id, "--host", host, "--data-dir", str(folder)),
-        *("--socket", str(socket), "--listen", f"{host}:0", "--manager", manager),
+        *("--socket", str(socket), "--listen", listen or f"{host}:0", "--manager", manager),
     ]
     return _start(name, arguments, log_dir=log_dir, reaper=reaper, on_host=on_host)
 

@@ -177,8 +177,16 @@ class FakeDriver:
     """A driver's session: reports what the test says, keeps what it is sent. `answers`: says that it is alive."""
 
     def __init__(
-        self, manager: str, *, factor: int = 1, synced: bool = False, answers: bool = True, former_token: str = ""
+        self,
+        manager: str,
+        *,
+        factor: int = 1,
+        synced: bool = False,
+        answers: bool = True,
+        former_token: str = "",
+        knows_workers: bool = True,
     ) -> None:
+        self._knows_workers = knows_workers
         self._answers = answers
         self._former_token = former_token
         self.token = ""
@@ -204,6 +212,7 @@ class FakeDriver:
             settings=self._settings,
             host="driver-host",
             former_token=self._former_token,
+            knows_workers=self._knows_workers,
         )
         await self._call.write(pb.DriverEvent(hello=hello))
         welcome = await asyncio.wait_for(self._call.read(), TIMEOUT_S)
@@ -238,9 +247,10 @@ class FakeDriver:
         event = pb.QueryStarted(job=job, run_id=run_id, name=name, task_groups=groups, location=location)
         await self._call.write(pb.DriverEvent(query_started=event))
 
-    async def executor(self, executor_id: str, host: str) -> None:
+    async def executor(self, executor_id: str, host: str, worker_id: str = "") -> None:
         """An executor has come."""
-        await self._call.write(pb.DriverEvent(executor_changed=pb.ExecutorChanged(executor_id=executor_id, host=host)))
+        changed = pb.ExecutorChanged(executor_id=executor_id, host=host, worker_id=worker_id)
+        await self._call.write(pb.DriverEvent(executor_changed=changed))
 
     async def logged(self, job: str, batch_id: int, writers: dict[int, FakeSidecar], run_id: str = "run-1") -> None:
         """A batch whose partitions were written by these sidecars."""
@@ -282,9 +292,10 @@ class FakeDriver:
         await self._call.write(pb.DriverEvent(query_idle=event))
 
     def hosts(self, job: str, partition: int) -> list[str]:
-        """Hosts of a virtual node in the newest map; empty when it is not there."""
-        found = self.maps.get(job, pb.DesiredLocations()).locations
-        return next((list(loc.hosts) for loc in found if loc.partition == partition), [])
+        """Hosts of a virtual node's workers in the newest map; empty when it is not there."""
+        its = self.maps.get(job, pb.DesiredLocations())
+        found = next((loc for loc in its.locations if loc.partition == partition), pb.Location())
+        return [*found.hosts, *(its.workers[index].host for index in found.worker_indexes)]
 
     async def stop(self) -> None:
         self._call.cancel()

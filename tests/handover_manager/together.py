@@ -258,8 +258,8 @@ class World:
     def place(self, node: VirtualNode) -> str:
         """By the map, as long as somebody lives there; now and then elsewhere, for no slot was free."""
         locations = self.map.locations if self.map else ()
-        hosts = next((found.hosts for found in locations if found.partition == node.partition), ())
-        wanted = [name for name in (host.removeprefix("host-") for host in hosts) if name in self.alive]
+        workers = next((found.workers for found in locations if found.partition == node.partition), ())
+        wanted = [name for name in workers if name in self.alive]
         free = self.random.random() < 0.95
         return wanted[0] if wanted and free else self.random.choice(sorted(self.alive))
 
@@ -310,7 +310,7 @@ class World:
         """Said when no batch runs, and executors live on all desired workers."""
         if self.session is None or self.batch is not None or self.map is None or not self.logged:
             return
-        if all(loc.hosts[0].removeprefix("host-") in self.alive for loc in self.map.locations):
+        if all(loc.workers[0] in self.alive for loc in self.map.locations):
             self.feed(ev.QueryIdle(self.session, JOB, f"run-{self.runs}", self.map.configuration_epoch))
 
     # ---- handovers
@@ -425,5 +425,5 @@ class World:
         assert not left_out, "a map was not made again"
         if self.session is not None and self.map is not None:
             assert self.map.configuration_epoch == job.configuration_epoch
-            first = {loc.partition: loc.hosts[0] for loc in self.map.locations}
-            assert first == {n.partition: f"host-{w}" for n, w in job.desired.items()}
+            first = {loc.partition: loc.workers[0] for loc in self.map.locations}
+            assert first == {n.partition: w for n, w in job.desired.items()}

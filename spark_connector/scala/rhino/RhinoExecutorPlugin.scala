@@ -9,7 +9,6 @@ import rhino.spark.settings.Settings
 import rhino.spark.sidecar.{Sidecar, SidecarReports}
 
 private[spark] class RhinoExecutorPlugin extends ExecutorPlugin {
-  private val DriverId = "driver" // Spark's executor id of a driver, in local mode
   private var reports: SidecarReports = _
 
   /** Attaches in the background. A task that needs the sidecar waits for it, or fails with the socket's name. */
@@ -20,7 +19,7 @@ private[spark] class RhinoExecutorPlugin extends ExecutorPlugin {
     val host = Option(SparkEnv.get.blockManager.blockManagerId).map(_.host)
       .getOrElse(context.conf.get("spark.driver.host", "localhost"))
     val client = s"${context.conf.get("spark.app.id", "local")}/${context.executorID}"
-    Sidecar.start(host, client, onExecutor = context.executorID != DriverId, settings)
+    Sidecar.start(host, client, settings)
     reports = new SidecarReports(context, host)
     reports.start()
   }

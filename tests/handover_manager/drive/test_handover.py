@@ -85,7 +85,7 @@ def test_to_a_worker_without_a_copy(play: Play) -> None:
     assert (handover.phase, handover.bytes_moved, handover.configuration_epoch) == (Phase.MARKED, 100, 2)
     kinds = [type(e) for e in play.effects]
     assert kinds.index(ev.Persist) < kinds.index(ev.PushLocations)
-    assert play.of(ev.PushLocations)[0].locations[0].hosts[0] == "host-w3"
+    assert play.of(ev.PushLocations)[0].locations[0].workers[0] == "w3"
     assert (play.desired("0/0"), play.desired("0/1")) == ("w3", "w1")
 
     play.batch(4, {G0: "w1", G1: "w1"})
@@ -232,7 +232,7 @@ def test_a_target_lost_after_the_marker_redirects_to_a_holder(play: Play) -> Non
     assert play.handover().phase is Phase.REDIRECTED
     assert "redirected 0/0 to w1" in handover.reason
     assert play.desired("0/0") == "w1"
-    assert play.of(ev.PushLocations)[0].locations[0].hosts == ("host-w1",)
+    assert play.of(ev.PushLocations)[0].locations[0].workers == ("w1",)
 
 
 def test_origin_and_target_lost_after_the_marker(play: Play) -> None:

@@ -36,7 +36,7 @@ def marked(play: Play) -> None:
 
 def test_it_is_brought_together_where_it_is_desired(play: Play) -> None:
     marked(play)
-    assert play.of(ev.PushLocations)[0].locations[0].hosts[0] == "host-w1"
+    assert play.of(ev.PushLocations)[0].locations[0].workers[0] == "w1"
     play.batch(4, {FIRST: "w1", SECOND: "w1"})
     assert play.handover().phase is Phase.CONFIRMED
     assert play.of(ev.ChangeGroup) == [ev.ChangeGroup("h1", SECOND, make_owner="w1")]

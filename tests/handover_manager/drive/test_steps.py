@@ -318,7 +318,7 @@ def test_a_miss_is_counted_and_the_map_sent_again_but_kept() -> None:
     before = play.core.jobs[JOB].configuration_epoch
     spark.batch(p0="w2")
     (push,) = play.of(ev.PushLocations)
-    assert (push.configuration_epoch, push.locations[0].hosts[0]) == (before, "host-w1")
+    assert (push.configuration_epoch, push.locations[0].workers[0]) == (before, "w1")
     job = play.core.jobs[JOB]
     assert (job.misses, set(job.missed)) == ({node("0/0"): 1}, {node("0/0")})
     spark.batch()

@@ -25,7 +25,8 @@ def test_the_owner_is_desired_once_it_is_known() -> None:
     play.see()
     push = play.of(ev.PushLocations)[0]
     assert (push.session, push.configuration_epoch) == (1, 1)
-    assert [tuple(loc) for loc in push.locations] == [(0, 1, ("host-w2", "host-w1"))]
+    assert [tuple(loc) for loc in push.locations] == [(0, 1, ("w2", "w1"))]
+    assert push.hosts == (("w1", "host-w1"), ("w2", "host-w2"))
     assert not play.see()
 
 
@@ -42,7 +43,7 @@ def test_a_lost_worker_moves_its_nodes_at_once_under_a_new_epoch() -> None:
     play.see()
     push = play.of(ev.PushLocations)[0]
     assert push.configuration_epoch == 2
-    assert [loc.hosts for loc in push.locations] == [("host-w2",), ("host-w3",)]
+    assert [loc.workers for loc in push.locations] == [("w2",), ("w3",)]
 
 
 def two_nodes_of_a_lost_worker() -> Play:
@@ -51,8 +52,8 @@ def two_nodes_of_a_lost_worker() -> Play:
     play = Play(cluster)
     play.begin()
     chain_both(play, "w1 w2 w3")
-    sent_to = {loc.partition: loc.hosts[1] for loc in play.of(ev.PushLocations)[0].locations}
-    assert sent_to == {0: "host-w2", 1: "host-w3"}
+    sent_to = {loc.partition: loc.workers[1] for loc in play.of(ev.PushLocations)[0].locations}
+    assert sent_to == {0: "w2", 1: "w3"}
     cluster.lose("w1")
     chain_both(play, "w2 w3")
     return play
@@ -104,7 +105,7 @@ def test_new_holders_are_pushed_without_a_new_epoch() -> None:
     cluster.chain(group(0, 0), "w1 w2")
     play.see()
     push = play.of(ev.PushLocations)[0]
-    assert (push.configuration_epoch, push.locations[0].hosts) == (1, ("host-w1", "host-w2"))
+    assert (push.configuration_epoch, push.locations[0].workers) == (1, ("w1", "w2"))
 
 
 def test_a_new_run_and_a_reconnected_driver_get_the_map_again() -> None:
@@ -192,9 +193,9 @@ def test_several_jobs_have_their_own_maps() -> None:
     play.begin(session=1)
     play.begin(session=2, job="job-b", name="other")
     play.see()
-    assert {(p.session, p.job, p.locations[0].hosts[0]) for p in play.of(ev.PushLocations)} == {
-        (1, JOB, "host-w1"),
-        (2, "job-b", "host-w2"),
+    assert {(p.session, p.job, p.locations[0].workers[0]) for p in play.of(ev.PushLocations)} == {
+        (1, JOB, "w1"),
+        (2, "job-b", "w2"),
     }
 
 
@@ -212,4 +213,4 @@ def test_fallbacks_spread(chains: list[list[str]], copies: int) -> None:
         for lost in set(desired.values()):
             seconds = Counter(ranked[n][1] for n in nodes if desired[n] == lost)
             assert max(seconds.values()) <= -(-sum(seconds.values()) // 3)
-    assert [loc.partition for loc in make_locations(cluster.view, ranked)] == list(range(len(chains)))
+    assert [loc.partition for loc in make_locations(cluster.view, ranked).locations] == list(range(len(chains)))

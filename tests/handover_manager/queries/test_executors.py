@@ -1,4 +1,4 @@
-"""The hosts of a driver's executors are told to the replication manager, for placement."""
+"""The replication manager is told where a driver's executors are, for placement."""
 
 from __future__ import annotations
 
@@ -14,37 +14,50 @@ def play() -> Play:
     return pair()
 
 
-def change(play: Play, executor: str, host: str, *, removed: bool = False, session: int = 1) -> list[ev.NameHosts]:
-    play(ev.ExecutorChanged(session, executor, host, removed))
-    return play.of(ev.NameHosts)
+def change(
+    play: Play, executor: str, worker: str = "", *, host: str = "", removed: bool = False, session: int = 1
+) -> list[ev.NameExecutors]:
+    play(ev.ExecutorChanged(session, executor, host, removed, worker))
+    return play.of(ev.NameExecutors)
 
 
-def test_hosts_are_told_when_they_change(play: Play) -> None:
-    assert change(play, "0", "host-w1") == [ev.NameHosts(JOB, frozenset({"host-w1"}))]
-    assert change(play, "1", "host-w1") == []
-    assert change(play, "2", "host-w2") == [ev.NameHosts(JOB, frozenset({"host-w1", "host-w2"}))]
-    assert change(play, "0", "", removed=True) == []
-    assert change(play, "1", "host-w1", removed=True) == [ev.NameHosts(JOB, frozenset({"host-w2"}))]
-    assert change(play, "2", "", removed=True) == [], "others will come"
+def named(workers: str = "", hosts: str = "", job: str = JOB) -> ev.NameExecutors:
+    return ev.NameExecutors(job, frozenset(workers.split()), frozenset(hosts.split()))
+
+
+def test_workers_are_told_when_they_change(play: Play) -> None:
+    assert change(play, "0", "w1") == [named("w1")]
+    assert change(play, "1", "w1") == []
+    assert change(play, "2", "w2") == [named("w1 w2")]
+    assert change(play, "0", removed=True) == []
+    assert change(play, "1", "w1", removed=True) == [named("w2")]
+    assert change(play, "2", removed=True) == [], "others will come"
+
+
+def test_an_executor_counts_by_its_host_until_it_has_reported_its_worker(play: Play) -> None:
+    assert change(play, "0", host="pod-7") == [named(hosts="pod-7")]
+    assert change(play, "1", "w2", host="pod-8") == [named("w2", "pod-7")]
+    assert change(play, "0", "w1", host="pod-7") == [named("w1 w2")]
+    assert change(play, "0", "w3", host="pod-7") == [named("w3 w2")], "attached to another sidecar"
 
 
 def test_a_query_that_starts_gets_those_of_its_session(play: Play) -> None:
-    change(play, "0", "host-w1")
-    assert change(play, "0", "host-w3", session=2) == [], "of another application"
+    change(play, "0", "w1")
+    assert change(play, "0", "w3", session=2) == [], "of another application"
     play.begin(job="job-b", name="other", session=2)
-    assert play.of(ev.NameHosts) == [ev.NameHosts("job-b", frozenset({"host-w3"}))]
+    assert play.of(ev.NameExecutors) == [named("w3", job="job-b")]
 
 
 def test_a_session_that_has_closed_is_forgotten(play: Play) -> None:
-    change(play, "0", "host-w1")
+    change(play, "0", "w1")
     play(ev.SessionClosed(1))
     play.begin(session=2)
-    assert play.of(ev.NameHosts) == []
-    assert change(play, "0", "host-w1", session=2) == [ev.NameHosts(JOB, frozenset({"host-w1"}))]
+    assert play.of(ev.NameExecutors) == []
+    assert change(play, "0", "w1", session=2) == [named("w1")]
 
 
 def test_executors_that_are_remembered_have_a_bound(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executors, "EXECUTORS_MAX", 1)
-    change(play, "0", "host-w1")
-    assert change(play, "1", "host-w2") == []
-    assert change(play, "0", "host-w3") == [ev.NameHosts(JOB, frozenset({"host-w3"}))]
+    change(play, "0", "w1")
+    assert change(play, "1", "w2") == []
+    assert change(play, "0", "w3") == [named("w3")]

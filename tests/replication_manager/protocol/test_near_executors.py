@@ -8,8 +8,8 @@ from rhino_core.ids import GroupId
 from tests.replication_manager.protocol.harness import GROUP, Manager
 
 
-def near(manager: Manager, hosts: str, job: str = "job") -> None:
-    manager.do(ev.HostsNamed(job, frozenset(f"host-{name}" for name in hosts)))
+def near(manager: Manager, workers: str, job: str = "job") -> None:
+    manager.do(ev.ExecutorsNamed(job, frozenset(workers)))
 
 
 def test_secondaries_are_where_executors_are() -> None:
@@ -20,6 +20,14 @@ def test_secondaries_are_where_executors_are() -> None:
         assert manager.members(GroupId("job", 0, partition)) == "ad"
     manager.resolve("a", GroupId("other", 0, 0))
     assert manager.members(GroupId("other", 0, 0)) == "ab", "executors of another query"
+
+
+def test_an_executor_that_has_not_reported_its_worker_counts_by_its_host() -> None:
+    manager = Manager("abcd")
+    manager.do(ev.ExecutorsNamed("job", frozenset("a"), frozenset({"host-d"})))
+    for partition in range(4):
+        manager.resolve("a", GroupId("job", 0, partition))
+        assert manager.members(GroupId("job", 0, partition)) == "ad"
 
 
 def test_nothing_moves_when_executors_do_but_a_replacement_goes_there() -> None:

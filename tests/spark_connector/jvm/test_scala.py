@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_connector.conf import state_conf
+from spark_connector.conf import recovery_conf, state_conf
 from spark_connector.jar import compile_scala, ensure_jar
 from spark_connector.java import find_java
 from spark_connector.spark_home import spark_jars
@@ -55,3 +55,6 @@ def test_every_test_is_found(outcome: list[dict]) -> None:
 
 def test_the_plugin_sets_what_rhino_conf_sets(outcome: list[dict]) -> None:
     assert outcome[-1]["required"] == state_conf()
+    exclusion = {key: value for key, value in recovery_conf().items() if "excludeOnFailure" in key}
+    assert outcome[-1]["exclusion"] == exclusion
+    assert len(exclusion) == 6

@@ -82,8 +82,8 @@ async def test_copies_are_placed_where_executors_are(cluster: Cluster, tmp_path:
         a, *_ = await start(cluster, "abcd")
         driver = FakeDriver(cluster.address)
         await driver.hello()
-        for executor, host in enumerate(("host-a", "host-d")):
-            await driver.executor(str(executor), host)
+        await driver.executor("0", "host-a")
+        await driver.executor("1", "pod-17", worker_id="d")
         await driver.started(JOB, 4)
 
         async def known() -> bool:

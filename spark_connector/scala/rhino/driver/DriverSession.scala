@@ -21,7 +21,7 @@ import rhino.spark.wire.Schema.{message, Fields, Message}
  * @param follower makes the follower of this driver's queries, which sends its events by the given function
  */
 private[driver] class DriverSession(
-    settings: Settings, locations: DesiredLocations, hello: Seq[(String, Any)],
+    settings: Settings, locations: DesiredLocations, executors: Executors, hello: Seq[(String, Any)],
     follower: (Message => Unit) => QueryFollower) extends Logging {
 
   private val WaitingMax = 256 // events kept while the manager is away; newer batches contain more than older ones
@@ -118,11 +118,9 @@ private[driver] class DriverSession(
     stream.reason()
   }
 
-  /** Sends what a manager must know first: live executors, running queries. */
+  /** Sends what a manager must know first: executors, running queries. */
   private def introduce(stream: ManagerStream): Unit = {
-    locations.liveExecutors.foreach { case (id, host) =>
-      stream.send(ExecutorListener.changed(id, host, removed = false, ""))
-    }
+    executors.usable.all.foreach(executor => stream.send(ExecutorListener.changed(executor)))
     queries.introductions().foreach(stream.send)
   }
 

@@ -4,16 +4,17 @@ import java.util.{Collections, Map => JavaMap}
 
 import org.apache.spark.{SPARK_VERSION, SparkContext}
 import org.apache.spark.api.plugin.{DriverPlugin, PluginContext}
-import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.seam.{Internals, LocatingCoordinator}
 import org.apache.spark.sql.internal.SQLConf
 
 import rhino.spark.settings.{RequiredConf, Settings}
 import rhino.spark.sidecar.SidecarReports
 
-private[spark] class RhinoDriverPlugin extends DriverPlugin with Logging {
+private[spark] class RhinoDriverPlugin extends DriverPlugin {
   private val Protocol = 2 // same as in rhino_core/protocol.py
-  private val locations = new DesiredLocations(() => StreamRun.running)
+  private val executors = new Executors
+  private val locations = new DesiredLocations(() => StreamRun.running, executors)
+  private val listener = new ExecutorListener(executors, event => session.send(event))
   private var session: DriverSession = _
 
   override def init(sc: SparkContext, context: PluginContext): JavaMap[String, String] = {
@@ -27,22 +28,20 @@ private[spark] class RhinoDriverPlugin extends DriverPlugin with Logging {
     val hello = Seq(
       "application_id" -> s"${sc.appName}-${sc.startTime}", "spark_version" -> SPARK_VERSION,
       "settings" -> settings.message, "host" -> conf.get("spark.driver.host", ""),
-      "protocol" -> Protocol)
+      "knows_workers" -> java.lang.Boolean.TRUE, "protocol" -> Protocol)
     val provider = conf.get(SQLConf.STATE_STORE_PROVIDER_CLASS.key, "")
-    session = new DriverSession(settings, locations, hello,
+    session = new DriverSession(settings, locations, executors, hello,
       send => new QueryFollower(() => StreamRun.running, locations, () => tasks.take(), provider, send))
-    sc.addSparkListener(new ExecutorListener(locations, session.send))
+    sc.addSparkListener(listener)
     sc.addSparkListener(tasks)
     session.open()
     Collections.emptyMap()
   }
 
+  /** The answer confirms the report: without it, the executor reports again. */
   override def receive(message: Any): AnyRef = {
-    SidecarReports.read(message).foreach { report =>
-      locations.executorReaches(report.executor, report.reaches)
-      if (report.reaches) logInfo(report.text) else logWarning(report.text)
-    }
-    null
+    SidecarReports.read(message).foreach(listener.reported)
+    java.lang.Boolean.TRUE
   }
 
   override def shutdown(): Unit = if (session != null) session.close()

@@ -12,6 +12,8 @@ import org.apache.spark.sql.internal.SQLConf
  */
 private[rhino] object RequiredConf {
   private val Streaming = "spark.sql.streaming."
+  private val Exclusion = "spark.excludeOnFailure."
+  private val MaxFailures = "spark.task.maxFailures"
   private val ExtensionsKey = "spark.sql.extensions"
   val Format: String = Streaming + "stateStore.checkpointFormatVersion"
   val Changelogs: String = Streaming + "stateStore.rocksdb.changelogCheckpointing.enabled"
@@ -28,6 +30,14 @@ private[rhino] object RequiredConf {
     Streaming + "stateStore.unloadOnCommit" -> "false",
     Streaming + "stateStore.rocksdb.checkStaleReusedFilesInSnapshot" -> "false",
     Streaming + "stateStore.maintenanceInterval" -> "3s")
+  /** The same as in `recovery_conf()` in conf.py, which has the reasons; a test compares them. */
+  val ofExclusion: Seq[(String, String)] = Seq(
+    Exclusion + "taskAndStage.enabled" -> "true",
+    Exclusion + "task.maxTaskAttemptsPerExecutor" -> "3",
+    Exclusion + "task.maxTaskAttemptsPerNode" -> "3",
+    Exclusion + "stage.maxFailedTasksPerExecutor" -> "1000000",
+    Exclusion + "stage.maxFailedExecutorsPerNode" -> "1000000",
+    "spark.scheduler.excludeOnFailure.unschedulableTaskSetTimeout" -> "5s")
   private val OfFiles = Seq(
     "fs.rhino.impl" -> ClassNames.FileSystem,
     "fs.AbstractFileSystem.rhino.impl" -> ClassNames.AbstractFileSystem)
@@ -45,9 +55,22 @@ private[rhino] object RequiredConf {
       conf.setIfMissing("spark.hadoop." + key, value)
       hadoop.setIfUnset(key, value)
     }
+    completeExclusion(conf)
     val extensions = conf.get(ExtensionsKey, "").split(',').map(_.trim).filter(_.nonEmpty)
     conf.set(ExtensionsKey, (extensions :+ ClassNames.Extensions).distinct.mkString(","))
     if (provider == ClassNames.Provider) check(conf.getOption)
+  }
+
+  /**
+   * Lets Spark try a task elsewhere that fails where its state is, for example on an executor whose sidecar has gone.
+   * Leaves an application alone that says itself what to exclude, or whose tasks have too few attempts. A single
+   * process has no elsewhere.
+   */
+  private def completeExclusion(conf: SparkConf): Unit = {
+    val decided = conf.getAllWithPrefix(Exclusion).exists { case (name, _) => name.endsWith("enabled") }
+    val local = conf.get("spark.master", "").startsWith("local")
+    if (!decided && !local && conf.getInt(MaxFailures, 4) > 3)
+      ofExclusion.foreach { case (key, value) => conf.setIfMissing(key, value) }
   }
 
   /** Throws IllegalArgumentException for settings that endanger the state. */

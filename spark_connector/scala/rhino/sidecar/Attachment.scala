@@ -16,20 +16,19 @@ import rhino.spark.wire.GrpcErrors
 import rhino.spark.wire.Schema.{message, method, Fields, Message}
 
 /** This JVM's session, as the sidecar describes it: where its files are, and where new files must be created. */
-private[rhino] case class SidecarSession(id: String, workerId: String, host: String, storeRoot: String, inbox: String)
+private[rhino] case class SidecarSession(id: String, workerId: String, storeRoot: String, inbox: String)
 
 private[rhino] object SidecarSession {
   def of(info: Message): SidecarSession = SidecarSession(
-    info.string("session_id"), info.string("worker_id"), info.string("host"),
-    info.string("store_root"), info.string("inbox"))
+    info.string("session_id"), info.string("worker_id"), info.string("store_root"), info.string("inbox"))
 }
 
 /**
  * Keeps this JVM attached to its sidecar: a thread opens the Attach stream again whenever it ends. The end of the
- * stream frees this JVM's pins. `onFirst` runs once, on that thread, with the first session.
+ * stream frees this JVM's pins. `onFirst` runs once, on that thread, after the first session has begun.
  */
 private[sidecar] class Attachment(
-    channel: ManagedChannel, socket: String, client: String, settings: Settings, onFirst: SidecarSession => Unit)
+    channel: ManagedChannel, socket: String, client: String, settings: Settings, onFirst: () => Unit)
   extends Logging {
 
   private val PatienceS = 15
@@ -37,6 +36,7 @@ private[sidecar] class Attachment(
   private val FirstPauseMs = 50L // between attempts to attach
   private val PauseMaxMs = 1000L
   @volatile private var current: SidecarSession = _
+  private var changed = false // since the last `awaitChange`
   @volatile private var closed = false
   @volatile private var lastFailure = "not attached yet"
   @volatile private var everAttached = false
@@ -46,6 +46,15 @@ private[sidecar] class Attachment(
   thread.setDaemon(true)
 
   def start(): Unit = thread.start()
+
+  /** The worker of the present session's sidecar. None without a session. */
+  def worker: Option[String] = Option(current).map(_.workerId)
+
+  /** Waits until a session has begun or ended since the last call, at most `timeoutMs`. */
+  def awaitChange(timeoutMs: Long): Unit = synchronized {
+    if (!changed) wait(timeoutMs)
+    changed = false
+  }
 
   /** Seconds since the last session ended, or 0 during a session. */
   def awayS: Double = if (current != null) 0 else (System.nanoTime() - awaySince) / 1e9
@@ -89,7 +98,7 @@ private[sidecar] class Attachment(
           publish(session)
           if (!firstDone) {
             firstDone = true
-            onFirst(session)
+            onFirst()
           }
         }
         lastFailure = "the sidecar has ended the session"
@@ -123,6 +132,7 @@ private[sidecar] class Attachment(
     if (session != null) everAttached = true
     else if (current != null) awaySince = System.nanoTime()
     current = session
+    changed = true
     notifyAll()
   }
 }

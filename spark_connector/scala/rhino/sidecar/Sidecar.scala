@@ -9,10 +9,9 @@ private[rhino] object Sidecar {
   @volatile private var connection: SidecarConnection = _
   @volatile private var newestSettings: Settings = _
 
-  def start(host: String, client: String, onExecutor: Boolean, settings: Settings): Unit = synchronized {
+  def start(host: String, client: String, settings: Settings): Unit = synchronized {
     newestSettings = settings
-    if (connection == null)
-      connection = new SidecarConnection(settings.socket(host), host, client, onExecutor, settings)
+    if (connection == null) connection = new SidecarConnection(settings.socket(host), client, settings)
   }
 
   def stop(): Unit = synchronized {

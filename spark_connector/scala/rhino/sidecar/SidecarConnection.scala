@@ -7,8 +7,6 @@ import org.sparkproject.connect.grpc.{CallOptions, Grpc, InsecureChannelCredenti
 import org.sparkproject.connect.grpc.StatusRuntimeException
 import org.sparkproject.connect.grpc.stub.ClientCalls
 
-import org.apache.spark.internal.Logging
-
 import rhino.spark.settings.Settings
 import rhino.spark.wire.GrpcErrors
 import rhino.spark.wire.Schema.{message, method, Message}
@@ -17,12 +15,9 @@ import rhino.spark.wire.Schema.{message, method, Message}
  * A JVM's connection to the sidecar of its node: one channel over the Unix socket, one attachment, and calls. Every
  * call has a deadline. Errors are IOExceptions that name the socket and the way out.
  *
- * @param host       Spark's name of this node
- * @param client     "<application>/<executor id>"
- * @param onExecutor false on the driver of a cluster, to which no tasks are sent
+ * @param client "<application>/<executor id>"
  */
-private[rhino] class SidecarConnection(
-    socket: String, host: String, client: String, onExecutor: Boolean, settings: Settings) extends Logging {
+private[rhino] class SidecarConnection(socket: String, client: String, settings: Settings) {
 
   private val FirstCallTimeoutS = 15
   private val AnotherSessionTimeoutS = 2
@@ -32,7 +27,7 @@ private[rhino] class SidecarConnection(
     Grpc.newChannelBuilder(s"unix://$socket", InsecureChannelCredentials.create())
       .maxInboundMessageSize(64 * 1024 * 1024)
       .build()
-  private val attachment = new Attachment(channel, socket, client, settings, check)
+  private val attachment = new Attachment(channel, socket, client, settings, () => warmUp())
   attachment.start()
 
   def session(): SidecarSession = attachment.session()
@@ -40,18 +35,17 @@ private[rhino] class SidecarConnection(
   /** Seconds since the last session ended, or 0 during a session. */
   def awayS: Double = attachment.awayS
 
+  /** The worker of the present session's sidecar. None without a session. */
+  def attachedTo: Option[String] = attachment.worker
+
+  /** Waits until a session has begun or ended since the last call, at most `timeoutMs`. */
+  def awaitChange(timeoutMs: Long): Unit = attachment.awaitChange(timeoutMs)
+
   /** The error text for a task without a session. */
   def failure: String = attachment.failure
 
-  /**
-   * Runs once per JVM. Compares the node's two names, and makes a first unary call so that class loading delays no
-   * task.
-   */
-  private def check(session: SidecarSession): Unit = {
-    if (session.host != host && onExecutor) {
-      logWarning(s"Rhino sidecar ${session.workerId} on $socket calls this node '${session.host}', Spark calls it " +
-        s"'$host': tasks will not be sent to their state. Start the sidecar with --host $host")
-    }
+  /** Makes a first unary call, once per JVM, so that class loading delays no task. */
+  private def warmUp(): Unit = {
     val options = CallOptions.DEFAULT.withDeadlineAfter(FirstCallTimeoutS, TimeUnit.SECONDS)
     ClientCalls.blockingUnaryCall(channel, method("Sidecar", "Describe"), options, message("DescribeRequest"))
   }

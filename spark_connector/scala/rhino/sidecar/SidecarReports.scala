@@ -5,48 +5,60 @@ import scala.util.control.NonFatal
 import org.apache.spark.api.plugin.PluginContext
 import org.apache.spark.internal.Logging
 
-/** Reports to the driver when this executor has had no sidecar for a while, and when it has one again. */
+/**
+ * Reports to the driver which worker this executor belongs to, whenever it has attached to a sidecar, and that it has
+ * been without one for a while.
+ */
 private[rhino] class SidecarReports(context: PluginContext, host: String)
   extends Thread("rhino-sidecar-reports") with Logging {
   private val CheckEveryMs = 500L
   private val AwayS = 3.0 // longer than a restart of the sidecar takes
-  private var reported = true
+  private var reported = Option.empty[String] // worker id, or "" without a sidecar; None: nothing yet
   setDaemon(true)
 
   override def run(): Unit =
-    try while (true) {
-      Thread.sleep(CheckEveryMs)
-      check()
-    } catch { case _: InterruptedException => () }
+    try while (true) check()
+    catch { case _: InterruptedException => () }
 
   private def check(): Unit =
     try {
-      val reaches = !Sidecar.running || Sidecar.get.awayS < AwayS
-      if (reaches != reported) {
-        context.send(SidecarReports.Report(context.executorID, reaches, text(reaches)).plain)
-        reported = reaches
+      if (Sidecar.running) Sidecar.get.awaitChange(CheckEveryMs) else Thread.sleep(CheckEveryMs)
+      val found = if (Sidecar.running) worker(Sidecar.get) else None
+      if (found.isDefined && found != reported) {
+        context.ask(SidecarReports.Report(context.executorID, found.get, text(found.get)).plain)
+        reported = found
       }
     } catch {
-      case NonFatal(error) => logInfo("Rhino could not report to the driver about the sidecar; trying again", error)
+      case NonFatal(error) =>
+        logInfo("Rhino could not report to the driver about the sidecar; trying again", error)
+        Thread.sleep(CheckEveryMs)
     }
 
-  private def text(reaches: Boolean): String =
-    if (reaches) s"Rhino: executor ${context.executorID} on $host has its sidecar again"
-    else s"Rhino: executor ${context.executorID} on $host can neither load nor commit state, so tasks with state are " +
-      s"sent to others as long as there are any: ${Sidecar.get.failure}"
+  /** What to report now. None: a sidecar that has just gone may come back. */
+  private def worker(sidecar: SidecarConnection): Option[String] =
+    sidecar.attachedTo.orElse(if (sidecar.awayS < AwayS) None else Some(""))
+
+  private def text(worker: String): String = {
+    val executor = s"Rhino: executor ${context.executorID} on $host"
+    if (worker.isEmpty)
+      s"$executor can neither load nor commit state, so tasks with state are sent to others as long as there are " +
+        s"any: ${Sidecar.get.failure}"
+    else if (reported.contains("")) s"$executor has its sidecar again, of worker $worker"
+    else s"$executor belongs to worker $worker"
+  }
 }
 
 private[rhino] object SidecarReports {
 
-  /** `reaches`: whether the executor reaches its sidecar. `text`: what the driver logs. */
-  case class Report(executor: String, reaches: Boolean, text: String) {
+  /** `worker`: id of the worker that the executor belongs to, "" if it has no sidecar. `text`: what the driver logs. */
+  case class Report(executor: String, worker: String, text: String) {
 
     /** Of plain types, because Spark deserializes a message without the classes of this jar. */
-    def plain: Array[String] = Array(executor, reaches.toString, text)
+    def plain: Array[String] = Array(executor, worker, text)
   }
 
   def read(message: Any): Option[Report] = message match {
-    case Array(executor: String, reaches: String, text: String) => Some(Report(executor, reaches.toBoolean, text))
+    case Array(executor: String, worker: String, text: String) => Some(Report(executor, worker, text))
     case _ => None
   }
 }

@@ -60,7 +60,7 @@ class FilesSuite extends Suite {
   }
 
   test("a report about a sidecar survives its way to the driver") {
-    val report = SidecarReports.Report("7", reaches = false, "gone")
+    val report = SidecarReports.Report("7", "worker-a", "attached")
     expect(SidecarReports.read(report.plain), Some(report))
     expect(SidecarReports.read("something else"), None)
     expect(SidecarReports.read(Array("7", "true")), None)

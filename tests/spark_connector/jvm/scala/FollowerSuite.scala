@@ -3,7 +3,7 @@ package rhino.spark
 import java.util.UUID
 
 import rhino.spark.Plans.{exchange, scan, stateful}
-import rhino.spark.driver.{DesiredLocations, EndedTask, FailurePauses, QueryFollower, QueryRun}
+import rhino.spark.driver.{DesiredLocations, EndedTask, Executors, FailurePauses, QueryFollower, QueryRun}
 import rhino.spark.settings.ClassNames
 import rhino.spark.wire.Schema.{message, Fields, Message}
 
@@ -15,13 +15,14 @@ class FollowerSuite extends Suite {
     var tasks: Seq[EndedTask] = Nil
     private var nowMs = 0L
     private var sent = Seq.empty[Message]
-    private val locations = new DesiredLocations(() => runs)
+    private val executors = new Executors
+    private val locations = new DesiredLocations(() => runs, executors)
     val follower = new QueryFollower(
       () => runs, locations, () => tasks, ClassNames.Provider, m => sent :+= m, () => nowMs * 1000000L)
 
     /** The manager wants everything on host a, where an executor is. */
     def wanting(job: String): this.type = {
-      locations.executorAdded("1", "a")
+      executors.added("1", "a")
       locations.update(message(
         "DesiredLocations", "job" -> job, "generation" -> 1L, "configuration_epoch" -> 7L,
         "locations" -> Seq(message("Location", "task_group" -> 0, "partition" -> 0, "hosts" -> Seq("a")))))

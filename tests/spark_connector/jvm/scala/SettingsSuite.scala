@@ -93,6 +93,20 @@ class SettingsSuite extends Suite {
     expect(application.get("spark.sql.extensions"), s"mine.A,mine.B,${ClassNames.Extensions}")
   }
 
+  test("a task that fails is tried elsewhere, unless the application has decided or there is no elsewhere") {
+    val enabled = "spark.excludeOnFailure.taskAndStage.enabled"
+    def set(more: (String, String)*): Boolean = {
+      val application = conf(more: _*)
+      RequiredConf.complete(application, new Configuration(false))
+      RequiredConf.ofExclusion.forall { case (key, value) => application.get(key, "") == value }
+    }
+    expect(set("spark.master" -> "spark://h:7077"), true)
+    expect(set("spark.master" -> "local[2]"), false)
+    expect(set("spark.master" -> "yarn", "spark.task.maxFailures" -> "3"), false)
+    expect(set("spark.master" -> "yarn", enabled -> "false"), false)
+    expect(set("spark.master" -> "yarn", "spark.excludeOnFailure.enabled" -> "true"), false)
+  }
+
   test("another provider gets no settings of the state store") {
     val application = conf(ProviderKey -> "org.example.Memory")
     RequiredConf.complete(application, new Configuration(false))

@@ -47,12 +47,13 @@ object Suite {
 
   private def all: Seq[Suite] = Seq(
     new StoreSuite, new FilesSuite, new SettingsSuite, new IntegrationModeSuite, new SchemaSuite, new LocationsSuite,
-    new TaskGroupSuite, new NodeWorkSuite, new IdleCheckSuite, new FollowerSuite)
+    new DivisionSuite, new TaskGroupSuite, new NodeWorkSuite, new IdleCheckSuite, new FollowerSuite)
 
   /** Prints a JSON object for each test, and at last one of what Python compares with its own. */
   def main(arguments: Array[String]): Unit = {
     for (suite <- all; (name, failure) <- suite.results())
       println(compact(render(("suite" -> suite.getClass.getSimpleName) ~ ("test" -> name) ~ ("failure" -> failure))))
-    println(compact(render("required" -> settings.RequiredConf.ofState.toMap)))
+    println(compact(render(
+      ("required" -> settings.RequiredConf.ofState.toMap) ~ ("exclusion" -> settings.RequiredConf.ofExclusion.toMap))))
   }
 }
