@@ -7,7 +7,7 @@ import rhino.spark.sidecar.SidecarReports
 import rhino.spark.wire.Schema.{message, Message}
 
 /** Tells the locations and the manager which executors there are, and where. Events of one executor stay in order. */
-private[driver] class ExecutorListener(executors: Executors, send: Message => Unit)
+private[spark] class ExecutorListener(executors: Executors, send: Message => Unit)
   extends SparkListener with Logging {
   import ExecutorListener.{changed, gone}
 

@@ -47,7 +47,8 @@ object Suite {
 
   private def all: Seq[Suite] = Seq(
     new StoreSuite, new FilesSuite, new SettingsSuite, new IntegrationModeSuite, new SchemaSuite, new LocationsSuite,
-    new DivisionSuite, new TaskGroupSuite, new NodeWorkSuite, new IdleCheckSuite, new FollowerSuite)
+    new ExecutorListenerSuite, new DivisionSuite,
+    new TaskGroupSuite, new NodeWorkSuite, new IdleCheckSuite, new FollowerSuite)
 
   /** Prints a JSON object for each test, and at last one of what Python compares with its own. */
   def main(arguments: Array[String]): Unit = {
