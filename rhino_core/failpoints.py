@@ -62,6 +62,11 @@ _STEPS = (
     "handover.owner",  # a target becomes owner, or the former owner is restored
     "handover.settled",  # journalled: the targets own the groups
     "handover.end",  # journalled: rolled back, cancelled or redirected
+    "takeover.backup",  # logs of a query checkpoint are copied
+    "takeover.note",  # what adopt and release are about to write
+    "takeover.commit",  # commit log entry with checkpoint ids
+    "takeover.provider",  # offset log entries
+    "takeover.end",  # the note is deleted
 )
 NAMES = tuple(f"{step}.{when}" for step in _STEPS for when in ("before", "after"))
 _DECLARED = frozenset(NAMES)

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,9 +67,9 @@ class QueryCheckpoint:
         path = self.folder / "commits" / str(batch)
         try:
             version, _, body = path.read_text().partition("\n")
-            if version.strip() not in ("v1", "v2"):
-                raise ValueError(f"version of the log {version!r}, expected v1 or v2")
-            named = json.loads(body).get("stateUniqueIds") or {} if version.strip() == "v2" else {}
+            if version.strip() not in ("v1", "v2", "v3"):
+                raise ValueError(f"version of the log {version!r}, expected v1, v2 or v3")
+            named = json.loads(body).get("stateUniqueIds") or {} if version.strip() != "v1" else {}
             ids = {
                 (int(operator), partition): tuple(stores or ())
                 for operator, partitions in sorted(named.items(), key=lambda item: int(item[0]))
@@ -95,15 +95,27 @@ class QueryCheckpoint:
 
     def provider(self) -> str:
         """Returns the state store provider class that the next run will use."""
-        batch = self.newest_offset()
-        return str(_conf(_offset_lines(self._offset(batch)))[PROVIDER_KEY])
+        return str(self.settings()[PROVIDER_KEY])
 
-    def logged(self) -> Logged:
-        """Raises PreconditionError without a committed batch, without state, and for checkpoint format 1."""
+    def newest_commit(self) -> int:
+        """Returns the newest committed batch. Raises PreconditionError without one, and for a query without state."""
         numbers = self.batches("commits")
         if not numbers:
             raise PreconditionError(f"{self.folder}: no batch is committed, so there is no state to take over")
-        batch = self.committed(numbers[-1])
+        if not (self.folder / "state").is_dir():
+            raise PreconditionError(
+                f"{self.folder}: batch {numbers[-1]} names no state: the query has no stateful operator"
+            )
+        return numbers[-1]
+
+    def fingerprint(self) -> tuple[object, ...]:
+        """Returns what changes whenever a driver runs the query: the batches in its logs, and their newest entries."""
+        logs = [(log, self.batches(log)) for log in ("offsets", "commits")]
+        return tuple((tuple(batches), (self.folder / log / str(batches[-1])).read_bytes()) for log, batches in logs)
+
+    def logged(self) -> Logged:
+        """Raises PreconditionError without a committed batch, without state, and for checkpoint format 1."""
+        batch = self.committed(self.newest_commit())
         if not batch.ids:
             self._refuse_without_ids(batch.batch)
         versions = tuple(
@@ -124,12 +136,10 @@ class QueryCheckpoint:
         )
 
     def _refuse_without_ids(self, batch: int) -> None:
-        if not (self.folder / "state").is_dir():
-            raise PreconditionError(f"{self.folder}: batch {batch} names no state: the query has no stateful operator")
         raise PreconditionError(
             f"{self.folder}: batch {batch} names no checkpoint ids: this checkpoint is of format 1. In that format a "
-            "version can be overwritten by a late task, and Rhino stores immutable files only. Start the query from a "
-            f"new checkpoint with {FORMAT_KEY}=2"
+            "late task can overwrite a version, and Rhino stores immutable files only. `rhino adopt --to-format 2` "
+            "converts the newest version of a stopped query"
         )
 
     def check_idle(self, idle_s: float) -> None:
@@ -144,19 +154,42 @@ class QueryCheckpoint:
                 f"try again after {idle_s:.0f} s (--idle-s)"
             )
 
-    # ---- the provider
+    # ---- changes
+
+    def settings(self) -> dict[str, Any]:
+        """Returns the settings that the newest offset log entry prescribes for the next run."""
+        return _conf(_offset_lines(self._offset(self.newest_offset())))
 
     def _offset(self, batch: int) -> Path:
         return self.folder / "offsets" / str(batch)
 
-    def rewrite_provider(self, old: str, new: str) -> Path:
-        """Replaces provider `old` by `new` in all offset log entries. Returns the folder with a backup.
+    def back_up(self) -> Path:
+        """Copies both logs and `metadata` to a new folder in the checkpoint, and returns it."""
+        backup = self.folder / f"backup-{time.time_ns()}"
+        for log in ("offsets", "commits"):
+            if (self.folder / log).is_dir():
+                shutil.copytree(self.folder / log, backup / log)
+        shutil.copy2(self.folder / "metadata", backup / "metadata")
+        return backup
+
+    def commit_with_ids(self, batch: int, ids: Mapping[int, Sequence[Sequence[str]]]) -> str:
+        """Returns the text of a commit log entry as Spark writes it in format 2.
+
+        `ids`: by operator, for each partition, the checkpoint ids of its stores. Other fields keep their values.
+        """
+        version, _, body = (self.folder / "commits" / str(batch)).read_text().partition("\n")
+        fields = json.loads(body or "{}") | {"stateUniqueIds": {str(operator): ids[operator] for operator in ids}}
+        return f"{'v2' if version.strip() == 'v1' else version.strip()}\n{json.dumps(fields, separators=(',', ':'))}"
+
+    def replace_commit(self, batch: int, text: str) -> None:
+        replace_file(self.folder / "commits" / str(batch), text.encode())
+
+    def rewrite_provider(self, old: str, new: str) -> None:
+        """Replaces provider `old` by `new` in all offset log entries.
 
         The newest entry, which decides, is written last. Hadoop's checksum files of the entries are deleted: they would
         no longer match, and without them nothing is compared.
         """
-        backup = self.folder / f"offsets.backup-{time.time_ns()}"
-        shutil.copytree(self.folder / "offsets", backup)
         for batch in self.batches("offsets"):
             path = self._offset(batch)
             lines = _offset_lines(path)
@@ -166,7 +199,6 @@ class QueryCheckpoint:
             fields["conf"][PROVIDER_KEY] = new
             lines[1] = json.dumps(fields, separators=(",", ":"))
             replace_file(path, "\n".join(lines).encode())
-        return backup
 
 
 def replace_file(path: Path, content: bytes) -> None:

@@ -181,15 +181,25 @@ def adopt(
         ),
     ] = "provider",
     replication_factor: Annotated[int, typer.Option(max=1000, help="Number of secondary copies.")] = 1,
+    to_format: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            max=2,
+            help="2: also convert RocksDB state of checkpoint format 1, and state of the HDFS-backed provider.",
+        ),
+    ] = None,
     socket: SocketOption = DEFAULT_SOCKET,
     idle_s: IdleOption = 30.0,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Import the state of a query that ran with Spark's own RocksDB provider. Run it on the node of a worker."""
+    """Import the state of a query that ran with Spark's own provider. Run it on the node of a worker."""
     from rhino.cli.takeover import TakeoverArguments, run_adopt
 
-    arguments = TakeoverArguments(checkpoint, socket, dry_run, idle_s, as_json, integration, replication_factor)
+    arguments = TakeoverArguments(
+        checkpoint, socket, dry_run, idle_s, as_json, integration, replication_factor, to_format
+    )
     raise typer.Exit(run_adopt(arguments))
 
 

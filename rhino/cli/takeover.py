@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich.filesize import decimal
@@ -10,18 +12,18 @@ from rich.filesize import decimal
 from rhino.cli import exit_codes
 from rhino.cli.output import console, say, say_json
 from rhino.client.codec import plain
-from rhino.client.overview import fetch_overview
+from rhino.client.overview import Overview, fetch_overview
 from rhino_core.errors import ConflictError
 from rhino_core.ids import JobSettings
 from spark_connector.checkpoint import rhino_checkpoint
 from spark_connector.query_checkpoint import QueryCheckpoint
 from spark_connector.rpc.sidecar import SidecarSession
-from spark_connector.takeover import Outcome, adopt, release
+from spark_connector.takeover import AdoptOptions, Outcome, Progress, adopt, check_released, release
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TakeoverArguments:
-    """`integration` and `replication_factor` are for adopt only."""
+    """`integration`, `replication_factor` and `to_format` are for adopt only."""
 
     checkpoint: Path
     socket: Path
@@ -30,31 +32,60 @@ class TakeoverArguments:
     as_json: bool
     integration: str = "provider"
     replication_factor: int = 1
+    to_format: int | None = None
 
 
 def run_adopt(arguments: TakeoverArguments) -> int:
     """Executes the command and returns its exit code. The caller handles RhinoErrors."""
     settings = JobSettings(replication_factor=arguments.replication_factor)
-    outcome = _carry_out(arguments, settings, "adopt")
-    if not arguments.as_json:
-        verb = "would adopt" if arguments.dry_run else "adopted"
-        say(f"{verb} {_what(outcome)} into worker {outcome.worker_id}, which owns it until it is handed over")
-        if arguments.integration == "checkpoint":
-            say(f"run the query with checkpointLocation {rhino_checkpoint(arguments.checkpoint.absolute())}")
-        elif outcome.backup:
-            say(f"the checkpoint now names {outcome.provider}; its former offset log is in {outcome.backup}")
-        say(f"the files in {arguments.checkpoint / 'state'} stay as they are; nobody uses them from now on")
+    options = AdoptOptions(arguments.integration, arguments.to_format, arguments.dry_run, arguments.idle_s)
+    folder = arguments.checkpoint
+    job = QueryCheckpoint(folder).job
+    with (
+        SidecarSession(arguments.socket, settings, client="rhino adopt") as session,
+        _progress() as report,
+    ):
+        _refuse_running(fetch_overview(session.manager), session.manager, job)
+        outcome = adopt(folder, session, options, report=report)
+    if arguments.as_json:
+        say_json({"dry_run": arguments.dry_run, **plain(outcome)})
+    else:
+        _say_adopted(arguments, outcome)
     return exit_codes.OK
+
+
+def _say_adopted(arguments: TakeoverArguments, outcome: Outcome) -> None:
+    verb = "would adopt" if arguments.dry_run else "adopted"
+    say(f"{verb} {_what(outcome)} into worker {outcome.worker_id}, which owns it until it is handed over")
+    say(f"found: {outcome.found}")
+    if arguments.dry_run and arguments.to_format:
+        say(f"would change the logs of {arguments.checkpoint}, after a copy of them into a folder backup-<time> there")
+    elif outcome.backup:
+        say(f"the checkpoint now names {outcome.provider}; its former logs are in {outcome.backup}")
+    if arguments.integration == "checkpoint":
+        say(f"run the query with checkpointLocation {rhino_checkpoint(arguments.checkpoint.absolute())}")
+    say(f"the files in {arguments.checkpoint / 'state'} stay as they are; Rhino does not use them")
 
 
 def run_release(arguments: TakeoverArguments) -> int:
     """Like `run_adopt`."""
-    outcome = _carry_out(arguments, JobSettings(), "release")
-    if not arguments.as_json:
-        say(f"{'would release' if arguments.dry_run else 'released'} {_what(outcome)}")
-        if outcome.backup:
-            say(f"the checkpoint now names {outcome.provider}; its former offset log is in {outcome.backup}")
-        say(f"Rhino keeps its copies until you delete them: rhino forget --job {outcome.job}")
+    folder = arguments.checkpoint
+    job = QueryCheckpoint(folder).job
+    with (
+        SidecarSession(arguments.socket, JobSettings(), client="rhino release") as session,
+        _progress() as report,
+    ):
+        overview = fetch_overview(session.manager)
+        check_released(folder, stored=any(known.group.job == job for known in overview.groups))
+        _refuse_running(overview, session.manager, job)
+        outcome = release(folder, session, dry_run=arguments.dry_run, idle_s=arguments.idle_s, report=report)
+    if arguments.as_json:
+        say_json({"dry_run": arguments.dry_run, **plain(outcome)})
+        return exit_codes.OK
+    say(f"{'would release' if arguments.dry_run else 'released'} {_what(outcome)}")
+    if outcome.backup:
+        say(f"the checkpoint now names {outcome.provider}; its former logs are in {outcome.backup}")
+    say(f"Rhino keeps its copies until you delete them: rhino forget --job {outcome.job}")
     return exit_codes.OK
 
 
@@ -65,28 +96,18 @@ def _what(outcome: Outcome) -> str:
     )
 
 
-def _carry_out(arguments: TakeoverArguments, settings: JobSettings, command: str) -> Outcome:
-    folder, dry_run, idle_s = arguments.checkpoint, arguments.dry_run, arguments.idle_s
-    job = QueryCheckpoint(folder).job
-    with (
-        SidecarSession(arguments.socket, settings, client=f"rhino {command}") as session,
-        console(error=True).status("reading the checkpoint") as status,
-    ):
-        _refuse_running(session.manager, job)
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """A line on stderr that changes: what is done, how many stores, and how many bytes."""
+    with console(error=True).status("reading the checkpoint") as status:
 
-        def report(done: int, total: int, size_bytes: int) -> None:
-            status.update(f"{done} of {total} stores, {decimal(size_bytes)}")
+        def report(what: str, done: int, total: int, size_bytes: int) -> None:
+            size = f", {decimal(size_bytes)}" if size_bytes else ""
+            status.update(f"{what} {done} of {total} stores{size}" if total else what)
 
-        if command == "adopt":
-            mode = arguments.integration
-            outcome = adopt(folder, session, integration=mode, dry_run=dry_run, idle_s=idle_s, report=report)
-        else:
-            outcome = release(folder, session, dry_run=dry_run, idle_s=idle_s, report=report)
-    if arguments.as_json:
-        say_json({"dry_run": dry_run, **plain(outcome)})
-    return outcome
+        yield report
 
 
-def _refuse_running(manager: str, job: str) -> None:
-    if any(known.job == job and known.connected for known in fetch_overview(manager).jobs):
+def _refuse_running(overview: Overview, manager: str, job: str) -> None:
+    if any(known.job == job and known.connected for known in overview.jobs):
         raise ConflictError(f"query {job}: its driver is connected to the manager at {manager}; stop the query first")

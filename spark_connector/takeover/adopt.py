@@ -1,84 +1,135 @@
-"""`adopt`: imports the state of a query that ran with Spark's own provider, by ordinary commits to one sidecar."""
+"""`adopt`: imports the state of a query that ran with one of Spark's providers, by ordinary commits to one sidecar."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
 from pathlib import Path
 
-from rhino_core.errors import AlreadyThereError, PreconditionError
-from rhino_core.ids import FileEntry, StoreVersion
+from rhino_core.errors import PreconditionError
 from rhino_core.setting import require
 from spark_connector.conf import PROVIDER_CLASSES
 from spark_connector.query_checkpoint import QueryCheckpoint
 from spark_connector.rpc.sidecar import SidecarSession
-from spark_connector.takeover.closure import closure_in
+from spark_connector.takeover import hdfs_state, switch
+from spark_connector.takeover.files import StateFile, StoreFiles, read_changelog
+from spark_connector.takeover.found import Found, converted, examine
 from spark_connector.takeover.progress import Outcome, Progress, silent
+from worker_runtime.verify import changelog
 
 AT_A_TIME = 4  # concurrent stores; a commit mostly waits for other workers, not for this node
 
 
-def adopt(
-    folder: Path, session: SidecarSession, *, integration: str, dry_run: bool, idle_s: float, report: Progress = silent
-) -> Outcome:
-    """Imports the newest committed state. In the integration mode "provider", also makes the checkpoint name Rhino's.
+@dataclass(frozen=True, slots=True)
+class AdoptOptions:
+    """`to_format`: 2 converts state of former formats; None refuses it. `idle_s`: see `QueryCheckpoint.check_idle`."""
 
-    The checkpoint's own state files are kept. The provider is rewritten last: until then the checkpoint is unchanged.
-    Raises AlreadyThereError, PreconditionError, IntegrityError, and the errors of a sidecar.
+    integration: str = "provider"
+    to_format: int | None = None
+    dry_run: bool = False
+    idle_s: float = 30.0
+
+
+def adopt(folder: Path, session: SidecarSession, options: AdoptOptions, *, report: Progress = silent) -> Outcome:
+    """Imports the newest committed state, and makes the checkpoint name it.
+
+    All checks come first. The checkpoint's own state files are kept. Its logs are changed last, after a backup: until
+    then the checkpoint is unchanged. A call that finds an interrupted change completes it. Raises AlreadyThereError,
+    PreconditionError, NoSpaceError, IntegrityError, and the errors of a sidecar.
     """
-    require(integration in PROVIDER_CLASSES, "integration", integration, " or ".join(map(repr, PROVIDER_CLASSES)))
+    require(options.to_format in (None, 2), "to_format", options.to_format, "2")
+    provider = _provider(options)
     checkpoint = QueryCheckpoint(folder)
-    provider = checkpoint.provider()
-    if provider == PROVIDER_CLASSES["provider"]:
-        raise AlreadyThereError(f"{folder}: the checkpoint names Rhino's provider already; there is nothing to adopt")
-    if provider != PROVIDER_CLASSES["checkpoint"]:
-        raise PreconditionError(
-            f"{folder}: the checkpoint was made with the state store provider {provider or 'of no name'}; only files "
-            f"of {PROVIDER_CLASSES['checkpoint']} can be adopted. Start the query from a new checkpoint"
-        )
-    logged = checkpoint.logged()
-    checkpoint.check_idle(idle_s)
-    closures = [(wanted, closure_in(checkpoint.store_folder(wanted.store), wanted)) for wanted in logged.versions]
-    if not dry_run:
-        _store_all(checkpoint, session, closures, report)
-    if checkpoint.logged() != logged or checkpoint.provider() != provider:
-        raise PreconditionError(
-            f"{folder}: the checkpoint changed meanwhile: a driver runs this query. Stop it and adopt again"
-        )
+    if (interrupted := switch.unfinished(checkpoint)) is not None:
+        return _complete(checkpoint, session, interrupted, dry_run=options.dry_run)
+    before = checkpoint.fingerprint() if checkpoint.batches("commits") and checkpoint.batches("offsets") else ()
+    report("checking", 0, 0, 0)
+    found = examine(checkpoint, options.to_format)
+    checkpoint.check_idle(options.idle_s)
     backup = ""
-    if integration == "provider" and not dry_run:
-        backup = str(checkpoint.rewrite_provider(provider, PROVIDER_CLASSES[integration]))
-    entries = [entry for _, closure in closures for entry in closure]
+    if not options.dry_run:
+        with tempfile.TemporaryDirectory(prefix="rhino-adopt-") as work:
+            found = _store(checkpoint, session, found, Path(work), report)
+            if checkpoint.fingerprint() != before:
+                raise PreconditionError(
+                    f"{folder}: the checkpoint changed meanwhile: a driver runs this query. Stop it and adopt again"
+                )
+            backup = _change_logs(checkpoint, found, provider)
     return Outcome(
         checkpoint.job,
-        logged.batch_id,
-        len(closures),
-        len(entries),
-        sum(entry.size_bytes for entry in entries),
-        PROVIDER_CLASSES[integration],
+        found.batch,
+        len(found.stores) or len(found.unconverted),
+        sum(len(store.files) for store in found.stores),
+        found.size_bytes,
+        provider,
         session.worker_id,
         backup,
+        found.kind,
     )
 
 
-def _store_all(
-    checkpoint: QueryCheckpoint,
-    session: SidecarSession,
-    closures: Sequence[tuple[StoreVersion, list[FileEntry]]],
-    report: Progress,
-) -> None:
-    def one(wanted: StoreVersion, closure: list[FileEntry]) -> int:
-        for entry in closure:
-            session.store(entry, checkpoint.store_folder(wanted.store) / entry.name)
-        return sum(entry.size_bytes for entry in closure)
+def _provider(options: AdoptOptions) -> str:
+    modes = " or ".join(map(repr, PROVIDER_CLASSES))
+    require(options.integration in PROVIDER_CLASSES, "integration", options.integration, modes)
+    return PROVIDER_CLASSES[options.integration]
+
+
+def _complete(
+    checkpoint: QueryCheckpoint, session: SidecarSession, interrupted: switch.Switch, *, dry_run: bool
+) -> Outcome:
+    """The interrupted call has stored everything before it began to change the logs."""
+    if not dry_run:
+        switch.finish(checkpoint, interrupted)
+    kind, provider, backup = "an interrupted adoption", interrupted.provider, interrupted.backup
+    return Outcome(checkpoint.job, interrupted.batch, 0, 0, 0, provider, session.worker_id, backup, kind)
+
+
+def _change_logs(checkpoint: QueryCheckpoint, found: Found, provider: str) -> str:
+    """Returns the folder with the former logs, or an empty text if there is nothing to change."""
+    if not found.needs_ids and found.provider == provider:
+        return ""
+    ids = switch.ids_by_partition(store.version for store in found.stores)
+    commit = checkpoint.commit_with_ids(found.batch, ids) if found.needs_ids else ""
+    begun = switch.begin(checkpoint, found.batch, commit, provider)
+    switch.finish(checkpoint, begun)
+    return begun.backup
+
+
+def _store(checkpoint: QueryCheckpoint, session: SidecarSession, found: Found, work: Path, report: Progress) -> Found:
+    """Stores all files in the sidecar, and returns what was found, with the files."""
+    if found.unconverted:
+        hdfs_state.check_space(work, found.size_bytes)
+    total = len(found.unconverted)
+    found = converted(checkpoint, found, work, lambda done: report("converted", done, total, 0))
+    _store_all(session, found.stores, work, report)
+    return found
+
+
+def _store_all(session: SidecarSession, stores: Sequence[StoreFiles], work: Path, report: Progress) -> None:
+    def one(store: StoreFiles) -> int:
+        for file in store.files:
+            _store_one(session, file, work)
+        return store.size_bytes
 
     copied = 0
     with ThreadPoolExecutor(AT_A_TIME) as pool:
-        running = [pool.submit(one, *item) for item in closures]
+        running = [pool.submit(one, store) for store in stores]
         try:
             for done, future in enumerate(as_completed(running), start=1):
                 copied += future.result()
-                report(done, len(closures), copied)
+                report("stored", done, len(stores), copied)
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
+
+
+def _store_one(session: SidecarSession, file: StateFile, work: Path) -> None:
+    if not file.gets_lineage:
+        session.store(file.entry, file.path)
+        return
+    with tempfile.NamedTemporaryFile(dir=work) as named:
+        named.write(changelog.with_lineage(read_changelog(file.path), file.entry.lineage))
+        named.flush()
+        session.store(file.entry, Path(named.name))

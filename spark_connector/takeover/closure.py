@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rhino_core.errors import InvalidRequestError, LostError, PreconditionError
+from rhino_core.errors import InvalidRequestError, LostError
 from rhino_core.ids import FileEntry, FileKind, StoreVersion, Version, parse_name
+from spark_connector.takeover.files import read_changelog
 from worker_runtime.protocol.closure import StoreCatalogue, changelog_name, snapshot_name
 from worker_runtime.storage.zips import zip_references
 from worker_runtime.verify import changelog
@@ -54,11 +55,5 @@ def _entries(folder: Path, wanted: StoreVersion) -> list[FileEntry]:
 
 
 def _with_lineage(folder: Path, entry: FileEntry) -> FileEntry:
-    data = (folder / entry.name).read_bytes()
-    if not changelog.readable(data):
-        raise PreconditionError(
-            f"{folder / entry.name}: its lineage cannot be read: it is not LZ4, or lz4 and xxhash are not installed "
-            "(pip install 'rhino-state[verify]'). A query with another "
-            "spark.sql.streaming.stateStore.compression.codec has to start from a new checkpoint"
-        )
-    return FileEntry(entry.store, entry.name, entry.size_bytes, 0, lineage=changelog.lineage(data))
+    lineage = changelog.lineage(read_changelog(folder / entry.name))
+    return FileEntry(entry.store, entry.name, entry.size_bytes, 0, lineage=lineage)

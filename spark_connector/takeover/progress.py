@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-Progress = Callable[[int, int, int], None]  # finished stores, all stores, bytes so far
+Progress = Callable[[str, int, int, int], None]  # what is done, number of stores so far, all stores, bytes so far
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`provider`: the class that the checkpoint names afterwards. `backup`: empty if nothing was rewritten."""
+    """`provider`: the class that the checkpoint names afterwards. `backup`: empty if nothing was rewritten.
+
+    `found`: the provider and format before. Of a dry run that needs a conversion by Spark, `files` is 0 and `bytes` is
+    the size of the files to convert.
+    """
 
     job: str
     batch_id: int
@@ -20,7 +24,8 @@ class Outcome:
     provider: str
     worker_id: str
     backup: str
+    found: str = ""
 
 
-def silent(done: int, total: int, size_bytes: int) -> None:
+def silent(what: str, done: int, total: int, size_bytes: int) -> None:
     """For callers that need no progress."""

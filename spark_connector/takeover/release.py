@@ -5,12 +5,30 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from rhino_core.errors import PreconditionError
 from rhino_core.ids import FileEntry, StoreVersion
 from spark_connector.conf import PROVIDER_CLASSES
 from spark_connector.query_checkpoint import QueryCheckpoint
 from spark_connector.rpc.sidecar import SidecarSession
+from spark_connector.takeover import switch
 from spark_connector.takeover.closure import closure_in
 from spark_connector.takeover.progress import Outcome, Progress, silent
+
+
+def check_released(folder: Path, *, stored: bool) -> None:
+    """Raises PreconditionError when the state of this checkpoint is not Rhino's.
+
+    `stored`: whether the manager knows replica groups of the query. They decide for Spark's own provider, which queries
+    on rhino:// use too.
+    """
+    provider = QueryCheckpoint(folder).provider()
+    if provider == PROVIDER_CLASSES["provider"] or (provider == PROVIDER_CLASSES["checkpoint"] and stored):
+        return
+    reason = "so the query runs without Rhino" if stored else "and no worker stores state of this query"
+    raise PreconditionError(
+        f"{folder}: there is nothing to release: the checkpoint names the state store provider "
+        f"{provider or 'of no name'}, {reason}"
+    )
 
 
 def release(
@@ -30,10 +48,13 @@ def release(
         if not dry_run:
             _copy_out(checkpoint, session, wanted, closure)
         files, copied = files + len(closure), copied + sum(entry.size_bytes for entry in closure)
-        report(done, len(logged.versions), copied)
+        report("copied", done, len(logged.versions), copied)
     backup = ""
     if checkpoint.provider() == PROVIDER_CLASSES["provider"] and not dry_run:
-        backup = str(checkpoint.rewrite_provider(PROVIDER_CLASSES["provider"], PROVIDER_CLASSES["checkpoint"]))
+        backup = str(checkpoint.back_up())
+        checkpoint.rewrite_provider(PROVIDER_CLASSES["provider"], PROVIDER_CLASSES["checkpoint"])
+    if not dry_run:
+        switch.forget(checkpoint)
     return Outcome(
         checkpoint.job,
         logged.batch_id,

@@ -133,7 +133,7 @@ def test_format_1_is_refused(cluster: LocalCluster, spark: SparkSession, tmp_pat
         advance(run, STOCK, 1)
     finally:
         spark.conf.set(FORMAT_KEY, "2")
-    refused(tool, PreconditionError, "adopt", match="format 1.*new checkpoint", folder=run.checkpoint)
+    refused(tool, PreconditionError, "adopt", match="format 1.*--to-format 2", folder=run.checkpoint)
 
 
 def _tree(folder: Path) -> dict[str, bytes]:

@@ -73,10 +73,11 @@ def test_the_newest_versions_of_all_stores(tmp_path: Path) -> None:
 def test_the_provider_is_rewritten_with_a_backup(tmp_path: Path) -> None:
     checkpoint = make(tmp_path, {"0": [["a"]]})
     before = (tmp_path / "offsets" / "1").read_text()
-    backup = checkpoint.rewrite_provider(STOCK, RHINO)
+    backup = checkpoint.back_up()
+    checkpoint.rewrite_provider(STOCK, RHINO)
     after = (tmp_path / "offsets" / "1").read_text()
     assert checkpoint.provider() == RHINO
-    assert (backup / "1").read_text() == before
+    assert (backup / "offsets" / "1").read_text() == before
     assert not (tmp_path / "offsets" / ".1.crc").exists()
     fields = json.loads(before.split("\n")[1])
     fields["conf"][PROVIDER_KEY] = RHINO
@@ -85,7 +86,7 @@ def test_the_provider_is_rewritten_with_a_backup(tmp_path: Path) -> None:
 
 
 def test_format_1_says_why_and_the_way_out(tmp_path: Path) -> None:
-    with pytest.raises(PreconditionError, match=r"format 1.*overwritten.*new checkpoint"):
+    with pytest.raises(PreconditionError, match=r"format 1.*overwrite.*--to-format 2"):
         make(tmp_path, {}).logged()
     with pytest.raises(PreconditionError, match="format 1"):
         make(tmp_path / "old", {"0": [["a"]]}, log="v1").logged()

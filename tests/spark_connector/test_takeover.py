@@ -13,7 +13,7 @@ from rhino_core.ids import JobSettings
 from spark_connector.conf import PROVIDER_CLASSES
 from spark_connector.query_checkpoint import QueryCheckpoint
 from spark_connector.rpc.sidecar import SidecarSession
-from spark_connector.takeover import Outcome, adopt, release
+from spark_connector.takeover import AdoptOptions, Outcome, adopt, release
 from tests.spark_connector.test_checkpoint import make
 from tests.worker_runtime.cluster import Cluster, Process, zip_bytes
 
@@ -40,7 +40,7 @@ def session(process: Process) -> SidecarSession:
 
 def run_adopt(process: Process, folder: Path, *, dry_run: bool = False) -> Outcome:
     with session(process) as attached:
-        return adopt(folder, attached, integration="provider", dry_run=dry_run, idle_s=0)
+        return adopt(folder, attached, AdoptOptions(dry_run=dry_run, idle_s=0))
 
 
 def run_release(process: Process, folder: Path, *, dry_run: bool = False) -> Outcome:
@@ -82,6 +82,6 @@ async def test_what_cannot_be_opened_is_not_adopted(tmp_path: Path) -> None:
             await asyncio.to_thread(run_adopt, a, folder)
         os.unlink(store / "2_id.zip")
         (store / "2_id.changelog").write_bytes(b"snappy or so")
-        with pytest.raises(PreconditionError, match="not LZ4"):
+        with pytest.raises(PreconditionError, match="not compressed with LZ4"):
             await asyncio.to_thread(run_adopt, a, folder)
     assert checkpoint.provider() == PROVIDER_CLASSES["checkpoint"]

@@ -1,20 +1,22 @@
 """Spark's changelogs of checkpoint format 2: a header with format and lineage, then the changes of one batch.
 
-StateStoreChangelogWriterV3 (no record types) and V4 (with merges) write them. Formats 1 and 2 have no lineage and are
-never stored.
+StateStoreChangelogWriterV3 (no record types) and V4 (with merges) write them. V1 and V2, of checkpoint format 1, have
+the same records, but no lineage. They are never stored: `with_lineage` makes V3 and V4 of them.
 """
 
 from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rhino_core.errors import IntegrityError
+from rhino_core.errors import IntegrityError, PreconditionError
 from rhino_core.ids import Version
 from worker_runtime.verify import lz4_blocks
 
+_HEADER_V2 = b"\x00\x02v2"
+_TEXT_BYTES_MAX = 65535  # java.io.DataOutput.writeUTF
 _PUT, _DELETE, _MERGE, _END = 0x01, 0x10, 0x11, 0x00
 
 
@@ -36,7 +38,12 @@ class Changelog:
 
 def readable(data: bytes) -> bool:
     """Whether `parse` supports this compression and has the packages it needs. Spark's default is LZ4."""
-    return data.startswith(lz4_blocks.MAGIC) and lz4_blocks.available()
+    return is_lz4(data) and lz4_blocks.available()
+
+
+def is_lz4(data: bytes) -> bool:
+    """Whether the changelog is compressed with LZ4, as Spark does by default."""
+    return data.startswith(lz4_blocks.MAGIC)
 
 
 def parse(data: bytes) -> Changelog:
@@ -52,6 +59,25 @@ def parse(data: bytes) -> Changelog:
 def lineage(data: bytes) -> tuple[Version, ...]:
     """The lineage only. Raises IntegrityError."""
     return _header(_Reader(lz4_blocks.unpack(data)))[1]
+
+
+def with_lineage(data: bytes, versions: Sequence[Version]) -> bytes:
+    """Returns a changelog of format 1 as one of format 2: with this lineage, and with the same records.
+
+    Raises IntegrityError for data that Spark would not read, and PreconditionError for a lineage that is too long.
+    """
+    content = lz4_blocks.unpack(data)
+    # V1 has no header: it begins with the length of the first key. Spark tells the two apart in the same way.
+    kind, records = ("v4", content[len(_HEADER_V2) :]) if content.startswith(_HEADER_V2) else ("v3", content)
+    items = [{"version": item.version, "checkpointUniqueId": item.checkpoint_id} for item in versions]
+    header = json.dumps(items, separators=(",", ":")).encode()
+    if len(header) > _TEXT_BYTES_MAX:
+        raise PreconditionError(f"a lineage of {len(versions)} versions is too long for the header of a changelog")
+    return lz4_blocks.pack(b"".join([_text(kind.encode()), _text(header), records]))
+
+
+def _text(value: bytes) -> bytes:
+    return struct.pack(">H", len(value)) + value
 
 
 def _header(reader: _Reader) -> tuple[str, tuple[Version, ...]]:

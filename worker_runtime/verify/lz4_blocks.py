@@ -15,6 +15,7 @@ _RAW, _LZ4 = 0x10, 0x20
 _SEED = 0x9747B28C
 _CHECKSUM_MASK = 0x0FFFFFFF
 _BLOCK_BYTES_MAX = 32 * 1024 * 1024  # the largest block that lz4-java writes
+_BLOCK_BYTES, _LEVEL = 32 * 1024, 5  # of the blocks that `pack` makes, as Spark's: level is log2(size) - 10
 
 
 def available() -> bool:
@@ -38,6 +39,21 @@ def unpack(data: bytes) -> bytes:
     if not ended:
         raise IntegrityError(f"LZ4 stream of {len(data)} bytes has no end mark")
     return b"".join(pieces)
+
+
+def pack(content: bytes) -> bytes:
+    """Returns a stream of blocks, with the end mark, of which `content` is the content."""
+    import lz4.block
+    import xxhash
+
+    pieces = []
+    for begin in range(0, len(content), _BLOCK_BYTES):
+        plain = content[begin : begin + _BLOCK_BYTES]
+        packed = lz4.block.compress(plain, store_size=False)
+        method, body = (_LZ4, packed) if len(packed) < len(plain) else (_RAW, plain)
+        checksum = xxhash.xxh32_intdigest(plain, _SEED) & _CHECKSUM_MASK
+        pieces.append(_HEADER.pack(MAGIC, method | _LEVEL, len(body), len(plain), checksum) + body)
+    return b"".join([*pieces, _HEADER.pack(MAGIC, _RAW | _LEVEL, 0, 0, 0)])
 
 
 def _block(data: bytes, offset: int) -> tuple[bytes, int]:

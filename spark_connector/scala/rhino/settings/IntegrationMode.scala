@@ -49,8 +49,8 @@ private[rhino] object IntegrationMode {
 
   private def foreign(provider: String, checkpoint: Path): String =
     s"the checkpoint $checkpoint was made with the state store provider $provider, which its offset log records; " +
-      s"$Provider cannot go on with it as it is. Take its state over (rhino adopt <folder of the checkpoint>), start " +
-      "this query from a new checkpoint, or run it in a session without Rhino's provider"
+      s"$Provider cannot go on with it as it is. Take its state over (rhino adopt --to-format 2 <folder of the " +
+      "checkpoint>), start this query from a new checkpoint, or run it in a session without Rhino's provider"
 
   private def both(checkpoint: Path): String =
     s"the checkpoint $checkpoint is on rhino:// and the state store provider is $Provider: choose one. Either a " +
