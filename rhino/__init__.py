@@ -28,10 +28,13 @@ if TYPE_CHECKING:
     from rhino.client.overview import JobView as JobView
     from rhino.client.overview import VirtualNodeView as VirtualNodeView
     from spark_connector.checkpoint import rhino_checkpoint as rhino_checkpoint
+    from spark_connector.conf import CommitRules as CommitRules
+    from spark_connector.conf import Timeouts as Timeouts
     from spark_connector.conf import rhino_conf as rhino_conf
-    from spark_connector.embedded import local_session as local_session
+    from spark_connector.local.session import local_session as local_session
 
 _MODULES = {
+    "CommitRules": "spark_connector.conf",
     "Drain": "handover_manager.plan.intents",
     "DrainView": "rhino.client.handovers",
     "Explanation": "rhino.client.handovers",
@@ -48,9 +51,10 @@ _MODULES = {
     "ScaleIn": "handover_manager.plan.intents",
     "ScaleOut": "handover_manager.plan.intents",
     "Strategy": "handover_manager.plan.strategy",
+    "Timeouts": "spark_connector.conf",
     "VirtualNodeView": "rhino.client.overview",
     "Weight": "handover_manager.plan.intents",
-    "local_session": "spark_connector.embedded",
+    "local_session": "spark_connector.local.session",
     "rhino_checkpoint": "spark_connector.checkpoint",
     "rhino_conf": "spark_connector.conf",
 }
@@ -67,6 +71,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "CommitRules",
     "Drain",
     "DrainView",
     "Explanation",
@@ -83,6 +88,7 @@ __all__ = [
     "ScaleIn",
     "ScaleOut",
     "Strategy",
+    "Timeouts",
     "VirtualNodeView",
     "Weight",
     "local_session",

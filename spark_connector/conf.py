@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rhino_core.errors import InvalidSettingError
 from rhino_core.setting import check_address, require
 from rhino_core.settings import DEFAULT_SOCKET
 from spark_connector.jar import ensure_jar
+from spark_connector.running_session import check_connect, check_session
 from spark_connector.spark_home import spark_jars
 
 CLASSES = "rhino.spark"  # package of the classes that settings name
@@ -66,8 +68,9 @@ def recovery_conf() -> dict[str, str]:
     return {
         "spark.shuffle.io.maxRetries": "1",
         "spark.shuffle.io.retryWait": "100ms",
-        # Long enough for a task to wait for its state, and short enough not to delay a batch after a loss.
-        "spark.locality.wait": "500ms",
+        # A task waits for a slot beside its state, because loading gigabytes elsewhere takes longer. The wait does not
+        # apply to lost executors, as it could without Rhino: locations only name live executors.
+        "spark.locality.wait": "3s",
         "spark.stage.maxConsecutiveAttempts": "10",
         "spark.task.maxFailures": "8",
         "spark.network.timeout": "20s",
@@ -92,56 +95,95 @@ def recovery_conf() -> dict[str, str]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class CommitRules:
+    """When a commit of state returns."""
+
+    min_copies: int | None = None  # workers that must have the version; None: min(2, replication_factor + 1)
+    below_min_copies: str = "degraded"  # with too few copies left: go on with those ("degraded"), or wait ("block")
+    durability: str = "replicated"  # a copy counts when it is in the page cache ("replicated") or fsynced ("synced")
+
+    def check(self, replication_factor: int) -> None:
+        """Raises InvalidSettingError."""
+        most = replication_factor + 1
+        given = self.min_copies
+        require(given is None or 1 <= given <= most, "commits.min_copies", given, f"1 to {most} (r + 1)")
+        require(
+            self.below_min_copies in ("degraded", "block"),
+            "commits.below_min_copies",
+            self.below_min_copies,
+            "'degraded' or 'block'",
+        )
+        require(
+            self.durability in ("replicated", "synced"),
+            "commits.durability",
+            self.durability,
+            "'replicated' or 'synced'",
+        )
+
+    def conf(self) -> dict[str, str]:
+        copies = {} if self.min_copies is None else {"spark.rhino.minCopies": str(self.min_copies)}
+        rules = {"spark.rhino.belowMinCopies": self.below_min_copies, "spark.rhino.durability": self.durability}
+        return rules | copies
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Times in seconds after which Spark's side of Rhino gives up."""
+
+    manager_s: float = 60.0  # a starting driver waits for its manager
+    commit_s: float = 60.0  # a commit waits for copies
+    prepare_s: float = 120.0  # a load waits for missing files
+
+    def check(self) -> None:
+        """Raises InvalidSettingError."""
+        for name, seconds in asdict(self).items():
+            require(seconds > 0, f"timeouts.{name}", seconds, "above 0")
+
+    def conf(self) -> dict[str, str]:
+        return {f"spark.rhino.{name.removesuffix('_s')}Timeout": f"{value:g}" for name, value in asdict(self).items()}
+
+
 def rhino_conf(
     manager: str,
     *,
     socket: str = SOCKET,
     replication_factor: int = 1,
-    min_copies: int | None = None,
-    below_min_copies: str = "degraded",
-    durability: str = "replicated",
-    placement: str = "state",
-    manager_timeout_s: float = 60.0,
-    commit_timeout_s: float = 60.0,
-    prepare_timeout_s: float = 120.0,
+    commits: CommitRules = CommitRules(),
+    timeouts: Timeouts = Timeouts(),
+    recovery: bool = True,
     integration: str = "provider",
     jar: Path | None = None,
 ) -> dict[str, str]:
-    """Returns settings for `SparkSession.builder.config(map=...)`. Raises InvalidSettingError.
+    """Returns settings for `SparkSession.builder.config(map=...)`.
 
     `manager`: "host:port". For `local[*]` and notebooks without a manager, see `local_session`.
     `socket`: path of the sidecar's socket on every node. "{host}" in it is replaced by the executor's host.
     `replication_factor`: number of secondary copies.
-    `durability`: a worker's copy counts when it is in the page cache ("replicated") or fsynced ("synced").
-    `placement`: every copy has the whole state ("state"), or the files are spread ("block", a baseline to measure).
-    `manager_timeout_s`: time that a starting driver waits for its manager. `commit_timeout_s`: time that a commit waits
-    for copies. `prepare_timeout_s`: time that a load waits for missing files.
+    `recovery`: whether to set what `recovery_conf` has. It changes timeouts and retries of the whole application.
     `integration`: "provider" (any checkpointLocation, all operators except transformWithState) or "checkpoint" (Spark's
     own provider, all operators, and a checkpointLocation from `rhino_checkpoint`).
     `jar`: path of the jar; by default this package's jar, which is built if it is missing.
+
+    Raises InvalidSettingError, and UnknownError without a supported PySpark or without Java. Raises PreconditionError
+    if a session without Rhino, or Spark Connect, runs in this process: it would take only some of the settings.
     """
-    timeouts = {"manager": manager_timeout_s, "commit": commit_timeout_s, "prepare": prepare_timeout_s}
+    check_connect({})
+    check_session()
     _check_places(manager, socket, integration, jar)
-    _check_copies(replication_factor, min_copies, below_min_copies, durability, placement)
-    _check_timeouts(timeouts)
-    conf = {
+    require(replication_factor >= 0, "replication_factor", replication_factor, "0 or more")
+    commits.check(replication_factor)
+    timeouts.check()
+    return {
         **_classes(integration, jar),
         "spark.rhino.manager": manager,
         "spark.rhino.socket": socket,
         "spark.rhino.replicationFactor": str(replication_factor),
-        "spark.rhino.belowMinCopies": below_min_copies,
-        "spark.rhino.durability": durability,
-        "spark.rhino.placement": placement,
-        **{f"spark.rhino.{name}Timeout": f"{seconds:g}" for name, seconds in timeouts.items()},
+        **commits.conf(),
+        **timeouts.conf(),
         **state_conf(),
-        **recovery_conf(),
-        # Loading gigabytes elsewhere takes longer than waiting for a slot beside the state while other tasks load. The
-        # wait does not apply to lost executors, as it could without Rhino: locations only name live executors.
-        "spark.locality.wait": "3s",
+        **(recovery_conf() if recovery else {}),
     }
-    if min_copies is not None:
-        conf["spark.rhino.minCopies"] = str(min_copies)
-    return conf
 
 
 def _classes(integration: str, jar: Path | None) -> dict[str, str]:
@@ -152,19 +194,6 @@ def _classes(integration: str, jar: Path | None) -> dict[str, str]:
         "spark.hadoop.fs.rhino.impl": f"{CLASSES}.RhinoFileSystem",
         "spark.hadoop.fs.AbstractFileSystem.rhino.impl": f"{CLASSES}.RhinoAbstractFileSystem",
     }
-
-
-def _check_copies(factor: int, min_copies: int | None, below_min_copies: str, durability: str, placement: str) -> None:
-    require(factor >= 0, "replication_factor", factor, "0 or more")
-    require(min_copies is None or 1 <= min_copies <= factor + 1, "min_copies", min_copies, f"1 to {factor + 1} (r + 1)")
-    require(below_min_copies in ("degraded", "block"), "below_min_copies", below_min_copies, "'degraded' or 'block'")
-    require(durability in ("replicated", "synced"), "durability", durability, "'replicated' or 'synced'")
-    require(placement in ("state", "block"), "placement", placement, "'state' or 'block'")
-
-
-def _check_timeouts(timeouts: dict[str, float]) -> None:
-    for name, seconds in timeouts.items():
-        require(seconds > 0, f"{name}_timeout_s", seconds, "above 0")
 
 
 def _check_places(manager: str, socket: str, integration: str, jar: Path | None) -> None:

@@ -34,6 +34,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "rhino forget --job counts",
         "rhino forget --worker worker-2 --yes",
     ),
+    "local show": ("rhino local show", "rhino local show --data-dir ~/state"),
+    "local clean": ("rhino local clean --dry-run", "rhino local clean --data-dir ~/state --yes"),
     "moved": ("rhino moved --job counts --to hdfs://namenode:8020/ckpt/counts",),
     "rewind": (
         "rhino rewind /ckpt/counts --dry-run",

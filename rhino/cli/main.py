@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rhino.cli import daemon_commands, examples, exit_codes, handover_commands, spark_commands
+from rhino.cli import daemon_commands, examples, exit_codes, handover_commands, local, spark_commands
 from rhino.cli.arguments import check_encoding, one_of, seconds
 from rhino.cli.confirm import confirm
 from rhino.cli.former import refuse_former
@@ -157,6 +157,8 @@ def rewind(
     arguments = RewindArguments(checkpoint, file_sink, no_file_sink, dry_run, yes, as_json)
     raise typer.Exit(run_rewind(manager, arguments))
 
+
+app.add_typer(local.app, name="local", rich_help_panel=CARE)
 
 CheckpointArgument = Annotated[
     Path, typer.Argument(metavar="CHECKPOINT", help="Checkpoint folder of the stopped query.")

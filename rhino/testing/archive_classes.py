@@ -17,8 +17,8 @@ from pyspark.sql import functions as F
 
 from rhino.testing.class_archive import archive
 from rhino_core.errors import RhinoError, UnavailableError
-from spark_connector.embedded import embedded
 from spark_connector.java import find_java, spark_java_home
+from spark_connector.local.daemons import temporary_daemons
 
 TRAINING_TIMEOUT_S = 120.0
 DUMP_TIMEOUT_S = 180.0
@@ -35,7 +35,8 @@ def make(path: Path) -> None:
             os.dup2(output.fileno(), 1)
             os.dup2(output.fileno(), 2)
             try:
-                _train(written, Path(folder))
+                with temporary_daemons() as daemons:
+                    _train(written, Path(folder), daemons.conf())
             finally:
                 for number, descriptor in enumerate(saved, start=1):
                     os.dup2(descriptor, number)
@@ -46,8 +47,8 @@ def make(path: Path) -> None:
         written.replace(path)  # atomically: other processes see the complete file or none
 
 
-def _train(written: Path, folder: Path) -> None:
-    settings = embedded().conf() | {
+def _train(written: Path, folder: Path, conf: dict[str, str]) -> None:
+    settings = conf | {
         "spark.master": "local[2]",
         "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ArchiveClassesAtExit={written}",
         "spark.ui.enabled": "false",

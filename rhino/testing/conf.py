@@ -52,4 +52,5 @@ def rhino_settings(manager: str, socket: str) -> dict[str, str]:
 def stock_settings() -> dict[str, str]:
     """Spark's own RocksDB provider with Rhino's other state settings: a fair comparison that needs no jar."""
     provider = {f"{STREAMING}.stateStore.providerClass": SPARK_PROVIDER}
-    return provider | state_conf() | recovery_conf()
+    # Locations name lost executors without Rhino, so that a long wait for a slot would delay each batch after a loss.
+    return provider | state_conf() | recovery_conf() | {"spark.locality.wait": "500ms"}

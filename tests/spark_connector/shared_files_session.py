@@ -9,8 +9,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from rhino_core.ids import parse_name
-from spark_connector.embedded import embedded
-from tests.spark_connector.embedded_session import SMALL, Run, wait_for
+from spark_connector.local.daemons import join
+from tests.spark_connector.local.one_query import SMALL, Run, wait_for
 from worker_runtime.storage.zips import zip_references
 
 RETAINED = 1  # versions behind the newest that Spark keeps
@@ -24,7 +24,7 @@ CONF = SMALL | {
 
 
 def main() -> None:
-    conf = embedded().conf() | CONF
+    conf = join(Path(sys.argv[1]) / "state").conf() | CONF
     run = Run(SparkSession.builder.config(map=conf).getOrCreate(), Path(sys.argv[1]) / "checkpoint")
     stores = Path(conf["spark.rhino.socket"]).parent
     named: dict[int, list[str]] = {}

@@ -1,12 +1,14 @@
+import inspect
 from pathlib import Path
 
 import pytest
 
-from rhino import rhino_conf
-from rhino_core.errors import InvalidSettingError, UnknownError
+from rhino import CommitRules, Timeouts, local_session, rhino_conf
+from rhino_core.errors import InvalidSettingError, PreconditionError, UnknownError
 from spark_connector.conf import SPARK_PROVIDER, recovery_conf
-from spark_connector.embedded import Embedded
 from spark_connector.java import find_java
+from spark_connector.local.daemons import LocalDaemons
+from spark_connector.local.directory import LocalDirectory
 
 
 @pytest.fixture
@@ -45,10 +47,60 @@ def test_a_task_is_tried_on_another_worker_before_its_attempts_are_over(jar: Pat
 
 
 def test_one_process_is_as_patient_with_itself_as_spark(jar: Path) -> None:
-    daemons = Embedded("127.0.0.1:7461", jar.parent / "sidecar.sock", jar.parent)
+    daemons = LocalDaemons("127.0.0.1:7461", LocalDirectory(jar.parent))
     cluster, one = rhino_conf("127.0.0.1:7461", jar=jar), daemons.conf(jar=jar)
     assert "spark.executor.heartbeatInterval" in cluster
     assert set(cluster) - set(one) == set(recovery_conf())
+
+
+def test_one_process_writes_where_its_sidecar_can_take_hard_links(jar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    daemons = LocalDaemons("127.0.0.1:7461", LocalDirectory(jar.parent))
+    monkeypatch.setattr("spark_connector.local.daemons.SPARK_TEMPORARY", jar.parent)
+    assert "spark.local.dir" not in daemons.conf(jar=jar)
+    monkeypatch.setattr("spark_connector.local.daemons.SPARK_TEMPORARY", Path("/proc"))  # another file system
+    assert daemons.conf(jar=jar)["spark.local.dir"] == str(jar.parent / "spark")
+
+
+def test_without_recovery_the_applications_timeouts_and_retries_stay_as_they_are(jar: Path) -> None:
+    with_it, without = rhino_conf("h:7461", jar=jar), rhino_conf("h:7461", recovery=False, jar=jar)
+    assert with_it == without | recovery_conf()
+    own = ("spark.rhino.", "spark.sql.streaming.", "spark.hadoop.fs.", "spark.jars", "spark.plugins")
+    assert [key for key in without if not key.startswith(own)] == []
+
+
+def test_rare_settings_come_in_groups(jar: Path) -> None:
+    rules = CommitRules(min_copies=2, below_min_copies="block", durability="synced")
+    conf = rhino_conf("h:7461", commits=rules, timeouts=Timeouts(commit_s=5), jar=jar)
+    changed = {key: value for key, value in conf.items() if rhino_conf("h:7461", jar=jar).get(key) != value}
+    assert changed == {
+        "spark.rhino.minCopies": "2",
+        "spark.rhino.belowMinCopies": "block",
+        "spark.rhino.durability": "synced",
+        "spark.rhino.commitTimeout": "5",
+    }
+    assert len(inspect.signature(rhino_conf).parameters) <= 8
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("SPARK_REMOTE", "sc://host"), ("SPARK_CONNECT_MODE_ENABLED", "1"), ("SPARK_API_MODE", "connect")],
+)
+def test_spark_connect_is_refused_with_the_way_out(
+    jar: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(PreconditionError, match=r"uses Spark Connect.*Give the settings to the server"):
+        rhino_conf("h:7461", jar=jar)
+    with pytest.raises(PreconditionError, match="uses Spark Connect"):
+        local_session(data_dir=jar.parent / "state")
+    assert not (jar.parent / "state").exists()
+
+
+@pytest.mark.parametrize("conf", [{"spark.remote": "sc://host"}, {"spark.api.mode": "connect"}])
+def test_a_session_that_is_to_be_of_spark_connect_is_refused(jar: Path, conf: dict[str, str]) -> None:
+    with pytest.raises(PreconditionError, match=r"uses Spark Connect \(spark\.(remote|api\.mode) = "):
+        local_session(conf, data_dir=jar.parent / "state")
+    assert not (jar.parent / "state").exists()
 
 
 def test_through_the_checkpoint_sparks_own_provider_stays(jar: Path) -> None:
@@ -63,12 +115,11 @@ def test_through_the_checkpoint_sparks_own_provider_stays(jar: Path) -> None:
     [
         ({"manager": "nowhere"}, "manager = 'nowhere'"),
         ({"replication_factor": -1}, "replication_factor = -1"),
-        ({"min_copies": 3}, "min_copies = 3"),
-        ({"below_min_copies": "maybe"}, "below_min_copies = 'maybe'"),
-        ({"durability": "forever"}, "durability = 'forever'"),
-        ({"placement": "anywhere"}, "placement = 'anywhere'"),
+        ({"commits": CommitRules(min_copies=3)}, "commits.min_copies = 3"),
+        ({"commits": CommitRules(below_min_copies="maybe")}, "commits.below_min_copies = 'maybe'"),
+        ({"commits": CommitRules(durability="forever")}, "commits.durability = 'forever'"),
         ({"integration": "tunnel"}, "integration = 'tunnel'"),
-        ({"commit_timeout_s": 0}, "commit_timeout_s = 0"),
+        ({"timeouts": Timeouts(commit_s=0)}, "timeouts.commit_s = 0"),
         ({"socket": "relative.sock"}, "socket = 'relative.sock'"),
         ({"jar": Path("/does/not/exist.jar")}, "exist.jar"),
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from rhino.testing import LocalCluster
 from rhino.testing.conf import stock_settings
 from rhino.testing.session import close_driver, open_session
-from spark_connector.embedded import embedded
+from spark_connector.local.daemons import temporary_daemons
 
 WORKERS = 3
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,8 +61,7 @@ def place(folder: Path, *, cluster: bool, provider: str) -> Iterator[Place]:
         "spark.log.level": "WARN",
         "spark.local.dir": str(folder / "spark"),
     }
-    state = embedded().conf() if provider == "rhino" else stock_settings()
-    try:
+    with ExitStack() as stack:
+        state = stack.enter_context(temporary_daemons()).conf() if provider == "rhino" else stock_settings()
+        stack.callback(close_driver)
         yield Place(open_session({**state, **local, **conf}, log_path=folder / "driver.log"), None, provider)
-    finally:
-        close_driver()

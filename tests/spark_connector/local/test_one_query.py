@@ -1,4 +1,4 @@
-"""A real local Spark on the embedded daemons: lost manager, lost sidecar, a restart, Spark's state reader."""
+"""A real local Spark of a data directory: lost manager, lost sidecar, a restart, Spark's state reader."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from tests.spark_connector.embedded_session import KEYS, PARTITIONS
+from tests.spark_connector.local.one_query import KEYS, PARTITIONS
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
-SCRIPT = Path(__file__).with_name("embedded_session.py")
+SCRIPT = Path(__file__).with_name("one_query.py")
 
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    folder = tmp_path_factory.mktemp("embedded")
+    folder = tmp_path_factory.mktemp("local")
     command = [sys.executable, str(SCRIPT), str(folder)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
     assert result.returncode == 0, result.stderr[-4000:]
@@ -32,7 +32,7 @@ def test_output_equals_a_batch_computation_after_lost_daemons_and_a_restart(said
 
 
 def test_the_manager_knows_where_every_virtual_node_runs(said: dict[str, Any]) -> None:
-    assert said["nodes"] == [[f"0/{p}", "embedded", "embedded"] for p in range(PARTITIONS)]
+    assert said["nodes"] == [[f"0/{p}", "local", "local"] for p in range(PARTITIONS)]
 
 
 def test_progress_shows_commits_and_where_loads_came_from(said: dict[str, Any]) -> None:

@@ -1,9 +1,8 @@
-"""Run by test_embedded_session.py in a process of its own: one query on the embedded daemons, through their loss."""
+"""Run by test_one_query.py in a process of its own: one query, through the loss of its daemons."""
 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from rhino import HandoverClient, JobView
 from rhino.testing.spark_daemons import lean_jvm
 from rhino_core.errors import RhinoError
-from spark_connector.embedded import embedded
+from spark_connector.local.daemons import LocalDaemons, join
 
 ROWS = 50
 PARTITIONS = 2
@@ -62,7 +61,7 @@ class Run:
 
     def start(self) -> None:
         rows = self.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS).load()
-        writer = counted(rows).writeStream.queryName("embedded").outputMode("update")
+        writer = counted(rows).writeStream.queryName("local").outputMode("update")
         writer = writer.option("checkpointLocation", str(self.checkpoint)).trigger(processingTime="300 milliseconds")
         self.query = writer.foreachBatch(self._sink).start()
 
@@ -88,19 +87,24 @@ class Run:
         return int(self.spark.read.format("statestore").options(**options).load(str(self.checkpoint)).count())
 
 
-def daemon(service: str) -> psutil.Process:
-    return next(child for child in psutil.Process().children() if service in child.cmdline())
+def daemon(daemons: LocalDaemons, service: str) -> psutil.Process:
+    running = daemons.directory.running()
+    assert running is not None
+    return next(child for child in psutil.Process(running.pid).children() if service in child.cmdline())
 
 
-def restart(service: str, *changed: str) -> None:
-    """kill -9, then the same command again with other arguments in place of, or after, the former ones."""
-    old = daemon(service)
-    command = [argument for argument in old.cmdline() if argument != "--bootstrap"]
+def lose(daemons: LocalDaemons, service: str) -> None:
+    """kill -9, and the supervisor starts it again."""
+    old = daemon(daemons, service)
     old.kill()
-    old.wait()
-    log = Path(command[command.index("--data-dir") + 1]).with_suffix(".again.log")
-    with log.open("w") as sink:
-        subprocess.Popen([*command, *changed], stdout=subprocess.DEVNULL, stderr=sink, stdin=subprocess.DEVNULL)
+
+    def again() -> bool:
+        try:
+            return daemon(daemons, service) != old
+        except (StopIteration, psutil.NoSuchProcess, psutil.ZombieProcess):
+            return False
+
+    wait_for(again, f"another {service}")
 
 
 def jobs(manager: str) -> tuple[JobView, ...]:
@@ -112,7 +116,8 @@ def jobs(manager: str) -> tuple[JobView, ...]:
 
 
 def main() -> None:
-    conf = embedded().conf() | SMALL
+    daemons = join(Path(sys.argv[1]) / "state")
+    conf = daemons.conf() | SMALL
     manager = conf["spark.rhino.manager"]
     run = Run(SparkSession.builder.config(map=conf).getOrCreate(), Path(sys.argv[1]) / "checkpoint")
     run.start()
@@ -128,9 +133,9 @@ def main() -> None:
     said["nodes"] = [(v.virtual_node, v.desired_worker, v.actual_worker) for v in view.virtual_nodes]
     said["first"] = run.metrics()
 
-    daemon("manager").suspend()  # away, and then gone
+    daemon(daemons, "manager").suspend()  # away, and then gone
     run.advance(3)
-    restart("manager", "--listen", manager)
+    lose(daemons, "manager")
     run.advance(2)
 
     def followed() -> bool:
@@ -139,7 +144,7 @@ def main() -> None:
 
     wait_for(followed, "the new manager follows the query")
     said["before_loss"] = run.metrics()
-    restart("sidecar")
+    lose(daemons, "sidecar")
     run.advance(3)
     run.query.stop()
     run.start()

@@ -1,0 +1,74 @@
+"""`rhino local`: the data directory of local sessions (notebooks)."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.filesize import decimal
+from rich.table import Table
+
+from rhino.cli.confirm import confirm
+from rhino.cli.options import DryRunOption, JsonOption
+from rhino.cli.output import console, say, say_json, shown
+from rhino_core.errors import PreconditionError
+from spark_connector.local.content import Content, delete, look
+
+app = typer.Typer(no_args_is_help=True, help="Look at, and delete, the state that notebooks keep on this machine.")
+DataDirOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="The data_dir of local_session(). Default: $XDG_DATA_HOME/rhino-state/local, in ~/.local/share if unset."
+    ),
+]
+
+
+@app.command()
+def show(data_dir: DataDirOption = None, as_json: JsonOption = False) -> None:
+    """Show the queries whose state is kept, and the processes that use it."""
+    content = look(data_dir)
+    if as_json:
+        say_json(content)
+        return
+    _describe(content)
+    users = ", ".join(map(str, content.users)) or "none"
+    console().print(f"processes that use it: {users}; manager: {content.manager or 'not running'}", soft_wrap=True)
+
+
+@app.command()
+def clean(
+    data_dir: DataDirOption = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete the state of all queries, after a list of them and a question. Their checkpoints cannot go on then."""
+    content = look(data_dir)
+    if content.users:
+        pids = ", ".join(map(str, content.users))
+        raise PreconditionError(f"{content.data_dir}: in use by process {pids}; end it first (a notebook: its kernel)")
+    if not as_json:
+        _describe(content)
+    if not dry_run:
+        confirm(f"This deletes the state of {len(content.queries)} queries in {content.data_dir}", yes=yes)
+        delete(data_dir)
+    if as_json:
+        say_json({"dry_run": dry_run, "deleted": content})
+    else:
+        say("nothing is deleted" if dry_run else "deleted; start these queries with a new checkpoint")
+
+
+def _describe(content: Content) -> None:
+    out = console()
+    out.print(shown(content.data_dir), soft_wrap=True)
+    table = Table("query", "files", "bytes", "last change", show_edge=False)
+    for query in content.queries:
+        changed = time.strftime("%Y-%m-%d %H:%M", time.localtime(query.changed_s))
+        table.add_row(shown(query.job), str(query.files), decimal(query.bytes), changed)
+    if content.queries:
+        out.print(table)
+    else:
+        out.print("no query has state here")
+    out.print(f"journal, index, logs and temporary files: {decimal(content.other_bytes)}")

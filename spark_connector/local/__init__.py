@@ -1,0 +1,1 @@
+"""`local_session()`: a manager and a sidecar on this machine, shared by all processes that use one data directory."""

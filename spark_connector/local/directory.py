@@ -1,0 +1,93 @@
+"""The data directory of local sessions: its place, its layout and its locks."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rhino_core.errors import InvalidSettingError
+from rhino_core.folder import FILE_MODE, claim, subfolder
+from spark_connector.local.locks import FileLock
+
+KIND = "local session"
+_SOCKET_BYTES_MAX = 107  # of a path in `struct sockaddr_un`, without its final zero
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What the supervisor writes down when both daemons answer."""
+
+    pid: int  # of the supervisor
+    manager: str  # "host:port"
+
+
+def default_data_dir(environment: Mapping[str, str] | None = None) -> Path:
+    """Returns `$XDG_DATA_HOME/rhino-state/local`, by default below ~/.local/share."""
+    env = os.environ if environment is None else environment
+    share = env.get("XDG_DATA_HOME", "")
+    # The specification says to ignore a relative path.
+    base = Path(share) if share.startswith("/") else Path.home() / ".local" / "share"
+    return base / "rhino-state" / "local"
+
+
+class LocalDirectory:
+    """Paths below one data directory.
+
+    Each process that uses the directory has a shared lock on `users` until it ends. The supervisor has an exclusive
+    lock on `supervisor`. It passes its lock on `daemons` to both daemons, so that nobody starts a second pair while
+    they still run. `starting` lets one process at a time look for a supervisor and start it.
+    """
+
+    def __init__(self, path: str | Path | None = None) -> None:
+        self.path = Path(os.path.abspath(Path(path).expanduser())) if path else default_data_dir()
+        self.socket = self.path / "sidecar.sock"
+        self.manager = self.path / "manager"
+        self.sidecar = self.path / "sidecar"
+        self.spark = self.path / "spark"  # spark.local.dir, if the default is on another file system
+        self.logs = self.path / "logs"
+        self.users = FileLock(self.path / "users.lock")
+        self.starting = FileLock(self.path / "starting.lock")
+        self.supervisor = FileLock(self.path / "supervisor.lock")
+        self.daemons = FileLock(self.path / "daemons.lock")
+        self._running = self.path / "running.json"
+
+    def create(self) -> None:
+        """Creates and marks the folder.
+
+        Raises InvalidSettingError for a path that cannot be used, and PreconditionError for a folder with other files.
+        """
+        size = len(os.fsencode(self.socket))
+        if size > _SOCKET_BYTES_MAX:
+            raise InvalidSettingError(
+                f"setting data_dir = {str(self.path)!r}: too long, because the path of a Unix socket in it has {size} "
+                f"bytes and may have {_SOCKET_BYTES_MAX}; give a shorter path"
+            )
+        claim(self.path, KIND, lambda _: False)
+        for folder in (self.spark, self.logs):
+            subfolder(folder)
+
+    def exists(self) -> bool:
+        """Whether there is anything to look at. Raises PreconditionError if the folder has other files."""
+        if not self.path.exists():
+            return False
+        claim(self.path, KIND, lambda _: False)
+        return True
+
+    def running(self) -> Running | None:
+        """What the present or the latest supervisor wrote down. None before both daemons have answered."""
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            return Running(**json.loads(self._running.read_text()))
+        return None
+
+    def write_running(self, running: Running) -> None:
+        new = self._running.with_suffix(".new")
+        new.write_text(json.dumps(asdict(running)) + "\n")
+        new.chmod(FILE_MODE)
+        new.replace(self._running)  # atomically: readers see the complete file
+
+    def clear_running(self) -> None:
+        self._running.unlink(missing_ok=True)

@@ -1,0 +1,73 @@
+"""Checks of what runs in this process already: Spark reads plugins, jars and most settings only when it starts."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from rhino_core.errors import PreconditionError
+
+PLUGIN = "rhino.spark.RhinoPlugin"
+
+
+def check_connect(conf: Mapping[str, str]) -> None:
+    """Raises PreconditionError if this process uses Spark Connect: its sessions cannot set plugins and jars."""
+    api = conf.get("spark.api.mode", os.environ.get("SPARK_API_MODE", "")).lower()
+    by = [name for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED") if os.environ.get(name)]
+    by += [f"{name} = {conf[name]}" for name in ("spark.remote",) if name in conf]
+    by += [f"spark.api.mode = {api}"] if api == "connect" else []
+    if by:
+        raise PreconditionError(
+            f"this process uses Spark Connect ({', '.join(by)}), whose server alone can load Rhino. Give the settings "
+            "to the server (spark-defaults.conf or --conf of start-connect-server.sh), and set none here; queries of "
+            "its clients then keep their state in Rhino"
+        )
+
+
+def active_settings() -> dict[str, str] | None:
+    """Returns the settings of the SparkContext that runs in this process, or None."""
+    context = _spark_context()
+    return None if context is None else dict(context.getConf().getAll())
+
+
+def check_session() -> dict[str, str] | None:
+    """Returns the settings of the running SparkContext, or None. Raises PreconditionError if it runs without Rhino."""
+    active = active_settings()
+    if active is not None and PLUGIN not in map(str.strip, active.get("spark.plugins", "").split(",")):
+        raise PreconditionError(
+            "a SparkSession without Rhino runs in this process. getOrCreate() would return it with names of classes "
+            "that it cannot load, and its stateful queries would spoil their checkpoints. Call spark.stop(), and then "
+            "this again"
+        )
+    return active
+
+
+def load_jar(jar: str) -> None:
+    """Adds the jar to a JVM that runs already, of an earlier session or of spark-submit. It reads spark.jars no more.
+
+    Raises PreconditionError if the JVM does not take it.
+    """
+    from pyspark import SparkContext
+
+    if SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return  # the next session starts a JVM
+    SparkContext._ensure_initialized()
+    jvm: Any = SparkContext._jvm
+    utils = jvm.org.apache.spark.util.Utils
+    if not utils.classIsLoadable(PLUGIN):
+        loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        if loader.getClass().getName() == "org.apache.spark.util.MutableURLClassLoader":
+            loader.addURL(jvm.java.io.File(jar).toURI().toURL())
+    if not utils.classIsLoadable(PLUGIN):
+        raise PreconditionError(
+            f"the JVM of this process was started without {jar} and cannot load it now; start the process (a notebook: "
+            f"its kernel) again, or start Spark with --jars {jar}"
+        )
+
+
+def _spark_context() -> Any:
+    """The running SparkContext. A process that has not imported PySpark has none."""
+    core = sys.modules.get("pyspark.core.context") or sys.modules.get("pyspark.context")
+    return core.SparkContext._active_spark_context if core is not None else None

@@ -1,0 +1,64 @@
+"""The place of a data directory, and the paths that cannot be one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rhino_core.errors import InvalidSettingError, PreconditionError
+from spark_connector.local.directory import LocalDirectory, Running, default_data_dir
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"XDG_DATA_HOME": "/data"}, Path("/data/rhino-state/local")),
+        ({"XDG_DATA_HOME": "relative"}, Path.home() / ".local/share/rhino-state/local"),
+        ({}, Path.home() / ".local/share/rhino-state/local"),
+    ],
+)
+def test_the_default_is_beside_the_users_data(environment: dict[str, str], expected: Path) -> None:
+    assert default_data_dir(environment) == expected
+
+
+def test_a_home_folder_is_resolved(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert LocalDirectory("~/state").path == LocalDirectory("state").path == tmp_path / "state"
+
+
+def test_it_is_closed_to_other_users(tmp_path: Path) -> None:
+    directory = LocalDirectory(tmp_path / "a" / "b")
+    directory.create()
+    directory.create()
+    assert directory.path.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("mine")
+    with pytest.raises(PreconditionError, match=r"is not empty.*thesis\.tex"):
+        LocalDirectory(tmp_path).create()
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("mine")
+    with pytest.raises(InvalidSettingError, match="give a folder"):
+        LocalDirectory(tmp_path / "state").create()
+
+
+def test_a_path_that_no_socket_fits_in_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSettingError, match=r"data_dir = .*too long.*may have 107"):
+        LocalDirectory(tmp_path / ("x" * 107)).create()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_runs_is_read_back_and_an_unreadable_record_is_none(tmp_path: Path) -> None:
+    directory = LocalDirectory(tmp_path / "state")
+    directory.create()
+    assert directory.running() is None
+    directory.write_running(Running(7, "127.0.0.1:7"))
+    assert directory.running() == Running(7, "127.0.0.1:7")
+    (directory.path / "running.json").write_text("{}")
+    assert directory.running() is None
