@@ -74,5 +74,6 @@ class FileLock:
         with contextlib.suppress(OSError):
             inode = str(self.path.stat().st_ino)
             lines = [line.split() for line in _PROC_LOCKS.read_text().splitlines()]
-            return sorted({int(words[4]) for words in lines if len(words) > 5 and words[5].rpartition(":")[2] == inode})
+            held = [words for words in lines if words[1] == "FLOCK"]  # "->" marks a process that waits
+            return sorted({int(words[4]) for words in held if words[5].rpartition(":")[2] == inode})
         return []

@@ -156,6 +156,12 @@ class Supervisor:
         self._manager.stop()
 
 
+def announce(fields: dict[str, str]) -> None:
+    """Prints a line for the process that started this one. It may have been killed; others may wait for the daemons."""
+    with contextlib.suppress(BrokenPipeError):
+        print(json.dumps(fields), flush=True)
+
+
 def say(text: str) -> None:
     print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
@@ -166,7 +172,7 @@ def supervise(directory: LocalDirectory) -> None:
         supervisor = Supervisor(directory, lock.fd)
         try:
             running = supervisor.start()
-            print(json.dumps({"manager": running.manager}), flush=True)
+            announce({"manager": running.manager})
             say(f"both daemons are ready, the manager on {running.manager}")
             supervisor.run(running)
             say("ended")
@@ -178,7 +184,7 @@ def main() -> None:
     try:
         supervise(LocalDirectory(Path(sys.argv[1])))
     except (RhinoError, OSError) as error:
-        print(json.dumps({"error": str(error)}), flush=True)
+        announce({"error": str(error)})
         say(f"error: {error}")
         sys.exit(1)
 
