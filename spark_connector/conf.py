@@ -170,6 +170,30 @@ def rhino_conf(
     """
     check_connect({})
     check_session()
+    return application_settings(
+        manager,
+        socket=socket,
+        replication_factor=replication_factor,
+        commits=commits,
+        timeouts=timeouts,
+        recovery=recovery,
+        integration=integration,
+        jar=jar,
+    )
+
+
+def application_settings(
+    manager: str,
+    *,
+    socket: str = SOCKET,
+    replication_factor: int = 1,
+    commits: CommitRules = CommitRules(),
+    timeouts: Timeouts = Timeouts(),
+    recovery: bool = True,
+    integration: str = "provider",
+    jar: Path | None = None,
+) -> dict[str, str]:
+    """The same as `rhino_conf`, for an application in another process: it does not matter what runs in this one."""
     _check_places(manager, socket, integration, jar)
     require(replication_factor >= 0, "replication_factor", replication_factor, "0 or more")
     commits.check(replication_factor)

@@ -21,8 +21,7 @@ def check_connect(conf: Mapping[str, str]) -> None:
     if by:
         raise PreconditionError(
             f"this process uses Spark Connect ({', '.join(by)}), whose server alone can load Rhino. Give the settings "
-            "to the server (spark-defaults.conf or --conf of start-connect-server.sh), and set none here; queries of "
-            "its clients then keep their state in Rhino"
+            "to the server (`rhino conf` prints them, for spark-defaults.conf or its command line), and set none here"
         )
 
 

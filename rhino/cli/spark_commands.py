@@ -11,7 +11,7 @@ import typer
 from rhino.cli.options import ManagerOption
 from rhino.cli.output import say, say_json
 from rhino_core.settings import DEFAULT_MANAGER, DEFAULT_SOCKET
-from spark_connector.conf import PROVIDER_CLASSES, rhino_conf
+from spark_connector.conf import PROVIDER_CLASSES, application_settings
 from spark_connector.jar import ensure_jar
 
 
@@ -61,7 +61,7 @@ def conf(
     socket: Annotated[str, typer.Option(help="Socket of the sidecar on every node.")] = str(DEFAULT_SOCKET),
     jar: Annotated[Path | None, typer.Option(help="Jar of Rhino. Default: the one that `rhino jar` prints.")] = None,
 ) -> None:
-    settings = rhino_conf(
+    settings = application_settings(
         manager, socket=socket, replication_factor=replication_factor, integration=integration, jar=jar
     )
     if format is Format.JSON:

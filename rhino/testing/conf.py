@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rhino import rhino_conf
 from rhino.testing.spark_daemons import lean_jvm
-from spark_connector.conf import SPARK_PROVIDER, STREAMING, recovery_conf, state_conf
+from spark_connector.conf import SPARK_PROVIDER, STREAMING, application_settings, recovery_conf, state_conf
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,7 @@ def spark_settings(master_url: str, app_name: str, shape: ClusterShape, workers:
 
 
 def rhino_settings(manager: str, socket: str) -> dict[str, str]:
-    return dict(rhino_conf(manager=manager, socket=socket))
+    return application_settings(manager, socket=socket)
 
 
 def stock_settings() -> dict[str, str]:

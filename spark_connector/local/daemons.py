@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rhino_core.errors import PreconditionError, UnavailableError
-from spark_connector.conf import rhino_conf
+from spark_connector.conf import application_settings
 from spark_connector.local.directory import LocalDirectory, Running
 from spark_connector.local.locks import HeldLock
 
@@ -44,7 +44,7 @@ class LocalDaemons:
         `recovery_conf`.
         """
         socket = str(self.directory.socket)
-        conf = rhino_conf(
+        conf = application_settings(
             self.manager, socket=socket, replication_factor=0, integration=integration, recovery=False, jar=jar
         )
         # Spark's default is /tmp. The sidecar takes hard links of files there if it is on the same file system.
