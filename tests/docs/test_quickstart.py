@@ -76,7 +76,7 @@ def test_three_workers(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(700)
 def test_a_notebook_and_its_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
@@ -88,7 +88,7 @@ def test_a_notebook_and_its_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     program += "query.stop()\n"
     sums = []
     for _ in range(2):
-        printed = execute(program, tmp_path, 170)
+        printed = execute(program, tmp_path, 300)
         assert f"Rhino keeps state in {tmp_path}/data/rhino-state/local" in printed
         assert re.search(r"^metric \d+$", printed, re.MULTILINE), printed[-3000:]
         sums.append(int(re.findall(r"\|\s*(\d+)\|", printed)[-1]))

@@ -14,7 +14,7 @@ from rhino_core.errors import RhinoError
 from spark_connector.local.daemons import end_unused
 from spark_connector.local.directory import LocalDirectory
 from tests.spark.conftest import wait_for
-from tests.spark.notebook.kernel import CellError, Kernel, kernel
+from tests.spark.notebook.kernel import Kernel, kernel
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 ROWS = 50  # of a batch
@@ -123,14 +123,10 @@ def test_two_notebooks_share_daemons_and_hand_a_query_over(folder: Path) -> None
         assert is_exact(begin(one, "first"))
         assert is_exact(begin(other, "second"))
 
-        other.run("query.stop()")
-        with pytest.raises(CellError, match="AssertionError"):
-            begin(other, "first")  # runs in the other notebook
-        refusal = other.run("str(query.exception())")
-        assert "another driver" in refusal, refusal
         ran = advance(one, 6)
         assert is_exact(ran)
 
+        other.run("query.stop()")
         one.kill_and_restart()
         wait_for(lambda: not _refused(other), "the query of the killed notebook can be started")
         taken = advance(other, 3)
