@@ -11,7 +11,7 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from rhino.cli.confirm import confirm
-from rhino.cli.options import DryRunOption, JsonOption
+from rhino.cli.options import DryRunOption, JsonOption, YesOption
 from rhino.cli.output import console, say, say_json, shown
 from rhino_core.errors import PreconditionError
 from spark_connector.local.content import Content, delete, look
@@ -40,7 +40,7 @@ def show(data_dir: DataDirOption = None, as_json: JsonOption = False) -> None:
 @app.command()
 def clean(
     data_dir: DataDirOption = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: YesOption = False,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
