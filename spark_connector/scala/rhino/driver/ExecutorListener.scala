@@ -1,5 +1,7 @@
 package rhino.spark.driver
 
+import scala.collection.mutable
+
 import org.apache.spark.internal.Logging
 import org.apache.spark.scheduler.{SparkListener, SparkListenerExecutorAdded, SparkListenerExecutorRemoved}
 
@@ -10,6 +12,7 @@ import rhino.spark.wire.Schema.{message, Message}
 private[spark] class ExecutorListener(executors: Executors, send: Message => Unit)
   extends SparkListener with Logging {
   import ExecutorListener.{changed, gone}
+  private val missing = mutable.Set.empty[String] // executors that have reported that they have no sidecar
 
   override def onExecutorAdded(event: SparkListenerExecutorAdded): Unit = synchronized {
     executors.added(event.executorId, event.executorInfo.executorHost)
@@ -18,6 +21,7 @@ private[spark] class ExecutorListener(executors: Executors, send: Message => Uni
 
   override def onExecutorRemoved(event: SparkListenerExecutorRemoved): Unit = synchronized {
     executors.removed(event.executorId)
+    missing -= event.executorId
     send(gone(event.executorId, event.reason))
   }
 
@@ -25,11 +29,13 @@ private[spark] class ExecutorListener(executors: Executors, send: Message => Uni
   def reported(report: SidecarReports.Report): Unit = synchronized {
     if (report.worker.isEmpty) {
       executors.reported(report.executor, SidecarReport.Missing)
+      missing += report.executor
       logWarning(report.text)
       send(gone(report.executor, report.text))
     } else {
       executors.reported(report.executor, SidecarReport.Attached(report.worker))
-      logInfo(report.text)
+      // Who has read the warning must also read its end: PySpark's default level hides INFO.
+      if (missing.remove(report.executor)) logWarning(report.text) else logInfo(report.text)
       tell(report.executor)
     }
   }
