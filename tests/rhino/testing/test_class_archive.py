@@ -36,7 +36,7 @@ def test_a_java_that_cannot_write_one_is_no_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
-    monkeypatch.setattr(archive_classes, "_train", lambda written, folder: print("Java says no"))
+    monkeypatch.setattr(archive_classes, "_train", lambda written, folder, conf: print("Java says no"))
     assert archive_classes.main() == 0
     said = capsys.readouterr().err
     assert "JVMs will start more slowly" in said

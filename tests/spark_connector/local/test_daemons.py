@@ -23,7 +23,7 @@ from spark_connector.local import daemons as module
 from spark_connector.local.daemons import end_unused, join, leave, temporary_daemons
 from spark_connector.local.directory import LocalDirectory
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(240)
 ROOT = Path(__file__).parents[3]
 
 
@@ -49,7 +49,7 @@ class User:
         return found["manager"]
 
     def ends(self) -> None:
-        self.process.communicate(timeout=30)
+        self.process.communicate(timeout=90)
 
 
 @contextmanager
