@@ -30,7 +30,7 @@ def _sections(names: list[str] | None) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class StatusOptions:
-    """What is shown, and how often."""
+    """The options of `rhino status` that choose what it shows, and how often."""
 
     job: Annotated[str, typer.Option(help="Only this query: its id, or its name if it is unique.")] = ""
     worker: Annotated[str, typer.Option(help="Only this worker, and what is on it.")] = ""

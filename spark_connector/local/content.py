@@ -23,7 +23,7 @@ class StoredQuery:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What is in a data directory and who uses it."""
+    """Describes the content of a data directory, and names the processes that use it."""
 
     data_dir: str
     queries: tuple[StoredQuery, ...]

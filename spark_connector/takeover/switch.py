@@ -21,7 +21,7 @@ NOTE = "rhino-adopt.json"
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """What is to be written. `commit`: the new text of the commit log entry of `batch`; empty to leave it as it is.
+    """The texts to write. `commit`: the new text of the commit log entry of `batch`; empty to leave it as it is.
 
     `backup`: the folder with the former logs.
     """
