@@ -147,6 +147,7 @@ def test_a_daemon_that_is_killed_comes_back_at_its_place(folder: Path, service: 
 def test_a_killed_supervisor_is_replaced_when_its_user_joins_again(folder: Path) -> None:
     with user(folder) as one:
         os.kill(one.supervisor, signal.SIGKILL)
+        wait_for(lambda: not LocalDirectory(folder).supervisor.is_held(), "the supervisor's end")
         assert one.joins_again() == one.manager  # a driver that runs reaches the same address
         running = LocalDirectory(folder).running()
         assert running is not None
