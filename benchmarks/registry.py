@@ -28,12 +28,17 @@ class Run:
 
     @property
     def module(self) -> str:
-        return _modules()[self.benchmark]
+        return module_of(self.benchmark)
 
 
 def found() -> tuple[str, ...]:
     """Names of the packages that can be run."""
     return tuple(sorted(_modules()))
+
+
+def module_of(benchmark: str) -> str:
+    """For `python -m`."""
+    return _modules()[benchmark]
 
 
 def quick_runs(benchmark: str) -> tuple[Run, ...]:

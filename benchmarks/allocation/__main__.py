@@ -11,7 +11,7 @@ import json
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,7 +56,7 @@ def _run() -> None:
     show(_table(results))
     if arguments.json:
         command = " ".join(["python -m benchmarks.allocation", *sys.argv[1:]])
-        report = {"command": command, "machine": machine(), "rounds": results}
+        report = {"command": command, "machine": machine(), "rounds": results, "median": _medians(results)}
         arguments.json.write_text(json.dumps(report, indent=2) + "\n")
 
 
@@ -68,6 +68,18 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--dir", type=Path, help="where to work: a folder on the disk to measure")
     parser.add_argument("--json", type=Path, help="write all results there")
     return parser.parse_args()
+
+
+def _medians(results: Mapping[str, Mapping[str, Sequence[float]]]) -> list[dict[str, str | float]]:
+    return [
+        {
+            "part": name,
+            "unit": PARTS[name].unit,
+            "without": statistics.median(rounds["without"]),
+            "with": statistics.median(rounds["with"]),
+        }
+        for name, rounds in results.items()
+    ]
 
 
 def _table(results: dict[str, dict[str, list[float]]]) -> Table:

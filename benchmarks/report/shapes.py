@@ -8,6 +8,7 @@ from typing import Any
 
 LONGEST_TABLE = 60
 _APART = ("machine", "command", "problems")  # shown in their own places
+_ROUNDS = ("rounds", "results")
 _EVENTS = ("faults", "events", "marks")
 _NAMES = ("job", "query", "subject", "scenario", "name", "provider", "strategy")
 
@@ -46,6 +47,14 @@ class Timeline:
 def tables(report: Mapping[str, Any]) -> list[Table]:
     """Lists of flat rows, rows of nested ones by their plain values, and groups of plain values."""
     return [table for name, value in report.items() if name not in _APART for table in _tables(name, value)]
+
+
+def summaries(report: Mapping[str, Any]) -> list[Table]:
+    """Tables without the single rounds, where a table of medians stands beside them."""
+    found = tables(report)
+    medians = {table.title.removesuffix("median") for table in found if table.title.endswith("median")}
+    rounds = {f"{beside}{name}" for beside in medians for name in _ROUNDS}
+    return [table for table in found if table.title not in rounds]
 
 
 def timelines(value: Any, path: str = "") -> Iterator[Timeline]:
