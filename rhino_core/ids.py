@@ -268,6 +268,9 @@ def is_address(address: str) -> bool:
     return is_host(host) and port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535
 
 
+ALL_INTERFACES = ("0.0.0.0", "[::]", "::")  # hosts to listen on; nobody can connect to them
+
+
 def with_port(address: str, port: int) -> str:
     """Returns the address with this port if it names only a host. Any other text stays as it is."""
     only_host = is_host(address) and (":" not in address or (address.startswith("[") and address.endswith("]")))

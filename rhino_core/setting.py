@@ -37,6 +37,11 @@ FLAG = Rule("true or false")
 FOLDER = Rule("a folder", metavar="FOLDER")
 SOCKET = Rule("a path", metavar="PATH")
 ADDRESS = Rule('"host:port"', lambda value, settings: ids.is_address(value), "HOST:PORT")
+ADVERTISED = Rule(
+    "a host that others can reach, or such a host with its port",
+    lambda value, settings: not value or _can_be_reached(value),
+    "HOST[:PORT]",
+)
 WORKER_ID = Rule(ids.SAFE_NAMES, lambda value, settings: ids.is_safe(value), "NAME")
 HOST = Rule("the host name of this node in Spark", lambda value, settings: ids.is_host(value), "HOST")
 PORT = Rule("a port: 0 to 65535", lambda value, settings: value in range(65536), "PORT")
@@ -95,7 +100,7 @@ class Declared:
     @property
     def default_text(self) -> str:
         """The default as users would write it, or in words."""
-        if self.default is None:
+        if self.default is None or self.about.unset:
             return self.about.unset
         return self.shown(self.default) if self.default != "" else "none"
 
@@ -134,6 +139,12 @@ class Declared:
         if self.kind in (int, float):
             return f"{value / self.about.unit:.15g}"
         return str(value)
+
+
+def _can_be_reached(address: str) -> bool:
+    complete = ids.with_port(address, 1)
+    host, _, port = complete.rpartition(":")
+    return ids.is_address(complete) and host not in ids.ALL_INTERFACES and int(port) > 0
 
 
 class BadSettingError(InvalidSettingError):

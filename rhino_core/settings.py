@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from rhino_core.ids import with_port
+from rhino_core.ids import ALL_INTERFACES, with_port
 from rhino_core.setting import (
     ADDRESS,
+    ADVERTISED,
     ANY,
     FLAG,
     FOLDER,
@@ -58,6 +59,15 @@ class SidecarSettings:
         str,
         Setting("Address for other sidecars and the manager. Port 0: a free port.", ADDRESS, unset="HOST:7462"),
     ]
+    advertise: Annotated[
+        str,
+        Setting(
+            "Address under which others reach --listen, if it is another one: containers, mapped ports. Without a "
+            "port: that of --listen. The push port must have the same number on both sides.",
+            ADVERTISED,
+            unset="that of --listen, with --host instead of 0.0.0.0",
+        ),
+    ] = ""
     socket: Annotated[Path, Setting("Unix socket for the executors of this node.", SOCKET)] = DEFAULT_SOCKET
     manager: Annotated[
         str, Setting(f"Address of the manager. Without a port: {MANAGER_PORT}.", ADDRESS, also="RHINO_MANAGER")
@@ -138,6 +148,16 @@ class SidecarSettings:
 
     def __post_init__(self) -> None:
         check(self)
+
+    @property
+    def listen_host(self) -> str:
+        return self.listen.rpartition(":")[0]
+
+    def peer_address(self, port: int) -> str:
+        """The address under which other processes reach the sidecar. `port`: the port on which it listens."""
+        if self.advertise:
+            return with_port(self.advertise, port)
+        return f"{self.host if self.listen_host in ALL_INTERFACES else self.listen_host}:{port}"
 
     @staticmethod
     def complete(values: dict[str, Any], environment: Mapping[str, str], host_name: str) -> dict[str, Any]:

@@ -76,7 +76,7 @@ class Node:
         describer = Describer(self.replication, figures, grants, self.scrubber)
         preparer = Preparer(self.replication, self._peers, self.manager, figures, settings.prepare_timeout_s)
         self._local = SidecarService(settings, self.replication, self.manager, preparer, describer, figures)
-        self._listener = PushListener(receiver, settings.listen.rpartition(":")[0], settings.push_port)
+        self._listener = PushListener(receiver, settings.listen_host, settings.push_port)
         peer = PeerService(
             self.replication, directory, self._listener, describer, self.scrubber, figures, settings.chunk_bytes
         )
@@ -86,11 +86,9 @@ class Node:
     def _bind(self, store: Store) -> Worker:
         """Bind the ports first: the address is part of the worker's description."""
         settings = self._settings
-        host = settings.listen.rpartition(":")[0]
         port = self._peer_server.bind(settings.listen)
-        reachable = settings.host if host in ("0.0.0.0", "[::]") else host
         self._socket.bind(self._local_server.bind)
-        return Worker(settings.worker_id, store.incarnation, settings.host, f"{reachable}:{port}")
+        return Worker(settings.worker_id, store.incarnation, settings.host, settings.peer_address(port))
 
     async def serve(self) -> None:
         """Start everything. The health checks do not report ready yet."""

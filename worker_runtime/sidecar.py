@@ -75,7 +75,7 @@ async def _metrics(settings: SidecarSettings, health: Health) -> AsyncIterator[C
     from worker_runtime.metrics import SidecarMetrics
 
     registry = CollectorRegistry()
-    async with exporting(registry, settings.listen.rpartition(":")[0], settings.metrics_port, health):
+    async with exporting(registry, settings.listen_host, settings.metrics_port, health):
         yield lambda node: SidecarMetrics(registry, node).register()
 
 

@@ -265,9 +265,8 @@ class Cluster:
             host="127.0.0.1",
             data_dir=folder / "data",
             socket=folder / "s",
-            listen="127.0.0.1:0",
             manager=self.address,
-            **{"reserve_bytes": 0, "reflection": False, **changes},
+            **{"listen": "127.0.0.1:0", "reserve_bytes": 0, "reflection": False, **changes},
         )
         self.sidecars[name] = Process(settings)
         return self.sidecars[name]

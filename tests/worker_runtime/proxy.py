@@ -28,7 +28,7 @@ class Proxy:
         self.cut_after_bytes: int | None = None
         self.cut = asyncio.Event()
         self._target = ("", 0)
-        self._address = ""
+        self.address = ""
         self._servers: list[asyncio.Server] = []
         self.push_port = free_port()  # to be the worker's
         self._writers: set[asyncio.StreamWriter] = set()
@@ -37,7 +37,7 @@ class Proxy:
         calls = await asyncio.start_server(self._serve_calls, HOST, 0)
         pushes = await asyncio.start_server(self._serve_pushes, HOST, self.push_port)
         self._servers = [calls, pushes]
-        self._address = f"{HOST}:{calls.sockets[0].getsockname()[1]}"
+        self.address = f"{HOST}:{calls.sockets[0].getsockname()[1]}"
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -47,9 +47,13 @@ class Proxy:
 
     def hide(self, worker: Worker) -> Worker:
         """The worker as others shall see it."""
-        host, _, port = worker.peer_address.rpartition(":")
+        self.forward(worker.peer_address)
+        return replace(worker, peer_address=self.address)
+
+    def forward(self, address: str) -> None:
+        """Calls go to this address."""
+        host, _, port = address.rpartition(":")
         self._target = (host, int(port))
-        return replace(worker, peer_address=self._address)
 
     def open(self) -> None:
         """Connections get through again, uncut."""

@@ -49,6 +49,22 @@ def test_defaults_of_the_machine() -> None:
     assert sidecar({"host": "node-2"}).worker_id == "node-2"
 
 
+@pytest.mark.parametrize(
+    ("listen", "advertise", "address"),
+    [
+        ("node-1:7462", "", "node-1:9"),
+        ("0.0.0.0:7462", "", "node-1:9"),
+        ("[::]:7462", "", "node-1:9"),
+        ("0.0.0.0:0", "10.0.0.7", "10.0.0.7:9"),
+        ("[::1]:7462", "[fd00::7]", "[fd00::7]:9"),
+        ("127.0.0.1:7462", "host.example:30462", "host.example:30462"),
+    ],
+)
+def test_the_address_for_others(listen: str, advertise: str, address: str) -> None:
+    found = sidecar({"listen": listen, "advertise": advertise})
+    assert found.peer_address(9) == address
+
+
 def test_the_address_of_the_manager_is_also_that_of_the_commands() -> None:
     assert sidecar(environment={"RHINO_MANAGER": "m:1"}).manager == "m:1"
     assert sidecar(environment={"RHINO_MANAGER": "m:1", "RHINO_SIDECAR_MANAGER": "m:2"}).manager == "m:2"
@@ -64,6 +80,8 @@ def test_an_empty_variable_is_not_given() -> None:
         ({"reserve_bytes": "-1"}, {}, "", "--reserve-mb -1: must be 0 or more"),
         ({"reserve_bytes": "x"}, {}, "", "--reserve-mb x: must be an integer"),
         ({"listen": "nowhere"}, {}, "", "--listen 'nowhere': must be \"host:port\""),
+        ({"advertise": "0.0.0.0"}, {}, "", "--advertise '0.0.0.0': must be a host that others can reach"),
+        ({"advertise": "node:0"}, {}, "", "--advertise 'node:0': must be a host that others can reach"),
         ({"data_dir": ""}, {}, "", "--data-dir '': must be a folder"),
         ({}, {"RHINO_SIDECAR_RESERVE_MB": "1.5"}, "", "RHINO_SIDECAR_RESERVE_MB=1.5: must be an integer"),
         (

@@ -14,6 +14,7 @@ import pytest
 from rhino_core.ids import StoreId, StoreVersion, Version
 from rhino_pb import sidecar_pb2
 from tests.worker_runtime.cluster import Client, Cluster, changelog_bytes, zip_bytes
+from tests.worker_runtime.proxy import Proxy, free_port
 from worker_runtime.protocol.closure import changelog_name
 
 STORE = StoreId("job", 0, 3, "default")
@@ -312,3 +313,20 @@ async def test_a_full_replica_delays_a_commit_until_it_has_room(cluster: Cluster
     await b.start()
     async with a.attach() as client:
         assert (await client.commit(STORE, version(1), changelog_bytes(1), [])).copies == 2
+
+
+async def test_others_reach_a_sidecar_at_its_advertised_address(cluster: Cluster) -> None:
+    """As with a container whose ports are mapped: the host is another one, and so is the port for calls."""
+    async with Proxy() as proxy:
+        listen = f"127.0.0.1:{free_port()}"
+        proxy.forward(listen)
+        b = cluster.make("b", listen=listen, advertise=proxy.address, push_port=proxy.push_port)
+        await asyncio.gather(b.start(), cluster.make("a").start())
+        assert b.worker is not None
+        assert b.worker.peer_address == proxy.address
+        async with cluster.sidecars["a"].attach(replicas=1) as client:
+            reply = await client.commit(STORE, version(1), changelog_bytes(1), [])
+            assert reply.copies == 2
+            proxy.cut_after_bytes = 0  # nothing reaches b around the proxy
+            with pytest.raises(grpc.aio.AioRpcError):
+                await client.commit(STORE, version(2), changelog_bytes(2), [version(1)], timeout_s=3)
