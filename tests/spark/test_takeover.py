@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -31,6 +32,7 @@ SETTINGS = {
     "spark.sql.streaming.stateStore.minDeltasForSnapshot": "3",
     "spark.sql.streaming.stateStore.maintenanceInterval": "500ms",
 }
+QUIET_S = 2.0  # several maintenance intervals
 
 
 class Tool:
@@ -54,6 +56,16 @@ def advance(run: Run, provider: str, batches: int) -> None:
     running = run.start()
     run.advance(running, batches)
     running.stop()
+    wait_for(partial(_is_quiet, run.checkpoint), "end of the uploads of Spark's maintenance")
+
+
+def _is_quiet(checkpoint: Path) -> bool:
+    """Whether nothing has changed for some time: maintenance uploads snapshots after a query has stopped, too."""
+    try:
+        changed = max(path.lstat().st_mtime for path in checkpoint.rglob("*"))
+    except FileNotFoundError:  # deleted meanwhile
+        return False
+    return time.time() - changed > QUIET_S
 
 
 def refused(tool: Tool, kind: type[RhinoError], *arguments: str, match: str, folder: Path) -> None:
