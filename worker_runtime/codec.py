@@ -51,7 +51,7 @@ KIND_TO_PB = {
 
 def lag_to_pb(lag: Lag) -> replication_pb2.Lag:
     return replication_pb2.Lag(
-        group=group_to_pb(lag.group), worker_id=lag.to, owed_bytes=lag.owed_bytes, oldest_s=lag.oldest_s
+        group=group_to_pb(lag.group), worker_id=lag.to, lag_bytes=lag.lag_bytes, oldest_s=lag.oldest_s
     )
 
 

@@ -72,7 +72,7 @@ class SidecarMetrics(Collector):
         yield moved
         yield GaugeMetricFamily(
             "rhino_replication_lag_bytes",
-            "Bytes that are still owed to other members: files that they have not stored, once for each member",
+            "Bytes of files that other members have not stored yet, once for each member",
             self._replication.view.pending_bytes(),
         )
         yield GaugeMetricFamily(

@@ -72,7 +72,7 @@ REFUSAL_REASON_STORAGE: RefusalReason.ValueType  # 4
 Global___RefusalReason: _TypeAlias = RefusalReason  # noqa: Y015
 
 @_typing.final
-class PushHello(_message.Message):
+class OpenPushRequest(_message.Message):
     """Asks for a push stream of one lane."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -98,10 +98,10 @@ class PushHello(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___PushHello: _TypeAlias = PushHello  # noqa: Y015
+Global___OpenPushRequest: _TypeAlias = OpenPushRequest  # noqa: Y015
 
 @_typing.final
-class PushTicket(_message.Message):
+class OpenPushReply(_message.Message):
     """The sender opens the connection with the token. Each message then consists of two little-endian uint32, the message
     and its data. The numbers are the lengths of the message and of the data. The sender sends PushFrame, the receiver
     PushReply.
@@ -135,7 +135,7 @@ class PushTicket(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___PushTicket: _TypeAlias = PushTicket  # noqa: Y015
+Global___OpenPushReply: _TypeAlias = OpenPushReply  # noqa: Y015
 
 @_typing.final
 class PushFrame(_message.Message):

@@ -39,8 +39,8 @@ class PeerStub:
         """
         self.OpenPush = channel.unary_unary(
                 '/rhino.v1.Peer/OpenPush',
-                request_serializer=rhino__pb_dot_peer__pb2.PushHello.SerializeToString,
-                response_deserializer=rhino__pb_dot_peer__pb2.PushTicket.FromString,
+                request_serializer=rhino__pb_dot_peer__pb2.OpenPushRequest.SerializeToString,
+                response_deserializer=rhino__pb_dot_peer__pb2.OpenPushReply.FromString,
                 _registered_method=True)
         self.Inventory = channel.unary_unary(
                 '/rhino.v1.Peer/Inventory',
@@ -75,7 +75,7 @@ class PeerServicer:
 
     def OpenPush(self, request, context):
         """Opens a push stream; called once for each upstream neighbour and lane. The stream itself is a TCP connection to the
-        port in the reply, see PushTicket.
+        port in the reply, see OpenPushReply.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -123,8 +123,8 @@ def add_PeerServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'OpenPush': grpc.unary_unary_rpc_method_handler(
                     servicer.OpenPush,
-                    request_deserializer=rhino__pb_dot_peer__pb2.PushHello.FromString,
-                    response_serializer=rhino__pb_dot_peer__pb2.PushTicket.SerializeToString,
+                    request_deserializer=rhino__pb_dot_peer__pb2.OpenPushRequest.FromString,
+                    response_serializer=rhino__pb_dot_peer__pb2.OpenPushReply.SerializeToString,
             ),
             'Inventory': grpc.unary_unary_rpc_method_handler(
                     servicer.Inventory,
@@ -178,8 +178,8 @@ class Peer:
             request,
             target,
             '/rhino.v1.Peer/OpenPush',
-            rhino__pb_dot_peer__pb2.PushHello.SerializeToString,
-            rhino__pb_dot_peer__pb2.PushTicket.FromString,
+            rhino__pb_dot_peer__pb2.OpenPushRequest.SerializeToString,
+            rhino__pb_dot_peer__pb2.OpenPushReply.FromString,
             options,
             channel_credentials,
             insecure,

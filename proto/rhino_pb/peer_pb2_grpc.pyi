@@ -37,9 +37,9 @@ class PeerStub:
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> PeerAsyncStub: ...
-    OpenPush: _grpc.UnaryUnaryMultiCallable[_peer_pb2.PushHello, _peer_pb2.PushTicket]
+    OpenPush: _grpc.UnaryUnaryMultiCallable[_peer_pb2.OpenPushRequest, _peer_pb2.OpenPushReply]
     """Opens a push stream; called once for each upstream neighbour and lane. The stream itself is a TCP connection to the
-    port in the reply, see PushTicket.
+    port in the reply, see OpenPushReply.
     """
     Inventory: _grpc.UnaryUnaryMultiCallable[_peer_pb2.InventoryRequest, _peer_pb2.InventoryReply]
     """The files of a group that this worker stores and its floors do not release. For catch-up and Prepare."""
@@ -61,9 +61,9 @@ class PeerAsyncStub(PeerStub):
     """Served by each sidecar for the other sidecars, and for the handover manager."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
-    OpenPush: _aio.UnaryUnaryMultiCallable[_peer_pb2.PushHello, _peer_pb2.PushTicket]  # type: ignore[assignment]
+    OpenPush: _aio.UnaryUnaryMultiCallable[_peer_pb2.OpenPushRequest, _peer_pb2.OpenPushReply]  # type: ignore[assignment]
     """Opens a push stream; called once for each upstream neighbour and lane. The stream itself is a TCP connection to the
-    port in the reply, see PushTicket.
+    port in the reply, see OpenPushReply.
     """
     Inventory: _aio.UnaryUnaryMultiCallable[_peer_pb2.InventoryRequest, _peer_pb2.InventoryReply]  # type: ignore[assignment]
     """The files of a group that this worker stores and its floors do not release. For catch-up and Prepare."""
@@ -86,11 +86,11 @@ class PeerServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
     def OpenPush(
         self,
-        request: _peer_pb2.PushHello,
+        request: _peer_pb2.OpenPushRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_peer_pb2.PushTicket, _abc.Awaitable[_peer_pb2.PushTicket]]:
+    ) -> _typing.Union[_peer_pb2.OpenPushReply, _abc.Awaitable[_peer_pb2.OpenPushReply]]:
         """Opens a push stream; called once for each upstream neighbour and lane. The stream itself is a TCP connection to the
-        port in the reply, see PushTicket.
+        port in the reply, see OpenPushReply.
         """
 
     @_abc_1.abstractmethod

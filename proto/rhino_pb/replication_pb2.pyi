@@ -328,17 +328,18 @@ Global___HeartbeatRequest: _TypeAlias = HeartbeatRequest  # noqa: Y015
 
 @_typing.final
 class Lag(_message.Message):
-    """What the sender of a heartbeat still owes to the next worker in the chain of a group."""
+    """How far a worker is behind with the files that the sender of a heartbeat pushes to it, in one group."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     GROUP_FIELD_NUMBER: _builtins.int
     WORKER_ID_FIELD_NUMBER: _builtins.int
-    OWED_BYTES_FIELD_NUMBER: _builtins.int
+    LAG_BYTES_FIELD_NUMBER: _builtins.int
     OLDEST_S_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     """the worker that lags"""
-    owed_bytes: _builtins.int
+    lag_bytes: _builtins.int
+    """of files that it has not stored"""
     oldest_s: _builtins.float
     """age in seconds of the oldest changelog or zip that it has not stored"""
     @_builtins.property
@@ -348,12 +349,12 @@ class Lag(_message.Message):
         *,
         group: _common_pb2.GroupId | None = ...,
         worker_id: _builtins.str = ...,
-        owed_bytes: _builtins.int = ...,
+        lag_bytes: _builtins.int = ...,
         oldest_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["group", b"group"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "oldest_s", b"oldest_s", "owed_bytes", b"owed_bytes", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "lag_bytes", b"lag_bytes", "oldest_s", b"oldest_s", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from replication_manager.protocol.membership import Membership, WorkerRecord
 from rhino_core.ids import DiskState, GroupId, ReplicaGroup
 
-MUTE_S = 3.0  # a worker is mute if it has owed everybody a changelog or zip for longer than this
+MUTE_S = 3.0  # a worker is mute if everybody has lacked a changelog or zip of it for longer than this
 # A mute worker counts as impaired after this time. A process that was stopped may only need a moment to recover.
 PROOF_S = 1.0
 # A worker that is well again counts after this time, because full disks and broken links tend to recur.

@@ -22,17 +22,17 @@ CALM = 0.5  # part of the cap: a lag has ended when it is below that
 
 @dataclass(frozen=True, slots=True)
 class LagCap:
-    """Limits for what its predecessor may owe a member.
+    """How far a member may be behind its predecessor in the chain.
 
-    `seconds` is the age of a changelog or zip, `owed_bytes` the total. 0: no limit.
+    `seconds` is the age of a changelog or zip, `lag_bytes` the bytes of all files. 0: no limit.
     """
 
     seconds: float = 20.0
-    owed_bytes: int = 32 << 30
+    lag_bytes: int = 32 << 30
 
     def exceeded(self, lag: Lag, part: float = 1.0) -> bool:
         late = self.seconds > 0 and lag.oldest_s > self.seconds * part
-        return late or (self.owed_bytes > 0 and lag.owed_bytes > self.owed_bytes * part)
+        return late or (self.lag_bytes > 0 and lag.lag_bytes > self.lag_bytes * part)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,11 +31,11 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """What a worker still owes to `to`, the next in the chain of the group (proto: Lag)."""
+    """How far worker `to` is behind with the files that another worker pushes to it (proto: Lag)."""
 
     group: GroupId
     to: str
-    owed_bytes: int
+    lag_bytes: int
     oldest_s: float
 
 

@@ -42,7 +42,7 @@ def beat_of(message: pb.HeartbeatRequest) -> ev.Beat:
         changed=tuple(report_of(r) for r in message.changed),
         disk=convert.disk_of(message.disk),
         disk_message=message.disk_message,
-        lags=tuple(Lag(convert.group_of(m.group), m.worker_id, m.owed_bytes, m.oldest_s) for m in message.lags),
+        lags=tuple(Lag(convert.group_of(m.group), m.worker_id, m.lag_bytes, m.oldest_s) for m in message.lags),
     )
 
 

@@ -172,7 +172,7 @@ FIELDS: dict[str, Rule] = dict(
         _of(Number(0, LINEAGE_MAX), "lineage_before"),
         _of(_COPIES, "replication_factor min_copies required_copies copies"),
         _of(Number(0, 65535, "a port"), "port"),
-        _of(_FILE_SIZE, "size_bytes offset bytes credit_bytes GroupReport.stored_bytes owed_bytes"),
+        _of(_FILE_SIZE, "size_bytes offset bytes credit_bytes GroupReport.stored_bytes lag_bytes"),
         _of(_SIZE, "stored_bytes free_bytes capacity_bytes resident_bytes resident_bytes_max replicated_bytes"),
         _of(_SIZE, "replicated_bytes_out replicated_bytes_in fetched_bytes granted_bytes memory_limit_bytes"),
         _of(_SIZE, "resumed_bytes linked_bytes checked_bytes total_bytes bytes_to_move state_bytes bytes_moved"),

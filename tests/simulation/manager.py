@@ -246,7 +246,7 @@ class Manager:
             return not self.up  # a stream of a process that this manager does not know: to be registered first
         reports = self._reports(sidecar)
         lags = tuple(
-            Lag(lag.group, lag.to, lag.owed_bytes, lag.oldest_s) for lag in sidecar.machine.view.lags(self._world.now)
+            Lag(lag.group, lag.to, lag.lag_bytes, lag.oldest_s) for lag in sidecar.machine.view.lags(self._world.now)
         )
         beat = ev.Beat(
             sidecar.name, sidecar.worker.incarnation, 0, 0, 0, 0, reports, sidecar.disk.state, "simulated", lags

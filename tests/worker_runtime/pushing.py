@@ -40,12 +40,12 @@ async def stream(
     address: str, lane: peer_pb2.Lane.ValueType = peer_pb2.LANE_COMMIT, sender: str = "x"
 ) -> AsyncIterator[tuple[Connection, asyncio.Queue[peer_pb2.PushReply]]]:
     """With the queue of its replies. The manager has to have named the sender."""
-    hello = peer_pb2.PushHello(sender=worker_to_pb(worker(sender)), lane=lane)
+    request = peer_pb2.OpenPushRequest(sender=worker_to_pb(worker(sender)), lane=lane)
     async with aio_channel(address) as channel:
         stub = peer_pb2_grpc.PeerStub(channel)
         # The manager's word on the sender may still be on its way.
-        admission = await call("open a stream", lambda: stub.OpenPush(hello, timeout=10), retry_for_s=5.0)
-    connection = Connection(await connect("127.0.0.1", admission.port, admission.token))
+        reply = await call("open a stream", lambda: stub.OpenPush(request, timeout=10), retry_for_s=5.0)
+    connection = Connection(await connect("127.0.0.1", reply.port, reply.token))
     try:
         yield connection, collect(connection)
     finally:

@@ -22,7 +22,7 @@ class Lag:
 
     group: GroupId
     to: str
-    owed_bytes: int
+    lag_bytes: int
     oldest_s: float
 
 
@@ -47,6 +47,6 @@ class LagMeter:
                 age_s = now - since[key] if out.entry.lane is Lane.COMMIT else 0.0
                 pair = (out.entry.store.group, to.worker_id)
                 known = lags.get(pair, Lag(*pair, 0, 0.0))
-                lags[pair] = Lag(*pair, known.owed_bytes + out.entry.size_bytes, max(known.oldest_s, age_s))
+                lags[pair] = Lag(*pair, known.lag_bytes + out.entry.size_bytes, max(known.oldest_s, age_s))
         self._since = since
-        return tuple(lag for lag in lags.values() if lag.oldest_s >= REPORT_S or lag.owed_bytes >= REPORT_BYTES)
+        return tuple(lag for lag in lags.values() if lag.oldest_s >= REPORT_S or lag.lag_bytes >= REPORT_BYTES)

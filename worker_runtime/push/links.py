@@ -91,8 +91,8 @@ class Links:
     def tidy(self) -> None:
         """End links to workers that were not needed the last time either. Call this periodically.
 
-        Such a worker is not live and in no group that this worker knows. If it comes back, files that are owed to it
-        are offered again.
+        Such a worker is not live and in no group that this worker knows. If it comes back, the files that it lacks are
+        offered again.
         """
         unneeded = {worker_id for worker_id, _ in self._links} - self._directory.wanted()
         for key in [key for key in self._links if key[0] in unneeded & self._unneeded]:

@@ -155,18 +155,18 @@ class Link:
 
     async def _connect(self, peer: Worker) -> socket.socket:
         """A connection that has presented its token. Raises RhinoError, OSError."""
-        hello = peer_pb2.PushHello(
+        request = peer_pb2.OpenPushRequest(
             sender=worker_to_pb(self._replication.me), lane=LANE_TO_PB[self._lane], protocol=PROTOCOL
         )
         doing = f"push to {peer.worker_id} at {peer.peer_address}"
         async with aio_channel(peer.peer_address) as channel:
             stub = peer_pb2_grpc.PeerStub(channel)
-            admission = await call(doing, lambda: stub.OpenPush(hello, timeout=CONNECT_TIMEOUT_S))
-        check_protocol(f"sidecar {peer.worker_id!r}", admission.protocol)
-        if (receiver := worker_of(admission.receiver)).worker_id != peer.worker_id:
+            reply = await call(doing, lambda: stub.OpenPush(request, timeout=CONNECT_TIMEOUT_S))
+        check_protocol(f"sidecar {peer.worker_id!r}", reply.protocol)
+        if (receiver := worker_of(reply.receiver)).worker_id != peer.worker_id:
             raise RemoteProtocolError(f"{peer.peer_address} is {receiver.worker_id}, not {peer.worker_id}")
         host = peer.peer_address.rpartition(":")[0].strip("[]")
-        return await connect(host, admission.port, admission.token)
+        return await connect(host, reply.port, reply.token)
 
     def _received(self, peer: Worker, data: bytes) -> None:
         self._core.receive(data)

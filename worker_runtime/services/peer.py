@@ -59,12 +59,12 @@ class PeerService(peer_pb2_grpc.PeerServicer):
         self._chunk_bytes = chunk_bytes
         self._turnstile = Turnstile()
 
-    async def OpenPush(self, request: peer_pb2.PushHello, context: Context) -> peer_pb2.PushTicket:
+    async def OpenPush(self, request: peer_pb2.OpenPushRequest, context: Context) -> peer_pb2.OpenPushReply:
         sender = worker_of(request.sender)
         check_protocol(f"sidecar {sender.worker_id!r}", request.protocol)
         self._directory.require(sender)
         token = self._listener.admit(sender.worker_id, lane_of(request.lane))
-        return peer_pb2.PushTicket(
+        return peer_pb2.OpenPushReply(
             receiver=worker_to_pb(self._replication.me), port=self._listener.port, token=token, protocol=PROTOCOL
         )
 

@@ -18,8 +18,8 @@ def owes(manager: Manager, sender: str, *lags: Lag) -> list[ev.Effect]:
     return manager.do(ev.Beat(sender, f"{sender}/1", 0, 0, 0, 0, (), lags=lags))
 
 
-def lag(to: str, oldest_s: float = CAP_S + 1, owed_bytes: int = 0, group: GroupId = GROUP) -> Lag:
-    return Lag(group, to, owed_bytes, oldest_s)
+def lag(to: str, oldest_s: float = CAP_S + 1, lag_bytes: int = 0, group: GroupId = GROUP) -> Lag:
+    return Lag(group, to, lag_bytes, oldest_s)
 
 
 def wait(manager: Manager, seconds: float) -> None:
@@ -122,13 +122,13 @@ def test_around_the_cap_it_is_one_lag() -> None:
 
 def test_bytes_alone_are_a_lag() -> None:
     manager, slow, other = pair()
-    proved(manager, "a", lag(slow, oldest_s=0.0, owed_bytes=LagCap().owed_bytes + 1))
+    proved(manager, "a", lag(slow, oldest_s=0.0, lag_bytes=LagCap().lag_bytes + 1))
     assert manager.members() == f"a{slow}{other}?"
 
 
 @pytest.mark.parametrize("off", [LagCap(0, 0)])
 def test_without_a_cap_nobody_lags(off: LagCap) -> None:
-    assert not off.exceeded(lag("b", oldest_s=1e9, owed_bytes=1 << 60))
+    assert not off.exceeded(lag("b", oldest_s=1e9, lag_bytes=1 << 60))
 
 
 def test_a_sender_that_lags_with_everybody_is_slow_itself() -> None:

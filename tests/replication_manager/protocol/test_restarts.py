@@ -52,17 +52,17 @@ def test_a_restart_moves_no_copy_and_no_ownership_and_stops_no_commit(name: str)
     assert (manager.members(), manager.group().required_copies) == ("ab", 2)
 
 
-def test_what_is_owed_to_it_meanwhile_is_no_lag_for_which_it_is_replaced() -> None:
+def test_its_lag_meanwhile_is_no_reason_to_replace_it() -> None:
     manager = three()
     manager.now += 1.0
     manager.beat_all()
-    owed = (Lag(GROUP, "b", 10, 1000.0),)
-    manager.do(ev.Beat("a", "a/1", 0, 0, 0, 0, (), lags=owed))
+    lags = (Lag(GROUP, "b", 10, 1000.0),)
+    manager.do(ev.Beat("a", "a/1", 0, 0, 0, 0, (), lags=lags))
     stop(manager, "b")
     for _ in range(round(PROOF_S) + 2):
         manager.now += 1.0
         manager.beat("c")
-        manager.do(ev.Beat("a", "a/1", 0, 0, 0, 0, (), lags=owed))
+        manager.do(ev.Beat("a", "a/1", 0, 0, 0, 0, (), lags=lags))
         manager.do(ev.Tick())
     assert manager.members() == "ab?"
 

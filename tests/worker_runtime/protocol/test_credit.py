@@ -49,7 +49,7 @@ def test_credit_goes_back_in_halves_of_a_window() -> None:
     assert [pool.settled(stream, 2) for _ in range(8)] == [0, 0, 0, 0, 10, 0, 0, 0]
     assert pool.returnable_bytes == 6
     with pytest.raises(RemoteProtocolError):
-        pool.received(stream, 11)  # what is owed has not been told
+        pool.received(stream, 11)  # the returnable credit has not been sent back
 
 
 def test_a_late_stream_gets_its_share_from_those_that_have_more() -> None:
@@ -221,7 +221,7 @@ class Flow(RuleBasedStateMachine):
         assert held + flying + self.pool.returnable_bytes == self.pool.granted_bytes
 
     @invariant()
-    def nobody_waits_for_what_is_owed(self) -> None:
+    def no_stream_waits_for_credit_that_it_could_get(self) -> None:
         for stream, window in self.windows.items():
             if window.available_bytes == 0 and not self.wire[stream] and not self.buffered[stream]:
                 assert stream in self.pool.starved()

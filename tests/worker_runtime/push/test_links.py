@@ -75,7 +75,7 @@ async def test_links_to_workers_that_have_gone_end(replication: Replication) -> 
             while await settled() > alone + 2 * 3:  # noqa: ASYNC110  attempts to connect come to their end
                 await asyncio.sleep(0.05)
         directory.note([somebody(0, port)], [somebody(29, port)])
-        assert len(links) == 4, "who comes back is linked again: files may be owed to it"
+        assert len(links) == 4, "a worker that comes back is linked again: it may lack files"
         directory.note([], [])
         links.tidy()
         links.tidy()
@@ -85,7 +85,7 @@ async def test_links_to_workers_that_have_gone_end(replication: Replication) -> 
 async def test_few_of_those_that_have_gone_are_remembered(
     replication: Replication, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For files may be owed to one that comes back."""
+    """A worker that comes back may lack files."""
     monkeypatch.setattr("worker_runtime.push.links.STRANGERS_MAX", 10)
     port, directory = closed_port(), Directory(replication)
     async with asyncio.TaskGroup() as tasks:

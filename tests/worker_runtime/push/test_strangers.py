@@ -26,12 +26,12 @@ STORE = StoreId("job", 0, 3, "default")
 LANES = (peer_pb2.LANE_COMMIT, peer_pb2.LANE_BULK)
 
 
-async def open_push(process: Process, sender: str, life: int = 1) -> peer_pb2.PushTicket:
+async def open_push(process: Process, sender: str, life: int = 1) -> peer_pb2.OpenPushReply:
     assert process.worker is not None
-    hello = peer_pb2.PushHello(sender=worker_to_pb(worker(sender, life)), lane=peer_pb2.LANE_COMMIT)
+    request = peer_pb2.OpenPushRequest(sender=worker_to_pb(worker(sender, life)), lane=peer_pb2.LANE_COMMIT)
     async with aio_channel(process.worker.peer_address) as channel:
         stub = peer_pb2_grpc.PeerStub(channel)
-        return await call("open", lambda: stub.OpenPush(hello, timeout=10))
+        return await call("open", lambda: stub.OpenPush(request, timeout=10))
 
 
 def log_of(process: Process) -> str:

@@ -114,14 +114,14 @@ async def test_a_connection_needs_a_token_that_was_not_used_yet(cluster: Cluster
     (a,) = await cluster.start("a")
     assert a.worker is not None
     async with aio_channel(a.worker.peer_address) as channel:
-        hello = peer_pb2.PushHello(sender=worker_to_pb(worker("x")), lane=peer_pb2.LANE_BULK)
-        admission = await peer_pb2_grpc.PeerStub(channel).OpenPush(hello, timeout=10)
-    good = Connection(await connect("127.0.0.1", admission.port, admission.token))
+        request = peer_pb2.OpenPushRequest(sender=worker_to_pb(worker("x")), lane=peer_pb2.LANE_BULK)
+        reply = await peer_pb2_grpc.PeerStub(channel).OpenPush(request, timeout=10)
+    good = Connection(await connect("127.0.0.1", reply.port, reply.token))
     replies = collect(good)
     async with asyncio.timeout(10):
         assert (await replies.get()).WhichOneof("reply") == "welcome"
-        for token in (admission.token, b"x" * len(admission.token)):
-            bad = Connection(await connect("127.0.0.1", admission.port, token))
+        for token in (reply.token, b"x" * len(reply.token)):
+            bad = Connection(await connect("127.0.0.1", reply.port, token))
             refused = collect(bad)
             with pytest.raises(UnavailableError, match="closed the stream"):
                 await bad.lost
