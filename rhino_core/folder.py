@@ -11,6 +11,7 @@ import errno
 import json
 import logging
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,8 +23,7 @@ MARK = "RHINO"
 FORMAT = 1  # of the folder; increase it with a change that an older Rhino must not touch
 FOLDER_MODE = 0o700  # only the Unix user of sidecar and executors may read state
 FILE_MODE = 0o600
-_NEW = MARK + ".new"
-_NOT_USED = frozenset({"lost+found", _NEW})  # from the file system of a mount point; an incomplete mark
+_NEW = MARK + ".new"  # begins the names of incomplete marks
 
 
 def claim(folder: Path, kind: str, made_by_older: Callable[[Path], bool]) -> None:
@@ -34,20 +34,25 @@ def claim(folder: Path, kind: str, made_by_older: Callable[[Path], bool]) -> Non
     """
     try:
         folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-        names = {path.name for path in folder.iterdir()}
-        if MARK in names:
+        names = {path.name for path in folder.iterdir() if not _is_unused(path.name)}
+        # Another process may mark the folder now. Its mark is older than its other files, so look for it last.
+        if os.path.lexists(folder / MARK):
             _check(folder, kind)
         else:
-            older = bool(names - _NOT_USED)
-            if older and not made_by_older(folder):
+            if names and not made_by_older(folder):
                 raise PreconditionError(
                     f"data_dir {folder}: is not empty, and it is no folder of a Rhino {kind} (there is no file "
-                    f"{MARK}); give an empty or new folder. It has {', '.join(sorted(names - _NOT_USED)[:5])}"
+                    f"{MARK}); give an empty or new folder. It has {', '.join(sorted(names)[:5])}"
                 )
-            _mark(folder, kind, older=older)
+            _mark(folder, kind, older=bool(names))
         close_to_others(folder)
     except OSError as error:
         raise InvalidSettingError(f"data_dir {folder}: {error.strerror}; give a folder that can be written") from error
+
+
+def _is_unused(name: str) -> bool:
+    """Whether the name does not make a folder a foreign one: an incomplete mark, or made by a new file system."""
+    return name == "lost+found" or name.startswith(_NEW)
 
 
 def subfolder(folder: Path) -> None:
@@ -102,14 +107,14 @@ def sync_folder(folder: Path) -> None:
 
 def _mark(folder: Path, kind: str, *, older: bool) -> None:
     hit("folder.mark.before")
-    new = folder / _NEW
     try:
-        with new.open("w") as file:
-            os.fchmod(file.fileno(), FILE_MODE)
+        number, new = tempfile.mkstemp(prefix=_NEW, dir=folder)  # each process has its own
+        with open(number, "w") as file:
+            os.fchmod(number, FILE_MODE)
             file.write(json.dumps({"kind": kind, "format": FORMAT}) + "\n")
             file.flush()
-            os.fsync(file.fileno())  # after a power loss an empty mark would prevent the start of the daemon
-        new.rename(folder / MARK)
+            os.fsync(number)  # after a power loss an empty mark would prevent the start of the daemon
+        os.rename(new, folder / MARK)
         sync_folder(folder)
     except OSError as error:
         if not older or error.errno not in (errno.ENOSPC, errno.EDQUOT):
