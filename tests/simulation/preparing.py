@@ -33,9 +33,12 @@ class Preparing:
     def _round(self) -> None:
         me, store = self._me, self._wanted.store
         me.named.add(store.job)
-        for name in sorted(me.catalogue.store(store).closure(self._wanted.version) or ()):
-            if me.up and not me.readable(store, name):
-                self._attempt.dropped(store, (name,))
+        checked = set[str]()
+        while me.up and (unchecked := self._closure() - checked):
+            for name in sorted(unchecked):
+                if me.up and not me.readable(store, name):
+                    self._attempt.dropped(store, (name,))
+            checked |= unchecked
         if not me.up:
             return
         if not self._attempt.missing(me.catalogue):
@@ -44,6 +47,9 @@ class Preparing:
             self._end(PrepareState.UNAVAILABLE)
         else:
             self._ask()
+
+    def _closure(self) -> frozenset[str]:
+        return self._me.catalogue.store(self._wanted.store).closure(self._wanted.version) or frozenset()
 
     def _end(self, state: PrepareState) -> None:
         text = f"{self._wanted} on {self._me.name}"

@@ -88,10 +88,12 @@ class Preparer:
         return self._store.catalogue.store(version.store).closure(version.version) or frozenset()
 
     async def _drop_damaged(self, attempt: Attempt) -> None:
-        """Compare the files of the closures with the index. Drop those that differ, so that they are fetched again."""
+        """Compare the files of the closures with the index. Drop those that differ, so that they are fetched again.
+
+        Without a damaged snapshot, the version has another closure, whose files are compared next.
+        """
         for version in attempt.versions:
-            damaged = await self._store.damaged(version.store, self._closure(version))
-            if damaged:
+            while damaged := await self._store.damaged(version.store, self._closure(version)):
                 attempt.dropped(version.store, damaged)
                 await self._replication.drop_damaged(version.store, damaged)
 

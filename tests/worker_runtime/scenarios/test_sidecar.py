@@ -330,3 +330,19 @@ async def test_others_reach_a_sidecar_at_its_advertised_address(cluster: Cluster
             proxy.cut_after_bytes = 0  # nothing reaches b around the proxy
             with pytest.raises(grpc.aio.AioRpcError):
                 await client.commit(STORE, version(2), changelog_bytes(2), [version(1)], timeout_s=3)
+
+
+async def test_prepare_checks_what_takes_the_place_of_a_damaged_snapshot(cluster: Cluster) -> None:
+    """Seed 9671: without the snapshot, the version is opened from changelogs, of which one was damaged, too."""
+    a, b = await cluster.start("a", "b")
+    async with a.attach(replicas=1) as client, b.attach(replicas=1) as at_b:
+        await write(client, 3)
+        snapshot = zip_bytes()
+        await client.commit(STORE, version(2), snapshot, [version(1)], end="zip")
+        for name in ("2_id2.zip", "2_id2.changelog"):
+            path = at_b.path(STORE, name)
+            path.write_bytes(bytes(path.stat().st_size))
+        prepared = await at_b.prepare(STORE, version(3))
+        assert (prepared.state, prepared.source) == (READY, sidecar_pb2.SOURCE_REMOTE)
+        assert at_b.path(STORE, "2_id2.zip").read_bytes() == snapshot
+        assert all(at_b.path(STORE, name).read_bytes().strip(b"\0") for name in await at_b.names(STORE))
