@@ -48,6 +48,12 @@ def quick_runs(benchmark: str) -> tuple[Run, ...]:
     return tuple(Run(benchmark, number, tuple(line.split())) for number, line in enumerate(listed, start=1))
 
 
+def judged(benchmark: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Columns of the reports that a comparison judges: those of which less is better, and of which more is."""
+    package = importlib.import_module(_modules()[benchmark])
+    return getattr(package, "LOWER_IS_BETTER", ()), getattr(package, "HIGHER_IS_BETTER", ())
+
+
 def _modules() -> dict[str, str]:
     return {name: f"{home.__name__}.{name}" for home in HOMES for name in _runnable(home) if name != "report"}
 

@@ -2,15 +2,16 @@
 
 The page (OUT/report.html) holds tables and plots and needs no other file; raw JSON and logs lie beside it. Exit code
 1: a benchmark failed, or found an output wrong. After an interruption `--resume` goes on with what is left.
+
+With `--against REF` each benchmark runs on this tree and on that revision in turns, and no page is written: a table has
+the ratio and a verdict for each figure. Exit code 1 then also means that a figure is worse.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -20,11 +21,10 @@ from rich.console import Console
 
 from benchmarks import registry
 from benchmarks.registry import Run
+from benchmarks.report import paired, running
 from benchmarks.report.page import Result, page
+from benchmarks.report.verdicts import FEWEST_PAIRS
 from workloads.machine import machine
-
-ROOT = Path(__file__).resolve().parents[2]
-TIMEOUT_CODE = 124
 
 
 def main(argv: Sequence[str]) -> int:
@@ -36,11 +36,13 @@ def main(argv: Sequence[str]) -> int:
     runs = [run for name in arguments.benchmarks for run in registry.quick_runs(name)]
     left_out = [name for name in arguments.benchmarks if not registry.quick_runs(name)]
     deadline = time.monotonic() + 60 * arguments.minutes
+    if arguments.against:
+        return paired.run(runs, arguments.against, out, arguments.pairs, deadline)
     results = []
     for number, run in enumerate(runs, start=1):
-        console.print(f"{number} of {len(runs)}: {_command(run)}", highlight=False)
+        console.print(f"{number} of {len(runs)}: {running.command_of(run)}", highlight=False)
         done = _done(run, out) if arguments.resume else None
-        result = done or _carry_out(run, out, max(deadline - time.monotonic(), 1.0))
+        result = done or running.carry_out(run, out, max(deadline - time.monotonic(), 1.0))
         outcome = "done" if result.exit_code == 0 else f"FAILED with code {result.exit_code}: see {out / result.log}"
         console.print(f"  {outcome} after {result.seconds:.0f} s", highlight=False, soft_wrap=True)
         results.append(result)
@@ -56,44 +58,9 @@ def _done(run: Run, out: Path) -> Result | None:
     if not outcome.exists():
         return None
     former = json.loads(outcome.read_text())
-    if (former["command"], former["exit_code"]) != (_command(run), 0):
+    if (former["command"], former["exit_code"]) != (running.command_of(run), 0):
         return None
-    return _result(run, out, former["seconds"], 0)
-
-
-def _carry_out(run: Run, out: Path, timeout_s: float) -> Result:
-    raw, log, outcome = (out / f"{run.name}{end}" for end in (".json", ".log", ".outcome.json"))
-    for path in (raw, outcome):  # of an earlier run: this one may fail
-        path.unlink(missing_ok=True)
-    command = [sys.executable, "-m", run.module, *run.arguments, "--json", str(raw)]
-    paths = [str(ROOT), str(ROOT / "proto"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
-    started = time.monotonic()
-    with log.open("w") as sink:
-        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=sink, stderr=subprocess.STDOUT)
-        try:
-            code = process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            process.terminate()
-            process.wait()
-            code = TIMEOUT_CODE
-        except BaseException:
-            process.terminate()
-            process.wait()
-            raise
-    seconds = time.monotonic() - started
-    outcome.write_text(json.dumps({"command": _command(run), "seconds": seconds, "exit_code": code}) + "\n")
-    return _result(run, out, seconds, code)
-
-
-def _result(run: Run, out: Path, seconds: float, code: int) -> Result:
-    raw = out / f"{run.name}.json"
-    report = json.loads(raw.read_text()) if raw.exists() else None
-    return Result(run.name, _command(run), seconds, code, report, raw.name, f"{run.name}.log")
-
-
-def _command(run: Run) -> str:
-    return " ".join(["python -m", run.module, *run.arguments])
+    return running.result(run, out, former["seconds"], 0)
 
 
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -105,7 +72,13 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("build/bench"), help="folder of the page, JSON and logs")
     parser.add_argument("--resume", action="store_true", help="runs that went well before, in OUT, are not run again")
     parser.add_argument("--minutes", type=float, default=20, help="for all runs together; what is left then fails")
+    parser.add_argument("--against", metavar="REF", help="compare this tree with a revision, in pairs of runs")
+    parser.add_argument("--pairs", type=int, default=6, help=f"with --against; {FEWEST_PAIRS} are needed for a verdict")
     arguments = parser.parse_args(argv)
+    if arguments.against and arguments.resume:
+        parser.error("--resume: a comparison cannot be resumed, as its runs must take turns")
+    if arguments.pairs < 1:
+        parser.error(f"--pairs {arguments.pairs}: expected a number above 0")
     if unknown := [name for name in arguments.benchmarks if name not in names]:
         parser.error(f"benchmark {unknown[0]}: choose from {', '.join(names)}")
     arguments.benchmarks = arguments.benchmarks or names

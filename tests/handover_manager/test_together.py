@@ -106,8 +106,9 @@ def test_seeds_do_what_they_are_for() -> None:
     assert removals > SEEDS / 4
 
 
-def found(seeds: int = SEEDS) -> bool:
-    for seed in range(seeds):
+def found(seeds: int = SEEDS, *, first: int = 0) -> bool:
+    """Whether a seed finds the planted bug. `first` is tried before the others."""
+    for seed in (first, *range(seeds)):
         try:
             world = run(seed)
             settle(world)
@@ -124,7 +125,7 @@ def test_a_worker_that_is_called_safe_too_early_is_found(monkeypatch: pytest.Mon
 
 def test_a_virtual_node_whose_groups_keep_different_owners_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logged, "GUEST_STREAK", 10**9)
-    assert found(2 * SEEDS), "rare: about one seed in fifty"
+    assert found(2 * SEEDS, first=56), "rare: about one seed in fifty"
 
 
 def test_floors_of_a_run_that_does_not_count_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,3 +6,4 @@ QUICK = (
     "nbqx --events 30000 --batches 6 --cluster --fault handover,kill",
     "nbq8 --events 200000 --batches 28 --profile varying --interval 1.5 --cluster --fault handover",
 )
+LOWER_IS_BETTER = ("batch_ms_p50",)

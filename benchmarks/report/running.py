@@ -1,0 +1,58 @@
+"""Runs one benchmark as a process, in any tree of the repository."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.registry import Run
+from benchmarks.report.page import Result
+
+ROOT = Path(__file__).resolve().parents[2]
+TIMEOUT_CODE = 124
+
+
+def carry_out(run: Run, out: Path, timeout_s: float, root: Path = ROOT) -> Result:
+    """Runs it with the code of `root`. JSON, log and outcome are written to `out`."""
+    raw, log, outcome = (out / f"{run.name}{end}" for end in (".json", ".log", ".outcome.json"))
+    for path in (raw, outcome):  # of an earlier run: this one may fail
+        path.unlink(missing_ok=True)
+    command = [sys.executable, "-m", run.module, *run.arguments, "--json", str(raw)]
+    started = time.monotonic()
+    with log.open("w") as sink:
+        process = subprocess.Popen(
+            command, cwd=root, env=environment(root), stdout=sink, stderr=subprocess.STDOUT, text=True
+        )
+        try:
+            code = process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            process.wait()
+            code = TIMEOUT_CODE
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+    seconds = time.monotonic() - started
+    outcome.write_text(json.dumps({"command": command_of(run), "seconds": seconds, "exit_code": code}) + "\n")
+    return result(run, out, seconds, code)
+
+
+def environment(root: Path) -> dict[str, str]:
+    """Of a process that runs the code of `root`."""
+    paths = [str(root), str(root / "proto"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+
+
+def result(run: Run, out: Path, seconds: float, code: int) -> Result:
+    raw = out / f"{run.name}.json"
+    report = json.loads(raw.read_text()) if raw.exists() else None
+    return Result(run.name, command_of(run), seconds, code, report, raw.name, f"{run.name}.log")
+
+
+def command_of(run: Run) -> str:
+    return " ".join(["python -m", run.module, *run.arguments])
