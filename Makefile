@@ -4,7 +4,7 @@
 # make docs: the site, into build/site.
 # make wheel: the wheel, into dist/, with a jar for every supported Spark.
 # make release-check: whether this tree can be released as VERSION=1.2.3 (default: the tag of the commit).
-# make bench: a quick run of every benchmark (BENCH_ARGS="nexmark" for some, --resume to go on), and a page: build/bench/report.html
+# make bench: a quick run of every benchmark (BENCH_ARGS="nexmark" for some, --resume to go on, --against REF to compare), and a page: build/bench/report.html
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
