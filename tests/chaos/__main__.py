@@ -45,7 +45,13 @@ def summary(report: Report) -> str:
         batches = report.batches[name]
         lines.append(f"{name}: {batches} batches, {found.rows} rows, {found.missing} missing, {found.extra} extra")
     lines.append(f"queries started again after a failure: {len(report.failures)}")
-    return "\n".join(lines + [f"  {failure.splitlines()[0][:300]}" for failure in report.failures])
+    return "\n".join(lines + [f"  {line}" for failure in report.failures for line in reasons(failure)])
+
+
+def reasons(failure: str) -> list[str]:
+    """The lines of an error text that say why, at most 20: without the frames of Java's and Python's stack traces."""
+    lines = [line for line in failure.splitlines() if line.strip() and not line.startswith((" ", "\t"))]
+    return [line[:500] for line in (lines if len(lines) <= 20 else [*lines[:5], *lines[-15:]])]
 
 
 if __name__ == "__main__":

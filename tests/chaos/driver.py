@@ -17,6 +17,7 @@ from rhino.testing.session import close_driver, open_session
 from tests.chaos import queries
 
 POLL_S = 0.2
+ERROR_CHARACTERS = 50_000  # the cause of a failed batch stands behind its stack traces
 
 
 def main(conf_path: str, folder: Path, names: Sequence[str]) -> None:
@@ -29,7 +30,7 @@ def main(conf_path: str, folder: Path, names: Sequence[str]) -> None:
         while not ending.wait(POLL_S):
             for name, query in running.items():
                 if (error := query.exception()) is not None:
-                    print(json.dumps({"query": name, "error": str(error)[:4000]}), flush=True)
+                    print(json.dumps({"query": name, "error": str(error)[:ERROR_CHARACTERS]}), flush=True)
                     running[name] = queries.start(spark, name, folder)
         for query in running.values():
             query.stop()
