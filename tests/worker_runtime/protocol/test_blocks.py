@@ -126,6 +126,18 @@ def test_while_a_member_is_not_whole_only_one_copy_is_sure() -> None:
     assert done.copies == 2
 
 
+def test_acks_of_a_former_epoch_do_not_count_once_a_group_that_was_left_is_known_again() -> None:
+    """Files are looked at anew when the placement becomes known, before they are offered under the new epoch."""
+    rig, entry = writer(whole="abc", below=BelowMinCopies.BLOCK), changelog(1)
+    keeper = next(w for w in keepers(entry, spread(1, "abcd")) if w != A)
+    rig.commit(entry)
+    assert not only(rig.ack(entry, 1, keeper), READY)
+    rig.do(ev.GroupLeft(entry.store.group))
+    assert not only(rig.adopt(spread(2, "abcd", below=BelowMinCopies.BLOCK)), READY)
+    (done,) = only(rig.ack(entry, 2, keeper), READY)
+    assert done.copies == 2
+
+
 def test_a_guest_has_its_blocks_kept_by_members() -> None:
     rig = writer("bcd")
     entry = changelog(1)
