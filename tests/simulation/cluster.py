@@ -168,6 +168,8 @@ class Cluster:
         for sidecar in self.sidecars.values():
             sidecar.disk.full = False
             sidecar.disk.slow_s = 0.0
+            if sidecar.up and sidecar.disk.failing:
+                sidecar.crash()  # an operator restarts it
             if not sidecar.up:
                 sidecar.start()
             sidecar.check_bytes()

@@ -65,13 +65,15 @@ def opens(files: Files, version: Version) -> bool:
 class Disk:
     """Files by store, the visible ones, the highest epochs, floors. `rotten`: flipped bits nobody has noticed yet.
 
-    `slow_s`: seconds that each write takes longer than it should.
+    `slow_s`: seconds that each write takes longer than it should. `failing`: it refuses every write until the sidecar
+    is started again.
     `written_s` and `before`: when a file came and what an epoch was before, for what is not synced.
     """
 
     uuid: int = 1
     boot: int = 1
     full: bool = False
+    failing: bool = False
     slow_s: float = 0.0
     files: dict[StoreId, dict[str, FileEntry]] = field(default_factory=lambda: defaultdict(dict))
     visible: set[Key] = field(default_factory=set)
@@ -91,7 +93,13 @@ class Disk:
     @property
     def state(self) -> DiskState:
         """As its worker tells it."""
+        if self.failing:
+            return DiskState.FAILING
         return DiskState.FULL if self.full else DiskState.OK
+
+    @property
+    def takes_files(self) -> bool:
+        return self.state is DiskState.OK
 
     def holds(self, version: StoreVersion) -> bool:
         """Really: without rotten files."""

@@ -1,5 +1,5 @@
-"""Failures that are none to those who look from elsewhere, and that do not pass: a full disk, a link that is cut in
-one direction, a process that hangs, a restart. Tasks run where they are meant to, and nowhere else by luck.
+"""Failures that are none to those who look from elsewhere, and that do not pass: a full or failing disk, a link that is
+cut in one direction, a process that hangs, a restart, an executor whose sidecar is gone. Tasks run where they are meant to, and nowhere else by luck.
 
 For each kind the time is stated within which every store goes on: what noticing it takes, and two seconds.
 """
@@ -33,18 +33,21 @@ LAG_CAP_S = 3.0
 BROKEN_S = KEEPALIVE_S  # a data file that was under way waits for its connection to break
 BEAT_S, LEASE_S, MUTE_S, LAG_S = 0.5, 2.0, 2.0, LAG_CAP_S + COMMIT_S + 1.0  # what noticing takes
 DOWN_S = (0.5, 1.5)  # a restart takes so long
+AWAY_S = 1.2  # after which an executor without a sidecar says so to the driver
 
 
 class MeantWorkload(Workload):
     """Tasks run on the owner, and on the next member that is up when the owner's process is not: as the driver's map
     has it. `only`: all on this worker, which alone has executors. `patient`: the owner's executors live, and wait for
-    their sidecar."""
+    their sidecar. `without_sidecar`: workers with executors that live without one, and when the driver knows; until
+    then tasks are sent there, and fail."""
 
     def __init__(self, cluster: GreyCluster) -> None:
         super().__init__(cluster, cluster.variety.stores)
         self.progress = Progress()
         self.only = ""
         self.patient = False
+        self.without_sidecar: dict[str, float] = {}
 
     def _place(self, store: Store) -> Sidecar | None:
         group = self._cluster.manager.core.groups.get(store.id.group)
@@ -56,6 +59,8 @@ class MeantWorkload(Workload):
             names = sorted(self._cluster.sidecars)
         else:
             names = [m.worker.worker_id for m in group.members if m.whole] or [group.owner.worker_id]
+        if group is not None and self._world.now < self.without_sidecar.get(group.owner.worker_id, 0.0):
+            return None
         return next((self._cluster.sidecars[name] for name in names if self._cluster.sidecars[name].up), None)
 
     def _write_as_zombie(self, store: Store, attempt: int) -> None:
@@ -148,6 +153,20 @@ class GreyCluster(Cluster):
     def fill_secondary(self) -> None:
         self.sidecars[self.group().members[1].worker.worker_id].disk.full = True
 
+    def fail_owner(self) -> None:
+        self.sidecars[self.group().owner.worker_id].disk.failing = True
+
+    def fail_secondary(self) -> None:
+        self.sidecars[self.group().members[1].worker.worker_id].disk.failing = True
+
+    def lose_owners_sidecar(self) -> None:
+        """For good; its executors live."""
+        name = self.group().owner.worker_id
+        victim, process = self.sidecars[name], self.sidecars[name].process
+        victim.crash()
+        self.world.after(self.world.delay(), lambda: self.manager.stream_broken(victim, process))
+        self.workload.without_sidecar[name] = self.world.now + AWAY_S
+
     def cut_first_link(self) -> None:
         self.cut(self.group().owner.worker_id, self.group().members[1].worker.worker_id)
 
@@ -205,6 +224,10 @@ class Kind:
 KINDS = [
     Kind(GreyCluster.fill_owner, BEAT_S + GO_ON_S),
     Kind(GreyCluster.fill_secondary, BEAT_S + GO_ON_S),
+    Kind(GreyCluster.fail_owner, BEAT_S + GO_ON_S),
+    Kind(GreyCluster.fail_secondary, BEAT_S + GO_ON_S),
+    # An attempt that is under way is lost.
+    Kind(GreyCluster.lose_owners_sidecar, AWAY_S + ATTEMPT_S + GO_ON_S, lost=True),
     Kind(GreyCluster.cut_first_link, BROKEN_S + GO_ON_S, factors=(2,)),
     Kind(GreyCluster.cut_first_link, LAG_S + GO_ON_S, factors=(1,), lag_cap_s=LAG_CAP_S),
     Kind(GreyCluster.cut_guest_off_the_owner, BROKEN_S + GO_ON_S, by_a_guest=True),

@@ -86,6 +86,7 @@ class Sidecar:
             return  # gone for good
         self.up = True
         self.process += 1
+        self.disk.failing = False
         self.written: dict[StoreId, Version] = {}
         self.damaged: set[Key] = set()
         self.pins: dict[int, StoreVersion] = {}
@@ -364,7 +365,7 @@ class Sidecar:
     def pull(self, entry: FileEntry) -> bool:
         """A file that was fetched from another worker; False when it could not be stored."""
         if entry.name not in self.disk.files[entry.store]:
-            if self.disk.full:
+            if not self.disk.takes_files:
                 return False
             self.store(entry)
             self.handle(ev.FileStored(entry, written=False))
@@ -396,8 +397,9 @@ class Sidecar:
         self.commits[request] = entry, done
         self.named.add(entry.store.job)
         if entry.name not in self.disk.files[entry.store]:
-            if self.disk.full:
-                self._answer(request, ev.CompleteCommit(request, 0, NO_EPOCH, NoSpaceError(f"{entry.name}: disk full")))
+            if not self.disk.takes_files:
+                error = NoSpaceError(f"{entry.name}: disk {self.disk.state.value}")
+                self._answer(request, ev.CompleteCommit(request, 0, NO_EPOCH, error))
                 return
             self.store(entry)
         if entry.kind is FileKind.CHANGELOG and entry.version is not None:

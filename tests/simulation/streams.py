@@ -157,12 +157,12 @@ class Stream:
             self._finish(transfer, self._accepted.pop(transfer))
 
     def _finish(self, transfer: int, entry: FileEntry) -> None:
-        full = self._receiver.disk.full
-        if not full and not self._world.chance(self._world.faults.fail_write):
+        refused = not self._receiver.disk.takes_files
+        if not refused and not self._world.chance(self._world.faults.fail_write):
             self._receiver.store(entry)
             self._receiver.handle(ev.TransferStored(transfer))
             return
-        reason = ev.Refusal.STORAGE if full else self._world.random.choice([ev.Refusal.CHECKSUM, None])
+        reason = ev.Refusal.STORAGE if refused else self._world.random.choice([ev.Refusal.CHECKSUM, None])
         self._receiver.handle(ev.TransferFailed(transfer, reason, "injected"))
         if reason is None:
             self.close()

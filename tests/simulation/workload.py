@@ -285,7 +285,7 @@ class Workload:
         fresh = tuple(f"SSTs/{number:06d}-{self._world.random.getrandbits(40)}.sst" for _ in range(2))
         for sst in fresh:
             entry = FileEntry(store.id, sst, 60, self._world.random.getrandbits(32), written_by=writer.name)
-            if not writer.up or writer.disk.full:
+            if not writer.up or not writer.disk.takes_files:
                 return None
             writer.store(entry)
             writer.handle(ev.FileStored(entry, written=True))
