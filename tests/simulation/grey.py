@@ -1,5 +1,6 @@
 """Failures that are none to those who look from elsewhere, and that do not pass: a full or failing disk, a link that is
-cut in one direction, a process that hangs, a restart, an executor whose sidecar is gone. Tasks run where they are meant to, and nowhere else by luck.
+cut in one direction, a process that hangs, a restart, an executor whose sidecar is gone. Tasks run where they are meant
+to, and nowhere else by luck.
 
 For each kind the time is stated within which every store goes on: what noticing it takes, and two seconds.
 """

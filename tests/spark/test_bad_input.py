@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 CHANGELOGS = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 REPOSITORY = Path(__file__).parents[2]
+SOMEBODY = 12345  # a Unix user
 CONTEXT_MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager"  # the first choice
 )
@@ -61,6 +63,14 @@ def run_sessions(folder: Path, cases: dict[str, dict[str, str]]) -> tuple[dict[s
     return outcomes, result.stderr
 
 
+def somebodys(path: Path) -> Path:
+    """Where the sidecar's socket should be, another user has put a file; without root it is this user's."""
+    path.touch()
+    if os.geteuid() == 0:
+        os.chown(path, SOMEBODY, SOMEBODY)
+    return path
+
+
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory, cluster: LocalCluster) -> dict[str, Outcome]:
     socket = cluster.socket.replace("{host}", cluster.workers[0].host)
@@ -84,6 +94,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory, cluster: LocalCluster) ->
         "transform": good | {"test.transform": "true"},
         "format on rhino": stock | {FORMAT: "1"},
         "sidecar": good | {"spark.rhino.socket": "/nowhere/sidecar.sock"},
+        "somebody's sidecar": good | {"spark.rhino.socket": str(somebodys(tmp_path_factory.mktemp("socket") / "s"))},
         "in memory": stock | {PROVIDER: PROVIDER_CLASSES["checkpoint"].replace("RocksDB", "HDFSBacked")},
     }
     # In a process of its own: the settings of the first session become defaults of the JVM, its jars the class path.
@@ -114,6 +125,11 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory, cluster: LocalCluster) ->
         ("transform", ["insists on Spark's own state store provider", "rhino_checkpoint"]),
         ("format on rhino", [f"{FORMAT} = 1: Rhino needs 2"]),
         ("sidecar", ["no Rhino sidecar answers on /nowhere/sidecar.sock", "rhino sidecar --socket"]),
+        pytest.param(
+            "somebody's sidecar",
+            [f"belongs to the Unix user {SOMEBODY}", "sidecar and executors as one user"],
+            marks=pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away"),
+        ),
         ("in memory", ["HDFSBackedStateStoreProvider", "RocksDBStateStoreProvider"]),
     ],
 )

@@ -104,6 +104,7 @@ private[sidecar] class Attachment(
         lastFailure = "the sidecar has ended the session"
       } catch {
         case error: StatusRuntimeException => lastFailure = GrpcErrors.describe(error)
+        case error: IOException => lastFailure = error.getMessage
         case NonFatal(error) => lastFailure = error.toString
       }
       publish(null)
@@ -117,6 +118,7 @@ private[sidecar] class Attachment(
 
   /** Opens the stream. Its elements are descriptions of the same session; it ends with the session. */
   private def attach(): Iterator[SidecarSession] = {
+    SocketOwner.check(socket, SocketOwner.mine)
     val request = message(
       "AttachRequest",
       "client" -> client,

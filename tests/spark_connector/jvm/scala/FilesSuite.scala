@@ -1,12 +1,13 @@
 package rhino.spark
 
 import java.io.IOException
+import java.nio.file.Files
 
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 
 import rhino.spark.files.{LateSnapshots, Place, StateWriter, UserCheckpoint}
-import rhino.spark.sidecar.SidecarReports
+import rhino.spark.sidecar.{SidecarReports, SocketOwner}
 import rhino.spark.store.StoreId
 
 class FilesSuite extends Suite {
@@ -57,6 +58,22 @@ class FilesSuite extends Suite {
   test("a name that cannot be kept comes with the way out") {
     expect(StateWriter.wayOut("12.delta").contains("RocksDBStateStoreProvider"), true)
     expect(StateWriter.wayOut("12.zip").contains("checkpointFormatVersion=2"), true)
+  }
+
+  test("a socket of this user or of root is used, and nobody else's") {
+    val socket = Files.createTempFile("rhino", ".sock")
+    try {
+      def owner: Long = Files.getAttribute(socket, "unix:uid").asInstanceOf[Int].toLong
+      expect(SocketOwner.mine, owner)
+      SocketOwner.check(socket.toString, owner)
+      if (owner == 0) {
+        SocketOwner.check(socket.toString, 12345) // a sidecar of root
+        Files.setAttribute(socket, "unix:uid", 12345)
+      }
+      fails[IOException](s"$socket belongs to the Unix user $owner, and this process runs as user ${owner + 1}")(
+        SocketOwner.check(socket.toString, owner + 1))
+    } finally Files.delete(socket)
+    SocketOwner.check("/nowhere/rhino.sock", 1)
   }
 
   test("a report about a sidecar survives its way to the driver") {
