@@ -30,7 +30,7 @@ from worker_runtime.protocol import slow_commits
 BEGIN_S = (4.0, 6.0)
 LASTING_S = 12.0
 GO_ON_S = 2.0 + 0.7  # once it has been noticed, and a batch of the usual length
-LAG_CAP_S = 3.0
+LAG_CAP_S, PATIENCE_S = 3.0, 1.0  # the second as in cluster.py
 BROKEN_S = KEEPALIVE_S  # a data file that was under way waits for its connection to break
 BEAT_S, LEASE_S, MUTE_S, LAG_S = 0.5, 2.0, 2.0, LAG_CAP_S + COMMIT_S + 1.0  # what noticing takes
 DOWN_S = (0.5, 1.5)  # a restart takes so long
@@ -233,6 +233,8 @@ KINDS = [
     Kind(GreyCluster.cut_first_link, LAG_S + GO_ON_S, factors=(1,), lag_cap_s=LAG_CAP_S),
     Kind(GreyCluster.cut_guest_off_the_owner, BROKEN_S + GO_ON_S, by_a_guest=True),
     Kind(GreyCluster.mute_owner, MUTE_S + GO_ON_S, factors=(2,)),
+    # With one receiver only the lag cap ends it, and the receiver's replacement gets nothing from the owner either.
+    Kind(GreyCluster.mute_owner, LAG_S + PATIENCE_S + GO_ON_S, factors=(1,), lag_cap_s=LAG_CAP_S),
     Kind(GreyCluster.hang, BROKEN_S + GO_ON_S, factors=(2,), lost=True),
     Kind(GreyCluster.hang, LEASE_S + GO_ON_S, factors=(1,), lost=True),
     Kind(GreyCluster.restart_owner, ATTEMPT_S + GO_ON_S, restart=True),  # the attempt under way is lost

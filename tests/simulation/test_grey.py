@@ -9,6 +9,7 @@ import pytest
 from replication_manager.protocol import groups as rules
 from replication_manager.protocol.chains import Chains
 from replication_manager.protocol.impaired import Impaired
+from replication_manager.protocol.lagging import Laggards
 from replication_manager.protocol.membership import Membership, WorkerRecord
 from tests.simulation.grey import KINDS, Kind, violation
 from tests.simulation.test_simulation import in_ci_and_more
@@ -53,6 +54,10 @@ def a_farewell_is_a_loss(patch: Patch) -> None:
     patch.setattr(Membership, "leave", at_once)
 
 
+def nobody_is_replaced_for_lagging(patch: Patch) -> None:
+    patch.setattr(Laggards, "judge", lambda *_: [])
+
+
 def a_dead_process_is_waited_for(patch: Patch) -> None:
     patch.setattr(Chains, "suspect", lambda *_: [])
     patch.setattr(Membership, "expired", lambda *_: False)
@@ -64,6 +69,7 @@ BUGS = [
     (an_impaired_worker_keeps_its_groups, "fail_owner", 1),
     (an_impaired_worker_keeps_its_groups, "fail_secondary", 1),
     (a_mute_worker_is_not_noticed, "mute_owner", 2),
+    (nobody_is_replaced_for_lagging, "mute_owner", 1),
     (a_dead_process_is_waited_for, "lose_owners_sidecar", 1),
     (files_are_offered_to_the_first_of_the_chain_only, "cut_first_link", 2),
     (files_are_offered_to_the_first_of_the_chain_only, "cut_guest_off_the_owner", 1),
