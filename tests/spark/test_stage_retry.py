@@ -1,0 +1,85 @@
+"""Shuffle files that are gone: Spark repeats a stage whose tasks have committed state in the same batch already."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from rhino.testing import LocalCluster
+from rhino.testing.session import close_driver
+from tests.spark.conftest import wait_for
+from tests.spark.queries import ROWS_PER_BATCH, StatefulQuery, aggregation, consumed, source
+from tests.spark.run import Run, assert_equals_batch
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+SETTINGS = {
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.streaming.stateStore.minDeltasForSnapshot": "2",
+    "spark.sql.streaming.stateStore.maintenanceInterval": "300ms",
+}
+READERS = 9  # tasks that read the output of the stateful ones; more than there are slots
+BATCH = 2  # whose shuffle files go
+HELD_MS = 500  # for each of about ten rows of a reader
+
+
+def read_again(rows: DataFrame) -> DataFrame:
+    """The same rows behind another shuffle. In BATCH its readers take seconds, so that the last ones start late."""
+    of_batch = F.col("m").between(BATCH * ROWS_PER_BATCH, (BATCH + 1) * ROWS_PER_BATCH - 1)
+    held = F.expr(f"reflect('java.lang.Thread', 'sleep', bigint({HELD_MS}))")
+    return rows.repartition(READERS, "k").where(F.when(of_batch, held).otherwise("").isNotNull())
+
+
+def delete_shuffle_files(run: Run, cluster: LocalCluster, deleted: list[Path]) -> None:
+    """Those of one worker, while the first readers of BATCH are at work."""
+    tracker = run.spark.sparkContext.statusTracker()
+
+    def reading() -> bool:
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        return run.logged() == BATCH and any(s and s.numTasks == READERS and s.numActiveTasks for s in stages)
+
+    wait_for(reading, "the second stage reads", timeout_s=300)
+    for worker in cluster.workers:
+        found = [path for path in worker.folder.rglob("shuffle_*") if path.suffix in (".data", ".index")]
+        for path in found:
+            path.unlink(missing_ok=True)
+        deleted += found
+        if found:
+            return
+
+
+def test_output_and_state_are_exact_when_a_stateful_stage_is_repeated(cluster: LocalCluster, tmp_path: Path) -> None:
+    query = StatefulQuery(
+        "repeated",
+        "update",
+        lambda spark: read_again(aggregation(source(spark))),
+        lambda spark, batches: aggregation(consumed(spark, batches)),
+        key="k",
+    )
+    log = cluster.log_dir / "spark-driver.log"
+    seen = len(log.read_text()) if log.exists() else 0
+    spark: SparkSession = cluster.session("stage retry", SETTINGS)
+    spark.sparkContext.setLogLevel("INFO")
+    deleted: list[Path] = []
+    try:
+        run = Run(spark, query, tmp_path)
+        deleting = threading.Thread(target=delete_shuffle_files, args=(run, cluster, deleted))
+        running = run.start()
+        deleting.start()
+        for _ in range(BATCH + 3):
+            run.advance(running, 1)
+        deleting.join()
+        assert deleted
+        running.stop()
+        told = log.read_text()[seen:]
+        assert "FetchFailed" in told, "no shuffle file was missed"
+        assert "Resubmitting" in told, "no stage was repeated"
+        running = run.start()  # loads what the repeated tasks have committed
+        run.advance(running, 2)
+        running.stop()
+        assert_equals_batch(run)
+    finally:
+        close_driver()  # the next session has Spark's own log level again
