@@ -139,11 +139,11 @@ class Runtime:
         try:
             return self._cluster.forget_job(job, dry_run=True)
         except UnknownError as error:
+            if any(seen.job == job for seen in self.core.jobs.all()):
+                return common_pb2.ForgetJobReply(job=job)  # a query without state
             if self._cluster.is_deleted(job):
                 raise UnknownError(f"job {job}: it was forgotten, and its state is deleted already") from error
-            if not any(seen.job == job for seen in self.core.jobs.all()):
-                raise
-            return common_pb2.ForgetJobReply(job=job)  # a query without state
+            raise
 
     def undo_forget_job(self, name: str) -> str:
         """Takes the forgetting of a job back, and returns its id. Raises what `ev.ForgetUndone` raises."""

@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 from rhino import HandoverClient
 from rhino.cli.main import app
 from rhino_core.errors import InvalidRequestError, PreconditionError, RhinoError, UnknownError
+from rhino_pb import handover_pb2 as pb
 from rhino_pb import replication_pb2
 from tests.handover_manager.cluster import TIMEOUT_S, FakeDriver, eventually, until
 from tests.handover_manager.service.test_service import G0, G1, JOB, Scene
@@ -33,8 +34,12 @@ async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     await made.close()
 
 
+async def jobs(scene: Scene) -> list[pb.JobStatus]:
+    return list((await scene.stub.ListJobs(pb.ListJobsRequest(), timeout=TIMEOUT_S)).jobs)
+
+
 async def stopped(scene: Scene) -> bool:
-    return not (await scene.job()).connected
+    return [job.connected for job in await jobs(scene)] == [False]
 
 
 async def rhino(scene: Scene, *arguments: str) -> Result:
@@ -92,8 +97,7 @@ async def test_forget_look_start_undo_start(scene: Scene) -> None:
 
 
 async def running(scene: Scene, run_id: str) -> bool:
-    job = await scene.job()
-    return job.connected and job.run_id == run_id
+    return any(job.connected and job.run_id == run_id for job in await jobs(scene))
 
 
 async def test_a_restart_of_the_manager_keeps_what_is_forgotten(scene: Scene) -> None:
@@ -158,6 +162,17 @@ async def test_a_query_that_only_the_sidecars_know_is_listed(scene: Scene) -> No
     assert "query other is forgotten" in (await rhino(scene, "status")).stdout
     await rhino(scene, "forget", "--job", "other", "--undo")
     assert await deletions(scene) == {JOB: None}
+
+
+async def test_a_query_that_was_started_after_its_state_was_deleted_leaves_the_list(scene: Scene) -> None:
+    """Its commits are refused, but its driver has reported it."""
+    await rhino(scene, "forget", "--job", "clicks", "--now", "--yes")
+    await scene.driver.started(JOB, 2, name="clicks", run_id="run-2")
+    await eventually(lambda: running(scene, "run-2"), "the query is known again")
+    await scene.driver.ended(JOB, run_id="run-2")
+    await eventually(lambda: stopped(scene), "the query has ended")
+    await rhino(scene, "forget", "--job", "clicks", "--now", "--yes")
+    assert await deletions(scene) == {}
 
 
 @pytest.mark.parametrize(
