@@ -155,8 +155,23 @@ class DrainEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class ForgetRequested:
+    """The user forgets a job, given by its id or unique name. Its state is deleted after `grace_s`; 0: at once."""
+
+    job: str
+    grace_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetUndone:
+    """The user takes ForgetRequested back. `job` is an id or the unique name of a forgotten job."""
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
 class JobForgotten:
-    """The job has ended for good."""
+    """Answers DeleteJob: the state of the job is deleted."""
 
     job: str
 
@@ -177,6 +192,8 @@ Event = (
     | CancelRequested
     | GroupChanged
     | DrainEnded
+    | ForgetRequested
+    | ForgetUndone
     | JobForgotten
 )
 
@@ -273,6 +290,13 @@ class FindWriters:
 
 
 @dataclass(frozen=True, slots=True)
+class DeleteJob:
+    """Ask the replication manager to delete all state of a job. Repeated until JobForgotten answers it."""
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
 class Announce:
     """Publish the status of a handover, which has changed."""
 
@@ -280,4 +304,14 @@ class Announce:
 
 
 DriverEffect = PushLocations | RefuseQuery | ProbeSession  # sent to the driver of a session
-Effect = Persist | DriverEffect | PublishLogged | ChangeGroup | NameSettings | NameExecutors | FindWriters | Announce
+Effect = (
+    Persist
+    | DriverEffect
+    | PublishLogged
+    | ChangeGroup
+    | NameSettings
+    | NameExecutors
+    | FindWriters
+    | DeleteJob
+    | Announce
+)

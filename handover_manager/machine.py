@@ -15,6 +15,7 @@ from handover_manager.plan.intents import Drain
 from handover_manager.plan.measurements import Figures, copy_rate
 from handover_manager.plan.planner import Plan, Request, Situation, deadline_of, make_plan, parse_nodes
 from handover_manager.plan.predict import predict
+from handover_manager.queries.forgetting import Deletion, Deletions
 from handover_manager.queries.job import Job
 from handover_manager.queries.jobs import Jobs
 from handover_manager.view import ClusterView
@@ -37,10 +38,12 @@ class HandoverCore:
         wall_offset_s: float,
         jobs: Iterable[Job] = (),
         handovers: Iterable[Handover] = (),
+        deletions: Iterable[Deletion] = (),
     ) -> None:
         self.jobs = Jobs(wall_offset_s, jobs)
         self._offset_s = wall_offset_s
         self.handovers = Handovers(self.jobs, wall_offset_s, handovers)
+        self.deletions = Deletions(wall_offset_s, deletions)
         self.view = ClusterView()
         self._settled_at = started + SETTLE_S
         self._seen_at = started  # time of the newest view: everything due by then is done
@@ -120,9 +123,10 @@ class HandoverCore:
                 return self._observe(view, now)
             case ev.Restarted():
                 self.view = self._presume(self.view, now)
-                return self.handovers.restart(self.view, now)
+                dropped = self.deletions.restart({job.job: job.run_id for job in self.jobs.all()})
+                return [*dropped, *self.handovers.restart(self.view, now)]
             case ev.QueryStarted():
-                return self.jobs.query_started(event, self.view, now)
+                return self.deletions.refuse(event, now) or self.jobs.query_started(event, self.view, now)
             case ev.QueryEnded():
                 return self.jobs.query_ended(event, self.view, now)
             case ev.SessionClosed(session):
@@ -150,27 +154,40 @@ class HandoverCore:
                 return self.handovers.group_changed(event, self.view, now)
             case ev.DrainEnded(worker):
                 return self.handovers.shorten(worker, self.view)
+            case ev.ForgetRequested(name, grace_s):
+                return self._forget(name, grace_s, now)
+            case ev.ForgetUndone(name):
+                return self.deletions.undo(name)
             case ev.JobForgotten(job):
-                return [*self.handovers.forget(job), *self.jobs.forget(job)]
+                return [*self.handovers.forget(job), *self.jobs.forget(job), *self.deletions.end(job)]
             case _:
                 assert_never(event)
 
     def next_deadline(self) -> float | None:
         """The time at which the core needs a view, even if nothing changes until then."""
         times = [self._settled_at, self._again_at, *self.jobs.deadlines(), *self.handovers.deadlines()]
+        times += self.deletions.deadlines()
         return min((at for at in times if at > self._seen_at), default=None)
 
     def check_invariants(self) -> None:
         self.jobs.check_invariants()
         self.handovers.check_invariants()
+        assert not [job for job in self.jobs.all() if job.session is not None and self.deletions.get(job.job)]
 
     def _observe(self, view: ClusterView, now: float) -> list[ev.Effect]:
         """Does everything that the view allows, and everything that has become due."""
         self.view, self._seen_at = self._presume(view, now), now
         seen = [*self.handovers.observe(self.view, now), *self.jobs.refresh(self.view), *self.jobs.expire(now)]
+        if now >= self._settled_at:
+            seen += self.deletions.observe(self.handovers.moved_jobs(), now)
         if seen:
             self._again_at = now + AGAIN_S
         return seen
+
+    def _forget(self, name: str, grace_s: float, now: float) -> list[ev.Effect]:
+        name = self.check_over(name, now=now)
+        known = next((job for job in self.jobs.all() if job.job == name), Job(name))
+        return self.deletions.begin(known, grace_s, now)
 
     def _writers_found(self, event: ev.WritersFound, now: float) -> list[ev.Effect]:
         found = self.jobs.writers_found(event)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from handover_manager.plan.intents import Weight as Weight
     from handover_manager.plan.strategy import Kind as Kind
     from handover_manager.plan.strategy import Strategy as Strategy
+    from rhino.client.forget import ForgottenJob as ForgottenJob
+    from rhino.client.forget import JobUsage as JobUsage
     from rhino.client.handover_client import HandoverClient as HandoverClient
     from rhino.client.handovers import DrainView as DrainView
     from rhino.client.handovers import Explanation as Explanation
@@ -38,8 +40,10 @@ _MODULES = {
     "Drain": "handover_manager.plan.intents",
     "DrainView": "rhino.client.handovers",
     "Explanation": "rhino.client.handovers",
+    "ForgottenJob": "rhino.client.forget",
     "Handover": "rhino.client.handovers",
     "HandoverClient": "rhino.client.handover_client",
+    "JobUsage": "rhino.client.forget",
     "JobView": "rhino.client.overview",
     "Kind": "handover_manager.plan.strategy",
     "Move": "rhino.client.handovers",

@@ -62,6 +62,10 @@ _STEPS = (
     "handover.owner",  # a target becomes owner, or the former owner is restored
     "handover.settled",  # journalled: the targets own the groups
     "handover.end",  # journalled: rolled back, cancelled or redirected
+    "forget.record",  # journalled: a job is forgotten, and the time that is left
+    "forget.due",  # journalled: the time is over, nothing takes it back
+    "forget.delete",  # the replication manager is asked to delete the state
+    "forget.end",  # journalled: the state is deleted, or the user has taken it back
     "takeover.backup",  # logs of a query checkpoint are copied
     "takeover.note",  # what adopt and release are about to write
     "takeover.commit",  # commit log entry with checkpoint ids

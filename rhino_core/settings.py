@@ -37,7 +37,8 @@ MANAGER_PORT = 7461
 DEFAULT_MANAGER = f"127.0.0.1:{MANAGER_PORT}"
 DEFAULT_SOCKET = Path("/run/rhino/sidecar.sock")
 SIDECAR_PORT = 7462
-DAY_S = 24 * 3600
+HOUR_S = 3600
+DAY_S = 24 * HOUR_S
 
 _METRICS = Setting("Serve Prometheus metrics on this port, on the host of --listen. 0: no metrics.", PORT)
 _REFLECTION = Setting("Tell every gRPC client which calls there are. For debugging.", FLAG)
@@ -204,6 +205,15 @@ class ManagerSettings:
         int,
         Setting("A member that lacks more than so many MiB is replaced. 0: never.", NOT_NEGATIVE, "lag_cap_mb", MIB),
     ] = 32 * 1024 * MIB
+    forget_grace_s: Annotated[
+        float,
+        Setting(
+            "Hours for which the state of a forgotten query stays: `rhino forget --undo` takes it back. 0: none.",
+            Rule("0 to 87600", lambda value, settings: 0 <= value <= 10 * 365 * DAY_S),
+            "forget_grace_h",
+            HOUR_S,
+        ),
+    ] = 24.0 * HOUR_S
     metrics_port: Annotated[int, _METRICS] = 0
     reflection: Annotated[bool, _REFLECTION] = False
     log_level: Annotated[str, _LOG_LEVEL] = "info"

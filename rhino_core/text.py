@@ -1,4 +1,4 @@
-"""Makes text from other processes and users safe to print."""
+"""Texts for people: safe to print, and durations."""
 
 from __future__ import annotations
 
@@ -13,6 +13,17 @@ def legible(text: str) -> str:
     if text.isprintable() or not any(map(_commands, text)):
         return text
     return "".join(_escaped(character) if _commands(character) else character for character in text)
+
+
+def duration(seconds: float) -> str:
+    """Returns a time span in its two largest units, rounded down: "23 h 59 min", "59 s"."""
+    whole = int(seconds)
+    days, hours, minutes = whole // 86400, whole // 3600 % 24, whole // 60 % 60
+    if days:
+        return f"{days} d {hours} h"
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {whole % 60} s" if minutes else f"{whole} s"
 
 
 def _commands(character: str) -> bool:

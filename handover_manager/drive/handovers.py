@@ -89,6 +89,10 @@ class Handovers:
             self._stepping.end(step, Trigger.CANCEL, "cancelled by request", view, now)
         return self._closed(handover, now)
 
+    def moved_jobs(self) -> set[str]:
+        """Jobs of which a handover is in progress."""
+        return {job for handover in self.active() for job in handover.plan.jobs}
+
     def check_none(self, job: str) -> None:
         """Raises PreconditionError while a handover of the job is in progress."""
         for handover in self.active():

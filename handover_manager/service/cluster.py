@@ -38,7 +38,10 @@ class Cluster(Protocol):
         """Publishes what the driver read in Spark's commit log. Raises InvalidRequestError for impossible versions."""
 
     def forget_job(self, job: str, *, dry_run: bool) -> common_pb2.ForgetJobReply:
-        """Forgets a job. Idempotent. Raises UnknownError."""
+        """Deletes all state of a job. Idempotent. Raises UnknownError."""
+
+    def is_deleted(self, job: str) -> bool:
+        """Whether forget_job has deleted the job."""
 
     def forget_worker(self, worker_id: str, *, dry_run: bool) -> common_pb2.ForgetWorkerReply:
         """Forgets a worker. Raises UnknownError, and PreconditionError unless the worker has ended."""

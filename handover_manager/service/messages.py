@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from handover_manager.drive.drain import DrainState
 from handover_manager.drive.explain import Explanation
 from handover_manager.drive.handover import Handover
@@ -22,6 +24,7 @@ from handover_manager.plan.planner import Plan, Request
 from handover_manager.plan.predict import Prediction, StepPrediction
 from handover_manager.plan.strategy import Strategy, kind_of
 from handover_manager.plan.work import Work
+from handover_manager.queries.forgetting import Deletion
 from handover_manager.queries.job import Job
 from handover_manager.view import ClusterView, TaskGroup, groups_of
 from rhino_core.errors import InvalidRequestError
@@ -219,6 +222,15 @@ def job_to_pb(job: Job, view: ClusterView) -> pb.JobStatus:
         location=job.location,
         driver_host=job.host,
     )
+
+
+def with_deletions(jobs: Iterable[pb.JobStatus], deletions: Iterable[Deletion], now: float) -> list[pb.JobStatus]:
+    """Marks forgotten jobs, and adds those that only the replication manager knows."""
+    found = {job.job: job for job in jobs}
+    for deletion in deletions:
+        message = found.setdefault(deletion.job, pb.JobStatus(job=deletion.job, batch_id=_batch_id(None)))
+        message.delete_in_s, message.forgotten_ms = deletion.left_s(now), deletion.forgotten_ms
+    return list(found.values())
 
 
 def locations_to_pb(effect: PushLocations, generation: int) -> pb.DesiredLocations:

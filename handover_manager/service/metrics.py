@@ -90,6 +90,11 @@ class HandoverMetrics(Collector):
             "Virtual nodes that a logged batch ran elsewhere than desired",
             self._count_misses(),
         )
+        yield GaugeMetricFamily(
+            "rhino_forgotten_queries",
+            "Forgotten queries whose state is still there, because the time to take that back is not over",
+            len(self._core.deletions.all()),
+        )
         yield from self._of_queries()
 
     def _of_queries(self) -> Iterator[Metric]:
@@ -108,11 +113,16 @@ class HandoverMetrics(Collector):
         yield from figures.values()
 
     def _labelled(self) -> Iterator[tuple[str, list[Job]]]:
-        """The queries by label: their name, or their id where the name is not unique. Connected ones come first."""
+        """The queries by label: their name, or their id where the name is not unique. Connected ones come first.
+
+        Forgotten queries have their id, so that a new query can have the name.
+        """
         jobs = sorted(self._core.jobs.all(), key=lambda job: (job.session is None, job.name, job.job))
-        uses = Counted(job.name for job in jobs)
+        forgotten = {deletion.job for deletion in self._core.deletions.all()}
+        uses = Counted(job.name for job in jobs if job.job not in forgotten)
         for job in jobs[:QUERIES_MAX]:
-            yield job.name if job.name and uses[job.name] == 1 else job.job, [job]
+            named = job.name and uses[job.name] == 1 and job.job not in forgotten
+            yield job.name if named else job.job, [job]
         if len(jobs) > QUERIES_MAX:
             yield OTHERS, jobs[QUERIES_MAX:]
 

@@ -18,7 +18,7 @@ from handover_manager.service.session import Session, Sessions
 from handover_manager.service.views import Views
 from handover_manager.service.watchers import Watchers
 from handover_manager.service.writers import WriterFinder
-from rhino_core.errors import RhinoError, UnknownError
+from rhino_core.errors import PreconditionError, RhinoError, UnknownError
 from rhino_core.failpoints import hit
 from rhino_core.journal import Journal
 from rhino_core.runner import Runner
@@ -36,9 +36,11 @@ class Runtime:
     at its deadlines. Calls to other processes run as tasks, and their results come back as events.
     """
 
-    def __init__(self, journal: Journal, cluster: Cluster) -> None:
+    def __init__(self, journal: Journal, cluster: Cluster, forget_grace_s: float) -> None:
+        """`forget_grace_s`: time for which the state of a forgotten job stays."""
         self._journal = journal
         self._cluster = cluster
+        self._forget_grace_s = forget_grace_s
         self._finder = WriterFinder()
         self._loop = asyncio.get_running_loop()
         self.core = stored.open_core(journal, self._loop.time())
@@ -118,18 +120,38 @@ class Runtime:
         self.look()
         return self.core.drain_state(worker, now=self._loop.time())
 
-    def forget_job(self, name: str, *, dry_run: bool) -> common_pb2.ForgetJobReply:
-        """Forgets a job. Raises PreconditionError while the job may be running, and UnknownError if it is not known."""
+    def forget_job(self, name: str, *, dry_run: bool, at_once: bool) -> common_pb2.ForgetJobReply:
+        """Forgets a job: its state is deleted at once, or after the grace.
+
+        Raises PreconditionError while the job may be running, and UnknownError if it is not known.
+        """
         job = self.core.check_over(name, now=self._loop.time())
-        known = any(seen.job == job for seen in self.core.jobs.all())
+        usage = self._usage(job)
+        grace_s = 0.0 if at_once else self._forget_grace_s
+        former = self.core.deletions.get(job) if grace_s else None
+        usage.left_s = grace_s if former is None else former.left_s(self._loop.time())
         if not dry_run:
-            self.apply(ev.JobForgotten(job))
+            self.apply(ev.ForgetRequested(job, grace_s))
+        return usage
+
+    def _usage(self, job: str) -> common_pb2.ForgetJobReply:
+        """What is stored of a job. Raises UnknownError if neither manager knows it."""
         try:
-            return self._cluster.forget_job(job, dry_run=dry_run)
-        except UnknownError:
-            if not known:
-                raise
-            return common_pb2.ForgetJobReply(job=job)  # a query without state
+            return self._cluster.forget_job(job, dry_run=True)
+        except UnknownError as error:
+            if any(seen.job == job for seen in self.core.jobs.all()):
+                return common_pb2.ForgetJobReply(job=job)  # a query without state
+            if self._cluster.is_deleted(job):
+                raise UnknownError(f"job {job}: it was forgotten, and its state is deleted already") from error
+            raise
+
+    def undo_forget_job(self, name: str) -> str:
+        """Takes the forgetting of a job back, and returns its id. Raises what `ev.ForgetUndone` raises."""
+        deletion = self.core.deletions.find(name)
+        if deletion is None and self._cluster.is_deleted(name):
+            raise PreconditionError(f"job {name}: the time to take it back is over, and its state is deleted")
+        self.apply(ev.ForgetUndone(name))
+        return deletion.job if deletion is not None else name
 
     def forget_worker(self, worker: str, *, dry_run: bool) -> common_pb2.ForgetWorkerReply:
         """Forgets a worker. Raises UnknownError, and PreconditionError unless the worker has ended."""
@@ -177,6 +199,8 @@ class Runtime:
                 self._change_group(effect)
             case ev.FindWriters():
                 self._spawn(self._find_writers(effect))
+            case ev.DeleteJob(job):
+                self._delete_job(job)
             case ev.Announce(handover_id):
                 self._announce(self.core.handovers.find(handover_id))
             case _:
@@ -200,6 +224,19 @@ class Runtime:
             log.info("group not changed", extra={"group": str(effect.group), "error": str(error)})
         hit(f"{step}.after")
         self._runner.post(ev.GroupChanged(effect.handover_id, effect.group, error))
+
+    def _delete_job(self, job: str) -> None:
+        """Deletes the state of a job. After an error the core asks again."""
+        hit("forget.delete.before")
+        try:
+            self._cluster.forget_job(job, dry_run=False)
+        except UnknownError:
+            log.info("forgotten job has no state", extra={"job": job})
+        except RhinoError as error:
+            log.warning("state of a forgotten job not deleted", extra={"job": job, "error": str(error)})
+            return
+        hit("forget.delete.after")
+        self._runner.post(ev.JobForgotten(job))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.create_task(work)

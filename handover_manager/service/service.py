@@ -44,8 +44,8 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
     Needs a running event loop.
     """
 
-    def __init__(self, journal: Journal, cluster: Cluster) -> None:
-        self._runtime = Runtime(journal, cluster)
+    def __init__(self, journal: Journal, cluster: Cluster, *, forget_grace_s: float) -> None:
+        self._runtime = Runtime(journal, cluster, forget_grace_s)
         self._numbers = itertools.count(1)
 
     def attach(self, server: Server) -> None:
@@ -118,10 +118,18 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
 
     async def ListJobs(self, request: pb.ListJobsRequest, context: Context) -> pb.ListJobsReply:
         core = self._runtime.core
-        return pb.ListJobsReply(jobs=[messages.job_to_pb(job, core.view) for job in core.jobs.all()])
+        jobs = [messages.job_to_pb(job, core.view) for job in core.jobs.all()]
+        now = asyncio.get_running_loop().time()
+        return pb.ListJobsReply(jobs=messages.with_deletions(jobs, core.deletions.all(), now))
 
     async def ForgetJob(self, request: common_pb2.ForgetJobRequest, context: Context) -> common_pb2.ForgetJobReply:
-        return self._runtime.forget_job(request.job, dry_run=request.dry_run)
+        return self._runtime.forget_job(request.job, dry_run=request.dry_run, at_once=True)
+
+    async def ForgetJobLater(self, request: common_pb2.ForgetJobRequest, context: Context) -> common_pb2.ForgetJobReply:
+        return self._runtime.forget_job(request.job, dry_run=request.dry_run, at_once=False)
+
+    async def UndoForgetJob(self, request: pb.UndoForgetJobRequest, context: Context) -> pb.UndoForgetJobReply:
+        return pb.UndoForgetJobReply(job=self._runtime.undo_forget_job(request.job))
 
     async def ForgetWorker(
         self, request: common_pb2.ForgetWorkerRequest, context: Context

@@ -1,4 +1,4 @@
-"""What the handover manager journals: jobs, their measurements, handovers and their steps."""
+"""What the handover manager journals: jobs, their measurements, forgotten jobs, handovers and their steps."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from handover_manager.drive.records import (
 )
 from handover_manager.machine import HandoverCore
 from handover_manager.plan.measurements import FIGURES_PREFIX, FiguresRecord, figures_key, figures_of_record
+from handover_manager.queries.forgetting import DELETION_PREFIX, DeletionRecord, deletion_of_record
 from handover_manager.queries.records import JOB_PREFIX, JobRecord, job_of_record
 from handover_manager.service.moments import after_write, before_write
 from rhino_core.journal import Journal
@@ -29,9 +30,10 @@ def persist(journal: Journal, effects: Iterable[ev.Effect]) -> None:
     """Journals everything that the effects ask for, as one write. It is on disk when this returns."""
     newest = {effect.key: effect.record for effect in effects if isinstance(effect, ev.Persist)}
     records = {key: record for key, record in newest.items() if record is not None}
-    before_write(records.values())
-    journal.write({key: encode(record) for key, record in records.items()}, newest.keys() - records.keys())
-    after_write(records.values())
+    gone = newest.keys() - records.keys()
+    before_write(records.values(), gone)
+    journal.write({key: encode(record) for key, record in records.items()}, gone)
+    after_write(records.values(), gone)
 
 
 def restore(values: Mapping[str, Any], *, now: float, wall_offset_s: float) -> HandoverCore:
@@ -46,7 +48,8 @@ def restore(values: Mapping[str, Any], *, now: float, wall_offset_s: float) -> H
         if (record := figures.get(figures_key(job.job))) is not None:
             job.figures = figures_of_record(record)
     handovers = [handover_of_record(r, steps) for r in _decoded(values, HANDOVER_PREFIX, HandoverRecord).values()]
-    return HandoverCore(started=now, wall_offset_s=wall_offset_s, jobs=jobs, handovers=handovers)
+    deletions = [deletion_of_record(r, now) for r in _decoded(values, DELETION_PREFIX, DeletionRecord).values()]
+    return HandoverCore(started=now, wall_offset_s=wall_offset_s, jobs=jobs, handovers=handovers, deletions=deletions)
 
 
 def open_core(journal: Journal, now: float) -> HandoverCore:

@@ -627,9 +627,12 @@ class ForgetJobReply(_message.Message):
     JOB_FIELD_NUMBER: _builtins.int
     WORKERS_FIELD_NUMBER: _builtins.int
     GROUPS_FIELD_NUMBER: _builtins.int
+    LEFT_S_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     groups: _builtins.int
     """number of replica groups of the job"""
+    left_s: _builtins.float
+    """seconds until the state is deleted; 0: at once"""
     @_builtins.property
     def workers(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobUsage]:
         """as reported last; absent workers delete their files when they return"""
@@ -640,10 +643,11 @@ class ForgetJobReply(_message.Message):
         job: _builtins.str = ...,
         workers: _abc.Iterable[Global___JobUsage] | None = ...,
         groups: _builtins.int = ...,
+        left_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups", "job", b"job", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups", "job", b"job", "left_s", b"left_s", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -71,6 +71,16 @@ class HandoverManagerStub:
                 request_serializer=rhino__pb_dot_common__pb2.ForgetJobRequest.SerializeToString,
                 response_deserializer=rhino__pb_dot_common__pb2.ForgetJobReply.FromString,
                 _registered_method=True)
+        self.ForgetJobLater = channel.unary_unary(
+                '/rhino.v1.HandoverManager/ForgetJobLater',
+                request_serializer=rhino__pb_dot_common__pb2.ForgetJobRequest.SerializeToString,
+                response_deserializer=rhino__pb_dot_common__pb2.ForgetJobReply.FromString,
+                _registered_method=True)
+        self.UndoForgetJob = channel.unary_unary(
+                '/rhino.v1.HandoverManager/UndoForgetJob',
+                request_serializer=rhino__pb_dot_handover__pb2.UndoForgetJobRequest.SerializeToString,
+                response_deserializer=rhino__pb_dot_handover__pb2.UndoForgetJobReply.FromString,
+                _registered_method=True)
         self.ForgetWorker = channel.unary_unary(
                 '/rhino.v1.HandoverManager/ForgetWorker',
                 request_serializer=rhino__pb_dot_common__pb2.ForgetWorkerRequest.SerializeToString,
@@ -151,8 +161,24 @@ class HandoverManagerServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ForgetJob(self, request, context):
-        """Deletes all state of a job that has ended for good. FAILED_PRECONDITION while a driver runs it, for 10 s after a
-        driver was lost or the manager has started, and during a handover; NOT_FOUND if neither manager knows it.
+        """Deletes all state of a job that has ended for good, at once. FAILED_PRECONDITION while a driver runs it, for 10 s
+        after a driver was lost or the manager has started, and during a handover; NOT_FOUND if neither manager knows it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ForgetJobLater(self, request, context):
+        """The same after the grace of the manager. Until then no query of the job starts, and UndoForgetJob takes it back. The
+        grace of a job that is forgotten already does not begin again. Errors: those of ForgetJob.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UndoForgetJob(self, request, context):
+        """Takes ForgetJobLater back. NOT_FOUND if the job is not forgotten; FAILED_PRECONDITION once its state is deleted;
+        INVALID_ARGUMENT for a name that several forgotten jobs have.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -240,6 +266,16 @@ def add_HandoverManagerServicer_to_server(servicer, server):
                     servicer.ForgetJob,
                     request_deserializer=rhino__pb_dot_common__pb2.ForgetJobRequest.FromString,
                     response_serializer=rhino__pb_dot_common__pb2.ForgetJobReply.SerializeToString,
+            ),
+            'ForgetJobLater': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForgetJobLater,
+                    request_deserializer=rhino__pb_dot_common__pb2.ForgetJobRequest.FromString,
+                    response_serializer=rhino__pb_dot_common__pb2.ForgetJobReply.SerializeToString,
+            ),
+            'UndoForgetJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.UndoForgetJob,
+                    request_deserializer=rhino__pb_dot_handover__pb2.UndoForgetJobRequest.FromString,
+                    response_serializer=rhino__pb_dot_handover__pb2.UndoForgetJobReply.SerializeToString,
             ),
             'ForgetWorker': grpc.unary_unary_rpc_method_handler(
                     servicer.ForgetWorker,
@@ -462,6 +498,60 @@ class HandoverManager:
             '/rhino.v1.HandoverManager/ForgetJob',
             rhino__pb_dot_common__pb2.ForgetJobRequest.SerializeToString,
             rhino__pb_dot_common__pb2.ForgetJobReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForgetJobLater(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rhino.v1.HandoverManager/ForgetJobLater',
+            rhino__pb_dot_common__pb2.ForgetJobRequest.SerializeToString,
+            rhino__pb_dot_common__pb2.ForgetJobReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UndoForgetJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rhino.v1.HandoverManager/UndoForgetJob',
+            rhino__pb_dot_handover__pb2.UndoForgetJobRequest.SerializeToString,
+            rhino__pb_dot_handover__pb2.UndoForgetJobReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -32,6 +32,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "forget": (
         "rhino forget --job counts --dry-run",
         "rhino forget --job counts",
+        "rhino forget --job counts --undo",
+        "rhino forget --job counts --now --yes",
         "rhino forget --worker worker-2 --yes",
     ),
     "local show": ("rhino local show", "rhino local show --data-dir ~/state"),

@@ -10,18 +10,22 @@ from rich.filesize import decimal
 from rhino.cli import exit_codes
 from rhino.cli.columns import Cell, say_to, show_columns
 from rhino.cli.confirm import confirm
-from rhino.cli.output import console, say_json
+from rhino.cli.output import console, say, say_json
 from rhino.client.codec import plain
-from rhino.client.forget import ForgottenJob, ForgottenWorker, forget_job, forget_worker
+from rhino.client.forget import CALL_TIMEOUT_S, ForgottenJob, ForgottenWorker, forget_worker
+from rhino.client.handover_client import HandoverClient
 from rhino_core.errors import InvalidRequestError
+from rhino_core.text import duration
 
 
 @dataclass(frozen=True, slots=True)
 class ForgetArguments:
-    """Either `job` or `worker` is given."""
+    """Either `job` or `worker` is given. `now` and `undo` are for jobs."""
 
     job: str
     worker: str
+    now: bool
+    undo: bool
     dry_run: bool
     yes: bool
     as_json: bool
@@ -29,8 +33,9 @@ class ForgetArguments:
 
 def run_forget(manager: str, arguments: ForgetArguments) -> int:
     """Executes the command and returns its exit code. The caller handles RhinoErrors."""
-    if bool(arguments.job) == bool(arguments.worker):
-        raise InvalidRequestError("--job or --worker: give one of them")
+    _check(arguments)
+    if arguments.undo:
+        return _undo(manager, arguments)
     dry_run = arguments.dry_run
     if not dry_run and not arguments.yes:
         _ask(_forget(manager, arguments, dry_run=True))
@@ -42,10 +47,31 @@ def run_forget(manager: str, arguments: ForgetArguments) -> int:
     return exit_codes.OK
 
 
+def _check(arguments: ForgetArguments) -> None:
+    """Raises InvalidRequestError for options that exclude each other."""
+    if bool(arguments.job) == bool(arguments.worker):
+        raise InvalidRequestError("--job or --worker: give one of them")
+    if arguments.worker and (arguments.now or arguments.undo):
+        raise InvalidRequestError(f"{'--now' if arguments.now else '--undo'}: only with --job")
+    if arguments.undo and (arguments.now or arguments.dry_run):
+        raise InvalidRequestError(f"--undo and {'--now' if arguments.now else '--dry-run'}: give only one of them")
+
+
+def _undo(manager: str, arguments: ForgetArguments) -> int:
+    with HandoverClient(manager, timeout_s=CALL_TIMEOUT_S) as client:
+        job = client.undo_forget_job(arguments.job)
+    if arguments.as_json:
+        say_json({"job": job, "undone": True})
+    else:
+        say(f"job {job}: its state stays. The query can be started again")
+    return exit_codes.OK
+
+
 def _forget(manager: str, arguments: ForgetArguments, *, dry_run: bool) -> ForgottenJob | ForgottenWorker:
-    if arguments.job:
-        return forget_job(manager, arguments.job, dry_run=dry_run)
-    return forget_worker(manager, arguments.worker, dry_run=dry_run)
+    if arguments.worker:
+        return forget_worker(manager, arguments.worker, dry_run=dry_run)
+    with HandoverClient(manager, timeout_s=CALL_TIMEOUT_S) as client:
+        return client.forget_job(arguments.job, now=arguments.now, dry_run=dry_run)
 
 
 def _ask(planned: ForgottenJob | ForgottenWorker) -> None:
@@ -53,15 +79,14 @@ def _ask(planned: ForgottenJob | ForgottenWorker) -> None:
     _show(planned, console(error=True), "would be")
     if isinstance(planned, ForgottenJob):
         size = decimal(sum(usage.bytes for usage in planned.workers))
-        workers = len(planned.workers)
-        confirm(
-            f"This deletes all state of job {planned.job}: {size} on {workers} workers. It cannot be undone", yes=False
-        )
+        what = f"all state of job {planned.job}: {size} on {len(planned.workers)} workers"
+        when = f"in {duration(planned.left_s)}. Until then --undo takes it back, and the query does not start"
+        confirm(f"This deletes {what}, {when if planned.left_s else 'at once. It cannot be undone'}", yes=False)
     else:
         lost = len(planned.only_member)
         confirm(
-            f"This gives up worker {planned.worker_id}, and the state of {lost} groups that no other worker has. It "
-            "cannot be undone",
+            f"This gives up worker {planned.worker_id}, and the state of {lost} groups that no other worker has. Its "
+            "disk is not touched: a sidecar that starts on it brings back what it stores",
             yes=False,
         )
 
@@ -74,7 +99,11 @@ def _show(result: ForgottenJob | ForgottenWorker, out: Console, verb: str) -> No
 
 
 def _show_job(result: ForgottenJob, out: Console, verb: str) -> None:
-    say_to(out, f"job {result.job}: the state of {result.groups} replica groups {verb} deleted")
+    what, when = f"job {result.job}: the state of {result.groups} replica groups", ""
+    if result.left_s:
+        verb = "will be" if verb == "is" else verb
+        when = f" in {duration(result.left_s)}; until then `rhino forget --job {result.job} --undo` takes it back"
+    say_to(out, f"{what} {verb} deleted{when}")
     rows = [
         (
             usage.worker_id,

@@ -110,17 +110,20 @@ def forget(
     ] = "",
     worker: Annotated[str, typer.Option(help="A worker that is lost and will not come back: its id.")] = "",
     manager: ManagerOption = DEFAULT_MANAGER,
+    now: Annotated[bool, typer.Option("--now", help="Delete the state at once. It cannot be undone.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Take `forget --job` back, while the state is there.")] = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Delete all state of a query that will not run again, or give up a worker that will not come back.
 
-    Shows what would be deleted and asks first. It cannot be undone.
+    Shows what would be deleted and asks first. The state of a query stays for a day (`rhino manager --forget-grace-h`):
+    until then the query does not start, and --undo takes it back. A worker can come back as long as it has its disk.
     """
     from rhino.cli.forget import ForgetArguments, run_forget
 
-    raise typer.Exit(run_forget(manager, ForgetArguments(job, worker, dry_run, yes, as_json)))
+    raise typer.Exit(run_forget(manager, ForgetArguments(job, worker, now, undo, dry_run, yes, as_json)))
 
 
 @app.command(rich_help_panel=CHECKPOINTS)

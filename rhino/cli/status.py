@@ -14,9 +14,10 @@ from rhino.cli.columns import Cell, Row, say_to, show_columns
 from rhino.client.overview import GroupView, JobView, Overview, WorkerView, query_names
 from rhino.client.scrub import ScrubView
 from rhino.client.verdict import Level, Verdict, group_name, judge, whole_copies
+from rhino_core.text import duration
 from rhino_core.version import rhino_version
 
-DEFAULT_SECTIONS = ("workers", "queries", "balance", "handovers")
+DEFAULT_SECTIONS = ("workers", "queries", "forgotten", "balance", "handovers")
 _LEVELS = {Level.OK: "bold green", Level.DEGRADED: "bold yellow", Level.CRITICAL: "bold red"}
 _STATES = {"live": "green", "suspect": "yellow", "lost": "red"}
 
@@ -89,6 +90,8 @@ def _queries(overview: Overview) -> list[Row]:
 
 def _query(job: JobView, overview: Overview) -> Row:
     driver = Cell("connected", "green") if job.connected else Cell("no driver", "yellow")
+    if job.delete_in_s is not None:
+        driver = Cell("forgotten", "yellow")
     rows = [node.rows for node in job.virtual_nodes]
     total = "?" if None in rows or not rows else str(sum(row or 0 for row in rows))
     groups = [group for group in overview.groups if group.group.job == job.job]
@@ -107,6 +110,17 @@ def _say_queries(overview: Overview, out: Console) -> None:
         place = f"checkpoint {job.location or '?'}, driver on {job.driver_host or '?'}"
         epoch = f"configuration epoch {job.configuration_epoch}"
         say_to(out, f"{names[job.job]}: id {job.job}, {place}, {epoch}{''.join(f', {text}' for text in settings)}")
+
+
+def _forgotten(overview: Overview) -> list[Row]:
+    """Forgotten queries, the next one to be deleted first."""
+    names = query_names(overview.jobs)
+    rows: list[Row] = []
+    for left_s, job in sorted((job.delete_in_s, job.job) for job in overview.jobs if job.delete_in_s is not None):
+        since = next(one.forgotten_ms for one in overview.jobs if one.job == job)
+        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(since / 1000))
+        rows.append((names[job], job, at, Cell(duration(left_s), "yellow")))
+    return rows
 
 
 def _handovers(overview: Overview) -> list[Row]:
@@ -155,6 +169,7 @@ SECTIONS: dict[str, Section] = {
     "workers": (("worker", "state", "host", "owns", "copies", "stored", "free", "beat", "scrub"), _workers),
     "queries": (("query", "driver", "batch", "nodes", "away", "misses", "rows", "state"), _queries),
     "balance": (BALANCE_HEAD, balance_rows),
+    "forgotten": (("query", "id", "forgotten", "deleted in"), _forgotten),
     "handovers": (("handover", "query", "intent", "step", "state", "waiting for"), _handovers),
     "versions": (("process", "version"), _versions),
     "nodes": (("query", "node", "desired", "actual", "misses", "rows", "task", "holders"), _nodes),

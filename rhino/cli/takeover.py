@@ -13,7 +13,7 @@ from rhino.cli import exit_codes
 from rhino.cli.output import console, say, say_json
 from rhino.client.codec import plain
 from rhino.client.overview import Overview, fetch_overview
-from rhino_core.errors import ConflictError
+from rhino_core.errors import ConflictError, PreconditionError
 from rhino_core.ids import JobSettings
 from spark_connector.checkpoint import rhino_checkpoint
 from spark_connector.query_checkpoint import QueryCheckpoint
@@ -45,7 +45,9 @@ def run_adopt(arguments: TakeoverArguments) -> int:
         SidecarSession(arguments.socket, settings, client="rhino adopt") as session,
         _progress() as report,
     ):
-        _refuse_running(fetch_overview(session.manager), session.manager, job)
+        overview = fetch_overview(session.manager)
+        _refuse_running(overview, session.manager, job)
+        refuse_forgotten(overview, job)
         outcome = adopt(folder, session, options, report=report)
     if arguments.as_json:
         say_json({"dry_run": arguments.dry_run, **plain(outcome)})
@@ -111,3 +113,12 @@ def _progress() -> Iterator[Progress]:
 def _refuse_running(overview: Overview, manager: str, job: str) -> None:
     if any(known.job == job and known.connected for known in overview.jobs):
         raise ConflictError(f"query {job}: its driver is connected to the manager at {manager}; stop the query first")
+
+
+def refuse_forgotten(overview: Overview, job: str) -> None:
+    """Raises PreconditionError for a forgotten query: what is adopted would be deleted with its other state."""
+    if any(known.job == job and known.delete_in_s is not None for known in overview.jobs):
+        raise PreconditionError(
+            f"query {job} is forgotten, and its state will be deleted: take that back first, with `rhino forget --job "
+            f"{job} --undo`"
+        )

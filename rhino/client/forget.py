@@ -1,10 +1,9 @@
-"""Calls that make the manager forget a job or a worker."""
+"""What the manager says when it forgets a job or a worker, and the call for a worker."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rhino.client.codec import decode
 from rhino_core import ids
 from rhino_core.rpc import convert
 from rhino_core.rpc.channel import call_sync, sync_channel
@@ -25,9 +24,12 @@ class JobUsage:
 
 @dataclass(frozen=True, slots=True)
 class ForgottenJob:
+    """`left_s`: seconds until the state is deleted. Until then it can be taken back. 0: it is deleted at once."""
+
     job: str
     groups: int
     workers: tuple[JobUsage, ...]
+    left_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +40,6 @@ class ForgottenWorker:
     groups: int
     only_member: tuple[ids.GroupId, ...]
     bytes: int
-
-
-def forget_job(manager: str, job: str, *, dry_run: bool) -> ForgottenJob:
-    """Forgets a job. Raises PreconditionError while the job may be running, UnknownError, UnavailableError."""
-    request = common_pb2.ForgetJobRequest(job=job, dry_run=dry_run)
-    with sync_channel(manager) as channel:
-        stub = handover_pb2_grpc.HandoverManagerStub(channel)
-        reply = call_sync(f"manager at {manager}", lambda: stub.ForgetJob(request, timeout=CALL_TIMEOUT_S))
-    return decode(ForgottenJob, reply)
 
 
 def forget_worker(manager: str, worker_id: str, *, dry_run: bool) -> ForgottenWorker:

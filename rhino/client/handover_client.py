@@ -12,6 +12,7 @@ import grpc
 from handover_manager.plan.intents import Intent
 from handover_manager.plan.strategy import ALL_AT_ONCE, Strategy
 from rhino.client.codec import decode
+from rhino.client.forget import ForgottenJob
 from rhino.client.handover_requests import request_to_pb, strategy_to_pb
 from rhino.client.handovers import DrainView, Explanation, Handover, MoveKind, Phase, Plan
 from rhino.client.overview import JobView
@@ -19,8 +20,8 @@ from rhino_core.errors import UnavailableError
 from rhino_core.rpc.channel import call_sync, sync_channel
 from rhino_core.rpc.gate import checked
 from rhino_core.rpc.status import error_of
+from rhino_pb import common_pb2, handover_pb2_grpc
 from rhino_pb import handover_pb2 as pb
-from rhino_pb import handover_pb2_grpc
 
 __all__ = ["Handover", "HandoverClient", "MoveKind", "Phase", "Plan"]
 DRAIN_POLL_S = 0.3
@@ -151,6 +152,26 @@ class HandoverClient:
         """Returns every query that has reported to the manager, with the locations of its virtual nodes."""
         reply = self._call("list jobs", self._stub.ListJobs, pb.ListJobsRequest(), retry=True)
         return tuple(decode(JobView, job) for job in reply.jobs)
+
+    def forget_job(self, job: str, *, now: bool = False, dry_run: bool = False) -> ForgottenJob:
+        """Forgets a query that will not run again, given by its id or unique name.
+
+        Its state is deleted after the grace of the manager (`--forget-grace-h`), with `now` at once. Until then its
+        query is refused, and `undo_forget_job` takes it back. `dry_run` changes nothing. Raises PreconditionError while
+        the query may be running, and during a handover.
+        """
+        method = self._stub.ForgetJob if now else self._stub.ForgetJobLater
+        request = common_pb2.ForgetJobRequest(job=job, dry_run=dry_run)
+        return decode(ForgottenJob, self._call(f"forget job {job}", method, request))
+
+    def undo_forget_job(self, job: str) -> str:
+        """Takes `forget_job` back, and returns the id of the job.
+
+        Raises UnknownError if the job is not forgotten, and PreconditionError once its state is deleted.
+        """
+        request = pb.UndoForgetJobRequest(job=job)
+        reply = self._call(f"take back the forgetting of job {job}", self._stub.UndoForgetJob, request)
+        return str(reply.job)
 
     def _call(self, what: str, method: Callable[..., Any], request: Any, *, retry: bool = False) -> Any:
         """Makes a call. With `retry`, again for the time of the timeout; only for calls that change nothing."""

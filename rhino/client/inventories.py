@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from rhino.client.forget import forget_job
+from rhino.client.handover_client import HandoverClient
 from rhino_core.errors import PreconditionError, UnavailableError
 from rhino_core.ids import GroupId, Worker
 from rhino_core.rpc import convert
@@ -22,7 +22,8 @@ def require_stopped(manager: str, job: str) -> None:
     It asks by a `forget` with dry_run. Raises UnknownError when no worker stores anything of the job, and
     UnavailableError.
     """
-    forget_job(manager, job, dry_run=True)
+    with HandoverClient(manager, timeout_s=TIMEOUT_S) as client:
+        client.forget_job(job, now=True, dry_run=True)
 
 
 def collect_files(manager: str, groups: Collection[GroupId]) -> StoredFiles:

@@ -105,6 +105,8 @@ class JobView:
     missed_now: int = 0  # number of virtual nodes with a miss in the newest batch
     location: str = ""  # of the query checkpoint; empty: not reported by a driver
     driver_host: str = ""
+    delete_in_s: float | None = None  # it is forgotten: seconds until its state is deleted; None: it is not
+    forgotten_ms: int = 0  # wall clock when it was forgotten; 0: it is not
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +120,18 @@ class Overview:
 
 
 def query_names(jobs: Iterable[JobView]) -> dict[str, str]:
-    """A name for each job id: the query's name if no other query has it, otherwise the id."""
+    """A name for each job id: the query's name if no other query has it, otherwise the id.
+
+    A forgotten query leaves its name to another one.
+    """
     jobs = tuple(jobs)
     uses = Counter(job.name for job in jobs)
-    return {job.job: job.name if job.name and uses[job.name] == 1 else job.job for job in jobs}
+    present = Counter(job.name for job in jobs if job.delete_in_s is None)
+
+    def unique(job: JobView) -> bool:
+        return uses[job.name] == 1 or (job.delete_in_s is None and present[job.name] == 1)
+
+    return {job.job: job.name if job.name and unique(job) else job.job for job in jobs}
 
 
 def fetch_overview(manager: str, *, timeout_s: float = 5.0) -> Overview:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from rhino.client.overview import GroupView, Overview, query_names
+from rhino_core.text import duration
 
 NAMED_MAX = 3  # names in one reason
 
@@ -97,7 +98,12 @@ def _hints(overview: Overview) -> Iterator[str]:
         yield f"{len(draining)} workers draining: {_named(draining)}"
     if overview.handovers:
         yield f"{len(overview.handovers)} handovers running: {_named([one.handover_id for one in overview.handovers])}"
-    away = [(query_names(overview.jobs)[job.job], job.missed_now) for job in overview.jobs if job.missed_now]
+    names = query_names(overview.jobs)
+    for job in overview.jobs:
+        if job.delete_in_s is not None:
+            text = f"query {names[job.job]} is forgotten, and its state is deleted in {duration(job.delete_in_s)}"
+            yield f"{text}; `rhino forget --job {names[job.job]} --undo` takes it back"
+    away = [(names[job.job], job.missed_now) for job in overview.jobs if job.missed_now]
     if away:
         count = sum(missed for _, missed in away)
         yield f"{count} virtual nodes ran elsewhere than desired in the newest batch: {_named([n for n, _ in away])}"

@@ -82,6 +82,9 @@ class ClusterPort:
     def name_executors(self, effect: wanted.NameExecutors) -> None:
         self._replication.handle(ev.ExecutorsNamed(effect.job, effect.workers, effect.hosts))
 
+    def is_deleted(self, job: str) -> bool:
+        return job in self._core.forgotten
+
     def publish(self, effect: wanted.PublishLogged) -> None:
         self._replication.handle(ev.BatchPublished(effect.job, effect.batch_id, effect.versions, effect.floors))
 

@@ -75,7 +75,7 @@ async def run_manager(settings: ManagerSettings, on_ready: Callable[[str], None]
     try:
         address = _bind(server, settings.listen)
         replication = ReplicationService(journal, settings)
-        handover = HandoverService(journal, ClusterPort(replication))
+        handover = HandoverService(journal, ClusterPort(replication), forget_grace_s=settings.forget_grace_s)
         replication.attach(server)
         handover.attach(server)
         await server.start()

@@ -135,7 +135,7 @@ FIELDS: dict[str, Rule] = dict(
         _of(_JOB_OR_NONE, "DescribeGroupsRequest.job HandoverPlan.job Move.job"),
         # These fields may also contain the name of a query:
         _of(_LABEL, "ForgetJobRequest.job ForgetJobReply.job HandoverRequest.job ExplainRequest.job"),
-        _of(_LABEL, "ListHandoversRequest.job"),
+        _of(_LABEL, "ListHandoversRequest.job UndoForgetJobRequest.job"),
         _of(_STORE, "store"),
         _of(_ID, "checkpoint_id"),
         _of(_WORKER, "worker_id worker workers holders Move.target"),
@@ -183,8 +183,8 @@ FIELDS: dict[str, Rule] = dict(
         _of(_COUNT, "configuration_epoch configuration_epochs misses missed_now staying worker_indexes"),
         _of(_COUNT, "batch_size gap_batches max_transfers DrainStatus.virtual_nodes"),
         _of(_SECONDS, "commit_timeout_s timeout_s deadline_s gap_s oldest_s lease_s heartbeat_interval_s settling_s"),
-        _of(_SECONDS, "last_heartbeat_ago_s task_s pause_s total_s prepare_s"),
-        _of(_MILLISECONDS, "duration_ms started_ms finished_ms marked_ms start_at_ms modified_ms"),
+        _of(_SECONDS, "last_heartbeat_ago_s task_s pause_s total_s prepare_s left_s delete_in_s"),
+        _of(_MILLISECONDS, "duration_ms started_ms finished_ms marked_ms start_at_ms modified_ms forgotten_ms"),
         _of(Number(0, 1e15), "Measured.error"),
         # bytes
         _of(Limit(64), "token lease"),

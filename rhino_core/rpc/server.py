@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 ASKED_BY_PEOPLE = frozenset(
     {
         *("StartHandover", "CancelHandover", "DrainWorker", "MoveCheckpoint"),
-        *("ForgetJob", "ForgetWorker", "StartScrub"),
+        *("ForgetJob", "ForgetJobLater", "UndoForgetJob", "ForgetWorker", "StartScrub"),
     }
 )
 READY = "ready"  # in gRPC health: the process and all that it depends on

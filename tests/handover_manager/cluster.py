@@ -48,6 +48,7 @@ class Manager:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.address = ""
+        self.forget_grace_s = 24 * 3600.0
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -58,6 +59,7 @@ class Manager:
             heartbeat_interval_s=0.1,
             lease_s=10.0,  # the loop may stand still for a while on a busy machine; workers leave by their streams
             suspect_lease_s=0.3,
+            forget_grace_s=self.forget_grace_s,
             bootstrap=not self.address,
         )
         self._task = asyncio.create_task(run_manager(settings, ready.set_result))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from rhino import HandoverClient
-from rhino.client.forget import forget_job, forget_worker
+from rhino.client.forget import forget_worker
 from rhino.client.overview import fetch_overview
 from rhino_core.errors import RhinoError
 from tests.soak.daemons import LASTING, WORKERS, Daemons
@@ -67,7 +67,7 @@ class Trouble:
             number += 1
             job = f"query-{slot}-{number}"
             await self._query(job, self._dice.randint(20, 100))
-            await self._until_done(lambda job=job: forget_job(self._daemons.address, job, dry_run=False))  # type: ignore[misc]
+            await self._until_done(lambda job=job: self._client.forget_job(job, now=True))  # type: ignore[misc]
             self.came["queries forgotten"] += 1
 
     async def _until_done(self, act: Callable[[], object]) -> None:

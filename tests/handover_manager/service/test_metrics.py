@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry
 
 from handover_manager import events as ev
 from handover_manager.drive.states import Phase
+from handover_manager.machine import SETTLE_S
 from handover_manager.service import metrics
 from handover_manager.service.metrics import HandoverMetrics
 from handover_manager.view import TaskGroup
@@ -91,6 +92,21 @@ def test_each_query_has_its_figures_by_name() -> None:
     scene.cluster.lose("w2")
     scene.play.see()
     assert scene.value("rhino_query_under_replicated_virtual_nodes", query=label) == 2
+
+
+def test_a_forgotten_query_is_counted_and_leaves_its_name_to_a_new_one() -> None:
+    scene = Scene()
+    (job,) = scene.play.core.jobs.all()
+    assert job.session is not None
+    scene.play.now += SETTLE_S
+    scene.play(ev.QueryEnded(job.session, job.job, job.run_id))
+    scene.play(ev.ForgetRequested(job.job, 3600.0))
+    assert scene.value("rhino_forgotten_queries") == 1
+    assert scene.value("rhino_query_virtual_nodes", query=job.job) == 2
+    scene.play.begin(session=2, run_id="run-2", job="job-b")
+    assert scene.value("rhino_query_connected", query="q") == 1
+    scene.play(ev.ForgetUndone(job.job))
+    assert scene.value("rhino_forgotten_queries") == 0
 
 
 def test_the_labels_of_queries_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,7 @@ class Scene:
             return take(asked_at=asked_at)
 
         self.port.view = view  # type: ignore[method-assign]
-        self.handover = runtimes.Runtime(self.journal, self.port)
+        self.handover = runtimes.Runtime(self.journal, self.port, forget_grace_s=60.0)
 
     def register(self, name: str) -> None:
         worker = Worker(name, f"{name}/1", f"host-{name}", f"{name}:1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 
@@ -12,9 +13,9 @@ from typer.testing import CliRunner
 from rhino.cli import status_command
 from rhino.cli.main import app
 from rhino.cli.status import SECTIONS, render
-from rhino.client.overview import Overview
+from rhino.client.overview import Overview, query_names
 from rhino_core.errors import UnavailableError
-from tests.rhino.client.views import group, job, node, overview, worker
+from tests.rhino.client.views import JOB, group, job, node, overview, worker
 
 CLUSTER = overview(
     [worker(f"worker-{n}", "lost" if n == 0 else "live", host=f"127.0.0.{n}") for n in range(3)],
@@ -52,6 +53,25 @@ def test_the_tables_of_a_usual_cluster_fit_80_columns() -> None:
     tables = [line for line in printed(CLUSTER) if line[:1].strip()][1:]
     assert [line for line in tables if len(line) > 80] == []
     assert len(tables) > 8
+
+
+def test_a_forgotten_query_is_shown_with_the_time_left_and_leaves_its_name_to_a_new_one() -> None:
+    old = dataclasses.replace(WELL.jobs[0], connected=False, delete_in_s=86390.0, forgotten_ms=1)
+    lines = printed(dataclasses.replace(WELL, jobs=(old,)))
+    assert lines[0].startswith("OK")
+    assert lines[1].startswith(
+        "  note: query counts is forgotten, and its state is deleted in 23 h 59 min; `rhino forget"
+    )
+    assert lines[1].endswith("`rhino forget --job counts --undo` takes it back")
+    assert len([line for line in lines if line.startswith("counts  forgotten")]) == 1
+    at = lines.index(next(line for line in lines if line.startswith("QUERY") and "FORGOTTEN" in line))
+    assert lines[at + 1].split()[:2] == ["counts", JOB]
+    assert lines[at + 1].split()[3:] == ["23", "h", "59", "min"]
+    new = dataclasses.replace(WELL.jobs[0], job="new")
+    both = printed(dataclasses.replace(WELL, jobs=(new, old)), "forgotten")
+    assert [line.split()[:2] for line in both if line.startswith(JOB)] == [[JOB, JOB]]
+    assert query_names((new, old)) == {"new": "counts", JOB: JOB}
+    assert "FORGOTTEN" not in "".join(printed(WELL))
 
 
 def test_workers_are_summed_and_what_was_not_measured_is_no_zero() -> None:

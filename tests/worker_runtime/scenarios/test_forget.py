@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import signal
 from collections.abc import AsyncIterator
@@ -11,7 +12,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from rhino.client.forget import forget_job, forget_worker
+from rhino import HandoverClient
+from rhino.client.forget import ForgottenJob, forget_worker
 from rhino.client.overview import fetch_overview
 from rhino_core.errors import PreconditionError, UnknownError
 from rhino_core.ids import Epoch, StoreId, Version
@@ -43,6 +45,12 @@ def _settled(monkeypatch: pytest.MonkeyPatch) -> None:
 async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
     async with Cluster(tmp_path) as made:
         yield made
+
+
+def forget_job(address: str, job: str, *, dry_run: bool) -> ForgottenJob:
+    """At once, without a grace."""
+    with HandoverClient(address) as client:
+        return client.forget_job(job, now=True, dry_run=dry_run)
 
 
 async def write(process: Process) -> None:
@@ -84,7 +92,7 @@ async def test_a_forgotten_job_goes_everywhere_and_nothing_else_does(cluster: Cl
         assert all(w["bytes"] > 500_000 for w in plan["workers"])
         assert (a.settings.data_dir / "store" / "job").exists(), "a dry run changes nothing"
 
-        assert (await rhino("forget", "--job", "job", "--yes", "--manager", address))[0] == 0
+        assert (await rhino("forget", "--job", "job", "--now", "--yes", "--manager", address))[0] == 0
         for process in (a, b):
             await until_empty(process, "job")
             async with process.attach() as client:
@@ -105,6 +113,69 @@ async def test_a_forgotten_job_goes_everywhere_and_nothing_else_does(cluster: Cl
         async with a.attach() as client:
             with pytest.raises(grpc.aio.AioRpcError, match="forgotten"):
                 await client.commit(STORE, version(3), b"3", lineage(3))
+
+
+async def test_a_query_that_is_taken_back_goes_on_with_its_state(cluster: Cluster, tmp_path: Path) -> None:
+    async with asyncio.timeout(120):
+        async with manager(settings_of(tmp_path)) as address:
+            cluster.address = address
+            a, b = await cluster.start("a", "b")
+            await write(a)
+            await group_of(address, "a", "b")
+            assert (await rhino("forget", "--job", "job", "--yes", "--manager", address))[0] == 0
+        async with manager(settings_of(tmp_path, address, bootstrap=False)):
+            await group_of(address, "a", "b")
+            code, out, _ = await rhino("forget", "--job", "job", "--undo", "--manager", address, "--json")
+            assert (code, json.loads(out)) == (0, {"job": "job", "undone": True})
+            async with b.attach() as client:
+                assert (await client.prepare(STORE, version(2))).source == sidecar_pb2.SOURCE_REPLICA
+                assert (await client.commit(STORE, version(3), b"3", lineage(3))).copies == 2
+
+
+async def test_the_files_go_after_the_grace(cluster: Cluster, tmp_path: Path) -> None:
+    settings = dataclasses.replace(settings_of(tmp_path), forget_grace_s=2.0)
+    async with asyncio.timeout(120), manager(settings) as address:
+        cluster.address = address
+        a, b = await cluster.start("a", "b")
+        await write(a)
+        await group_of(address, "a", "b")
+        began = asyncio.get_running_loop().time()
+        code, out, _ = await rhino("forget", "--job", "job", "--yes", "--manager", address, "--json")
+        assert (code, json.loads(out)["left_s"]) == (0, 2.0)
+        while (a.settings.data_dir / "store" / "job").exists():  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        assert asyncio.get_running_loop().time() - began > 2.0
+        await until_empty(b, "job")
+        assert (await rhino("forget", "--job", "job", "--undo", "--manager", address))[0] == 3
+
+
+async def test_a_forgotten_worker_brings_its_state_back_when_its_sidecar_starts(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    async with asyncio.timeout(120), manager(settings_of(tmp_path)) as address:
+        cluster.address = address
+        a, b = await cluster.start("a", "b")
+        async with a.attach(replicas=0) as client:
+            await client.commit(STORE, version(1), changelog_bytes(1), [])
+        await a.end(signal.SIGKILL)
+        await until_states(address, "lost", "live")
+        await asyncio.to_thread(forget_worker, address, "a", dry_run=False)
+        await until_states(address, "live")
+        await a.start()
+        await until_states(address, "live", "live")
+        async with b.attach(replicas=0) as client:
+            reply = await client.prepare(STORE, version(1))
+            assert (reply.state, reply.source) == (sidecar_pb2.PREPARE_STATE_READY, sidecar_pb2.SOURCE_REMOTE)
+
+
+async def until_states(address: str, *states: str) -> None:
+    """Waits until the workers have these states, in the order of their names."""
+    async with asyncio.timeout(20):
+        while True:
+            workers = sorted((await asyncio.to_thread(fetch_overview, address)).workers, key=lambda w: w.worker_id)
+            if [worker.state for worker in workers] == list(states):
+                return
+            await asyncio.sleep(0.05)
 
 
 async def test_sidecars_remember_nothing_of_forgotten_jobs_but_their_fences(cluster: Cluster, tmp_path: Path) -> None:

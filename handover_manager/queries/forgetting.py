@@ -1,0 +1,165 @@
+"""Forgotten jobs whose state is still there: no query of theirs starts, and the user may take the forgetting back.
+
+The grace counts only the time that a manager has measured with its monotonic clock while it ran. The journal has the
+time that is left, which is at most NOTE_S old. So a wall clock that is set deletes nothing early, and neither does a
+manager that was down for days. A restart lengthens the grace by up to NOTE_S.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from handover_manager.events import DeleteJob, Effect, Persist, QueryStarted, RefuseQuery
+from handover_manager.queries.job import Job
+from rhino_core.errors import InvalidRequestError, PreconditionError, UnknownError
+from rhino_core.records import Record
+from rhino_core.text import duration
+
+DELETION_PREFIX = "handover_manager/deletion/"
+NOTE_S = 300.0  # the time that is left is journalled as often as this
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionRecord(Record):
+    """A forgotten job in the journal. `run_id`: its newest run. `due`: the grace is over, nothing takes it back."""
+
+    job: str
+    name: str
+    run_id: str
+    forgotten_ms: int  # wall clock, for people
+    left_s: float
+    due: bool = False
+
+
+@dataclass(slots=True)
+class Deletion:
+    """A forgotten job. Times ending in `_at` are monotonic. `due`: the grace is over, nothing takes it back."""
+
+    job: str
+    name: str
+    run_id: str
+    forgotten_ms: int
+    due_at: float
+    noted_at: float  # time of the newest record
+    due: bool = False
+
+    def left_s(self, now: float) -> float:
+        return max(self.due_at - now, 0.0)
+
+    def __str__(self) -> str:
+        return f"job {self.job} ({self.name or 'without a name'})"
+
+
+def deletion_key(job: str) -> str:
+    return f"{DELETION_PREFIX}{job}"
+
+
+def record_of_deletion(deletion: Deletion) -> DeletionRecord:
+    """Its time that is left is that at `noted_at`."""
+    left_s = 0.0 if deletion.due else deletion.left_s(deletion.noted_at)
+    return DeletionRecord(deletion.job, deletion.name, deletion.run_id, deletion.forgotten_ms, left_s, due=deletion.due)
+
+
+def deletion_of_record(record: DeletionRecord, now: float) -> Deletion:
+    due_at = now + record.left_s
+    return Deletion(record.job, record.name, record.run_id, record.forgotten_ms, due_at, now, due=record.due)
+
+
+class Deletions:
+    """The table of forgotten jobs. Methods return effects, to be executed in order.
+
+    `wall_offset_s` is wall clock minus monotonic time, for the times shown to people.
+    """
+
+    def __init__(self, wall_offset_s: float, restored: Iterable[Deletion] = ()) -> None:
+        self._offset_s = wall_offset_s
+        self._jobs = {deletion.job: deletion for deletion in restored}
+
+    def get(self, job: str) -> Deletion | None:
+        return self._jobs.get(job)
+
+    def all(self) -> list[Deletion]:
+        return list(self._jobs.values())
+
+    def find(self, name: str) -> Deletion | None:
+        """Finds a forgotten job by its id or name. Raises InvalidRequestError if several have the name."""
+        if name in self._jobs:
+            return self._jobs[name]
+        named = [deletion for deletion in self._jobs.values() if name and deletion.name == name]
+        if len(named) > 1:
+            ids = ", ".join(deletion.job for deletion in named)
+            raise InvalidRequestError(f"{name!r} is the name of several forgotten jobs: use one of {ids}")
+        return named[0] if named else None
+
+    def restart(self, runs: Mapping[str, str]) -> list[Effect]:
+        """Drops jobs that have run since: an older manager has no such records, and does not refuse a start.
+
+        `runs` has the newest run of each known job.
+        """
+        gone = [one for one in self._jobs.values() if not one.due and runs.get(one.job, "") != one.run_id]
+        return [effect for deletion in gone for effect in self.end(deletion.job)]
+
+    def begin(self, job: Job, grace_s: float, now: float) -> list[Effect]:
+        """Forgets a job that does not run. The grace of a forgotten job does not begin again, but 0 ends it."""
+        deletion = self._jobs.get(job.job)
+        if deletion is None:
+            forgotten_ms = round((now + self._offset_s) * 1000)
+            deletion = Deletion(job.job, job.name, job.run_id, forgotten_ms, now + grace_s, now)
+            self._jobs[job.job] = deletion
+        elif grace_s:
+            return []
+        return self._note(deletion, now) if grace_s else self._delete(deletion, now)
+
+    def undo(self, name: str) -> list[Effect]:
+        """Takes `begin` back. Raises UnknownError, InvalidRequestError, and PreconditionError when due."""
+        deletion = self.find(name)
+        if deletion is None:
+            raise UnknownError(f"job {name!r} is not forgotten: `rhino status` shows forgotten queries")
+        if deletion.due:
+            raise PreconditionError(f"{deletion}: the time to take it back is over, and its state is being deleted")
+        return self.end(deletion.job)
+
+    def refuse(self, event: QueryStarted, now: float) -> list[Effect]:
+        """Refuses the run if its job is forgotten."""
+        deletion = self._jobs.get(event.job)
+        if deletion is None:
+            return []
+        since = datetime.fromtimestamp(deletion.forgotten_ms / 1000, UTC).isoformat(" ", "seconds")
+        reason = f"{deletion} was forgotten at {since}, and its state will be deleted in "
+        reason += f"{duration(deletion.left_s(now))}. To go on with its state, take that back with `rhino forget --job "
+        reason += f"{deletion.job} --undo`, and start the query again. Otherwise start it from a new checkpoint"
+        if deletion.due:
+            reason = f"{deletion} was forgotten at {since}, and its state is being deleted: start the query from a new "
+            reason += "checkpoint"
+        return [RefuseQuery(event.session, event.job, event.run_id, reason)]
+
+    def observe(self, moved: Collection[str], now: float) -> list[Effect]:
+        """Deletes what is due, except for jobs that a handover moves just now. Journals the time that is left."""
+        effects: list[Effect] = []
+        for deletion in self.all():
+            if deletion.due or now >= deletion.due_at:
+                effects += self._delete(deletion, now) if deletion.job not in moved else []
+            elif now >= deletion.noted_at + NOTE_S:
+                effects += self._note(deletion, now)
+        return effects
+
+    def end(self, job: str) -> list[Effect]:
+        """The state of the job is deleted, or stays."""
+        return [Persist(deletion_key(job), None)] if self._jobs.pop(job, None) else []
+
+    def deadlines(self) -> list[float]:
+        waiting = [deletion for deletion in self._jobs.values() if not deletion.due]
+        return [min(deletion.due_at, deletion.noted_at + NOTE_S) for deletion in waiting]
+
+    def _note(self, deletion: Deletion, now: float) -> list[Effect]:
+        deletion.noted_at = now
+        return [Persist(deletion_key(deletion.job), record_of_deletion(deletion))]
+
+    def _delete(self, deletion: Deletion, now: float) -> list[Effect]:
+        """Journals that the deletion has begun, so that a crash between the two managers' records ends it later."""
+        if deletion.due:
+            return [DeleteJob(deletion.job)]
+        deletion.due = True
+        return [*self._note(deletion, now), DeleteJob(deletion.job)]
