@@ -103,4 +103,4 @@ class Impaired:
     def _is_fit(self, worker_id: str, now: float) -> bool:
         record = self._membership.records.get(worker_id)
         well = record is not None and record.disk is DiskState.OK and worker_id not in self._ids
-        return well and record is not None and self._membership.is_heard(record.worker, now)
+        return well and record is not None and self._membership.is_heard_lately(record.worker, now)
