@@ -99,5 +99,5 @@ class Following:
         effects = self._chains.join(group, worker)
         if effects:
             self._guests[group.group] = writer
-            self._returned.leaves_again(group.group, writer)
+            self._returned.joined_to_write(group.group, writer)
         return effects

@@ -48,7 +48,7 @@ class GroupChanges:
                 f"have not registered yet: {', '.join(awaited)}"
             )
         effects = self._chains.start(event.group, record.worker, event.settings)
-        self._returned.made(event.group)
+        self._returned.group_created(event.group)
         return effects
 
     def change(self, event: ev.Change) -> list[ev.Effect]:
@@ -58,14 +58,17 @@ class GroupChanges:
             raise UnknownError(f"group {event.group} is not known")
         if event.expected is not None and event.expected != group.epoch:
             raise ConflictError(f"group {event.group} is at epoch {group.epoch}, not {event.expected}: plan again")
-        members = group.members
-        if event.add_member and group.member(event.add_member) is None:
+        members, joins = group.members, bool(event.add_member) and group.member(event.add_member) is None
+        if joins:
             members = (*members, Member(self._eligible(event.add_member), False))
-            self._returned.added(event.group, event.add_member)
         # A handover that was given up has left a member. Naming the same owner again cuts the chain.
-        longer = self._chains.too_long(group)
-        if event.make_owner and (longer or event.make_owner != group.owner.worker_id):
+        named = event.make_owner and (self._chains.too_long(group) or event.make_owner != group.owner.worker_id)
+        if named:
             members = self._chains.owned_by(replace(group, members=members), event.make_owner)
+        # nothing is refused from here on
+        if joins:
+            self._returned.added(event.group, event.add_member)
+        if named:
             self._returned.owner_set(event.group)
             self._logged.restart(event.group)
         return self._chains.renew(group, members) if members != group.members else []

@@ -163,7 +163,7 @@ class Membership:
         record.state = WorkerState.LIVE
 
     def _end_silence(self, now: float) -> None:
-        """Renews leases before a worker is heard again after a silence.
+        """Renews leases when a worker sends something after a silence.
 
         Workers whose lease ended during the silence, or was about to end, may send a heartbeat soon.
         """

@@ -48,12 +48,12 @@ class Registration:
         effects: list[ev.Effect] = [ev.PersistWorker(worker)]
         seen = max((event.highest_epoch, *(report.epoch for report in event.reports)))
         named = [known for known in event.known if known.worker_id != worker.worker_id]
-        effects += [ev.PersistWorker(w) for w in self._bootstrap.unheard(named, self._membership, now)]
+        effects += [ev.PersistWorker(w) for w in self._bootstrap.restore_named(named, self._membership, now)]
         effects += self._chains.epochs.exceed(seen)
         reports = tuple(report for report in event.reports if report.group.job not in self._chains.fences)
         record = self._membership.register(worker, event.process_id, reports, now)
         record.disk, record.disk_message, record.version = event.disk, event.disk_message, event.version
-        self._impaired.look(record, self._chains.groups, now)
+        self._impaired.judge(record, self._chains.groups, now)
         effects += self._overtaken(worker, event.reports)
         for group in self._chains.fewest_whole_first():
             effects += self._chains.mend(group, rules.known_as(group.members, worker))
@@ -92,7 +92,7 @@ class Registration:
         record.resident_bytes_max, record.replicated_bytes = event.resident_bytes_max, event.replicated_bytes
         record.disk, record.disk_message, record.lags = event.disk, event.disk_message, event.lags
         effects = self._chains.mend_all() if disk_recovered else []  # places copies for which no worker had room
-        if self._impaired.look(record, self._chains.groups, now):
+        if self._impaired.judge(record, self._chains.groups, now):
             effects += self._chains.reconsider(event.worker_id)
         if was_silent and self._impaired.ids():
             effects += self._chains.mend_all()  # this worker may be able to take over from impaired owners

@@ -46,7 +46,7 @@ class Returned:
                 if report.group in groups:
                     self._due.add(report.group)
 
-    def made(self, group: GroupId) -> None:
+    def group_created(self, group: GroupId) -> None:
         """The group has been created."""
         if group in self._waiting:
             self._due.add(group)
@@ -101,8 +101,8 @@ class Returned:
             self._decided(group.group)
         return found
 
-    def leaves_again(self, group: GroupId, worker_id: str) -> None:
-        """Marks a worker that has joined for another reason, so that it leaves like a source."""
+    def joined_to_write(self, group: GroupId, worker_id: str) -> None:
+        """A guest has joined the group because it writes. It may leave like a source."""
         self._sources.setdefault(group, set()).add(worker_id)
 
     def joined(self, group: GroupId) -> frozenset[str]:

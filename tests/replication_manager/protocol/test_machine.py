@@ -194,6 +194,16 @@ def test_change_refuses_what_it_does_not_know_and_what_has_moved_on() -> None:
         manager.do(ev.Change(GroupId("no", 0, 0), None, "b", ""))
 
 
+def test_a_refused_change_remembers_no_target() -> None:
+    """The target of a handover is the last one to leave. This one has not even joined."""
+    manager = Manager("abc")
+    manager.resolve("a")
+    (outsider,) = {"b", "c"} - set(manager.members())
+    with pytest.raises(PreconditionError, match="not whole"):
+        manager.do(ev.Change(GROUP, None, outsider, outsider))
+    assert not manager.machine.returned.targets(GROUP)
+
+
 def test_floors_only_rise() -> None:
     manager = Manager("ab")
     assert ev.PersistFloor(written(5)) in manager.do(ev.BatchPublished("job", 9, (written(9),), (written(5),)))

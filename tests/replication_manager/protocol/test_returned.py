@@ -83,7 +83,7 @@ def test_it_joins_when_the_present_members_are_new_and_have_blessed_each_other()
 def test_a_drained_one_stays_until_enough_others_count_as_whole() -> None:
     """Simulator, seed 244: b had said that it was whole, and was not believed, for it was impaired."""
     returned, epoch = Returned(), Epoch(1, 1)
-    returned.leaves_again(GROUP, "a")
+    returned.joined_to_write(GROUP, "a")
     membership = Membership(LEASE_TIMES, draining="a")
     for name in "abc":
         membership.register(worker(name), f"{name}-process", (Report(GROUP, epoch, True, 10),), 0.0)
