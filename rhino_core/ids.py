@@ -57,14 +57,14 @@ class StoreVersion(NamedTuple):
         return f"{self.store}@{self.version}"
 
 
-PROCESS_BITS, COUNT_BITS = 20, 32  # bits of an epoch's counter: the process's random number, epochs issued
+PROCESS_BITS, COUNT_BITS = 20, 32  # bits of an epoch's counter: process number, epochs issued
 
 
 class Epoch(NamedTuple):
     """Epoch of a group: (manager generation, counter), ordered. It fences the membership of the group.
 
-    The upper bits of the counter are a random number of the manager process. So two managers with the same generation
-    never issue the same epoch.
+    The upper bits of the counter are the process number, which a manager process draws at random. So two managers with
+    the same generation never issue the same epoch.
     """
 
     generation: int

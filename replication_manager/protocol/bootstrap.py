@@ -22,8 +22,8 @@ class Bootstrap:
         self._fresh = fresh
         self._given_up: dict[str, None] = {}  # oldest first
 
-    def unheard(self, known: Iterable[Worker], membership: Membership, now: float) -> list[Worker]:
-        """Restores the workers that no one has named before, and returns them."""
+    def restore_named(self, known: Iterable[Worker], membership: Membership, now: float) -> list[Worker]:
+        """Restores those of the `known` workers that no sidecar has named before, and returns them."""
         if not self._fresh:
             return []
         new = [w for w in known if w.worker_id not in membership.records and w.worker_id not in self._given_up]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from replication_manager.protocol import events as ev
 from replication_manager.protocol import logged
 from replication_manager.protocol.chains import Chains
-from replication_manager.protocol.logged import LoggedVersions
+from replication_manager.protocol.logged import LoggedVersions, check_published
 from replication_manager.protocol.membership import Membership
 from replication_manager.protocol.returned import Returned
-from rhino_core.ids import GroupId, Placement, ReplicaGroup
+from rhino_core.ids import GroupId, Placement, ReplicaGroup, StoreId
 
 
 class Following:
@@ -17,12 +19,27 @@ class Following:
     Not journalled. After a restart a guest that has joined is an ordinary member, and becomes the owner as such.
     """
 
-    def __init__(self, written: LoggedVersions, chains: Chains, membership: Membership, returned: Returned) -> None:
-        self._logged = written
+    def __init__(
+        self, logged_versions: LoggedVersions, chains: Chains, membership: Membership, returned: Returned
+    ) -> None:
+        self._logged = logged_versions
         self._chains = chains
         self._membership = membership
         self._returned = returned
         self._guests: dict[GroupId, str] = {}  # guests that have joined, by group
+
+    def published(self, event: ev.BatchPublished) -> list[ev.Effect]:
+        """Records a batch of Spark's commit log, and lets the owners follow its writers."""
+        check_published(event)
+        raised = self._logged.raise_floors(event.floors)
+        for version in event.logged:
+            self._logged.add(version)
+        effects: list[ev.Effect] = [ev.PersistFloor(floor) for floor in raised]
+        if raised:
+            effects.append(ev.PublishFloors(raised))
+        for group in sorted({version.store.group for version in event.logged}):
+            effects += self.follow(group)
+        return effects
 
     def follow(self, group_id: GroupId) -> list[ev.Effect]:
         """Counts the newest logged batch of the group once, and acts on it once.
@@ -49,8 +66,11 @@ class Following:
         still = writer == worker_id and length >= logged.OWNER_STREAK
         return self._make_owner(group, worker_id) if still else []
 
-    def forget(self, group_id: GroupId) -> None:
-        self._guests.pop(group_id, None)
+    def forget(self, groups: Collection[GroupId]) -> tuple[StoreId, ...]:
+        """Forgets what was logged of these groups. Returns the stores whose floors are forgotten."""
+        for group_id in groups:
+            self._guests.pop(group_id, None)
+        return self._logged.forget(groups)
 
     def _make_owner(self, group: ReplicaGroup, writer: str) -> list[ev.Effect]:
         """Makes a whole member the owner, unless it is draining.
@@ -61,7 +81,7 @@ class Following:
         member = group.member(writer)
         if member is None or writer == group.owner.worker_id:
             return []
-        if not member.whole or writer in self._chains.draining or not self._membership.is_present(member.worker):
+        if not member.whole or writer in self._membership.draining or not self._membership.is_present(member.worker):
             return []
         members = self._chains.owned_by(group, writer)
         kept, targets = {m.worker.worker_id for m in members}, self._returned.targets(group.group)
@@ -79,5 +99,5 @@ class Following:
         effects = self._chains.join(group, worker)
         if effects:
             self._guests[group.group] = writer
-            self._returned.leaves_again(group.group, writer)
+            self._returned.joined_to_write(group.group, writer)
         return effects

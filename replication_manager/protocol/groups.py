@@ -67,23 +67,23 @@ def without_impaired(
     members: Members,
     impaired: Collection[str],
     draining: Collection[str],
-    heard: Callable[[Worker], bool],
+    heard_lately: Callable[[Worker], bool],
 ) -> Members:
     """Members of which the impaired ones do not count as whole and come last.
 
     An impaired owner is followed by a whole member that is not impaired, preferably one that is not draining.
 
-    Unchanged unless another whole member that is fit has been heard lately: the impaired ones may have the only copy.
+    Unchanged unless another whole member is fit and was heard from lately: the impaired ones may have the only copy.
     Unchanged also under block placement: no member has everything there, and each block has its own keepers.
     """
-    fit = [m for m in members if m.whole and m.worker.worker_id not in impaired and heard(m.worker)]
+    fit = [m for m in members if m.whole and m.worker.worker_id not in impaired and heard_lately(m.worker)]
     if not fit or settings.placement is Placement.BLOCK:
         return members
     first = members[0]
     if first.worker.worker_id in impaired:
         first = min(fit, key=lambda m: m.worker.worker_id in draining)
-    rest = sorted((m for m in members if m is not first), key=lambda m: m.worker.worker_id in impaired)  # stable
-    return tuple(Member(m.worker, m.whole and m.worker.worker_id not in impaired) for m in (first, *rest))
+    others = sorted((m for m in members if m is not first), key=lambda m: m.worker.worker_id in impaired)  # stable
+    return tuple(Member(m.worker, m.whole and m.worker.worker_id not in impaired) for m in (first, *others))
 
 
 def respread(group: ReplicaGroup, members: Members) -> Members:

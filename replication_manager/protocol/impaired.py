@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from replication_manager.protocol.membership import Membership, WorkerRecord
 from rhino_core.ids import DiskState, GroupId, ReplicaGroup
 
-MUTE_S = 3.0  # a worker is mute if everybody has lacked a changelog or zip of it for longer than this
+MUTE_S = 3.0  # a worker is mute if all its receivers have lacked a changelog or zip of it for longer than this
 # A mute worker counts as impaired after this time. A process that was stopped may only need a moment to recover.
 PROOF_S = 1.0
 # A worker that is well again counts after this time, because full disks and broken links tend to recur.
@@ -32,10 +32,10 @@ class Impaired:
         return self._ids.keys()
 
     def mute(self) -> Collection[str]:
-        """Workers of which nothing arrives, proved or only suspected."""
+        """Workers from which nothing arrives, proved or only suspected."""
         return self._mute_since.keys()
 
-    def look(self, record: WorkerRecord, groups: Mapping[GroupId, ReplicaGroup], now: float) -> bool:
+    def judge(self, record: WorkerRecord, groups: Mapping[GroupId, ReplicaGroup], now: float) -> bool:
         """Judges a worker by its latest report. Returns whether it became impaired or has recovered."""
         me = record.worker.worker_id
         if self._is_mute(record, groups, now):
@@ -58,7 +58,7 @@ class Impaired:
         return True
 
     def may_have_missed(self, group: ReplicaGroup, worker_id: str) -> bool:
-        """Whether the worker may lack files that it refused or never heard of, whatever it reports."""
+        """Whether the worker may lack files that it refused or was never offered, whatever it reports."""
         others = (m.worker for m in group.members if m.whole and m.worker.worker_id != worker_id)
         return worker_id in self._ids and any(self._membership.is_present(other) for other in others)
 
@@ -103,4 +103,4 @@ class Impaired:
     def _is_fit(self, worker_id: str, now: float) -> bool:
         record = self._membership.records.get(worker_id)
         well = record is not None and record.disk is DiskState.OK and worker_id not in self._ids
-        return well and record is not None and self._membership.is_heard(record.worker, now)
+        return well and record is not None and self._membership.is_heard_lately(record.worker, now)

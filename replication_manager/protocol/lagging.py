@@ -14,9 +14,9 @@ from rhino_core.ids import GroupId, ReplicaGroup
 
 PROOF_S = 5.0  # a lag beyond the cap counts once it has lasted this long
 PATIENCE_S = 30.0  # time for the replacement to become whole; a member that hangs would otherwise prevent that for ever
-# Cooldown of a worker that was dropped: it is placed nowhere. The cooldown doubles each time, up to REST_S_MAX.
-REST_S = 300.0
-REST_S_MAX = 3600.0  # also: the history of a worker is forgotten this long after its last cooldown
+# Cooldown of a worker that was dropped: it is placed nowhere. The cooldown doubles each time, up to COOLDOWN_S_MAX.
+COOLDOWN_S = 300.0
+COOLDOWN_S_MAX = 3600.0  # also: the history of a worker is forgotten this long after its last cooldown
 CALM = 0.5  # part of the cap: a lag has ended when it is below that
 
 
@@ -47,7 +47,7 @@ class Leaving:
 
 
 @dataclass(slots=True)
-class _Rest:
+class _Cooldown:
     until: float
     length_s: float
 
@@ -59,8 +59,8 @@ class Laggards:
         self._cap = cap
         self._looked_at = now
         self._since: dict[tuple[GroupId, str], float] = {}  # start of each lag beyond the cap
-        self._rests: dict[str, _Rest] = {}
-        self._seen_resting: set[str] = set()  # workers in cooldown at the last look
+        self._cooldowns: dict[str, _Cooldown] = {}
+        self._seen_in_cooldown: set[str] = set()  # workers in cooldown at the last look
         self.leaving: dict[GroupId, Leaving] = {}
 
     def judge(
@@ -99,27 +99,30 @@ class Laggards:
 
         Further groups that it leaves during the same cooldown change nothing.
         """
-        former = self._rests.get(worker_id)
+        former = self._cooldowns.get(worker_id)
         if former is not None and former.until > now:
             return
-        length_s = min(former.length_s * 2, REST_S_MAX) if former is not None else REST_S
-        self._rests[worker_id] = _Rest(now + length_s, length_s)
-        self._seen_resting.add(worker_id)
+        length_s = min(former.length_s * 2, COOLDOWN_S_MAX) if former is not None else COOLDOWN_S
+        self._cooldowns[worker_id] = _Cooldown(now + length_s, length_s)
+        self._seen_in_cooldown.add(worker_id)
 
-    def resting(self, now: float) -> set[str]:
+    def in_cooldown(self, now: float) -> set[str]:
         """Workers that are placed nowhere, because they were dropped lately or lag right now."""
-        return {worker_id for worker_id, rest in self._rests.items() if rest.until > now} | {
-            to for _, to in self._since
-        }
+        dropped = {worker_id for worker_id, cooldown in self._cooldowns.items() if cooldown.until > now}
+        return dropped | {to for _, to in self._since}
 
-    def rested(self, now: float) -> bool:
-        """Whether some worker has ceased to be `resting` since the last call. Forgets old cooldowns."""
-        before, self._looked_at = self._seen_resting, now
-        self._seen_resting = self.resting(now)
-        ended = not before <= self._seen_resting
-        self._rests = {w: rest for w, rest in self._rests.items() if now < rest.until + REST_S_MAX}
+    def cooldown_ended(self, now: float) -> bool:
+        """Whether some worker has ceased to be `in_cooldown` since the last call. Forgets old cooldowns."""
+        before, self._looked_at = self._seen_in_cooldown, now
+        self._seen_in_cooldown = self.in_cooldown(now)
+        ended = not before <= self._seen_in_cooldown
+        self._cooldowns = {
+            w: cooldown for w, cooldown in self._cooldowns.items() if now < cooldown.until + COOLDOWN_S_MAX
+        }
         return ended
 
     def next_deadline(self) -> float | None:
-        """When `rested` will next be true."""
-        return min((rest.until for rest in self._rests.values() if rest.until > self._looked_at), default=None)
+        """When `cooldown_ended` will next be true."""
+        return min(
+            (cooldown.until for cooldown in self._cooldowns.values() if cooldown.until > self._looked_at), default=None
+        )

@@ -1,9 +1,9 @@
-"""What Spark's commit log says about groups: the newest logged versions, and who writes them."""
+"""What Spark's commit log says about groups: floors, the newest logged versions, and the workers that write them."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -51,10 +51,24 @@ def check_published(event: BatchPublished) -> None:
 
 
 class LoggedVersions:
-    """The logged versions of all groups. Not journalled: the next batches show them again."""
+    """The floors of all stores, and the logged versions of all groups.
 
-    def __init__(self) -> None:
+    Floors are journalled. Logged versions are not: the next batches show them again.
+    """
+
+    def __init__(self, floors: Iterable[StoreVersion]) -> None:
         self._groups: dict[GroupId, GroupLog] = {}
+        self.floors: dict[StoreId, Version] = {floor.store: floor.version for floor in floors}
+
+    def raise_floors(self, floors: Iterable[StoreVersion]) -> tuple[StoreVersion, ...]:
+        """Raises floors, and returns those that have risen. A floor never falls."""
+        raised = []
+        for floor in floors:
+            current = self.floors.get(floor.store)
+            if current is None or floor.version.version > current.version:
+                self.floors[floor.store] = floor.version
+                raised.append(floor)
+        return tuple(raised)
 
     def add(self, logged: StoreVersion) -> None:
         """Records a version that a batch in Spark's commit log names."""
@@ -64,8 +78,15 @@ class LoggedVersions:
             versions.append(logged.version)
             log.newest = max(log.newest, logged.version.version)
 
-    def forget(self, group: GroupId) -> None:
-        self._groups.pop(group, None)
+    def forget(self, groups: Collection[GroupId]) -> tuple[StoreId, ...]:
+        """Forgets groups with the floors of their stores. Returns these stores."""
+        gone = set(groups)
+        for group in gone:
+            self._groups.pop(group, None)
+        stores = tuple(store for store in self.floors if store.group in gone)
+        for store in stores:
+            del self.floors[store]
+        return stores
 
     def restart(self, group: GroupId) -> None:
         """Resets the streak after the owner was chosen: a writer must write a full streak again to become the owner."""
@@ -76,6 +97,9 @@ class LoggedVersions:
         """The newest logged version of each store of the group."""
         log = self._groups.get(group)
         return [StoreVersion(store, versions[-1]) for store, versions in sorted(log.versions.items())] if log else []
+
+    def newest_by_store(self, group: GroupId) -> dict[StoreId, Version]:
+        return {newest.store: newest.version for newest in self.newest(group)}
 
     def streak(self, group: GroupId) -> Streak:
         """The writer of the newest counted batches of the group, and how many it wrote in a row."""

@@ -1,4 +1,4 @@
-"""Which worker must learn of which group: pending changes for one watching worker. Changes of one group coalesce."""
+"""What one watching worker must learn next: pending changes of groups. Changes of one group coalesce."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ class News:
         if worker_id != self.worker_id:
             return False
         new = (group for group in groups if group not in self._sent and group in self._core.groups)
-        untold = {group for group in new if self._stores(group)}
-        self._groups |= untold
-        return bool(untold)
+        unsent = {group for group in new if self._stores(group)}
+        self._groups |= unsent
+        return bool(unsent)
 
     def group_changed(self, group: ReplicaGroup) -> bool:
         mine = self.concerns(group) or group.group in self._sent

@@ -48,12 +48,12 @@ def choose(
     taken: Collection[Worker],
     preferred: Sequence[str] = (),
     holders: Collection[str] = (),
-    near: Collection[str] = (),
+    near_executors: Collection[str] = (),
 ) -> list[Worker]:
     """Up to `count` distinct workers outside `taken`. Deterministic.
 
     A closed worker is eligible only if it is in `holders`. The criteria in order: the position in `preferred`, not
-    suspected, a host that is not taken yet, the id in `near`, the least load.
+    suspected, a host that is not taken yet, the id in `near_executors`, the least load.
     """
     ids = {worker.worker_id for worker in taken}
     hosts = {worker.host for worker in taken}
@@ -67,7 +67,7 @@ def choose(
             order.get(wid, len(order)),
             b.suspected,
             b.worker.host in hosts,
-            wid not in near,
+            wid not in near_executors,
             b.load_bytes,
             wid,
         )

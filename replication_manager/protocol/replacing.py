@@ -23,7 +23,7 @@ class Replacements:
 
     def due(self, now: float) -> list[ev.Effect]:
         """Places workers again whose cooldown has ended, and removes laggards."""
-        effects = self._chains.mend_all() if self._laggards.rested(now) else []
+        effects = self._chains.mend_all() if self._laggards.cooldown_ended(now) else []
         proved = self._laggards.judge(self._membership.records.values(), self._chains.groups, now)
         leaving = {(group, leaving.worker_id) for group, leaving in self._laggards.leaving.items()}
         for group_id, worker_id in sorted(leaving.union(proved)):
@@ -58,7 +58,7 @@ class Replacements:
         whole = [records[m.worker.worker_id] for m in group.members if m.whole and present(m.worker)]
         held = [v for r in (returning, *whole) if (report := r.reports.get(group.group)) for v in report.newest_held]
         last = records[group.members[-1].worker.worker_id].reports.get(group.group)
-        logged = {newest.store: newest.version for newest in self._logged.newest(group.group)}
+        logged = self._logged.newest_by_store(group.group)
         return last is None or all(covered(version, held, logged.get(version.store)) for version in last.newest_held)
 
     def _part_from(self, group: ReplicaGroup, worker_id: str, now: float, *, lags: bool) -> list[ev.Effect]:

@@ -7,11 +7,12 @@ that joined (protocol/following.py) and no longer writes leaves in the same way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable
 from dataclasses import dataclass
 
-from replication_manager.protocol.membership import Report, WorkerRecord
-from rhino_core.ids import GroupId, ReplicaGroup, StoreId, StoreVersion, Version, Worker
+from replication_manager.protocol.logged import LoggedVersions
+from replication_manager.protocol.membership import Membership, Report, WorkerRecord
+from rhino_core.ids import GroupId, ReplicaGroup, StoreVersion, Version, Worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Returned:
                 if report.group in groups:
                     self._due.add(report.group)
 
-    def made(self, group: GroupId) -> None:
+    def group_created(self, group: GroupId) -> None:
         """The group has been created."""
         if group in self._waiting:
             self._due.add(group)
@@ -73,16 +74,16 @@ class Returned:
     def sources(
         self,
         group: ReplicaGroup,
-        records: Mapping[str, WorkerRecord],
-        floors: Mapping[StoreId, Version],
-        logged: Mapping[StoreId, Version],
-        present: Callable[[Worker], bool],
+        membership: Membership,
+        logged: LoggedVersions,
     ) -> list[Worker]:
         """Workers that join now: they held a version at or above the floor that no whole member holds.
 
-        `logged` has the version of each store that Spark's commit log named last. A decision needs a heartbeat or
-        registration of every present whole member after the return: before that its report may only be late.
+        A decision needs a heartbeat or registration of every present whole member after the return. Before that the
+        member's report may only be late.
         """
+        records, present, floors = membership.records, membership.is_present, logged.floors
+        newest = logged.newest_by_store(group.group)
         whole = [records[m.worker.worker_id] for m in group.members if m.whole and present(m.worker)]
         held = [v for record in whole if (r := record.reports.get(group.group)) for v in r.newest_held]
         found: list[Worker] = []
@@ -93,15 +94,15 @@ class Returned:
                 continue
             del waiting[worker_id]
             wanted = (v for v in back.held if v.store not in floors or v.version.version >= floors[v.store].version)
-            if outside and any(not covered(version, held, logged.get(version.store)) for version in wanted):
+            if outside and any(not covered(version, held, newest.get(version.store)) for version in wanted):
                 found.append(back.worker)
                 self._sources.setdefault(group.group, set()).add(worker_id)
         if not waiting:
             self._decided(group.group)
         return found
 
-    def leaves_again(self, group: GroupId, worker_id: str) -> None:
-        """Marks a worker that has joined for another reason, so that it leaves like a source."""
+    def joined_to_write(self, group: GroupId, worker_id: str) -> None:
+        """A guest has joined the group because it writes. It may leave like a source."""
         self._sources.setdefault(group, set()).add(worker_id)
 
     def joined(self, group: GroupId) -> frozenset[str]:
@@ -124,16 +125,14 @@ class Returned:
         """The handover has named the owner, so it needs no other member."""
         self._targets.pop(group, None)
 
-    def take_superfluous(
-        self, group: ReplicaGroup, records: Mapping[str, WorkerRecord], draining: Collection[str]
-    ) -> set[str]:
+    def take_superfluous(self, group: ReplicaGroup, membership: Membership) -> set[str]:
         """Members beyond the chain's length, once every member is whole under the present epoch.
 
         Sources leave first. If a source became the owner, the last of the chain leaves, but for targets of handovers:
         such a target may have replaced a lost member. No more leave than have joined, because another member may be
-        there for a handover. Draining workers do not count: their copies need another
-        place.
+        there for a handover. Draining workers do not count: their copies need another place.
         """
+        records, draining = membership.records, membership.draining
         joined = self._sources.get(group.group, set())
         if not joined or not all(_whole_now(group, records.get(m.worker.worker_id)) for m in group.members):
             return set()

@@ -1,4 +1,4 @@
-"""Runs the core: its journal, and those who follow it (sidecars' watch streams, and the handover manager)."""
+"""Runs the core with its journal, and notifies its followers: sidecars' watch streams, and the handover manager."""
 
 from __future__ import annotations
 

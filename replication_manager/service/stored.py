@@ -9,6 +9,8 @@ from typing import Any, assert_never
 from replication_manager.protocol import events as ev
 from replication_manager.protocol.lagging import LagCap
 from replication_manager.protocol.machine import ReplicationMachine
+from replication_manager.protocol.membership import LeaseTimes
+from replication_manager.protocol.restored import Restored
 from replication_manager.service.records import (
     DRAINING,
     FLOORS,
@@ -55,18 +57,19 @@ def persist(journal: Journal, effects: Iterable[ev.Effect]) -> None:
 
 def restore(journal: Journal, settings: ManagerSettings, now: float) -> ReplicationMachine:
     """The core as journalled, in the journal's present generation."""
-    return ReplicationMachine(
+    restored = Restored(
         generation=journal.generation,
-        life=secrets.randbelow(1 << PROCESS_BITS),
-        lease_s=settings.lease_s,
-        suspect_lease_s=settings.suspect_lease_s,
-        return_lease_s=settings.return_lease_s,
-        now=now,
         workers=WORKERS.load(journal),
         groups=GROUPS.load(journal),
         floors=FLOORS.load(journal),
-        fresh=journal.fresh,
-        lag_cap=LagCap(settings.lag_cap_s, settings.lag_cap_bytes),
-        draining=load_draining(journal),
         forgotten=load_fences(journal),
+        draining=load_draining(journal),
+        fresh=journal.fresh,
+    )
+    return ReplicationMachine(
+        restored,
+        LeaseTimes(settings.lease_s, settings.suspect_lease_s, settings.return_lease_s),
+        now=now,
+        process_number=secrets.randbelow(1 << PROCESS_BITS),
+        lag_cap=LagCap(settings.lag_cap_s, settings.lag_cap_bytes),
     )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from replication_manager.protocol.lagging import REST_S
+from replication_manager.protocol.lagging import COOLDOWN_S
 from rhino.client.overview import fetch_overview
 from rhino.testing import LocalCluster
 from rhino.testing.process import Process
@@ -31,7 +31,7 @@ WARM_UP_BATCHES = 3
 START_TIMEOUT_S = 180.0
 # After the last fault: everything goes on and every copy is there again. A member that lagged for longer than the lag
 # cap, for example because its disk was full, has been dropped and comes back after its cooldown.
-HEAL_TIMEOUT_S = 180.0 + REST_S
+HEAL_TIMEOUT_S = 180.0 + COOLDOWN_S
 TAIL = 30  # lines of each log that a failure shows
 STALL_S = 240.0  # no batch of a query for so long under faults
 

@@ -12,8 +12,8 @@ import pytest
 from replication_manager.protocol import events as manager_ev
 from replication_manager.protocol import groups as rules
 from replication_manager.protocol import logged as logged_core
-from replication_manager.protocol.chains import Chains
 from replication_manager.protocol.machine import ReplicationMachine
+from replication_manager.protocol.placing import Placing
 from rhino_core.ids import NO_EPOCH, Epoch, FileEntry, FileKind, GroupId, Member, Worker
 from tests.simulation import manager as manager_module
 from tests.simulation.catch_up import CatchUp
@@ -294,13 +294,13 @@ def drained_worker_leaves_at_once(patch_: Patch) -> None:
 
 def drained_worker_is_given_copies(patch_: Patch) -> None:
     """Placement does not look at who is to be emptied."""
-    original = Chains._chosen
+    original = Placing.choose
 
-    def chosen(self: Chains, *arguments: Any) -> list[Worker]:
-        with patch.object(self, "draining", set()):
+    def choose(self: Placing, *arguments: Any) -> list[Worker]:
+        with patch.object(self._membership, "draining", set()):
             return original(self, *arguments)
 
-    patch_.setattr(Chains, "_chosen", chosen)
+    patch_.setattr(Placing, "choose", choose)
 
 
 BUGS = [

@@ -34,7 +34,7 @@ BEAT_S = 2.0
 FACTOR, SLACK = 1.5, 12  # by which a container may be larger in the last third than in the first
 GROWS = {  # by design: a fence for every job that was ever forgotten, lest a late writer revives it
     "Groups._fences",
-    "ReplicationMachine.forgotten",
+    "Chains.fences",
 }
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from replication_manager.protocol import events as ev
 from replication_manager.protocol.lagging import LagCap
 from replication_manager.protocol.machine import ReplicationMachine
-from replication_manager.protocol.membership import Lag, Report
+from replication_manager.protocol.membership import Lag, LeaseTimes, Report
+from replication_manager.protocol.restored import Restored
 from rhino_core.errors import RhinoError
 from rhino_core.ids import Epoch, GroupId, JobSettings, ReplicaGroup, StoreVersion, Worker
 from tests.simulation import drain_checkers
@@ -46,24 +47,22 @@ class Manager:
     def start(self) -> None:
         self.up = True
         self.generation += 1
-        self.core = ReplicationMachine(
+        restored = Restored(
             generation=self.generation,
-            lease_s=LEASE_S,
-            suspect_lease_s=SUSPECT_LEASE_S,
-            now=self._world.now,
             workers=self._workers.values(),
             groups=self._groups.values(),
             floors=self._floors.values(),
             forgotten=self._fences,
             draining=self.draining,
-            lag_cap=LagCap(LAG_CAP_S, 0),
         )
+        lease_times, lag_cap = LeaseTimes(LEASE_S, SUSPECT_LEASE_S), LagCap(LAG_CAP_S, 0)
+        self.core = ReplicationMachine(restored, lease_times, now=self._world.now, lag_cap=lag_cap)
         self._checked: dict[GroupId, ReplicaGroup] = {}
         self._watches: dict[str, Watch] = {}
         self._interested: dict[str, set[GroupId]] = {}
         self._world.say(f"manager starts, generation {self.generation}")
-        life = self.generation
-        self._world.after(0.1, lambda: self._tick(life))
+        started_in = self.generation
+        self._world.after(0.1, lambda: self._tick(started_in))
 
     def crash(self) -> None:
         self._world.say("manager crashes")
@@ -82,10 +81,10 @@ class Manager:
             stay.setdefault(group.group, set()).update(self.draining & {group.owner.worker_id})
         return stay
 
-    def _tick(self, life: int) -> None:
-        if self.up and self.generation == life:
+    def _tick(self, generation: int) -> None:
+        if self.up and self.generation == generation:
             self._handle(ev.Tick())
-            self._world.after(0.1, lambda: self._tick(life))
+            self._world.after(0.1, lambda: self._tick(generation))
 
     def _handle(self, event: ev.Event) -> bool:
         """False when the manager is away or refuses."""
@@ -108,7 +107,7 @@ class Manager:
 
     def _check_drains(self, before: ReplicaGroup | None, group: ReplicaGroup) -> None:
         drain_checkers.given_nothing(before, group, self.draining - self.core.returned.joined(group.group))
-        present, resting = self.core.membership.is_present, self.core.laggards.resting(self._world.now)
+        present, resting = self.core.membership.is_present, self.core.laggards.in_cooldown(self._world.now)
         gone = [m for m in before.members if group.member(m.worker.worker_id) is None] if before is not None else []
         left = [m for m in gone if present(m.worker) and m.worker.worker_id not in resting]
         known = {m.worker.worker_id for m in before.members} if before is not None else set()

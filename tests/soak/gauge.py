@@ -20,8 +20,8 @@ SOCKET, LEAK = "TEST_GAUGE", "TEST_LEAK"
 PERIODS: dict[str, Any] = {  # minutes and hours in a real cluster
     "handover_manager.plan.measurements.KEPT": 4,
     "handover_manager.drive.handovers.ENDED_MAX": 20,
-    "replication_manager.protocol.lagging.REST_S": 2.0,
-    "replication_manager.protocol.lagging.REST_S_MAX": 5.0,
+    "replication_manager.protocol.lagging.COOLDOWN_S": 2.0,
+    "replication_manager.protocol.lagging.COOLDOWN_S_MAX": 5.0,
     "replication_manager.protocol.bootstrap.GIVEN_UP_MAX": 10,
     "rhino_core.rpc.rules.KNOWN_MAX": 32,
     "worker_runtime.upkeep.collector.SWEEP_S": 2.0,

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from replication_manager.protocol import events as ev
 from replication_manager.protocol.machine import ReplicationMachine
-from replication_manager.protocol.membership import Report, WorkerState
+from replication_manager.protocol.membership import LeaseTimes, Report, WorkerState
+from replication_manager.protocol.restored import Restored
 from rhino_core.ids import NO_EPOCH, Epoch, GroupId, JobSettings, ReplicaGroup, StoreId, StoreVersion, Version, Worker
 
 STORE = StoreId("job", 0, 3, "default")
 GROUP = STORE.group
+LEASE_TIMES = LeaseTimes(lease_s=5.0, suspect_lease_s=1.0)
 
 
 def worker(name: str, life: int = 1) -> Worker:
@@ -20,10 +22,10 @@ def worker(name: str, life: int = 1) -> Worker:
 class Manager:
     """A machine with a clock, and what it has journalled."""
 
-    def __init__(self, names: str = "", generation: int = 1, *, fresh: bool = False, life: int = 0) -> None:
+    def __init__(self, names: str = "", generation: int = 1, *, fresh: bool = False, process_number: int = 0) -> None:
         self.now = 0.0
         self.machine = ReplicationMachine(
-            generation=generation, life=life, lease_s=5.0, suspect_lease_s=1.0, now=0.0, fresh=fresh
+            Restored(generation, fresh=fresh), LEASE_TIMES, now=0.0, process_number=process_number
         )
         self.generation = generation
         self.workers: dict[str, Worker] = {}
@@ -67,20 +69,18 @@ class Manager:
             case ev.PublishWorkers() | ev.PublishFloors():
                 return
 
-    def restart(self, groups: Iterable[ReplicaGroup] | None = None) -> None:
+    def restart(self, groups: Collection[ReplicaGroup] | None = None) -> None:
         """From what is journalled; `groups` instead of the journal's: an older one was restored."""
         self.generation += 1
-        self.machine = ReplicationMachine(
+        restored = Restored(
             generation=self.generation,
-            lease_s=5.0,
-            suspect_lease_s=1.0,
-            now=self.now,
             workers=self.workers.values(),
             groups=self.groups.values() if groups is None else groups,
             floors=self.floors.values(),
             forgotten=self.forgotten,
             draining=self.draining,
         )
+        self.machine = ReplicationMachine(restored, LEASE_TIMES, now=self.now)
 
     def register(
         self,

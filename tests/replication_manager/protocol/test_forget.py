@@ -36,7 +36,7 @@ def test_of_forgotten_jobs_the_fences_alone_stay() -> None:
         manager.resolve("a", group)
         manager.do(ev.JobForgotten(group.job))
     grown = {place for place, size in sizes([manager.machine]).items() if size > before[place]}
-    assert grown == {"ReplicationMachine.forgotten"}
+    assert grown == {"Chains.fences"}
 
 
 def test_nobody_makes_a_forgotten_job_anew_also_after_a_restart() -> None:

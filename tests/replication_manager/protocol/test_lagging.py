@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from replication_manager.protocol import events as ev
-from replication_manager.protocol.lagging import PATIENCE_S, PROOF_S, REST_S, LagCap
+from replication_manager.protocol.lagging import COOLDOWN_S, PATIENCE_S, PROOF_S, LagCap
 from replication_manager.protocol.membership import Lag, Report
 from rhino_core.ids import BelowMinCopies, GroupId, JobSettings
 from tests.replication_manager.protocol.harness import GROUP, Manager
@@ -160,7 +160,7 @@ def test_a_dropped_worker_rests_and_may_come_back_as_a_new_member() -> None:
     assert manager.members() == f"a{other}"
     manager.lose(other)
     assert manager.members() == "a", "the slow one is left alone"
-    wait(manager, REST_S)
+    wait(manager, COOLDOWN_S)
     assert manager.members() == f"a{slow}?"
     manager.whole(slow)
     assert manager.members() == f"a{slow}"
@@ -177,7 +177,7 @@ def test_who_lags_elsewhere_when_its_rest_ends_is_placed_once_that_is_over() -> 
     proved(manager, "a", lag(slow))
     assert manager.members() == f"a{other}"
     late = lag(slow, group=elsewhere)
-    wait(manager, REST_S - 1)
+    wait(manager, COOLDOWN_S - 1)
     owes(manager, other, late)
     wait(manager, 1)
     owes(manager, other, late)
@@ -192,12 +192,12 @@ def test_each_further_rest_is_longer() -> None:
     laggards = manager.machine.laggards
     laggards.dropped(slow, now=0.0)
     laggards.dropped(slow, now=1.0)  # of another group, in the same rest
-    assert laggards.resting(REST_S - 1) == {slow}
-    assert laggards.resting(REST_S) == set()
-    laggards.dropped(slow, now=REST_S)
-    assert laggards.resting(3 * REST_S - 1) == {slow}
-    assert laggards.resting(3 * REST_S) == set()
-    assert other not in laggards.resting(0.0)
+    assert laggards.in_cooldown(COOLDOWN_S - 1) == {slow}
+    assert laggards.in_cooldown(COOLDOWN_S) == set()
+    laggards.dropped(slow, now=COOLDOWN_S)
+    assert laggards.in_cooldown(3 * COOLDOWN_S - 1) == {slow}
+    assert laggards.in_cooldown(3 * COOLDOWN_S) == set()
+    assert other not in laggards.in_cooldown(0.0)
 
 
 def test_a_replacement_that_is_lost_is_replaced() -> None:

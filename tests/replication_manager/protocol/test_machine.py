@@ -7,6 +7,7 @@ import pytest
 from replication_manager.protocol import events as ev
 from replication_manager.protocol.machine import ReplicationMachine
 from replication_manager.protocol.membership import Report
+from replication_manager.protocol.restored import Restored
 from rhino_core.errors import (
     AlreadyThereError,
     ConflictError,
@@ -17,7 +18,7 @@ from rhino_core.errors import (
     UnknownError,
 )
 from rhino_core.ids import BelowMinCopies, Epoch, GroupId, JobSettings, StoreId, StoreVersion
-from tests.replication_manager.protocol.harness import GROUP, STORE, Manager, worker, written
+from tests.replication_manager.protocol.harness import GROUP, LEASE_TIMES, STORE, Manager, worker, written
 
 
 def test_the_first_to_name_a_group_owns_it_and_it_is_journalled_before_it_is_told() -> None:
@@ -133,9 +134,8 @@ def test_a_worker_id_in_use_is_refused() -> None:
 def test_epochs_rise_over_restarts_and_beyond_what_sidecars_have_seen() -> None:
     manager = Manager("ab")
     first = manager.resolve("a")
-    restarted = ReplicationMachine(
-        generation=2, lease_s=5, suspect_lease_s=1, now=0, workers=[worker("a"), worker("b")], groups=[first]
-    )
+    restored = Restored(generation=2, workers=[worker("a"), worker("b")], groups=[first])
+    restarted = ReplicationMachine(restored, LEASE_TIMES, now=0)
     assert restarted.groups[GROUP] == first
     assert restarted.handle(ev.Tick(), now=4.9) == []
     effects = restarted.handle(ev.Registered(worker("a"), "p", Epoch(7, 3), ()), now=4.9)
@@ -192,6 +192,16 @@ def test_change_refuses_what_it_does_not_know_and_what_has_moved_on() -> None:
         manager.do(ev.Change(GROUP, None, "z", ""))
     with pytest.raises(UnknownError):
         manager.do(ev.Change(GroupId("no", 0, 0), None, "b", ""))
+
+
+def test_a_refused_change_remembers_no_target() -> None:
+    """The target of a handover is the last one to leave. This one has not even joined."""
+    manager = Manager("abc")
+    manager.resolve("a")
+    (outsider,) = {"b", "c"} - set(manager.members())
+    with pytest.raises(PreconditionError, match="not whole"):
+        manager.do(ev.Change(GROUP, None, outsider, outsider))
+    assert not manager.machine.returned.targets(GROUP)
 
 
 def test_floors_only_rise() -> None:

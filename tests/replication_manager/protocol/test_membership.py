@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from replication_manager.protocol.membership import Membership
+from replication_manager.protocol.membership import LeaseTimes, Membership
 from tests.replication_manager.protocol.harness import worker
 
 
 def test_a_worker_that_came_back_empty_is_there_and_what_it_was_before_is_not() -> None:
-    membership = Membership(5.0, 1.0)
+    membership = Membership(LeaseTimes(5.0, 1.0))
     membership.register(worker("a"), "a-1", (), 0.0)
     assert membership.is_present(worker("a"))
     membership.register(worker("a", life=2), "a-2", (), 1.0)

@@ -63,4 +63,4 @@ def test_a_forgotten_job_is_not_remembered_for_its_executors() -> None:
     manager.resolve("a")
     manager.do(ev.JobForgotten("job"))
     near(manager, "b")
-    assert manager.machine._chains.near == {}
+    assert manager.machine._placing._executors == {}

@@ -53,7 +53,7 @@ def test_full_and_failing_workers_get_nothing_new_but_keep_what_they_hold() -> N
 
 def test_workers_with_executors_come_before_fewer_bytes_but_not_before_other_hosts() -> None:
     known = [Bin(worker(2, host=1), 0), Bin(worker(3), 0), Bin(worker(4), 9)]
-    assert choose(known, 1, [worker(1)], near={"w2", "w4"}) == [worker(4)]
-    assert choose(known, 1, [worker(1)], near={"w2"}) == [worker(3)]
-    assert choose(known, 1, [worker(1)], ["w3"], near={"w4"}) == [worker(3)]
-    assert choose(known, 1, [worker(1)], near={"elsewhere"}) == [worker(3)]
+    assert choose(known, 1, [worker(1)], near_executors={"w2", "w4"}) == [worker(4)]
+    assert choose(known, 1, [worker(1)], near_executors={"w2"}) == [worker(3)]
+    assert choose(known, 1, [worker(1)], ["w3"], near_executors={"w4"}) == [worker(3)]
+    assert choose(known, 1, [worker(1)], near_executors={"elsewhere"}) == [worker(3)]

@@ -152,7 +152,7 @@ def test_an_old_journal_does_not_make_an_owner_of_who_has_only_heard_of_the_grou
 
 
 def test_two_managers_that_go_beyond_the_same_epoch_never_issue_the_same_one() -> None:
-    first, second = Manager("ab", life=1), Manager("ab", life=2)
+    first, second = Manager("ab", process_number=1), Manager("ab", process_number=2)
     for manager in (first, second):
         manager.register("c", report(Epoch(7, 3)), seen=Epoch(7, 4))
         assert manager.generation == 8

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from replication_manager.protocol import events as ev
-from replication_manager.protocol.membership import Report, WorkerRecord, WorkerState
+from replication_manager.protocol.membership import Membership, Report
 from replication_manager.protocol.returned import Returned
 from rhino_core.ids import NO_EPOCH, Epoch, Member, ReplicaGroup, StoreVersion
-from tests.replication_manager.protocol.harness import GROUP, STORE, Manager, worker, written
+from tests.replication_manager.protocol.harness import GROUP, LEASE_TIMES, STORE, Manager, worker, written
 
 
 def holding(manager: Manager, *held: StoreVersion, whole: bool = True) -> Report:
@@ -83,14 +83,14 @@ def test_it_joins_when_the_present_members_are_new_and_have_blessed_each_other()
 def test_a_drained_one_stays_until_enough_others_count_as_whole() -> None:
     """Simulator, seed 244: b had said that it was whole, and was not believed, for it was impaired."""
     returned, epoch = Returned(), Epoch(1, 1)
-    returned.leaves_again(GROUP, "a")
-    records = {n: WorkerRecord(worker(n), WorkerState.LIVE, 0.0, 9.0) for n in "abc"}
-    for record in records.values():
-        record.reports[GROUP] = Report(GROUP, epoch, True, 10)
+    returned.joined_to_write(GROUP, "a")
+    membership = Membership(LEASE_TIMES, draining="a")
+    for name in "abc":
+        membership.register(worker(name), f"{name}-process", (Report(GROUP, epoch, True, 10),), 0.0)
 
     def leaving(whole: str) -> set[str]:
         members = tuple(Member(worker(name), name in whole) for name in "cab")
-        return returned.take_superfluous(ReplicaGroup(GROUP, epoch, members, 1), records, {"a"})
+        return returned.take_superfluous(ReplicaGroup(GROUP, epoch, members, 1), membership)
 
     assert leaving("ca") == set()
     assert returned.joined(GROUP) == {"a"}

@@ -1,0 +1,58 @@
+"""Workers that may be gone, that leave, or that are to leave: streams, leases and drains."""
+
+from __future__ import annotations
+
+from replication_manager.protocol import events as ev
+from replication_manager.protocol.chains import Chains
+from replication_manager.protocol.lagging import Laggards
+from replication_manager.protocol.membership import Membership, WorkerState
+from rhino_core.errors import UnknownError
+
+
+class Departures:
+    """Decides what the end of a stream, a process or a lease means for the groups of a worker."""
+
+    def __init__(self, membership: Membership, chains: Chains, laggards: Laggards) -> None:
+        self._membership = membership
+        self._chains = chains
+        self._laggards = laggards
+
+    def stream_broken(self, event: ev.StreamBroken, now: float) -> list[ev.Effect]:
+        """Shortens the lease of the worker. Its groups change only when the lease ends, or its address refuses."""
+        record = self._membership.process(event.worker_id, event.process_id)
+        if record is not None:
+            self._membership.suspect(record, now)
+        return []
+
+    def refused(self, event: ev.Refused) -> list[ev.Effect]:
+        """Commits do not wait for a process that has ended."""
+        record = self._membership.process(event.worker_id, event.process_id)
+        if record is None or record.state is not WorkerState.SUSPECT:
+            return []
+        return self._chains.suspect(record)
+
+    def leaving(self, event: ev.Leaving, now: float) -> list[ev.Effect]:
+        """A worker that was drained is lost at once. Any other one is expected back."""
+        record = self._membership.process(event.worker_id, event.process_id)
+        if record is None:
+            return []
+        for_good = event.worker_id in self._membership.draining
+        self._membership.leave(record, now, for_good=for_good)
+        effects = self._chains.mend_all() if for_good else self._chains.suspect(record)
+        return [*effects, ev.PublishWorkers()]
+
+    def expire(self, now: float) -> list[ev.Effect]:
+        """Ends leases and cooldowns that are over."""
+        if not self._membership.expired(now):
+            return self._chains.mend_all() if self._laggards.cooldown_ended(now) else []
+        if self._membership.silent(now):
+            return [ev.PublishWorkers()]  # no worker is left to take over, and all of them may come back
+        return [*self._chains.mend_all(), ev.PublishWorkers()]
+
+    def drain(self, event: ev.DrainSet) -> list[ev.Effect]:
+        """Gives the groups of the worker replacements. The worker stays a member until these are whole."""
+        if event.worker_id not in self._membership.records:
+            raise UnknownError(f"worker {event.worker_id!r} is not known")
+        if not self._membership.set_draining(event.worker_id, event.draining):
+            return []
+        return [ev.PersistDraining(event.worker_id, event.draining), *self._chains.mend_all()]

@@ -1,0 +1,161 @@
+"""Choice of the workers that join a group (Rhino 4.2.2, phase 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from replication_manager.protocol import events as ev
+from replication_manager.protocol import groups as rules
+from replication_manager.protocol import placement
+from replication_manager.protocol.group_table import GroupTable
+from replication_manager.protocol.impaired import Impaired
+from replication_manager.protocol.lagging import Laggards
+from replication_manager.protocol.membership import Membership, WorkerState
+from rhino_core.errors import TooFewWorkersError
+from rhino_core.ids import NO_EPOCH, DiskState, GroupId, JobSettings, Member, ReplicaGroup, Worker
+
+
+class Placing:
+    """Chooses workers by what the manager knows of them. It changes no group; `placement` has the order of criteria."""
+
+    def __init__(self, table: GroupTable, membership: Membership, laggards: Laggards, impaired: Impaired) -> None:
+        self._table = table
+        self._membership = membership
+        self._laggards = laggards
+        self._impaired = impaired
+        self._executors: dict[str, ev.ExecutorsNamed] = {}  # by job
+        self._now = 0.0
+        self._bins: list[placement.Bin] | None = None  # cached for the current event, like the sizes
+        self._sizes: Mapping[object, int] = {}
+
+    def next_event(self, now: float) -> None:
+        """Drops the cached loads of the previous event, which may have changed."""
+        self._now = now
+        self._bins = None
+
+    def name_executors(self, event: ev.ExecutorsNamed) -> None:
+        """Prefers workers near these executors from now on. Moves no copy. Not journalled."""
+        self._executors[event.job] = event
+
+    def forget_job(self, job: str) -> None:
+        self._executors.pop(job, None)
+
+    def sizes(self) -> Mapping[object, int]:
+        """Bytes of each group: the maximum that any present worker stores of it."""
+        found: dict[object, int] = {}
+        for record in self._membership.records.values():
+            for report in record.reports.values() if record.present else ():
+                found[report.group] = max(found.get(report.group, 0), report.stored_bytes)
+        return found
+
+    def choose(
+        self,
+        group: GroupId,
+        count: int,
+        taken: list[Worker],
+        preferred: Sequence[str],
+        holders: Collection[str] = (),
+    ) -> list[Worker]:
+        """Chooses up to `count` workers outside `taken`, first those in `preferred`.
+
+        `holders` have the files already, so a full disk does not exclude them.
+        """
+        if self._bins is None:
+            self._sizes = self.sizes()
+            self._bins = self._bins_now()
+        chosen = placement.choose(self._bins, count, taken, preferred, holders, self._near_executors(group.job))
+        self._bins = placement.filled(self._bins, chosen, self._sizes.get(group, 0))
+        return chosen
+
+    def _bins_now(self) -> list[placement.Bin]:
+        records = self._membership.records.values()
+        suspected = {r.worker.worker_id for r in records if r.state is WorkerState.SUSPECT}
+        closed = {r.worker.worker_id for r in records if r.disk is not DiskState.OK}
+        closed |= self._laggards.in_cooldown(self._now) | set(self._impaired.mute()) | self._membership.draining
+        bins = placement.loads(self._membership.present(), self._table.by_id.values(), self._sizes)
+        return [
+            replace(b, suspected=b.worker.worker_id in suspected, closed=b.worker.worker_id in closed) for b in bins
+        ]
+
+    def _near_executors(self, job: str) -> set[str]:
+        """Ids of present workers that have executors of the job."""
+        named = self._executors.get(job)
+        if named is None:
+            return set()
+        present = self._membership.present()
+        return {w.worker_id for w in present if w.worker_id in named.workers or w.host in named.hosts}
+
+    # ---------------------------------------------------------------- groups that exist
+
+    def filled(self, group: ReplicaGroup, members: rules.Members) -> rules.Members:
+        """These members of the group, plus replacements up to r secondaries. A replacement is not whole yet.
+
+        Adds none while no whole member is present: a replacement could not catch up.
+        """
+        staying = sum(m.worker.worker_id not in self._membership.draining for m in members)
+        lacking = group.settings.replication_factor + 1 - staying
+        if lacking <= 0 or not any(m.whole and self._membership.is_present(m.worker) for m in members):
+            return members
+        taken = [m.worker for m in members]
+        preferred = [*self.keepers(group.group), *self.related_chain(group.group, taken[0])]
+        added = self.choose(group.group, lacking, taken, preferred)
+        return (*members, *(Member(worker, False) for worker in added))
+
+    def keepers(self, group: GroupId) -> list[str]:
+        """Ids of workers that store most of the group, as members or not. They have little left to copy."""
+        records = [r for r in self._membership.records.values() if r.present and group in r.reports]
+        stored = {r.worker.worker_id: r.reports[group].stored_bytes for r in records}
+        most = max(stored.values(), default=0)
+        return sorted((w for w, size in stored.items() if 0 < most < 2 * size), key=lambda w: (-stored[w], w))
+
+    def related_chain(self, group: GroupId, owner: Worker) -> list[str]:
+        """Ids of the secondaries of a related group with the same owner."""
+        chains = ([m.worker.worker_id for m in g.members[1:]] for g in self._table.related(group) if g.owner == owner)
+        return max(chains, key=len, default=[])
+
+    # ---------------------------------------------------------------- new groups
+
+    def first_members(self, group: GroupId, asking: Worker, settings: JobSettings) -> rules.Members:
+        """Members of a new group that the worker `asking` needs. Raises TooFewWorkersError.
+
+        All of them are whole, because there is no state yet. If workers report the group from a journal that was lost,
+        only those that are whole under its newest epoch count as whole.
+        """
+        owner = self._first_owner(group, asking)
+        reports = {
+            r.worker.worker_id: r.reports[group]
+            for r in self._membership.records.values()
+            if r.present and group in r.reports
+        }
+        known = {worker_id: report for worker_id, report in reports.items() if report.epoch > NO_EPOCH}
+        newest = max((report.epoch for report in known.values()), default=NO_EPOCH)
+        whole = [worker_id for worker_id, report in known.items() if report.whole and report.epoch == newest]
+        preferred = list(dict.fromkeys((*whole, *known))) if known else self.related_chain(group, owner)
+        chosen = self.choose(group, settings.replication_factor, [owner], preferred, known)
+        if len(chosen) < settings.replication_factor:
+            raise self._too_few_workers(settings)
+        chain = (owner, *chosen)
+        if not known:
+            return rules.held_by(chain, [worker.worker_id for worker in chain])
+        return rules.settled(settings, rules.held_by(chain, whole), self._membership.is_present)
+
+    def _first_owner(self, group: GroupId, asking: Worker) -> Worker:
+        """The owner of a new group: the asking worker, unless it is draining and another one is eligible.
+
+        In that case the asking worker writes as a guest.
+        """
+        if asking.worker_id not in self._membership.draining:
+            return asking
+        owners = [related.owner.worker_id for related in self._table.related(group)]
+        return next(iter(self.choose(group, 1, [asking], owners)), asking)
+
+    def _too_few_workers(self, settings: JobSettings) -> TooFewWorkersError:
+        present = [record for record in self._membership.records.values() if record.present]
+        closed = [f"{r.worker.worker_id} ({r.disk.value} disk)" for r in present if r.disk is not DiskState.OK]
+        closed += [f"{worker_id} (lags)" for worker_id in sorted(self._laggards.in_cooldown(self._now))]
+        return TooFewWorkersError(
+            f"replication factor {settings.replication_factor} needs {settings.replication_factor + 1} workers, "
+            f"{len(present)} are live{', not taking files: ' if closed else ''}{', '.join(closed)}: start more "
+            "sidecars, free disk space or lower spark.rhino.replicationFactor"
+        )

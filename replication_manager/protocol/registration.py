@@ -1,0 +1,104 @@
+"""What the manager does when a sidecar registers or sends a heartbeat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from replication_manager.protocol import events as ev
+from replication_manager.protocol import groups as rules
+from replication_manager.protocol.bootstrap import Bootstrap
+from replication_manager.protocol.chains import Chains
+from replication_manager.protocol.impaired import Impaired
+from replication_manager.protocol.membership import Membership, Report
+from replication_manager.protocol.replacing import Replacements
+from replication_manager.protocol.reports import Reports
+from replication_manager.protocol.returned import Returned
+from rhino_core.errors import AlreadyThereError, UnavailableError
+from rhino_core.ids import DiskState, Worker
+
+
+class Registration:
+    """Takes registrations and heartbeats."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        chains: Chains,
+        impaired: Impaired,
+        bootstrap: Bootstrap,
+        returned: Returned,
+        replacements: Replacements,
+        reports: Reports,
+    ) -> None:
+        self._membership = membership
+        self._chains = chains
+        self._impaired = impaired
+        self._bootstrap = bootstrap
+        self._returned = returned
+        self._replacements = replacements
+        self._reports = reports
+
+    def registered(self, event: ev.Registered, now: float) -> list[ev.Effect]:
+        """A process has registered as a worker. Raises AlreadyThereError."""
+        worker = event.worker
+        if self._membership.taken_by_another(worker.worker_id, event.process_id):
+            raise AlreadyThereError(
+                f"worker id {worker.worker_id!r} is in use by another live sidecar: give each one its own --worker-id"
+            )
+        effects: list[ev.Effect] = [ev.PersistWorker(worker)]
+        seen = max((event.highest_epoch, *(report.epoch for report in event.reports)))
+        named = [known for known in event.known if known.worker_id != worker.worker_id]
+        effects += [ev.PersistWorker(w) for w in self._bootstrap.restore_named(named, self._membership, now)]
+        effects += self._chains.epochs.exceed(seen)
+        reports = tuple(report for report in event.reports if report.group.job not in self._chains.fences)
+        record = self._membership.register(worker, event.process_id, reports, now)
+        record.disk, record.disk_message, record.version = event.disk, event.disk_message, event.version
+        self._impaired.judge(record, self._chains.groups, now)
+        effects += self._overtaken(worker, event.reports)
+        for group in self._chains.fewest_whole_first():
+            effects += self._chains.mend(group, rules.known_as(group.members, worker))
+        for report in event.reports:
+            effects += self._reports.take(worker, report)
+        effects += self._replacements.take_back(record)
+        self._returned.registered(worker, reports, self._chains.groups, now)
+        return [*effects, *self._reports.join_sources(), ev.PublishWorkers()]
+
+    def _overtaken(self, worker: Worker, reports: Iterable[Report]) -> list[ev.Effect]:
+        """Renews groups of which the worker has seen a later epoch.
+
+        In that case the journal is an old one, and of all members only this worker can be trusted to be whole.
+        """
+        effects: list[ev.Effect] = []
+        for report in reports:
+            group = self._chains.groups.get(report.group)
+            if group is None or report.epoch <= group.epoch:
+                continue
+            others = [m.worker for m in group.members if m.worker.worker_id != worker.worker_id]
+            outside = not report.whole and group.member(worker.worker_id) is None  # it only knows of the group
+            chain = tuple(others) if outside else (worker, *others)[: group.settings.replication_factor + 1]
+            effects += self._chains.renew(group, rules.held_by(chain, {worker.worker_id} if report.whole else ()))
+        return effects
+
+    def beat(self, event: ev.Beat, now: float) -> list[ev.Effect]:
+        """A worker has sent a heartbeat. Raises UnavailableError for a process that is not registered."""
+        record = self._membership.records.get(event.worker_id)
+        known = record is not None and record.worker.incarnation == event.incarnation and record.process_id
+        if record is None or not known or record.ended:
+            raise UnavailableError(f"worker {event.worker_id!r} is not registered: register again")
+        was_silent = not self._membership.is_heard_lately(record.worker, now)
+        self._membership.beat(record, now)
+        disk_recovered = record.disk is not DiskState.OK and event.disk is DiskState.OK
+        record.stored_bytes, record.free_bytes = event.stored_bytes, event.free_bytes
+        record.resident_bytes_max, record.replicated_bytes = event.resident_bytes_max, event.replicated_bytes
+        record.disk, record.disk_message, record.lags = event.disk, event.disk_message, event.lags
+        effects = self._chains.mend_all() if disk_recovered else []  # places copies for which no worker had room
+        if self._impaired.judge(record, self._chains.groups, now):
+            effects += self._chains.reconsider(event.worker_id)
+        if was_silent and self._impaired.ids():
+            effects += self._chains.mend_all()  # this worker may be able to take over from impaired owners
+        for report in event.changed:
+            if report.group.job in self._chains.fences:
+                continue  # the worker is deleting it
+            record.reports[report.group] = report
+            effects += self._reports.take(record.worker, report)
+        return [*effects, *self._reports.join_sources(), *self._replacements.due(now)]
