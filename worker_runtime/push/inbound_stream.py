@@ -24,7 +24,7 @@ from worker_runtime.push.core.incoming import CreditReturned, Event, FileReceive
 from worker_runtime.push.core.receiver import PushReceiver
 from worker_runtime.push.inbound import BytesSettled, FileWritten, Inbound, Report, Resumed, WriteFailed
 from worker_runtime.storage.incoming import Incoming
-from worker_runtime.storage.index import StoredFile
+from worker_runtime.storage.stored_file import StoredFile
 from worker_runtime.storage.threads import run_in
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from worker_runtime.storage import files
 from worker_runtime.storage.arrivals import Arrivals
 from worker_runtime.storage.durability import JobDurability
 from worker_runtime.storage.files import Seal
-from worker_runtime.storage.index import StoredFile
-from worker_runtime.storage.store_index import StoreIndex
+from worker_runtime.storage.index import Index
+from worker_runtime.storage.stored_file import StoredFile
 from worker_runtime.storage.stored_files import StoredFiles
 from worker_runtime.storage.syncer import Syncer
 from worker_runtime.storage.threads import DiskWork
@@ -25,7 +25,7 @@ class Admission:
     def __init__(
         self,
         stored: StoredFiles,
-        index: StoreIndex,
+        index: Index,
         durability: JobDurability,
         syncer: Syncer,
         work: DiskWork,

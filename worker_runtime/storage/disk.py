@@ -15,11 +15,11 @@ from pathlib import Path
 
 from rhino_core.errors import IntegrityError, NoSpaceError, RhinoError
 from rhino_core.ids import DiskState
-from worker_runtime.storage.database import NO_SPACE
 from worker_runtime.storage.files import storage_error
 from worker_runtime.storage.incoming import Incoming
 
 log = logging.getLogger(__name__)
+NO_SPACE = "no space left"  # in lower case; RocksDB reports no error numbers
 INDEX_BYTES = 1024 * 1024  # needed by RocksDB to open the index and write to it
 _FAILING = frozenset({errno.EIO, errno.EROFS, errno.EUCLEAN, errno.ENODEV, errno.ENXIO, errno.EREMOTEIO, errno.ESTALE})
 

@@ -17,11 +17,11 @@ from worker_runtime.storage.allocation.allocator import FileAllocator
 from worker_runtime.storage.disk import Disk
 from worker_runtime.storage.files import Checked, Seal, link_in, rename_in
 from worker_runtime.storage.incoming import Incoming, Piece
-from worker_runtime.storage.index import StoredFile
 from worker_runtime.storage.layout import Layout
 from worker_runtime.storage.locks import KeyedLocks
 from worker_runtime.storage.partials import Partials
 from worker_runtime.storage.space import Space
+from worker_runtime.storage.stored_file import StoredFile
 from worker_runtime.storage.stored_files import StoredFiles
 from worker_runtime.storage.threads import DiskWork, Threads
 

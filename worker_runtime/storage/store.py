@@ -25,7 +25,6 @@ from worker_runtime.storage.recovery import Recovered
 from worker_runtime.storage.removal import Removal
 from worker_runtime.storage.retention import Retention
 from worker_runtime.storage.space import Space
-from worker_runtime.storage.store_index import StoreIndex
 from worker_runtime.storage.stored_files import StoredFiles
 from worker_runtime.storage.syncer import Syncer, failed_before
 from worker_runtime.storage.threads import DiskWork, Threads
@@ -52,7 +51,7 @@ class Store:
         self.pins = Pins()
         self.threads = Threads()
         self.syncer = Syncer(layout, index.sync, recovered.boot_id)
-        self.index = StoreIndex(index, disk)
+        self.index = index
         self.durability = JobDurability(self.index, self.syncer)
         self.files = StoredFiles(worker_id, layout, self.index, index.first_snapshots())
         self.catalogue = self.files.catalogue
@@ -80,10 +79,11 @@ class Store:
         layout.create()
         boot_id = recovery.boot_id()
         failed = failed_before(layout, boot_id)
-        index = recovery.open_index(layout, boot_id, empty_store=empty_store)
+        disk = Disk(layout.store, reserve_bytes)
+        index = recovery.open_index(layout, disk, boot_id, empty_store=empty_store)
         try:
             recovered = recovery.recover_folder(layout, index, boot_id, failed=failed)
-            store = cls(worker_id, layout, index, Disk(layout.store, reserve_bytes), recovered)
+            store = cls(worker_id, layout, index, disk, recovered)
             store._load(recovered)
         except BaseException:
             index.close()

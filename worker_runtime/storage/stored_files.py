@@ -14,10 +14,10 @@ from rhino_core.ids import FileEntry, GroupId, StoreId, Version
 from rhino_core.lineage import LONG, joined
 from worker_runtime.protocol.closure import Catalogue, changelog_name
 from worker_runtime.storage import files
-from worker_runtime.storage.index import StoredFile
+from worker_runtime.storage.index import Index
 from worker_runtime.storage.layout import Layout
 from worker_runtime.storage.newest import NewestVersions
-from worker_runtime.storage.store_index import StoreIndex
+from worker_runtime.storage.stored_file import StoredFile
 
 log = logging.getLogger(__name__)
 Key = tuple[StoreId, str]
@@ -31,7 +31,7 @@ class StoredFiles:
     """
 
     def __init__(
-        self, worker_id: str, layout: Layout, index: StoreIndex, first_snapshots: Iterable[tuple[StoreId, Version]]
+        self, worker_id: str, layout: Layout, index: Index, first_snapshots: Iterable[tuple[StoreId, Version]]
     ) -> None:
         """`first_snapshots`: versions 1 that had a snapshot (`IndexReader.first_snapshots`)."""
         self._layout = layout

@@ -14,11 +14,11 @@ from worker_runtime.protocol.closure import snapshot_name
 from worker_runtime.storage import files
 from worker_runtime.storage.admission import Admission
 from worker_runtime.storage.files import Checked
-from worker_runtime.storage.index import StoredFile
 from worker_runtime.storage.layout import Layout
 from worker_runtime.storage.locks import KeyedLocks
 from worker_runtime.storage.retention import Retention
 from worker_runtime.storage.space import Space
+from worker_runtime.storage.stored_file import StoredFile
 from worker_runtime.storage.stored_files import StoredFiles
 from worker_runtime.storage.threads import DiskWork
 from worker_runtime.storage.zips import zip_references

@@ -457,7 +457,7 @@ async def test_records_that_can_not_be_are_left_out_at_a_start(disk: Disk, caplo
     """A version that did not check names and epochs may have written them: such a store must still open."""
     await disk.store.uploads.take_over(STORE, NAME, disk.inbox(b"state"))
     disk.store.index.put_epoch(GROUP, Epoch(1, 7))
-    index, entry = disk.store.index._index, disk.store.files._records[STORE, NAME]
+    index, entry = disk.store.index, disk.store.files._records[STORE, NAME]
     for job in ("a/b", "..", ""):
         index.put_epoch(GroupId(job, 0, 0), Epoch(1, 1))
         index.put_floor(StoreId(job, 0, 0, "default"), version(1))
