@@ -28,18 +28,19 @@ class Connection:
         self._writing = False
         self._open = True
 
-    def post(self, *pieces: bytes | memoryview) -> None:
-        """Send the pieces in this order, together with everything else posted in the same turn of the loop."""
+    def post(self, *pieces: bytes | memoryview, at_once: bool = False) -> None:
+        """Send the pieces in this order, together with everything else posted in the same turn of the loop.
+
+        `at_once`: send now, so that the other side can work on the pieces meanwhile.
+        """
         self._unsent.extend(pieces)
-        if not self._flush_due and not self._writing:
+        if self._writing:
+            return
+        if at_once:
+            self._flush()
+        elif not self._flush_due:
             self._flush_due = True
             self._loop.call_soon(self._flush)
-
-    def send(self, *pieces: bytes | memoryview) -> None:
-        """Like `post`, but send at once, so that the other side can work on the pieces meanwhile."""
-        self._unsent.extend(pieces)
-        if not self._writing:
-            self._flush()
 
     def _flush(self) -> None:
         self._flush_due = False

@@ -62,30 +62,31 @@ class Link:
         self._again = asyncio.Event()  # skip the pause before the next attempt
 
     def offer(self, offer: ev.OfferFile) -> None:
-        if not self._connected or self._sent_at_once(offer):
-            return  # when not connected, drop it: the machine offers it again when the link opens
-        self._core.offer(offer)
-        self._wake.set()
+        """Send the file at once or in its turn. When not connected, drop the offer: the machine repeats it when the
+        link opens.
+        """
+        if not self._connected or self._connection is None:
+            return
+        data = self._to_send_at_once(offer)
+        if data is None:
+            self._core.offer(offer)
+            self._wake.set()
+        else:
+            self._figures.sent_bytes += offer.entry.size_bytes
+            self._connection.post(self._core.whole(offer), data, at_once=True)
 
-    def _sent_at_once(self, offer: ev.OfferFile) -> bool:
-        """Send a small file directly if it is in the page cache and nothing is queued before it.
+    def _to_send_at_once(self, offer: ev.OfferFile) -> memoryview | None:
+        """The bytes of a small file if they are in the page cache and nothing is queued before it, else None.
 
         This saves a commit the detour through the link's task.
         """
-        size, connection = offer.entry.size_bytes, self._connection
-        if connection is None or self._lane is Lane.BULK or size > self._at_once_bytes:
-            return False
-        if not self._core.may_send_whole(size):
-            return False
+        size = offer.entry.size_bytes
+        if self._lane is Lane.BULK or size > self._at_once_bytes or not self._core.may_send_whole(size):
+            return None
         try:
-            data = cached_bytes(self._replication.store.files.path(offer.entry), offer.entry)
+            return cached_bytes(self._replication.store.files.path(offer.entry), offer.entry)
         except (Damaged, OSError):
-            return False  # the link's task will meet the same error and report it
-        if data is None:
-            return False
-        self._figures.sent_bytes += size
-        connection.send(self._core.whole(offer), data)
-        return True
+            return None  # the link's task will meet the same error and report it
 
     def withdraw(self, key: Key) -> None:
         self._core.withdraw(key)

@@ -126,20 +126,12 @@ class StoredFiles:
 
     # ------------------------------------------------------------ visibility
 
-    def make_visible(self, store: StoreId, name: str) -> None:
-        """List the file.
-
-        If the index cannot be written, this lasts until the process ends: after a restart, Prepare lists what is
-        committed.
-        """
-        self._set_visible(store, name, visible=True)
-
     def hide_incomplete(self, store: StoreId, gone: Iterable[str]) -> None:
         """Hide snapshots that name a removed file. The machine lists them again once the file is back."""
         missing = set(gone)
         for entry in list(self.catalogue.store(store).entries()):
             if not missing.isdisjoint(entry.references):
-                self._set_visible(store, entry.name, visible=False)
+                self.set_visible(store, entry.name, visible=False)
 
     def hide_all_incomplete(self) -> None:
         """Hide incomplete snapshots at a start, after damaged files were dropped."""
@@ -147,7 +139,12 @@ class StoredFiles:
             named = {reference for entry in catalogue.entries() for reference in entry.references}
             self.hide_incomplete(store, [name for name in named if name not in catalogue])
 
-    def _set_visible(self, store: StoreId, name: str, *, visible: bool) -> None:
+    def set_visible(self, store: StoreId, name: str, *, visible: bool) -> None:
+        """List the file, or list it no longer.
+
+        If the index cannot be written, this lasts until the process ends: after a restart, Prepare lists what is
+        committed.
+        """
         record = self._records.get((store, name))
         if record is None or record.visible is visible:
             return
