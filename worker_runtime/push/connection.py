@@ -60,7 +60,7 @@ class Connection:
                 self._loop.add_writer(self.sock.fileno(), self._flush)
             return
         except OSError as error:
-            self._lose(UnavailableError(f"connection lost: {error}"))
+            self.lose(error)
         if self._writing:
             self._writing = False
             self._loop.remove_writer(self.sock.fileno())
@@ -75,21 +75,6 @@ class Connection:
             raise EOFError
         return data
 
-    def receive(self, take: Callable[[bytes], None]) -> None:
-        """From now on call `take` with what arrives. An exception from `take` becomes the reason of `lost`."""
-
-        def readable() -> None:
-            try:
-                take(self.read())
-            except BlockingIOError:
-                return
-            except EOFError:
-                self._lose(UnavailableError("the receiver has closed the stream"))
-            except Exception as error:
-                self._lose(UnavailableError(f"connection lost: {error}") if isinstance(error, OSError) else error)
-
-        self.watch(readable)
-
     def watch(self, readable: Callable[[], None] | None) -> None:
         """Call `readable` whenever there is something to read. None ends this."""
         if readable is None or not self._open:
@@ -98,8 +83,13 @@ class Connection:
         self._loop.add_reader(self.sock.fileno(), readable)
         self.sock.setblocking(True)  # uvloop has made it non-blocking: threads would poll between small pieces
 
-    def _lose(self, error: Exception) -> None:
+    def lose(self, error: Exception) -> None:
+        """Read no more. The error is the reason of `lost`, or UnavailableError if the connection itself has failed."""
         self._loop.remove_reader(self.sock.fileno())
+        if isinstance(error, EOFError):
+            error = UnavailableError("the receiver has closed the stream")
+        elif isinstance(error, OSError):
+            error = UnavailableError(f"connection lost: {error}")
         if not self.lost.done():
             self.lost.set_exception(error)
 

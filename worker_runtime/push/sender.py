@@ -141,7 +141,7 @@ class Link:
         pool = ThreadPoolExecutor(1, thread_name_prefix=f"to-{peer.worker_id}")
         tasks: set[asyncio.Future[Any]] = {asyncio.create_task(self._retarget.wait()), connection.lost}
         try:
-            connection.receive(partial(self._received, peer))
+            connection.watch(partial(self._readable, connection, peer))
             tasks.add(asyncio.create_task(self._send_files(connection, pool)))
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -169,20 +169,26 @@ class Link:
         host = peer.peer_address.rpartition(":")[0].strip("[]")
         return await connect(host, reply.port, reply.token)
 
-    def _received(self, peer: Worker, data: bytes) -> None:
-        self._core.receive(data)
-        while (event := self._core.next_event()) is not None:
-            match event:
-                case Welcomed():
-                    self._connected = True
-                    log.info("push link up", extra={"peer": peer.worker_id, "lane": self._lane.value})
-                    self._replication.post(ev.PeerConnected(peer.worker_id, self._lane))
-                case MayGoOn():
-                    self._wake.set()
-                case ev.AckReceived() | ev.RefusalReceived():
-                    if not self._core.idle:  # the rest of a file may be unwanted now
+    def _readable(self, connection: Connection, peer: Worker) -> None:
+        """Carry out the replies that have arrived."""
+        try:
+            self._core.receive(connection.read())
+            while (event := self._core.next_event()) is not None:
+                match event:
+                    case Welcomed():
+                        self._connected = True
+                        log.info("push link up", extra={"peer": peer.worker_id, "lane": self._lane.value})
+                        self._replication.post(ev.PeerConnected(peer.worker_id, self._lane))
+                    case MayGoOn():
                         self._wake.set()
-                    self._replication.post(event)
+                    case ev.AckReceived() | ev.RefusalReceived():
+                        if not self._core.idle:  # the rest of a file may be unwanted now
+                            self._wake.set()
+                        self._replication.post(event)
+        except BlockingIOError:
+            return
+        except Exception as error:
+            connection.lose(error)
 
     async def _send_files(self, connection: Connection, pool: ThreadPoolExecutor) -> None:
         while True:
