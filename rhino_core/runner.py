@@ -65,38 +65,33 @@ class Runner(Generic[EventT, EffectT]):
         if self._handling:
             raise LocalProtocolError(f"{event}: an effect of another event is being published: post it instead")
         self._handle(event)
-        self._handle_posted()
+        self.post()
 
-    def post(self, event: EventT) -> None:
-        """Handles the event now, or after the present event, or when `run` begins. It never raises.
+    def post(self, *events: EventT) -> None:
+        """Handles the events now, or after the present event, or when `run` begins. It never raises.
 
-        Call it from the loop's thread only. The core must not refuse posted events.
+        Earlier posted events come first. Call it from the loop's thread only. The core must not refuse posted events.
         """
-        self._events.append(event)
-        if self._open and not self._handling:
-            self._handle_posted()
+        self._events.extend(events)
+        while self._open and not self._handling and self._events:
+            try:
+                self._handle(self._events.popleft())
+            except Exception as error:
+                self._fail(error)
+        if self._open and not self._handling and not self._arm_due:  # one call per turn of the event loop
+            self._arm_due = True
+            asyncio.get_running_loop().call_soon(self._arm)
 
     async def run(self) -> None:
         """Runs until cancelled. Raises the error of a failure, so run it in a TaskGroup."""
         self._failed = asyncio.get_running_loop().create_future()
         self._open = True
-        self._handle_posted()
+        self.post()
         try:
             await self._failed
         finally:
             self._open = False
             self._disarm()
-
-    def _handle_posted(self) -> None:
-        while self._open and self._events:
-            event = self._events.popleft()
-            try:
-                self._handle(event)
-            except Exception as error:
-                self._fail(error)
-        if self._open and not self._arm_due:  # one call per turn of the event loop
-            self._arm_due = True
-            asyncio.get_running_loop().call_soon(self._arm)
 
     def _handle(self, event: EventT) -> None:
         self._handling = True

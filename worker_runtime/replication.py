@@ -171,7 +171,7 @@ class Replication:
             case ev.StartCatchUp():
                 self._catch_up.start(effect)
             case ev.MakeVisible(store, name):
-                self.store.files.make_visible(store, name)
+                self.store.files.set_visible(store, name, visible=True)
             case ev.CompleteCommit():
                 self._answer(effect)
             case ev.DropJob(job, fence, groups):

@@ -22,6 +22,7 @@ from rhino_core.errors import LostError, UnavailableError
 from rhino_core.ids import BelowMinCopies, JobSettings, Placement, StoreId, StoreVersion, Version
 from rhino_core.rpc.channel import aio_channel
 from rhino_core.rpc.convert import settings_to_pb, store_to_pb, store_version_to_pb, version_to_pb
+from rhino_core.settings import SidecarSettings
 from rhino_pb import sidecar_pb2, sidecar_pb2_grpc
 
 CALL_TIMEOUT_S = 600.0
@@ -65,16 +66,15 @@ def chain(folder: Path, members: int) -> Iterator[Chain]:
             for number in range(members):
                 worker, host = f"worker-{number}", f"127.0.0.{21 + number}"
                 socket = Path(sockets, f"{number}.sock")
-                sidecar = start_sidecar(
-                    worker,
-                    worker,
-                    host,
-                    folder=folder / worker,
+                settings = SidecarSettings(
+                    worker_id=worker,
+                    host=host,
+                    listen=f"{host}:0",
+                    data_dir=folder / worker,
                     socket=socket,
                     manager=address,
-                    log_dir=folder,
-                    reaper=reaper,
                 )
+                sidecar = start_sidecar(worker, settings, log_dir=folder, reaper=reaper)
                 processes.append(sidecar)
                 sidecars.append(sidecar)
             for sidecar in sidecars:

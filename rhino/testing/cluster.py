@@ -15,10 +15,12 @@ from typing import Self
 from pyspark.sql import SparkSession
 
 from rhino.testing import rhino_daemons, session, spark_daemons
-from rhino.testing.conf import ClusterShape, rhino_settings, spark_settings, stock_settings
+from rhino.testing.conf import rhino_settings, spark_settings, stock_settings
 from rhino.testing.network import Loopback, Network
 from rhino.testing.process import ClusterError, Process, kill_pid
 from rhino.testing.reaper import Reaper
+from rhino.testing.shape import ClusterShape
+from rhino_core.settings import SidecarSettings
 
 STOP_TIMEOUT_S = 5.0
 
@@ -290,18 +292,18 @@ class LocalCluster:
         host = self.network.host(index)
         socket = self._sockets / host / "sidecar.sock"
         socket.parent.mkdir(exist_ok=True)
+        settings = SidecarSettings(
+            worker_id=worker_id(index),
+            host=self._sidecar_host.replace("{host}", host),
+            listen=f"{host}:0",
+            data_dir=self.worker_folder(index) / "rhino",
+            socket=socket,
+            manager=self.manager,
+        )
+        on_host = partial(self.network.command, index)
         return self._own(
             rhino_daemons.start_sidecar(
-                f"sidecar-{index}",
-                worker_id(index),
-                self._sidecar_host.replace("{host}", host),
-                listen=f"{host}:0",
-                folder=self.worker_folder(index) / "rhino",
-                socket=socket,
-                manager=self.manager,
-                on_host=partial(self.network.command, index),
-                log_dir=self.log_dir,
-                reaper=self._reaper,
+                f"sidecar-{index}", settings, on_host=on_host, log_dir=self.log_dir, reaper=self._reaper
             )
         )
 
@@ -312,8 +314,7 @@ class LocalCluster:
                 f"spark-worker-{index}",
                 self.network.host(index),
                 self.master_url,
-                cores=self.shape.worker_cores,
-                memory_mb=self.shape.executor_memory_mb,
+                self.shape,
                 folder=self.worker_folder(index) / "spark",
                 on_host=partial(self.network.command, index),
                 log_dir=self.log_dir,

@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from rhino.testing.shape import ClusterShape
 from rhino.testing.spark_daemons import lean_jvm
 from spark_connector.conf import SPARK_PROVIDER, STREAMING, application_settings, recovery_conf, state_conf
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterShape:
-    """Sizes of a local cluster."""
-
-    worker_cores: int = 2  # concurrent tasks on each worker
-    executor_memory_mb: int = 768  # heap of an executor, one per worker
-    driver_memory_mb: int = 768  # heap of the driver
 
 
 def spark_settings(master_url: str, app_name: str, shape: ClusterShape, workers: int, driver: str) -> dict[str, str]:

@@ -13,7 +13,7 @@ from rhino.testing.health import serving
 from rhino.testing.process import Process
 from rhino.testing.reaper import Reaper
 from rhino_core.failpoints import VARIABLE
-from rhino_core.settings import without_settings
+from rhino_core.settings import SidecarSettings, without_settings
 
 START_TIMEOUT_S = 60.0
 OnHost = Callable[[Sequence[str]], list[str]]
@@ -69,26 +69,17 @@ def wait_manager(process: Process) -> str:
 
 
 def start_sidecar(
-    name: str,
-    worker_id: str,
-    host: str,
-    *,
-    listen: str = "",
-    folder: Path,
-    socket: Path,
-    manager: str,
-    log_dir: Path,
-    reaper: Reaper,
-    on_host: OnHost = list,
+    name: str, settings: SidecarSettings, *, log_dir: Path, reaper: Reaper, on_host: OnHost = list
 ) -> Process:
     """Starts a sidecar without waiting; see `wait_sidecar`.
 
-    `host` is what it calls its node, and where it listens unless `listen` is set. `on_host` wraps a command so that it
-    runs there.
+    Of the settings it gets the names, addresses and folders; the others have their defaults. `on_host` wraps a command
+    so that it runs on the sidecar's host.
     """
     arguments = [
-        *("sidecar", "--worker-id", worker_id, "--host", host, "--data-dir", str(folder)),
-        *("--socket", str(socket), "--listen", listen or f"{host}:0", "--manager", manager),
+        *("sidecar", "--worker-id", settings.worker_id, "--host", settings.host),
+        *("--data-dir", str(settings.data_dir), "--socket", str(settings.socket)),
+        *("--listen", settings.listen, "--manager", settings.manager),
     ]
     return _start(name, arguments, log_dir=log_dir, reaper=reaper, on_host=on_host)
 

@@ -16,6 +16,7 @@ import pyspark
 from rhino.testing.class_archive import archive_option
 from rhino.testing.process import Process
 from rhino.testing.reaper import Reaper
+from rhino.testing.shape import ClusterShape
 from spark_connector.java import find_java, spark_java_home
 
 START_TIMEOUT_S = 60.0
@@ -84,9 +85,8 @@ def start_worker(
     name: str,
     host: str,
     master_url: str,
+    shape: ClusterShape,
     *,
-    cores: int,
-    memory_mb: int,
     folder: Path,
     log_dir: Path,
     reaper: Reaper,
@@ -99,7 +99,8 @@ def start_worker(
     command = [
         *java_command("512m", "org.apache.spark.deploy.worker.Worker"),
         *("--host", host, "--port", "0", "--webui-port", "0"),
-        *("--cores", str(cores), "--memory", f"{memory_mb}m", "--work-dir", str(folder / "work"), master_url),
+        *("--cores", str(shape.worker_cores), "--memory", f"{shape.executor_memory_mb}m"),
+        *("--work-dir", str(folder / "work"), master_url),
     ]
     env = spark_env(host, {"SPARK_LOCAL_DIRS": str(folder / "local")})
     return Process(name, on_host(command), log_dir=log_dir, env=env, reaper=reaper)

@@ -37,6 +37,7 @@ from rhino_pb import common_pb2
 from tests.handover_manager.scenario import pair
 from tests.replication_manager.protocol.harness import worker
 from worker_runtime.manager_link.known_workers import KnownWorkers
+from worker_runtime.storage.disk import Disk
 from worker_runtime.storage.index import Index
 from worker_runtime.storage.scrub_round import Damage, ScrubRound
 
@@ -152,6 +153,6 @@ def test_an_unknown_durability_in_an_index_is_the_stronger_one(tmp_path: Path) -
     db = Rdict(str(tmp_path), Options(raw_mode=True))
     db[b"d/job"] = b"later"
     db.close()
-    index = Index(tmp_path)
+    index = Index(tmp_path, Disk(tmp_path, 0))
     assert index.durabilities() == {"job": Durability.SYNCED}
     index.close()

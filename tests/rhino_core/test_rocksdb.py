@@ -9,12 +9,13 @@ import pytest
 
 from rhino_core.journal import Journal
 from rhino_core.rocksdb import LOG_BYTES_MAX, LOGS_KEPT, WRITE_BUFFER_BYTES
+from worker_runtime.storage.disk import Disk
 from worker_runtime.storage.index import Index
 
 MB = 1_000_000
 OPEN: dict[str, Callable[[Path], Journal | Index]] = {
     "journal": lambda path: Journal(path, bootstrap=True),
-    "index": Index,
+    "index": lambda path: Index(path, Disk(path, 0)),
 }
 databases = pytest.mark.parametrize("kind", OPEN)
 
@@ -23,7 +24,7 @@ def put(database: Journal | Index, value: str) -> None:
     if isinstance(database, Journal):
         database.write({"key": value})
     else:
-        database.put_meta("key", value)
+        database.put_metadata("key", value)
 
 
 def size_of(path: Path) -> int:

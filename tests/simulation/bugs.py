@@ -50,7 +50,7 @@ def stale_epoch_is_accepted(patch_: Patch) -> None:
     def as_of(groups: Groups, group: GroupId, epoch: Any) -> Any:
         return patch.dict(groups._epochs, {group: epoch} if epoch < groups.epoch(group) else {})
 
-    begin, stored = Receiving.begin, ChainMachine._transfer_stored
+    begin, stored = Receiving.begin, Receiving.stored
 
     def stale_begin(self: Receiving, event: ev.BeginReceived, now: float) -> list[ev.Effect]:
         if event.epoch >= self._groups.epoch(event.entry.store.group):
@@ -58,13 +58,12 @@ def stale_epoch_is_accepted(patch_: Patch) -> None:
         with as_of(self._groups, event.entry.store.group, event.epoch):
             return begin(self, event, now)
 
-    def stale_stored(self: ChainMachine, transfer: int, now: float) -> list[ev.Effect]:
-        accepted = self._receiving._transfers[transfer]
+    def stale_stored(self: Receiving, accepted: ev.BeginReceived, now: float) -> list[ev.Effect]:
         with as_of(self._groups, accepted.entry.store.group, accepted.epoch):
-            return stored(self, transfer, now)
+            return stored(self, accepted, now)
 
     patch_.setattr(Receiving, "begin", stale_begin)
-    patch_.setattr(ChainMachine, "_transfer_stored", stale_stored)
+    patch_.setattr(Receiving, "stored", stale_stored)
 
 
 def epochs_forgotten_at_restart(patch_: Patch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import multiprocessing
 import os
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -47,10 +48,22 @@ def run(seed: int, *, factor: int = 1, verbose: bool = False) -> Outcome:
 
 
 def failures(seeds: range, *, factor: int, jobs: int) -> Iterator[Failure | None]:
-    """The failure of each seed or None, as they end; the pool ends with the iterator."""
+    """The failure of each seed or None, as they end; the pool ends with the iterator, and with this process."""
     attempt = functools.partial(_attempt, factor=factor)
-    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+    with multiprocessing.get_context("spawn").Pool(jobs, initializer=_end_with_parent) as pool:
         yield from pool.imap_unordered(attempt, seeds, chunksize=8)
+
+
+def _end_with_parent() -> None:
+    """A worker of a process that was killed would go on with its seeds otherwise."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def end() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=end, name="end with parent", daemon=True).start()
 
 
 def _attempt(seed: int, *, factor: int) -> Failure | None:

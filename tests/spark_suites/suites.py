@@ -21,6 +21,7 @@ from rhino.client.overview import fetch_overview
 from rhino.testing.reaper import Reaper
 from rhino.testing.rhino_daemons import start_manager, start_sidecar, wait_manager, wait_sidecar
 from rhino.testing.spark_daemons import lean_jvm, spark_env
+from rhino_core.settings import SidecarSettings
 from spark_connector.conf import PROVIDER_CLASSES, STREAMING
 
 REPOSITORY = Path(__file__).parents[2]
@@ -116,18 +117,15 @@ def daemons(folder: Path) -> Iterator[Daemons]:
             for host in HOSTS:
                 (sockets / host).mkdir()
                 name, socket = f"sidecar-{host}", sockets / host / "sidecar.sock"
-                running.append(
-                    start_sidecar(
-                        name,
-                        name,
-                        host,
-                        folder=folder / name,
-                        socket=socket,
-                        manager=manager,
-                        log_dir=logs,
-                        reaper=reaper,
-                    )
+                sidecar_settings = SidecarSettings(
+                    worker_id=name,
+                    host=host,
+                    listen=f"{host}:0",
+                    data_dir=folder / name,
+                    socket=socket,
+                    manager=manager,
                 )
+                running.append(start_sidecar(name, sidecar_settings, log_dir=logs, reaper=reaper))
             for sidecar in running[1:]:
                 wait_sidecar(sidecar)
             yield Daemons(manager, f"{sockets}/{{host}}/sidecar.sock")

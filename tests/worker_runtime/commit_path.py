@@ -44,7 +44,7 @@ STAGES = {  # where a commit reaches a disk, a connection, a machine or the wait
     ("worker_runtime/storage/files.py", "rename_in"),
     ("worker_runtime/storage/index.py", "Index.put_file"),
     ("worker_runtime/storage/stored_files.py", "StoredFiles.add"),
-    ("worker_runtime/storage/stored_files.py", "StoredFiles.make_visible"),
+    ("worker_runtime/storage/stored_files.py", "StoredFiles.set_visible"),
     ("worker_runtime/storage/incoming.py", "Incoming.write"),
     ("worker_runtime/storage/incoming.py", "Incoming.finish"),
     ("worker_runtime/protocol/chain.py", "ChainMachine.handle"),

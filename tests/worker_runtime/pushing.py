@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
+from rhino_core.errors import RhinoError
 from rhino_core.ids import GroupId
 from rhino_core.rpc.channel import aio_channel, call
 from rhino_core.rpc.convert import worker_to_pb
@@ -26,12 +27,17 @@ def collect(connection: Connection) -> asyncio.Queue[peer_pb2.PushReply]:
     replies: asyncio.Queue[peer_pb2.PushReply] = asyncio.Queue()
     decoder = Decoder(peer_pb2.PushReply, "reply")
 
-    def take(data: bytes) -> None:
-        decoder.feed(data)
-        while (found := decoder.message()) is not None:
-            replies.put_nowait(found[0])
+    def readable() -> None:
+        try:
+            decoder.feed(connection.read())
+            while (found := decoder.message()) is not None:
+                replies.put_nowait(found[0])
+        except BlockingIOError:
+            return
+        except (EOFError, OSError, RhinoError) as error:
+            connection.lose(error)
 
-    connection.receive(take)
+    connection.watch(readable)
     return replies
 
 

@@ -101,8 +101,8 @@ class Preparer:
         """List the files: what Spark's commit log names is committed, even if the call that wrote it failed."""
         for version in versions:
             for name in self._closure(version):
-                self._store.files.make_visible(version.store, name)
-            self._store.files.make_visible(version.store, f"{version.version}.changelog")
+                self._store.files.set_visible(version.store, name, visible=True)
+            self._store.files.set_visible(version.store, f"{version.version}.changelog", visible=True)
 
     async def _fetch_round(self, missing: list[StoreVersion]) -> Verdict | None:
         """Ask the live workers and fetch. Return a final verdict, or None to check again."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from rhino_core.errors import RhinoError
 from rhino_core.ids import Worker
 from rhino_core.records import known_fields
-from worker_runtime.storage.store_index import StoreIndex
+from worker_runtime.storage.index import Index
 
 log = logging.getLogger(__name__)
 _KEY = "known_workers"
@@ -22,7 +22,7 @@ class KnownWorkers:
     Kept over restarts of the sidecar.
     """
 
-    def __init__(self, index: StoreIndex) -> None:
+    def __init__(self, index: Index) -> None:
         self._index = index
         self._text = index.metadata(_KEY) or "[]"
 

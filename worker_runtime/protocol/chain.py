@@ -67,7 +67,8 @@ class ChainMachine:
             case ev.BeginReceived():
                 return self._receiving.begin(event, now)
             case ev.TransferStored(transfer):
-                return self._transfer_stored(transfer, now)
+                begin = self._receiving.arrived(transfer)
+                return self._arrived(begin.entry, now) + self._receiving.stored(begin, now)
             case ev.CommitRequested():
                 return self._commit_requested(event, now)
             case ev.FileStored(entry, written):
@@ -134,10 +135,6 @@ class ChainMachine:
         return [ev.AskForGroup(group)] if self._commits.of_group(group) else []
 
     # ------------------------------------------------------------ files and commits
-
-    def _transfer_stored(self, transfer: int, now: float) -> list[ev.Effect]:
-        begin = self._receiving.arrived(transfer)
-        return self._arrived(begin.entry, now) + self._receiving.stored(begin, now)
 
     def _file_stored(self, entry: FileEntry, now: float, *, written: bool) -> list[ev.Effect]:
         effects = self._arrived(entry, now)

@@ -97,7 +97,7 @@ class Receiving:
         effects.append(ev.DiscardTransfer(event.transfer))
         if (here.crc32c, here.size_bytes) != (event.entry.crc32c, event.entry.size_bytes):
             return [*effects, self._refusal(event, ev.Refusal.NAME_CONFLICT, f"crc32c {here.crc32c:08x} is here")]
-        return effects + self._take_or_park(event, now)
+        return effects + self._take(event, now)
 
     def arrived(self, transfer: int) -> ev.BeginReceived:
         """All bytes of the transfer are here. Raises LocalProtocolError if it was not accepted."""
@@ -114,7 +114,7 @@ class Receiving:
         # The epoch changed during the transfer. Keep the file, but the sender must learn the new membership.
         if begin.epoch < known:
             return [self._stale(begin)]
-        return self._take_or_park(begin, now)
+        return self._take(begin, now)
 
     def failed(self, event: ev.TransferFailed) -> list[ev.Effect]:
         begin = self._transfers.pop(event.transfer, None)
@@ -134,19 +134,14 @@ class Receiving:
                 effects += self._take(begin, now)
         return effects
 
-    def _take_or_park(self, begin: ev.BeginReceived, now: float) -> list[ev.Effect]:
-        """Park the file if only a peer has named its epoch.
-
-        The manager has already been asked, and its answer decides.
-        """
-        if begin.epoch <= self._groups.epoch(begin.entry.store.group):
-            return self._take(begin, now)
-        evicted = self._parked.add(begin)
-        return [self._refusal(one, ev.Refusal.STORAGE, "too many files of unknown epochs") for one in evicted]
-
     def _take(self, begin: ev.BeginReceived, now: float) -> list[ev.Effect]:
-        """The file of an accepted Begin is here: acknowledge the own copy at once, then forward the file."""
+        """The file of an accepted Begin is here: acknowledge the own copy at once, then forward the file.
+
+        Park the file if only a peer has named its epoch. The manager has already been asked, and its answer decides.
+        """
         key = key_of(begin.entry)
+        if begin.epoch > self._groups.epoch(key.store.group):
+            return self._park(begin)
         holds = self._holds(begin.entry)
         self.upstreams.add(begin)
         effects = self.upstreams.acknowledge(key, self._me, holds=holds, epoch=begin.epoch)
@@ -163,6 +158,10 @@ class Receiving:
             effects += self._outbox.offer(begin.entry, begin.epoch, chain)
         self.release(key)
         return effects
+
+    def _park(self, begin: ev.BeginReceived) -> list[ev.Effect]:
+        evicted = self._parked.add(begin)
+        return [self._refusal(one, ev.Refusal.STORAGE, "too many files of unknown epochs") for one in evicted]
 
     def _holds(self, entry: FileEntry) -> bool:
         return self._groups.policy(entry.store.group).holds(entry, self._catalogue.store(entry.store))

@@ -28,18 +28,19 @@ class Connection:
         self._writing = False
         self._open = True
 
-    def post(self, *pieces: bytes | memoryview) -> None:
-        """Send the pieces in this order, together with everything else posted in the same turn of the loop."""
+    def post(self, *pieces: bytes | memoryview, at_once: bool = False) -> None:
+        """Send the pieces in this order, together with everything else posted in the same turn of the loop.
+
+        `at_once`: send now, so that the other side can work on the pieces meanwhile.
+        """
         self._unsent.extend(pieces)
-        if not self._flush_due and not self._writing:
+        if self._writing:
+            return
+        if at_once:
+            self._flush()
+        elif not self._flush_due:
             self._flush_due = True
             self._loop.call_soon(self._flush)
-
-    def send(self, *pieces: bytes | memoryview) -> None:
-        """Like `post`, but send at once, so that the other side can work on the pieces meanwhile."""
-        self._unsent.extend(pieces)
-        if not self._writing:
-            self._flush()
 
     def _flush(self) -> None:
         self._flush_due = False
@@ -59,7 +60,7 @@ class Connection:
                 self._loop.add_writer(self.sock.fileno(), self._flush)
             return
         except OSError as error:
-            self._lose(UnavailableError(f"connection lost: {error}"))
+            self.lose(error)
         if self._writing:
             self._writing = False
             self._loop.remove_writer(self.sock.fileno())
@@ -74,21 +75,6 @@ class Connection:
             raise EOFError
         return data
 
-    def receive(self, take: Callable[[bytes], None]) -> None:
-        """From now on call `take` with what arrives. An exception from `take` becomes the reason of `lost`."""
-
-        def readable() -> None:
-            try:
-                take(self.read())
-            except BlockingIOError:
-                return
-            except EOFError:
-                self._lose(UnavailableError("the receiver has closed the stream"))
-            except Exception as error:
-                self._lose(UnavailableError(f"connection lost: {error}") if isinstance(error, OSError) else error)
-
-        self.watch(readable)
-
     def watch(self, readable: Callable[[], None] | None) -> None:
         """Call `readable` whenever there is something to read. None ends this."""
         if readable is None or not self._open:
@@ -97,8 +83,13 @@ class Connection:
         self._loop.add_reader(self.sock.fileno(), readable)
         self.sock.setblocking(True)  # uvloop has made it non-blocking: threads would poll between small pieces
 
-    def _lose(self, error: Exception) -> None:
+    def lose(self, error: Exception) -> None:
+        """Read no more. The error is the reason of `lost`, or UnavailableError if the connection itself has failed."""
         self._loop.remove_reader(self.sock.fileno())
+        if isinstance(error, EOFError):
+            error = UnavailableError("the receiver has closed the stream")
+        elif isinstance(error, OSError):
+            error = UnavailableError(f"connection lost: {error}")
         if not self.lost.done():
             self.lost.set_exception(error)
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Coroutine
 from concurrent.futures import CancelledError as StreamEnded
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rhino_core.errors import AlreadyThereError, IntegrityError, NoSpaceError, RhinoError
 from rhino_core.ids import FileEntry, Lane
@@ -24,7 +24,7 @@ from worker_runtime.push.core.incoming import CreditReturned, Event, FileReceive
 from worker_runtime.push.core.receiver import PushReceiver
 from worker_runtime.push.inbound import BytesSettled, FileWritten, Inbound, Report, Resumed, WriteFailed
 from worker_runtime.storage.incoming import Incoming
-from worker_runtime.storage.index import StoredFile
+from worker_runtime.storage.stored_file import StoredFile
 from worker_runtime.storage.threads import run_in
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class InboundStream:
 
     def __init__(self, receiver: Receiver, connection: Connection, upstream: str, lane: Lane, grant: int) -> None:
         self._receiver = receiver
-        self._connection = connection
+        self.connection = connection
         self.upstream = upstream
         self.lane = lane
         self._grant = grant
@@ -50,17 +50,14 @@ class InboundStream:
         self._loop = asyncio.get_running_loop()
         self._large: asyncio.Future[Event] | None = None  # while the loop reads: gets the first event for a thread
         self._tasks: dict[asyncio.Task[None], FileEntry] = {}  # files being finished
-        self._undecided: set[asyncio.Task[bool]] = set()
+        self._undecided: set[asyncio.Task[int | None]] = set()
         self._open: dict[int, IncomingFile] = {}  # accepted, with bytes on their way
         self.read = asyncio.Event()  # set when reading has ended: unfinished files can then be resumed
         self._ended = False
 
-    def reply(self, message: peer_pb2.PushReply) -> None:
-        self._connection.post(packed(message))
-
     def give_credit(self, credit_bytes: int) -> None:
         """The core learns of the credit before the sender does."""
-        self._connection.post(self._core.grant(credit_bytes))
+        self.connection.post(self._core.grant(credit_bytes))
 
     async def run(self, credit_bytes: int) -> None:
         """Read until the sender has ended the stream or has broken the protocol.
@@ -74,7 +71,7 @@ class InboundStream:
             await asyncio.shield(reading)
         except RhinoError as error:
             log.warning("push stream refused", extra={"peer": self.upstream, "error": str(error)})
-            self.reply(peer_pb2.PushReply(broken=peer_pb2.PushBroken(message=str(error))))
+            self.connection.post(packed(peer_pb2.PushReply(broken=peer_pb2.PushBroken(message=str(error)))))
         finally:
             self.end()
             await asyncio.wait({reading})
@@ -85,12 +82,12 @@ class InboundStream:
                 self._receiver.replication.post(ev.TransferFailed(number, None))
             if self._tasks:
                 await asyncio.wait(self._tasks)  # their bytes are in memory, within this stream's credit
-            self._connection.close()
+            self.connection.close()
 
     def end(self) -> None:
         """End the reading."""
         self._ended = True
-        self._connection.shut()
+        self.connection.shut()
         self._stop_reading(EOFError())
         for task in self._undecided:
             task.cancel()
@@ -118,7 +115,7 @@ class InboundStream:
             return event
         self._set_deadline()
         self._large = self._loop.create_future()
-        self._connection.watch(self._readable)
+        self.connection.watch(self._readable)
         try:
             return await self._large
         finally:
@@ -138,7 +135,7 @@ class InboundStream:
 
     def _readable(self) -> None:
         try:
-            self._core.receive(self._connection.read())
+            self._core.receive(self.connection.read())
             event = self._handle_small()
         except BlockingIOError:
             return
@@ -153,7 +150,7 @@ class InboundStream:
     def _stop_reading(self, why: Event | Exception) -> None:
         if self._large is None or self._large.done():
             return
-        self._connection.watch(None)
+        self.connection.watch(None)
         if isinstance(why, Exception):
             self._large.set_exception(why)
         else:
@@ -199,7 +196,7 @@ class InboundStream:
                 self._start(file, self._finish(file, incoming))
             case Resumed(reply, data_bytes):
                 self._receiver.figures.resumed_bytes += data_bytes
-                self._connection.post(reply)
+                self.connection.post(reply)
             case CreditReturned(credit_bytes):
                 if not self._ended:
                     self._receiver.grants.returned(self._grant, credit_bytes)
@@ -213,12 +210,12 @@ class InboundStream:
         task = asyncio.ensure_future(self._receiver.decision(self.upstream, file))
         self._undecided.add(task)
         try:
-            accepted = await task
+            number = await task
         finally:
             self._undecided.discard(task)
-        if not accepted or file.number is None:
+        if number is None:
             return None
-        self._open[file.number] = file
+        self._open[number] = file
         return await self._twins(file.entry)
 
     async def _twins(self, entry: FileEntry) -> list[StoredFile]:
@@ -231,21 +228,21 @@ class InboundStream:
             await asyncio.wait(same)
         return self._store.files.twins(entry)
 
-    def _start(self, file: IncomingFile, work: Awaitable[None]) -> None:
+    def _start(self, file: IncomingFile, work: Coroutine[Any, Any, None]) -> None:
         if file.number is not None:
             self._open.pop(file.number, None)
-        task = asyncio.ensure_future(self._guarded(file, work))
+        task = asyncio.ensure_future(work)
         self._tasks[task] = file.entry
-        task.add_done_callback(self._tasks.__delitem__)
+        task.add_done_callback(partial(self._done, file))
 
-    async def _guarded(self, file: IncomingFile, work: Awaitable[None]) -> None:
-        """Report a failure to the machine."""
-        try:
-            await work
-        except RhinoError as error:
+    def _done(self, file: IncomingFile, task: asyncio.Task[None]) -> None:
+        """The work on the file has ended. Report a failure to the machine."""
+        del self._tasks[task]
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, RhinoError):
             self._failed(file, error, last=True)
-        except Exception as error:  # a bug: let the sender try again, and log it for people
-            log.exception("file not received", extra={"file": file.entry.name})
+        elif error is not None:  # a bug: let the sender try again, and log it for people
+            log.error("file not received", extra={"file": file.entry.name}, exc_info=error)
             if file.number is not None:
                 failure = ev.TransferFailed(file.number, ev.Refusal.STORAGE, repr(error))
                 self._receiver.replication.post(failure)
@@ -255,18 +252,15 @@ class InboundStream:
         receiver.grants.received(self._grant, size)
         receiver.figures.received_bytes += size
         try:
-            if await receiver.decision(self.upstream, file):
+            if (number := await receiver.decision(self.upstream, file)) is not None:
                 await self._store.received.receive_whole(file.entry, (memoryview(data),))
-                self._stored(file)
+                receiver.replication.post(ev.TransferStored(number))
         finally:
             self._settled(size)
 
     async def _finish(self, file: IncomingFile, incoming: Incoming) -> None:
-        await self._store.received.finish(file.entry, incoming)
-        self._stored(file)
-
-    def _stored(self, file: IncomingFile) -> None:
         assert file.number is not None
+        await self._store.received.finish(file.entry, incoming)
         self._receiver.replication.post(ev.TransferStored(file.number))
 
     def _settled_by_thread(self, data_bytes: int) -> None:

@@ -12,7 +12,7 @@ from worker_runtime.codec import ack_to_pb, refusal_to_pb
 from worker_runtime.protocol import events as ev
 from worker_runtime.protocol.credit import GrantPool
 from worker_runtime.push.connection import Connection
-from worker_runtime.push.core.framing import LARGE_MESSAGE_BYTES_MAX
+from worker_runtime.push.core.framing import LARGE_MESSAGE_BYTES_MAX, packed
 from worker_runtime.push.core.incoming import IncomingFile
 from worker_runtime.push.inbound_stream import InboundStream
 from worker_runtime.push.message_memory import MessageMemory
@@ -54,20 +54,20 @@ class Receiver:
 
     def ack(self, ack: ev.SendAck) -> None:
         if stream := self._streams.get((ack.upstream, ack.lane)):
-            stream.reply(ack_to_pb(ack))
+            stream.connection.post(packed(ack_to_pb(ack)))
 
     def refuse(self, refusal: ev.SendRefusal) -> None:
         if stream := self._streams.get((refusal.upstream, refusal.lane)):
-            stream.reply(refusal_to_pb(refusal))
+            stream.connection.post(packed(refusal_to_pb(refusal)))
 
-    async def decision(self, upstream: str, file: IncomingFile) -> bool:
-        """Ask the machine whether it accepts the file."""
+    async def decision(self, upstream: str, file: IncomingFile) -> int | None:
+        """Ask the machine whether it accepts the file. Return its number of the transfer, or None."""
         number = file.number = next(self._numbers)
         decided: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._decisions[number] = decided
         self.replication.post(ev.BeginReceived(upstream, number, file.entry, file.epoch, file.chain))
         try:
-            return await decided
+            return number if await decided else None
         finally:
             self._decisions.pop(number, None)
 

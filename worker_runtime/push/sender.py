@@ -62,30 +62,31 @@ class Link:
         self._again = asyncio.Event()  # skip the pause before the next attempt
 
     def offer(self, offer: ev.OfferFile) -> None:
-        if not self._connected or self._sent_at_once(offer):
-            return  # when not connected, drop it: the machine offers it again when the link opens
-        self._core.offer(offer)
-        self._wake.set()
+        """Send the file at once or in its turn. When not connected, drop the offer: the machine repeats it when the
+        link opens.
+        """
+        if not self._connected or self._connection is None:
+            return
+        data = self._to_send_at_once(offer)
+        if data is None:
+            self._core.offer(offer)
+            self._wake.set()
+        else:
+            self._figures.sent_bytes += offer.entry.size_bytes
+            self._connection.post(self._core.whole(offer), data, at_once=True)
 
-    def _sent_at_once(self, offer: ev.OfferFile) -> bool:
-        """Send a small file directly if it is in the page cache and nothing is queued before it.
+    def _to_send_at_once(self, offer: ev.OfferFile) -> memoryview | None:
+        """The bytes of a small file if they are in the page cache and nothing is queued before it, else None.
 
         This saves a commit the detour through the link's task.
         """
-        size, connection = offer.entry.size_bytes, self._connection
-        if connection is None or self._lane is Lane.BULK or size > self._at_once_bytes:
-            return False
-        if not self._core.may_send_whole(size):
-            return False
+        size = offer.entry.size_bytes
+        if self._lane is Lane.BULK or size > self._at_once_bytes or not self._core.may_send_whole(size):
+            return None
         try:
-            data = cached_bytes(self._replication.store.files.path(offer.entry), offer.entry)
+            return cached_bytes(self._replication.store.files.path(offer.entry), offer.entry)
         except (Damaged, OSError):
-            return False  # the link's task will meet the same error and report it
-        if data is None:
-            return False
-        self._figures.sent_bytes += size
-        connection.send(self._core.whole(offer), data)
-        return True
+            return None  # the link's task will meet the same error and report it
 
     def withdraw(self, key: Key) -> None:
         self._core.withdraw(key)
@@ -140,7 +141,7 @@ class Link:
         pool = ThreadPoolExecutor(1, thread_name_prefix=f"to-{peer.worker_id}")
         tasks: set[asyncio.Future[Any]] = {asyncio.create_task(self._retarget.wait()), connection.lost}
         try:
-            connection.receive(partial(self._received, peer))
+            connection.watch(partial(self._readable, connection, peer))
             tasks.add(asyncio.create_task(self._send_files(connection, pool)))
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -168,20 +169,26 @@ class Link:
         host = peer.peer_address.rpartition(":")[0].strip("[]")
         return await connect(host, reply.port, reply.token)
 
-    def _received(self, peer: Worker, data: bytes) -> None:
-        self._core.receive(data)
-        while (event := self._core.next_event()) is not None:
-            match event:
-                case Welcomed():
-                    self._connected = True
-                    log.info("push link up", extra={"peer": peer.worker_id, "lane": self._lane.value})
-                    self._replication.post(ev.PeerConnected(peer.worker_id, self._lane))
-                case MayGoOn():
-                    self._wake.set()
-                case ev.AckReceived() | ev.RefusalReceived():
-                    if not self._core.idle:  # the rest of a file may be unwanted now
+    def _readable(self, connection: Connection, peer: Worker) -> None:
+        """Carry out the replies that have arrived."""
+        try:
+            self._core.receive(connection.read())
+            while (event := self._core.next_event()) is not None:
+                match event:
+                    case Welcomed():
+                        self._connected = True
+                        log.info("push link up", extra={"peer": peer.worker_id, "lane": self._lane.value})
+                        self._replication.post(ev.PeerConnected(peer.worker_id, self._lane))
+                    case MayGoOn():
                         self._wake.set()
-                    self._replication.post(event)
+                    case ev.AckReceived() | ev.RefusalReceived():
+                        if not self._core.idle:  # the rest of a file may be unwanted now
+                            self._wake.set()
+                        self._replication.post(event)
+        except BlockingIOError:
+            return
+        except Exception as error:
+            connection.lose(error)
 
     async def _send_files(self, connection: Connection, pool: ThreadPoolExecutor) -> None:
         while True:

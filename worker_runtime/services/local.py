@@ -28,7 +28,7 @@ from worker_runtime.protocol import events as ev
 from worker_runtime.replication import Replication
 from worker_runtime.services.describe import Describer
 from worker_runtime.statistics import CommitRecord, Figures, wall_ms
-from worker_runtime.storage.index import StoredFile
+from worker_runtime.storage.stored_file import StoredFile
 
 log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]

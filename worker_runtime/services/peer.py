@@ -122,10 +122,8 @@ class PeerService(peer_pb2_grpc.PeerServicer):
 
     async def _next_piece(self, entry: FileEntry, pieces: Any) -> bytes:
         def read() -> bytes:
-            try:
+            with self._store.disk.errors_of(f"{entry.store}/{entry.name}"):
                 return next(pieces, b"")
-            except OSError as error:
-                raise self._store.disk.error(error, f"{entry.store}/{entry.name}") from error
 
         return await self._store.threads.run(Lane.BULK, read)
 

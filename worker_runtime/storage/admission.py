@@ -5,18 +5,22 @@ The order is: bytes, rename, index, sync (`synced` jobs), catalogue. The first t
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
+
 from rhino_core.errors import IntegrityError, RhinoError
 from rhino_core.failpoints import hit
-from rhino_core.ids import FileEntry, FileKind
+from rhino_core.ids import FileEntry, FileKind, StoreId
 from worker_runtime.storage import files
 from worker_runtime.storage.arrivals import Arrivals
+from worker_runtime.storage.disk import Disk
 from worker_runtime.storage.durability import JobDurability
 from worker_runtime.storage.files import Seal
-from worker_runtime.storage.index import StoredFile
-from worker_runtime.storage.store_index import StoreIndex
+from worker_runtime.storage.index import Index
+from worker_runtime.storage.locks import KeyedLocks
+from worker_runtime.storage.stored_file import StoredFile
 from worker_runtime.storage.stored_files import StoredFiles
 from worker_runtime.storage.syncer import Syncer
-from worker_runtime.storage.threads import DiskWork
+from worker_runtime.storage.threads import Threads
 
 
 class Admission:
@@ -25,18 +29,25 @@ class Admission:
     def __init__(
         self,
         stored: StoredFiles,
-        index: StoreIndex,
+        index: Index,
         durability: JobDurability,
         syncer: Syncer,
-        work: DiskWork,
+        disk: Disk,
+        threads: Threads,
         arrivals: Arrivals,
     ) -> None:
         self._stored = stored
         self._index = index
         self._durability = durability
         self._syncer = syncer
-        self._work = work
+        self._disk = disk
+        self._threads = threads
         self._arrivals = arrivals
+        self._locks = KeyedLocks()
+
+    def turn(self, store: StoreId, name: str) -> AbstractAsyncContextManager[None]:
+        """Files of one name take turns, wherever they come from: hold this from the check of the name to `admit`."""
+        return self._locks.hold((store, name))
 
     async def admit(self, entry: FileEntry, seal: Seal, *, received: bool, linked: bool = False) -> StoredFile:
         """Record the file and let it count. The commit of an uploaded version lists it later.
@@ -66,7 +77,12 @@ class Admission:
     async def _check_unlinked(self, record: StoredFile) -> None:
         """Verify a link whose other names have been removed meanwhile, perhaps because the file was damaged."""
         entry, path = record.entry, self._stored.path(record.entry)
-        if await self._work.on_file(entry, lambda: files.verify(path, record.seal, entry.crc32c, deep=True)):
+
+        def verify() -> bool:
+            with self._disk.errors_of(f"{entry.store}/{entry.name}"):
+                return files.verify(path, record.seal, entry.crc32c, deep=True)
+
+        if await self._threads.run_small(entry.lane, verify, entry.size_bytes):
             return
         self._index.delete_files(entry.store, [entry.name])
         await self._delete(entry)
@@ -74,4 +90,9 @@ class Admission:
 
     async def _delete(self, entry: FileEntry) -> None:
         path = self._stored.path(entry)
-        await self._work.on_file(entry, lambda: path.unlink(missing_ok=True))
+
+        def unlink() -> None:
+            with self._disk.errors_of(f"{entry.store}/{entry.name}"):
+                path.unlink(missing_ok=True)
+
+        await self._threads.run_small(entry.lane, unlink, entry.size_bytes)

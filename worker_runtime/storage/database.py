@@ -23,10 +23,10 @@ from rhino_core.errors import (
 )
 from rhino_core.rocksdb import bounded
 from rhino_core.scan import scan
+from worker_runtime.storage.disk import NO_SPACE
 from worker_runtime.storage.written import NAME, Written
 
 log = logging.getLogger(__name__)
-NO_SPACE = "no space left"  # in lower case; RocksDB reports no error numbers
 _LOCKED = ("lock hold by", "while lock file")  # locked by this process, or by another one
 _NOT_OURS = ("permission denied", "read-only file system", "operation not permitted")
 _IDENTITY = b"m/store_uuid"

@@ -6,20 +6,22 @@ write or read may accept the next one and lose it.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
 import threading
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 
 from rhino_core.errors import IntegrityError, NoSpaceError, RhinoError
 from rhino_core.ids import DiskState
-from worker_runtime.storage.database import NO_SPACE
 from worker_runtime.storage.files import storage_error
 from worker_runtime.storage.incoming import Incoming
 
 log = logging.getLogger(__name__)
+NO_SPACE = "no space left"  # in lower case; RocksDB reports no error numbers
 INDEX_BYTES = 1024 * 1024  # needed by RocksDB to open the index and write to it
 _FAILING = frozenset({errno.EIO, errno.EROFS, errno.EUCLEAN, errno.ENODEV, errno.ENXIO, errno.EREMOTEIO, errno.ESTALE})
 
@@ -74,10 +76,17 @@ class Disk:
         if error.errno in _FAILING:
             self._fail(str(error))
 
-    def error(self, error: OSError, doing: str) -> RhinoError:
-        """The NoSpaceError, IntegrityError or UnavailableError to raise for an error, which is also recorded."""
-        self.record_error(error)
-        return storage_error(error, doing)
+    @contextlib.contextmanager
+    def errors_of(self, what: str) -> Iterator[None]:
+        """An OSError inside is recorded, and becomes NoSpaceError, IntegrityError or UnavailableError.
+
+        `what` names the subject, such as a file.
+        """
+        try:
+            yield
+        except OSError as error:
+            self.record_error(error)
+            raise storage_error(error, what) from error
 
     def has_room_again(self, error: Exception) -> bool:
         """Whether the index could not be written because the disk was full, and there is room now."""
@@ -85,7 +94,7 @@ class Disk:
         return NO_SPACE in str(error).lower() and free >= self._reserve_bytes
 
     def index_error(self, error: Exception, doing: str) -> RhinoError:
-        """Like `error`, for the index.
+        """The error to raise when the index cannot be written.
 
         If the index cannot be written for any reason except lack of space, the disk is failing.
         """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from rhino_core.ids import Durability, StoreId
-from worker_runtime.storage.store_index import StoreIndex
+from worker_runtime.storage.index import Index
 from worker_runtime.storage.syncer import Syncer
 
 log = logging.getLogger(__name__)
@@ -17,7 +17,7 @@ class JobDurability:
     A job that is not known yet gets the stronger durability: its first files may arrive before its group.
     """
 
-    def __init__(self, index: StoreIndex, syncer: Syncer) -> None:
+    def __init__(self, index: Index, syncer: Syncer) -> None:
         self._index = index
         self._syncer = syncer
         self._known: dict[str, Durability] = index.durabilities()

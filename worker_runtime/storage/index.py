@@ -19,31 +19,21 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from rocksdict import WriteBatch
 
 from rhino_core.epochs import is_possible
-from rhino_core.ids import Durability, Epoch, FileEntry, FileKind, GroupId, StoreId, Version, is_safe, parse_name
+from rhino_core.failpoints import hit
+from rhino_core.ids import Durability, Epoch, FileKind, GroupId, StoreId, Version, is_safe, parse_name
 from rhino_core.records import known_value
 from worker_runtime.storage.database import Database, ReadOnlyDatabase
-from worker_runtime.storage.files import Seal
+from worker_runtime.storage.disk import Disk
 from worker_runtime.storage.lineages import Lineages
+from worker_runtime.storage.stored_file import StoredFile, decode, encode
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class StoredFile:
-    """A file in the store. `received`: it came from another worker; else an executor of this worker wrote it."""
-
-    entry: FileEntry
-    seal: Seal
-    arrived_ns: int  # by a monotonic clock (arrivals.py); records of an older Rhino have the wall clock
-    visible: bool
-    received: bool
 
 
 class IndexReader:
@@ -65,7 +55,7 @@ class IndexReader:
         for key, value in self._entries.scan(b"f/"):
             path, _, name = key.partition("\0")
             if (store := self._store_of(path)) is not None:
-                yield _decode(store, name, value, self._lineages)
+                yield decode(store, name, value, self._lineages)
         self._lineages.loaded()
 
     def first_snapshots(self) -> Iterator[tuple[StoreId, Version]]:
@@ -96,7 +86,8 @@ class IndexReader:
             for job, value in self._entries.scan(b"d/")
         }
 
-    def meta(self, key: str) -> str | None:
+    def metadata(self, key: str) -> str | None:
+        """The text that `Index.put_metadata` stored under this key, also before a restart."""
         value = self._entries.get(f"m/{key}".encode())
         return None if value is None else value.decode()
 
@@ -134,42 +125,40 @@ class IndexReader:
 
 
 class Index(IndexReader):
-    """The index, opened for writing.
+    """The index, opened for writing. Records are small, so they are written at once, on the event loop.
 
-    A second process that opens it fails, so two sidecars cannot share one data folder. Raises like `Database`.
+    Every write survives kill -9 when it returns. Every write raises NoSpaceError or IntegrityError if the index cannot
+    be written, and then has changed nothing. A second process that opens the index fails, so two sidecars cannot share
+    one data folder. Opening raises like `Database`.
     """
 
-    def __init__(self, path: Path, boot_id: str = "") -> None:
+    def __init__(self, path: Path, disk: Disk, boot_id: str = "") -> None:
         self._db = Database(path, boot_id)
+        self._disk = disk
         super().__init__(self._db)
 
-    def reopen(self) -> None:
-        """Reopen the index. RocksDB accepts no more writes after one that found the disk full, until it is reopened."""
-        self._db.reopen()
+    def failure(self) -> str:
+        """Why the index cannot be read; empty if it can be."""
+        try:
+            self.metadata("health")
+        except Exception as error:  # the binding has no narrower exception class
+            return str(error) or type(error).__name__
+        return ""
 
-    def sync(self) -> None:
-        """When this returns, everything written so far is on disk. Safe for any thread. Raises OSError."""
-        self._db.sync()
-
-    def sequence_number(self) -> int:
-        return self._db.sequence_number()
-
-    def on_disk(self, number: int) -> None:
-        """Everything written up to this sequence number is on disk. Safe for any thread. Raises OSError."""
-        self._db.on_disk(number)
+    # ------------------------------------------------------------ files
 
     def put_file(self, file: StoredFile) -> None:
-        store = file.entry.store
+        store, name = file.entry.store, file.entry.name
         lineage, pointers = self._lineages.encode(store, file.entry.lineage)
-        key, value = _file_key(store, file.entry.name), _encode(file, lineage)
+        key, value = _file_key(store, name), encode(file, lineage)
         if not pointers:
-            self._db.put(key, value)
+            self._put(f"{store}/{name}", key, value)
             return
         batch = WriteBatch(raw_mode=True)
         batch.put(key, value)
         for version, before in pointers:
             batch.put(_pointer_key(store, version), before)
-        self._db.write(batch)
+        self._write(f"{store}/{name}", lambda: self._db.write(batch))
         self._lineages.written(store, pointers)
 
     def delete_files(self, store: StoreId, names: Iterable[str], oldest_base: int | None = 0) -> None:
@@ -187,17 +176,15 @@ class Index(IndexReader):
         unused = self._lineages.below(store, oldest_base)
         for version in unused:
             batch.delete(_pointer_key(store, version))
-        self._db.write(batch)
+        self._write(str(store), lambda: self._db.write(batch))
         self._lineages.dropped(store, unused)
 
     def has_long_lineages(self, store: StoreId) -> bool:
         return bool(self._lineages.below(store, None))
 
-    def put_epoch(self, group: GroupId, epoch: Epoch) -> None:
-        self._db.put(f"e/{group}".encode(), json.dumps(epoch).encode())
-
     def drop_job(self, job: str, fence: Epoch, groups: Iterable[GroupId], files: Iterable[tuple[StoreId, str]]) -> None:
         """Write the job's fence, and delete its durability, groups and files, atomically."""
+        hit("store.drop_job.index.before")
         batch = WriteBatch(raw_mode=True)
         batch.put(f"g/{job}".encode(), json.dumps(fence).encode())
         batch.delete(f"d/{job}".encode())
@@ -209,16 +196,56 @@ class Index(IndexReader):
         for store, name in files:
             batch.delete(_file_key(store, name))
             batch.delete(f"l/{store}".encode())
-        self._db.write(batch)
+        self._write(f"job {job}", lambda: self._db.write(batch))
+        hit("store.drop_job.index.after")
+
+    # ------------------------------------------------------------ epochs, floors, jobs, metadata
+
+    def put_epoch(self, group: GroupId, epoch: Epoch) -> None:
+        """Persist the epoch. Nothing that depends on it may be done if this raises."""
+        hit("store.epoch.before")
+        self._put(f"epoch of {group}", f"e/{group}".encode(), json.dumps(epoch).encode())
+        hit("store.epoch.after")
 
     def put_floor(self, store: StoreId, floor: Version) -> None:
-        self._db.put(f"l/{store}".encode(), json.dumps(floor).encode())
+        self._put(f"floor of {store}", f"l/{store}".encode(), json.dumps(floor).encode())
 
     def put_durability(self, job: str, durability: Durability) -> None:
-        self._db.put(f"d/{job}".encode(), durability.value.encode())
+        self._put(f"durability of job {job}", f"d/{job}".encode(), durability.value.encode())
 
-    def put_meta(self, key: str, value: str) -> None:
-        self._db.put(f"m/{key}".encode(), value.encode())
+    def put_metadata(self, key: str, value: str) -> None:
+        self._put(key, f"m/{key}".encode(), value.encode())
+
+    # ------------------------------------------------------------ writing
+
+    def sync(self) -> None:
+        """When this returns, everything written so far is on disk. Safe for any thread. Raises OSError."""
+        self._db.sync()
+
+    def sequence_number(self) -> int:
+        """How much was written so far."""
+        return self._db.sequence_number()
+
+    def on_disk(self, number: int) -> None:
+        """Everything written up to this sequence number is on disk. Safe for any thread. Raises OSError."""
+        self._db.on_disk(number)
+
+    def _put(self, what: str, key: bytes, value: bytes) -> None:
+        self._write(what, lambda: self._db.put(key, value))
+
+    def _write(self, what: str, write: Callable[[], None]) -> None:
+        """Write. If a full disk had blocked the index and there is room again, reopen the index first."""
+        try:
+            write()
+        except Exception as error:  # the binding has no narrower exception class
+            if not self._disk.has_room_again(error):
+                raise self._disk.index_error(error, what) from error
+            try:
+                self._db.reopen()
+                log.warning("index reopened: the disk has room again")
+                write()
+            except Exception as again:
+                raise self._disk.index_error(again, what) from again
 
 
 def _file_key(store: StoreId, name: str) -> bytes:
@@ -227,37 +254,3 @@ def _file_key(store: StoreId, name: str) -> bytes:
 
 def _pointer_key(store: StoreId, version: Version) -> bytes:
     return f"n/{store}\0{version}".encode()
-
-
-def _encode(file: StoredFile, lineage: object) -> bytes:
-    entry = file.entry
-    return json.dumps(
-        [
-            entry.size_bytes,
-            entry.crc32c,
-            lineage,
-            entry.references,
-            entry.written_by,
-            [file.seal.size_bytes, file.seal.mtime_ns],
-            file.arrived_ns,
-            file.visible,
-            file.received,
-            # Otherwise the format of earlier versions, which they can read.
-            *([entry.same_as] if entry.same_as else []),
-        ]
-    ).encode()
-
-
-def _decode(store: StoreId, name: str, value: bytes, lineages: Lineages) -> StoredFile:
-    size, crc, lineage, references, written_by, seal, arrived_ns, visible, received, *rest = json.loads(value)
-    entry = FileEntry(
-        store,
-        name,
-        size,
-        crc,
-        lineage=lineages.decode(store, lineage),
-        references=tuple(references),
-        written_by=written_by,
-        same_as=rest[0] if rest else "",
-    )
-    return StoredFile(entry, Seal(*seal[:2]), arrived_ns, visible, received)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from rhino_core.ids import FileEntry, GroupId, StoreId, StoreVersion, Version
 from worker_runtime.protocol.closure import Catalogue, changelog_name, snapshot_name
-from worker_runtime.storage.index import StoredFile
+from worker_runtime.storage.stored_file import StoredFile
 
 
 class NewestVersions:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from rhino_core.errors import AlreadyThereError, IntegrityError
 from rhino_core.failpoints import hit
@@ -17,13 +18,12 @@ from worker_runtime.storage.allocation.allocator import FileAllocator
 from worker_runtime.storage.disk import Disk
 from worker_runtime.storage.files import Checked, Seal, link_in, rename_in
 from worker_runtime.storage.incoming import Incoming, Piece
-from worker_runtime.storage.index import StoredFile
 from worker_runtime.storage.layout import Layout
-from worker_runtime.storage.locks import KeyedLocks
 from worker_runtime.storage.partials import Partials
 from worker_runtime.storage.space import Space
+from worker_runtime.storage.stored_file import StoredFile
 from worker_runtime.storage.stored_files import StoredFiles
-from worker_runtime.storage.threads import DiskWork, Threads
+from worker_runtime.storage.threads import Threads
 
 log = logging.getLogger(__name__)
 
@@ -41,22 +41,34 @@ class IncomingFiles:
         space: Space,
         partials: Partials,
         allocator: FileAllocator,
-        work: DiskWork,
     ) -> None:
         self._layout = layout
         self._disk = disk
         self._space = space
         self._partials = partials
         self._allocator = allocator
-        self._work = work
 
     def begin(self, entry: FileEntry, pieces: Sequence[Piece] = ()) -> Incoming:
         """Create a temporary file and write the first bytes. Raises NoSpaceError, IntegrityError."""
-        return self._work.here(_name(entry), lambda: self.create(entry, pieces))
+        with self._disk.errors_of(_name(entry)):
+            self._space.make_room(entry.size_bytes)
+            incoming = Incoming(*self._allocator.create(entry.size_bytes, lambda: self._partials.temporary(entry)))
+            self._disk.announce(incoming, entry.size_bytes - sum(map(len, pieces)))
+            try:
+                incoming.reserve(self._allocator, entry.size_bytes)
+                if incoming.reserved:  # the disk counts reserved space as used
+                    self._disk.announce(incoming, 0)
+                incoming.write(pieces)
+            except OSError:
+                self._disk.announce(incoming, 0)
+                incoming.abort()
+                raise
+        return incoming
 
     def append(self, entry: FileEntry, incoming: Incoming, pieces: Sequence[Piece]) -> None:
         """Append bytes. Raises NoSpaceError, IntegrityError."""
-        self._work.here(_name(entry), lambda: incoming.write(pieces))
+        with self._disk.errors_of(_name(entry)):
+            incoming.write(pieces)
         if not incoming.reserved:
             self._disk.announce(incoming, entry.size_bytes - incoming.size_bytes)
 
@@ -66,7 +78,8 @@ class IncomingFiles:
         Raises NoSpaceError, IntegrityError.
         """
         self._disk.announce(incoming, 0)
-        self._work.here(_name(entry), incoming.release_space)
+        with self._disk.errors_of(_name(entry)):
+            incoming.release_space()
 
     def has_partial(self, entry: FileEntry) -> bool:
         """Whether a broken transfer has left a part of the file. Never touches the disk."""
@@ -74,7 +87,8 @@ class IncomingFiles:
 
     def resume(self, entry: FileEntry) -> Incoming | None:
         """What a broken transfer has left of the file, or None. Raises NoSpaceError, IntegrityError."""
-        incoming = self._work.here(_name(entry), lambda: self._partials.take(entry))
+        with self._disk.errors_of(_name(entry)):
+            incoming = self._partials.take(entry)
         if incoming is not None:
             self._disk.announce(incoming, entry.size_bytes - incoming.size_bytes)
         return incoming
@@ -85,12 +99,14 @@ class IncomingFiles:
         Raises NoSpaceError, IntegrityError.
         """
         self._disk.announce(incoming, 0)
-        self._work.here(_name(entry), lambda: self._partials.keep(entry, incoming))
+        with self._disk.errors_of(_name(entry)):
+            self._partials.keep(entry, incoming)
 
     def abort(self, entry: FileEntry, incoming: Incoming) -> None:
         """Discard an unfinished file. Raises NoSpaceError, IntegrityError."""
         self._disk.announce(incoming, 0)
-        self._work.here(_name(entry), incoming.abort)
+        with self._disk.errors_of(_name(entry)):
+            incoming.abort()
 
     def link(self, entry: FileEntry, twins: Iterable[StoredFile]) -> Incoming | None:
         """A file whose bytes all come from a stored file with the same bytes; None if they have to come from others."""
@@ -106,70 +122,42 @@ class IncomingFiles:
                 log.info("not linked", extra={"file": entry.name, "to": twin.entry.name, "error": str(error)})
         return None
 
-    # ------------------------------------------------------------ steps: these raise OSError
-
-    def create(self, entry: FileEntry, pieces: Sequence[Piece]) -> Incoming:
-        """Like `begin`. Raises OSError, NoSpaceError."""
-        self._space.make_room(entry.size_bytes)
-        incoming = Incoming(*self._allocator.create(entry.size_bytes, lambda: self._partials.temporary(entry)))
-        self._disk.announce(incoming, entry.size_bytes - sum(map(len, pieces)))
-        try:
-            incoming.reserve(self._allocator, entry.size_bytes)
-            if incoming.reserved:  # the disk counts reserved space as used
-                self._disk.announce(incoming, 0)
-            incoming.write(pieces)
-        except OSError:
-            self.discard(incoming)
-            raise
-        return incoming
-
     def place(self, entry: FileEntry, incoming: Incoming) -> Seal:
         """Verify the bytes and give the file its final name. Nothing is left behind if this fails.
 
-        Raises OSError, IntegrityError for wrong bytes.
+        Raises NoSpaceError, IntegrityError, also for wrong bytes.
         """
-        try:
-            seal = incoming.finish(entry.size_bytes, entry.crc32c)
-            hit("store.incoming.rename.before")
-            path = self._layout.path(entry.store, entry.name)
-            (link_in if incoming.linked else rename_in)(incoming.path, path)
-            hit("store.incoming.rename.after")
-        except OSError:
-            incoming.abort()
-            raise
+        with self._disk.errors_of(_name(entry)):
+            try:
+                seal = incoming.finish(entry.size_bytes, entry.crc32c)
+                hit("store.incoming.rename.before")
+                path = self._layout.path(entry.store, entry.name)
+                (link_in if incoming.linked else rename_in)(incoming.path, path)
+                hit("store.incoming.rename.after")
+            except OSError:
+                incoming.abort()
+                raise
         return seal
 
     def ended(self, incoming: Incoming) -> None:
         """No more bytes of this file are to come."""
         self._disk.announce(incoming, 0)
 
-    def discard(self, incoming: Incoming) -> None:
-        """Like `abort`. Raises OSError."""
-        self._disk.announce(incoming, 0)
-        incoming.abort()
-
 
 class ReceivedFiles:
-    """For the event loop: blocking work runs in threads.
-
-    Files of one name take turns. `locks` are shared with uploads.
-    """
+    """For the event loop: blocking work runs in threads."""
 
     def __init__(
         self,
         stored: StoredFiles,
         incoming: IncomingFiles,
         admission: Admission,
-        locks: KeyedLocks,
         threads: Threads,
-        work: DiskWork,
     ) -> None:
         self._stored = stored
         self._incoming = incoming
         self._admission = admission
-        self._locks = locks
         self._threads = threads
-        self._work = work
 
     # ------------------------------------------------------------ unfinished files
 
@@ -182,7 +170,7 @@ class ReceivedFiles:
             await self._threads.run(entry.lane, lambda: made.append(self._incoming.begin(entry, pieces)))
         except asyncio.CancelledError:
             for incoming in made:  # nobody receives it: its stream has ended meanwhile
-                self._incoming.discard(incoming)
+                self._incoming.abort(entry, incoming)
             raise
         return made[0]
 
@@ -219,30 +207,30 @@ class ReceivedFiles:
         UnavailableError if the file cannot be synced.
         """
         self._incoming.ended(incoming)
-        async with self._locks.hold((entry.store, entry.name)):
+        async with self._admission.turn(entry.store, entry.name):
             if (known := self._stored.record(entry.store, entry.name)) is not None:
                 await self._threads.run(entry.lane, incoming.abort)
                 return _same(known, entry)
-            seal = await self._work.on_file(entry, lambda: self._incoming.place(entry, incoming))
+            place = partial(self._incoming.place, entry, incoming)
+            seal = await self._threads.run_small(entry.lane, place, entry.size_bytes)
             return await self._admission.admit(entry, seal, received=True, linked=incoming.linked)
 
     async def receive_whole(self, entry: FileEntry, pieces: Sequence[Piece]) -> StoredFile:
         """Begin, append and finish with one switch to a thread, for files whose bytes are all in memory."""
-
-        def whole() -> Seal:
-            return self._incoming.place(entry, self._incoming.create(entry, pieces))
-
-        async with self._locks.hold((entry.store, entry.name)):
+        async with self._admission.turn(entry.store, entry.name):
             if (known := self._stored.record(entry.store, entry.name)) is not None:
                 return _same(known, entry)
-            return await self._admission.admit(entry, await self._work.on_file(entry, whole), received=True)
+            seal = await self._threads.run_small(
+                entry.lane, lambda: self._incoming.place(entry, self._incoming.begin(entry, pieces)), entry.size_bytes
+            )
+            return await self._admission.admit(entry, seal, received=True)
 
     async def receive_linked(self, entry: FileEntry) -> bool:
         """Store the file without a transfer. Return false if its bytes are not here under another name.
 
         Raises like `finish`.
         """
-        async with self._locks.hold((entry.store, entry.name)):
+        async with self._admission.turn(entry.store, entry.name):
             twins = self._stored.twins(entry)
             if not twins or (entry.store, entry.name) in self._stored:
                 return False
@@ -251,7 +239,7 @@ class ReceivedFiles:
                 incoming = self._incoming.link(entry, twins)
                 return None if incoming is None else self._incoming.place(entry, incoming)
 
-            seal = await self._work.on_file(entry, link)
+            seal = await self._threads.run_small(entry.lane, link, entry.size_bytes)
             if seal is None:
                 return False
             await self._admission.admit(entry, seal, received=True, linked=True)

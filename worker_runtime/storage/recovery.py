@@ -17,10 +17,12 @@ from rhino_core.failpoints import hit
 from rhino_core.folder import FILE_MODE, subfolder
 from rhino_core.ids import StoreId, check_store, parse_name
 from worker_runtime.storage.arrivals import Arrivals
+from worker_runtime.storage.disk import Disk
 from worker_runtime.storage.files import verify
-from worker_runtime.storage.index import Index, StoredFile
+from worker_runtime.storage.index import Index
 from worker_runtime.storage.layout import Layout
 from worker_runtime.storage.partials import Partials
+from worker_runtime.storage.stored_file import StoredFile
 from worker_runtime.storage.syncer import forget_failure
 
 log = logging.getLogger(__name__)
@@ -61,7 +63,7 @@ def made_by_older(folder: Path) -> bool:
     return (folder / "store").is_dir()
 
 
-def open_index(layout: Layout, boot_id: str, *, empty_store: bool) -> Index:
+def open_index(layout: Layout, disk: Disk, boot_id: str, *, empty_store: bool) -> Index:
     """Open the index. On a full disk, first delete unfinished files.
 
     Raises PreconditionError if the index is lost, and IntegrityError if it is damaged, unless the files that it named
@@ -75,7 +77,7 @@ def open_index(layout: Layout, boot_id: str, *, empty_store: bool) -> Index:
             "send their copies"
         )
     try:
-        return Index(layout.index, boot_id)
+        return Index(layout.index, disk, boot_id)
     except NoSpaceError as error:
         log.warning("no space for the index, deleting unfinished files", extra={"error": str(error)})
         clear_temporary(layout, layout.partial)  # no other process uses the folder: the error would be a different one
@@ -85,7 +87,7 @@ def open_index(layout: Layout, boot_id: str, *, empty_store: bool) -> Index:
         log.error("beginning with an empty store", extra={"error": str(error)})
         layout.index.rename(layout.temporary())  # it is deleted from there
         subfolder(layout.index)
-    return Index(layout.index, boot_id)
+    return Index(layout.index, disk, boot_id)
 
 
 def clear_temporary(layout: Layout, *more: Path) -> None:
@@ -105,17 +107,17 @@ def read_again_after_ns(index: Index, boot_id: str, *, failed: bool) -> int | No
 
     `failed`: a sync had failed before the reboot, so every file is doubtful.
     """
-    if index.meta("boot_id") == boot_id:
+    if index.metadata("boot_id") == boot_id:
         return None
-    return -1 if failed else int(index.meta(ON_DISK_UNTIL) or -1)
+    return -1 if failed else int(index.metadata(ON_DISK_UNTIL) or -1)
 
 
 def recover_folder(layout: Layout, index: Index, boot_id: str, *, failed: bool) -> Recovered:
     """Make index and folder agree. Blocks. `failed`: a sync had failed before the machine was rebooted.
 
-    Raises IntegrityError if the index is damaged, and the exceptions of the RocksDB binding.
+    Raises IntegrityError if the index is damaged or cannot be written, NoSpaceError.
     """
-    same_boot = index.meta("boot_id") == boot_id
+    same_boot = index.metadata("boot_id") == boot_id
     partials = Partials(layout)
     partials.recover(same_boot=same_boot)
     clear_temporary(layout)  # before anything is written, because writing needs space
@@ -124,7 +126,7 @@ def recover_folder(layout: Layout, index: Index, boot_id: str, *, failed: bool) 
     records = recover(layout, index, boot_id, doubtful_after_ns)
     forget_failure(layout)
     # May be later than the arrival of every file here.
-    on_disk_until_ns = int(index.meta(ON_DISK_UNTIL) or 0)
+    on_disk_until_ns = int(index.metadata(ON_DISK_UNTIL) or 0)
     return Recovered(
         boot_id,
         incarnation,
@@ -154,7 +156,7 @@ def recover(layout: Layout, index: Index, boot_id: str, doubtful_after_ns: int |
         hit("recovery.drop.after")
     orphans = _remove_orphans(layout, kept)
     hit("recovery.boot_id.before")
-    index.put_meta("boot_id", boot_id)
+    index.put_metadata("boot_id", boot_id)
     hit("recovery.boot_id.after")
     log.info(
         "store recovered",
@@ -215,7 +217,7 @@ def find_incarnation(layout: Layout, index: Index, boot: str) -> str:
     """
     path = layout.root / _UUID
     stored = path.read_text().strip() if path.exists() else None
-    if stored is None or stored != index.meta("store_uuid"):
+    if stored is None or stored != index.metadata("store_uuid"):
         stored = str(uuid.uuid4())
         temporary = path.with_suffix(".new")
         temporary.write_text(stored)
@@ -224,6 +226,6 @@ def find_incarnation(layout: Layout, index: Index, boot: str) -> str:
         temporary.rename(path)
         hit("incarnation.file.after")
         hit("incarnation.index.before")
-        index.put_meta("store_uuid", stored)
+        index.put_metadata("store_uuid", stored)
         hit("incarnation.index.after")
     return f"{stored}/{boot}"

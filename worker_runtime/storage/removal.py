@@ -12,9 +12,9 @@ from pathlib import Path
 from rhino_core.failpoints import hit
 from rhino_core.ids import Epoch, GroupId, StoreId
 from worker_runtime.storage.durability import JobDurability
+from worker_runtime.storage.index import Index
 from worker_runtime.storage.retention import Retention
 from worker_runtime.storage.space import Space
-from worker_runtime.storage.store_index import StoreIndex
 from worker_runtime.storage.stored_files import StoredFiles
 from worker_runtime.storage.trash import Trash
 
@@ -25,7 +25,7 @@ class Removal:
     def __init__(
         self,
         files: StoredFiles,
-        index: StoreIndex,
+        index: Index,
         retention: Retention,
         durability: JobDurability,
         trash: Trash,

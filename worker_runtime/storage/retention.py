@@ -12,8 +12,8 @@ from rhino_core.errors import RhinoError
 from rhino_core.failpoints import hit
 from rhino_core.ids import FileEntry, GroupId, StoreId, StoreVersion, Version
 from worker_runtime.protocol.closure import Catalogue, collectable, kept_names, raise_floor
+from worker_runtime.storage.index import Index
 from worker_runtime.storage.pins import Pins
-from worker_runtime.storage.store_index import StoreIndex
 
 log = logging.getLogger(__name__)
 _NOTHING = contextlib.nullcontext()
@@ -22,7 +22,7 @@ _NOTHING = contextlib.nullcontext()
 class Retention:
     """Floors never fall. They and the spread jobs survive a restart; protection ends with the process."""
 
-    def __init__(self, catalogue: Catalogue, index: StoreIndex, pins: Pins) -> None:
+    def __init__(self, catalogue: Catalogue, index: Index, pins: Pins) -> None:
         self._catalogue = catalogue
         self._index = index
         self._pins = pins

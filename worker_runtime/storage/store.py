@@ -18,17 +18,15 @@ from worker_runtime.storage.durability import JobDurability
 from worker_runtime.storage.inbox import Inbox
 from worker_runtime.storage.index import Index
 from worker_runtime.storage.layout import Layout
-from worker_runtime.storage.locks import KeyedLocks
 from worker_runtime.storage.pins import Pins
 from worker_runtime.storage.received_files import IncomingFiles, ReceivedFiles
 from worker_runtime.storage.recovery import Recovered
 from worker_runtime.storage.removal import Removal
 from worker_runtime.storage.retention import Retention
 from worker_runtime.storage.space import Space
-from worker_runtime.storage.store_index import StoreIndex
 from worker_runtime.storage.stored_files import StoredFiles
 from worker_runtime.storage.syncer import Syncer, failed_before
-from worker_runtime.storage.threads import DiskWork, Threads
+from worker_runtime.storage.threads import Threads
 from worker_runtime.storage.trash import Trash
 from worker_runtime.storage.uploads import Uploads
 
@@ -52,20 +50,18 @@ class Store:
         self.pins = Pins()
         self.threads = Threads()
         self.syncer = Syncer(layout, index.sync, recovered.boot_id)
-        self.index = StoreIndex(index, disk)
+        self.index = index
         self.durability = JobDurability(self.index, self.syncer)
         self.files = StoredFiles(worker_id, layout, self.index, index.first_snapshots())
         self.catalogue = self.files.catalogue
         self.retention = Retention(self.catalogue, self.index, self.pins)
         self.space = Space(layout, disk, self.partials, self.threads)
-        self._work = DiskWork(disk, self.threads)
         self._allocator = FileAllocator(layout, lambda work: self.threads.submit(Lane.COMMIT, work))
-        locks = KeyedLocks()  # by store and name: files of one name take turns
-        admission = Admission(self.files, self.index, self.durability, self.syncer, self._work, self.arrivals)
-        self.uploads = Uploads(worker_id, layout, self.files, self.retention, admission, locks, self.space, self._work)
-        self.incoming = IncomingFiles(layout, disk, self.space, self.partials, self._allocator, self._work)
-        self.received = ReceivedFiles(self.files, self.incoming, admission, locks, self.threads, self._work)
-        self.trash = Trash(layout, disk, self.threads, self._work)
+        admission = Admission(self.files, self.index, self.durability, self.syncer, disk, self.threads, self.arrivals)
+        self.uploads = Uploads(worker_id, layout, self.files, self.retention, admission, self.space, disk, self.threads)
+        self.incoming = IncomingFiles(layout, disk, self.space, self.partials, self._allocator)
+        self.received = ReceivedFiles(self.files, self.incoming, admission, self.threads)
+        self.trash = Trash(layout, disk, self.threads)
         self.removal = Removal(self.files, self.index, self.retention, self.durability, self.trash, self.space)
 
     @classmethod
@@ -80,10 +76,11 @@ class Store:
         layout.create()
         boot_id = recovery.boot_id()
         failed = failed_before(layout, boot_id)
-        index = recovery.open_index(layout, boot_id, empty_store=empty_store)
+        disk = Disk(layout.store, reserve_bytes)
+        index = recovery.open_index(layout, disk, boot_id, empty_store=empty_store)
         try:
             recovered = recovery.recover_folder(layout, index, boot_id, failed=failed)
-            store = cls(worker_id, layout, index, Disk(layout.store, reserve_bytes), recovered)
+            store = cls(worker_id, layout, index, disk, recovered)
             store._load(recovered)
         except BaseException:
             index.close()
@@ -112,10 +109,11 @@ class Store:
         records = [record for name in names if (record := self.files.record(store, name))]
 
         def check() -> list[str]:
-            return [
-                r.entry.name
-                for r in records
-                if not files.verify(self.files.path(r.entry), r.seal, r.entry.crc32c, deep=r.entry.kind.versioned)
-            ]
+            with self.disk.errors_of(str(store)):
+                return [
+                    r.entry.name
+                    for r in records
+                    if not files.verify(self.files.path(r.entry), r.seal, r.entry.crc32c, deep=r.entry.kind.versioned)
+                ]
 
-        return await self._work.in_thread(Lane.COMMIT, str(store), check)
+        return await self.threads.run(Lane.COMMIT, check)

@@ -14,10 +14,10 @@ from rhino_core.ids import FileEntry, GroupId, StoreId, Version
 from rhino_core.lineage import LONG, joined
 from worker_runtime.protocol.closure import Catalogue, changelog_name
 from worker_runtime.storage import files
-from worker_runtime.storage.index import StoredFile
+from worker_runtime.storage.index import Index
 from worker_runtime.storage.layout import Layout
 from worker_runtime.storage.newest import NewestVersions
-from worker_runtime.storage.store_index import StoreIndex
+from worker_runtime.storage.stored_file import StoredFile
 
 log = logging.getLogger(__name__)
 Key = tuple[StoreId, str]
@@ -31,7 +31,7 @@ class StoredFiles:
     """
 
     def __init__(
-        self, worker_id: str, layout: Layout, index: StoreIndex, first_snapshots: Iterable[tuple[StoreId, Version]]
+        self, worker_id: str, layout: Layout, index: Index, first_snapshots: Iterable[tuple[StoreId, Version]]
     ) -> None:
         """`first_snapshots`: versions 1 that had a snapshot (`IndexReader.first_snapshots`)."""
         self._layout = layout
@@ -126,20 +126,12 @@ class StoredFiles:
 
     # ------------------------------------------------------------ visibility
 
-    def make_visible(self, store: StoreId, name: str) -> None:
-        """List the file.
-
-        If the index cannot be written, this lasts until the process ends: after a restart, Prepare lists what is
-        committed.
-        """
-        self._set_visible(store, name, visible=True)
-
     def hide_incomplete(self, store: StoreId, gone: Iterable[str]) -> None:
         """Hide snapshots that name a removed file. The machine lists them again once the file is back."""
         missing = set(gone)
         for entry in list(self.catalogue.store(store).entries()):
             if not missing.isdisjoint(entry.references):
-                self._set_visible(store, entry.name, visible=False)
+                self.set_visible(store, entry.name, visible=False)
 
     def hide_all_incomplete(self) -> None:
         """Hide incomplete snapshots at a start, after damaged files were dropped."""
@@ -147,7 +139,12 @@ class StoredFiles:
             named = {reference for entry in catalogue.entries() for reference in entry.references}
             self.hide_incomplete(store, [name for name in named if name not in catalogue])
 
-    def _set_visible(self, store: StoreId, name: str, *, visible: bool) -> None:
+    def set_visible(self, store: StoreId, name: str, *, visible: bool) -> None:
+        """List the file, or list it no longer.
+
+        If the index cannot be written, this lasts until the process ends: after a restart, Prepare lists what is
+        committed.
+        """
         record = self._records.get((store, name))
         if record is None or record.visible is visible:
             return

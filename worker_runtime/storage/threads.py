@@ -1,4 +1,4 @@
-"""Blocking work on the disk: thread pools, and errors of the disk translated.
+"""Thread pools for blocking work on the disk.
 
 There is a small pool for what a caller waits for, and one for data files.
 
@@ -18,8 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from rhino_core.ids import FileEntry, Lane
-from worker_runtime.storage.disk import Disk
+from rhino_core.ids import Lane
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -105,32 +104,6 @@ class Threads:
     def submit(self, lane: Lane, work: Callable[[], object]) -> None:
         """Run work soon. Nobody waits for its end, so an error is logged."""
         self._pools[lane].submit(_logged, work)
-
-
-class DiskWork:
-    """An OSError of the work becomes NoSpaceError, IntegrityError or UnavailableError, and is recorded."""
-
-    def __init__(self, disk: Disk, threads: Threads) -> None:
-        self._disk = disk
-        self._threads = threads
-
-    async def on_file(self, entry: FileEntry, work: Callable[[], T]) -> T:
-        """Run work on a file: small work at once, else in a thread."""
-        return await self.on_bytes(entry.lane, f"{entry.store}/{entry.name}", work, entry.size_bytes)
-
-    async def on_bytes(self, lane: Lane, what: str, work: Callable[[], T], size_bytes: int) -> T:
-        """Like `on_file`, on so many bytes. `what` names the subject in errors."""
-        return await self._threads.run_small(lane, lambda: self.here(what, work), size_bytes)
-
-    async def in_thread(self, lane: Lane, what: str, work: Callable[[], T]) -> T:
-        return await self._threads.run(lane, lambda: self.here(what, work))
-
-    def here(self, what: str, work: Callable[[], T]) -> T:
-        """Run the work in this thread."""
-        try:
-            return work()
-        except OSError as error:
-            raise self._disk.error(error, what) from error
 
 
 def _logged(work: Callable[[], object]) -> None:

@@ -15,7 +15,7 @@ from rhino_core.failpoints import hit
 from rhino_core.ids import Lane
 from worker_runtime.storage.disk import Disk
 from worker_runtime.storage.layout import Layout
-from worker_runtime.storage.threads import DiskWork, Threads
+from worker_runtime.storage.threads import Threads
 
 log = logging.getLogger(__name__)
 
@@ -23,11 +23,10 @@ log = logging.getLogger(__name__)
 class Trash:
     """Moves and deletes. Only paths below the `store` folder can be moved."""
 
-    def __init__(self, layout: Layout, disk: Disk, threads: Threads, work: DiskWork) -> None:
+    def __init__(self, layout: Layout, disk: Disk, threads: Threads) -> None:
         self._layout = layout
         self._disk = disk
         self._threads = threads
-        self._work = work
 
     def move(self, path: Path) -> Path | None:
         """Move a file or folder to the trash. Return its new path.
@@ -62,9 +61,10 @@ class Trash:
         """Delete moved files, in a thread. `what` names them in errors. Raises NoSpaceError, IntegrityError."""
 
         def unlink() -> None:
-            for path in paths:
-                hit("store.remove.unlink.before")
-                path.unlink(missing_ok=True)
-                hit("store.remove.unlink.after")
+            with self._disk.errors_of(what):
+                for path in paths:
+                    hit("store.remove.unlink.before")
+                    path.unlink(missing_ok=True)
+                    hit("store.remove.unlink.after")
 
-        await self._work.in_thread(Lane.BULK, what, unlink)
+        await self._threads.run(Lane.BULK, unlink)

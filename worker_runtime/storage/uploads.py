@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from rhino_core.errors import AlreadyThereError, InvalidRequestError, PreconditionError
@@ -13,14 +14,14 @@ from rhino_core.ids import FileEntry, FileKind, Lane, StoreId, Version, parse_na
 from worker_runtime.protocol.closure import snapshot_name
 from worker_runtime.storage import files
 from worker_runtime.storage.admission import Admission
+from worker_runtime.storage.disk import Disk
 from worker_runtime.storage.files import Checked
-from worker_runtime.storage.index import StoredFile
 from worker_runtime.storage.layout import Layout
-from worker_runtime.storage.locks import KeyedLocks
 from worker_runtime.storage.retention import Retention
 from worker_runtime.storage.space import Space
+from worker_runtime.storage.stored_file import StoredFile
 from worker_runtime.storage.stored_files import StoredFiles
-from worker_runtime.storage.threads import DiskWork
+from worker_runtime.storage.threads import Threads
 from worker_runtime.storage.zips import zip_references
 
 
@@ -32,7 +33,7 @@ class _Checked:
 
 
 class Uploads:
-    """Takes over files. `worker_id` is recorded as their writer. `locks` are shared with received files."""
+    """Takes over files. `worker_id` is recorded as their writer."""
 
     def __init__(
         self,
@@ -41,9 +42,9 @@ class Uploads:
         stored: StoredFiles,
         retention: Retention,
         admission: Admission,
-        locks: KeyedLocks,
         space: Space,
-        work: DiskWork,
+        disk: Disk,
+        threads: Threads,
     ) -> None:
         """Raises OSError if the store's folder cannot be read."""
         self._worker_id = worker_id
@@ -51,9 +52,9 @@ class Uploads:
         self._stored = stored
         self._retention = retention
         self._admission = admission
-        self._locks = locks
         self._space = space
-        self._work = work
+        self._disk = disk
+        self._threads = threads
         self._device = os.stat(layout.store).st_dev
 
     async def take_over(
@@ -65,41 +66,21 @@ class Uploads:
         AlreadyThereError for a different file of the same name, PreconditionError for a zip that names a file missing
         here, NoSpaceError, InvalidRequestError, UnknownError, UnavailableError if the file cannot be synced.
         """
-        async with self._locks.hold((store, name)):
-            known = self._stored.record(store, name)
-            if known is not None:
+        async with self._admission.turn(store, name):
+            if (known := self._stored.record(store, name)) is not None:
                 return await self._again(known, inbox_file)
-            return await self._first(store, name, inbox_file, lineage)
-
-    async def _first(self, store: StoreId, name: str, inbox_file: Path, lineage: tuple[Version, ...]) -> StoredFile:
-        kind, path = parse_name(name).kind, self._layout.path(store, name)
-        size_bytes = files.size_of(inbox_file)
-        likely = [] if kind.versioned else self._of_size(store, size_bytes)
-
-        def take() -> _Checked:
-            checked = self._check(inbox_file, kind, likely)
-            if not checked.references:  # saves a second switch to a thread for everything but zips
-                files.move_in(inbox_file, path, checked.identity)
-            return checked
-
-        lane = Lane.COMMIT if kind.versioned else Lane.BULK
-        found = await self._work.on_bytes(lane, f"{store}/{name}", take, size_bytes)
-        checked, references = found.checked, found.references or self._first_snapshot(store, name)
-        entry = FileEntry(
-            store,
-            name,
-            checked.seal.size_bytes,
-            checked.crc32c,
-            lineage,
-            references,
-            written_by=self._worker_id,
-            same_as=checked.same_as,
-        )
-        self._require_references(entry)
-        with self._retention.protecting(store, references):
-            if found.references:
-                await self._work.on_file(entry, lambda: files.move_in(inbox_file, path, found.identity))
-            return await self._admission.admit(entry, checked.seal, received=False, linked=checked.linked)
+            kind, size_bytes = parse_name(name).kind, files.size_of(inbox_file)
+            lane = Lane.COMMIT if kind.versioned else Lane.BULK
+            likely = [] if kind.versioned else self._of_size(store, size_bytes)
+            take = partial(self._take, store, name, inbox_file, likely)
+            taken = await self._threads.run_small(lane, take, size_bytes)
+            entry = self._entry(store, name, taken, lineage)
+            with self._retention.protecting(store, entry.references):
+                if taken.references:
+                    move = partial(self._move_in, entry, inbox_file, taken.identity)
+                    await self._threads.run_small(entry.lane, move, entry.size_bytes)
+                seal, linked = taken.checked.seal, taken.checked.linked
+                return await self._admission.admit(entry, seal, received=False, linked=linked)
 
     async def _again(self, known: StoredFile, inbox_file: Path) -> StoredFile:
         """The file is here already: compare, and delete the duplicate."""
@@ -108,11 +89,16 @@ class Uploads:
         def check() -> Checked | None:
             if entry.written_by == self._worker_id and not os.path.lexists(inbox_file):
                 return None  # an earlier attempt took it over, and its answer was lost
-            return self._check(inbox_file, entry.kind, likely).checked
+            with self._disk.errors_of(f"{entry.store}/{entry.name}"):
+                return self._check(inbox_file, entry.kind, likely).checked
+
+        def unlink() -> None:
+            with self._disk.errors_of(str(inbox_file)):
+                inbox_file.unlink(missing_ok=True)
 
         size_bytes = files.size_of(inbox_file)
         likely = [] if entry.kind.versioned else self._of_size(entry.store, size_bytes)
-        checked = await self._work.on_bytes(entry.lane, f"{entry.store}/{entry.name}", check, size_bytes)
+        checked = await self._threads.run_small(entry.lane, check, size_bytes)
         if checked is None:
             return known
         if (entry.crc32c, entry.size_bytes) != (checked.crc32c, checked.seal.size_bytes):
@@ -121,9 +107,23 @@ class Uploads:
                 f"offered {checked.seal.size_bytes} bytes with {checked.crc32c:08x}"
             )
         hit("store.inbox.unlink.before")
-        await self._work.in_thread(Lane.COMMIT, str(inbox_file), lambda: inbox_file.unlink(missing_ok=True))
+        await self._threads.run(Lane.COMMIT, unlink)
         hit("store.inbox.unlink.after")
         return known
+
+    # ------------------------------------------------------------ blocking work
+
+    def _take(self, store: StoreId, name: str, inbox_file: Path, likely: Iterable[tuple[Path, Checked]]) -> _Checked:
+        """Check the file. Move it into the store unless it is a zip: the files that a zip names are checked first."""
+        with self._disk.errors_of(f"{store}/{name}"):
+            checked = self._check(inbox_file, parse_name(name).kind, likely)
+            if not checked.references:  # saves a second switch to a thread for everything but zips
+                files.move_in(inbox_file, self._layout.path(store, name), checked.identity)
+        return checked
+
+    def _move_in(self, entry: FileEntry, inbox_file: Path, identity: tuple[int, int]) -> None:
+        with self._disk.errors_of(f"{entry.store}/{entry.name}"):
+            files.move_in(inbox_file, self._layout.path(entry.store, entry.name), identity)
 
     def _check(self, path: Path, kind: FileKind, likely: Iterable[tuple[Path, Checked]]) -> _Checked:
         self._space.make_room(0)
@@ -133,6 +133,27 @@ class Uploads:
             if parse_name(reference).kind.versioned:
                 raise InvalidRequestError(f"{path.name}: names {reference!r}, expected SST and log files only")
         return _Checked(checked, references, identity)
+
+    # ------------------------------------------------------------ entries
+
+    def _entry(self, store: StoreId, name: str, taken: _Checked, lineage: tuple[Version, ...]) -> FileEntry:
+        """The entry of a checked file. Raises PreconditionError if it names files that are not here."""
+        entry = FileEntry(
+            store,
+            name,
+            taken.checked.seal.size_bytes,
+            taken.checked.crc32c,
+            lineage,
+            taken.references or self._first_snapshot(store, name),
+            written_by=self._worker_id,
+            same_as=taken.checked.same_as,
+        )
+        missing = [reference for reference in entry.references if (store, reference) not in self._stored]
+        if missing:
+            raise PreconditionError(
+                f"{store}/{name}: names {len(missing)} files that are not here, first {missing[0]}; add them before"
+            )
+        return entry
 
     def _of_size(self, store: StoreId, size_bytes: int) -> list[tuple[Path, Checked]]:
         """Stored data files of which a new file of this size may be a hard link or a copy.
@@ -154,11 +175,3 @@ class Uploads:
         if kind is not FileKind.CHANGELOG or version is None or version.version != 1:
             return ()
         return (snapshot,) if (snapshot := snapshot_name(version)) in self._stored.catalogue.store(store) else ()
-
-    def _require_references(self, entry: FileEntry) -> None:
-        missing = [reference for reference in entry.references if (entry.store, reference) not in self._stored]
-        if missing:
-            raise PreconditionError(
-                f"{entry.store}/{entry.name}: names {len(missing)} files that are not here, first {missing[0]}; "
-                "add them before"
-            )

@@ -16,8 +16,8 @@ from pathlib import Path
 from rhino_core.errors import RhinoError
 from rhino_core.failpoints import hit
 from worker_runtime.storage.arrivals import Arrivals
+from worker_runtime.storage.index import Index
 from worker_runtime.storage.recovery import ON_DISK_UNTIL
-from worker_runtime.storage.store_index import StoreIndex
 
 log = logging.getLogger(__name__)
 PERIOD_S = 300.0
@@ -32,7 +32,7 @@ class Flusher:
     this process records nothing more: files that arrived since the last record are read after a reboot.
     """
 
-    def __init__(self, folder: Path, index: StoreIndex, arrivals: Arrivals) -> None:
+    def __init__(self, folder: Path, index: Index, arrivals: Arrivals) -> None:
         """`folder`: any folder of the file system. Raises OSError."""
         self._folder = folder
         self._index = index

@@ -1,4 +1,3 @@
-import ast
 import json
 import os
 import subprocess
@@ -17,8 +16,6 @@ from rhino.cli.examples import EXAMPLES
 from rhino.cli.requests import parse_virtual_nodes
 from rhino_core.errors import InvalidRequestError
 from rhino_core.protocol import PROTOCOL
-
-CLI = Path(main.__file__).parent
 
 
 def rhino(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -151,14 +148,6 @@ def test_a_manager_announces_itself_and_answers_status(tmp_path: object) -> None
         process.terminate()
         assert process.wait(20) == 0
         process.stdout.close()  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize("path", [*CLI.glob("*.py"), *CLI.parent.glob("client/*.py")], ids=lambda path: path.name)
-def test_no_function_has_more_than_eight_parameters(path: Path) -> None:
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.FunctionDef):
-            names = [a.arg for a in (*node.args.args, *node.args.kwonlyargs) if a.arg != "self"]
-            assert len(names) <= 8, f"{path.name}: {node.name}"
 
 
 @pytest.mark.parametrize("daemon", ["sidecar", "manager"])

@@ -15,6 +15,7 @@ from rhino.client.overview import fetch_overview
 from rhino.testing.network import Namespaces
 from rhino.testing.reaper import Reaper
 from rhino.testing.rhino_daemons import start_manager, start_sidecar, wait_manager, wait_sidecar
+from rhino_core.settings import SidecarSettings
 from tests.worker_runtime.cluster import ROOT
 
 pytestmark = [
@@ -58,16 +59,15 @@ def test_a_manager_notices_a_driver_that_has_vanished(tmp_path: Path) -> None:
         processes = [manager]
         try:
             address = wait_manager(manager)
-            sidecar = start_sidecar(
-                "sidecar",
-                "w",
-                network.center,
-                folder=tmp_path / "w",
+            settings = SidecarSettings(
+                worker_id="w",
+                host=network.center,
+                listen=f"{network.center}:0",
+                data_dir=tmp_path / "w",
                 socket=tmp_path / "s",
                 manager=address,
-                log_dir=tmp_path,
-                reaper=reaper,
             )
+            sidecar = start_sidecar("sidecar", settings, log_dir=tmp_path, reaper=reaper)
             processes.append(sidecar)
             wait_sidecar(sidecar)
             command = network.command(0, [sys.executable, "-c", DRIVER, address])

@@ -56,6 +56,7 @@ def test_another_checkpoint_id_is_another_version() -> None:
     assert not catalogue(changelog(1)).holds(Version(1, "zombie"))
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.booleans(), st.integers(1, 6))))
 def test_versions_come_newest_first_whatever_came_and_went(steps: list[tuple[bool, bool, int]]) -> None:
     held = catalogue()

@@ -19,6 +19,7 @@ from rhino_pb import sidecar_pb2
 from tests.worker_runtime import cluster as cluster_module
 from tests.worker_runtime.checks import Acked, check_folder
 from tests.worker_runtime.cluster import Client, Cluster, Process, changelog_bytes, zip_bytes
+from worker_runtime.storage.disk import Disk
 from worker_runtime.storage.index import Index
 
 KILLED = -signal.SIGKILL
@@ -235,7 +236,7 @@ async def test_a_member_that_dies_while_it_forgets_a_job_forgets_it_at_its_next_
                     await asyncio.sleep(0.05)
             await scene.check_service(kept)
         await scene.finish()
-        index = Index(b.settings.data_dir / "index")
+        index = Index(b.settings.data_dir / "index", Disk(b.settings.data_dir, 0))
         assert index.fences() == {f"job{number}": fence for number in range(len(FORGET))}
         assert {group.job for group in index.epochs()} == {"kept"}
         index.close()

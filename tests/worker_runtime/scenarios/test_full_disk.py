@@ -171,10 +171,13 @@ async def test_a_sidecar_that_cannot_keep_an_epoch_ends_rather_than_go_on_withou
 ) -> None:
     (a,) = await cluster.start("a")
     broken = """
-from worker_runtime.storage.index import Index
-def put_epoch(*_):
-    raise Exception("IO error: Input/output error")
-Index.put_epoch = put_epoch
+from worker_runtime.storage.database import Database
+put = Database.put
+def broken(database, key, value):
+    if key.startswith(b"e/"):
+        raise Exception("IO error: Input/output error")
+    put(database, key, value)
+Database.put = broken
 """
     monkeypatch.setattr(cluster_module, "MAIN", broken + MAIN)
     b = cluster.make("b")

@@ -16,7 +16,7 @@ SST, ZIP = "SSTs/000001-u.sst", "1_id1.zip"
 async def snapshot(disk: Disk) -> None:
     await disk.store.uploads.take_over(STORE, SST, disk.inbox(b"data"))
     await disk.store.uploads.take_over(STORE, ZIP, disk.inbox(zip_bytes("000001-u.sst")))
-    disk.store.files.make_visible(STORE, ZIP)
+    disk.store.files.set_visible(STORE, ZIP, visible=True)
 
 
 def shown(disk: Disk) -> list[str]:
@@ -32,7 +32,7 @@ async def test_it_is_hidden_with_the_file_and_stays_so_over_a_restart(disk: Disk
     assert shown(disk) == []
     incoming = await disk.store.received.begin(entry_of(b"data", SST), [b"data"])
     await disk.store.received.finish(entry_of(b"data", SST), incoming)
-    disk.store.files.make_visible(STORE, ZIP)
+    disk.store.files.set_visible(STORE, ZIP, visible=True)
     assert shown(disk) == [ZIP, SST]
 
 

@@ -19,8 +19,8 @@ from tests.worker_runtime.tmpfs import fill, tmpfs
 from worker_runtime.storage import files
 from worker_runtime.storage.allocation import allocator
 from worker_runtime.storage.allocation.fallocate import reserve
+from worker_runtime.storage.database import Database
 from worker_runtime.storage.disk import INDEX_BYTES
-from worker_runtime.storage.index import Index
 from worker_runtime.storage.store import Store
 
 STORE = StoreId("job", 0, 3, "default")
@@ -92,7 +92,7 @@ async def test_a_file_that_the_index_does_not_take_is_not_there(store: Store, mo
         raise Exception("IO error: While appending to file: 000004.log: Input/output error")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Index, "put_file", broken)
+        patched.setattr(Database, "put", broken)
         with pytest.raises(IntegrityError, match="index cannot be written"):
             await store.received.receive_whole(SST, [b"123456789"])
     assert store.disk.state()[0] is DiskState.FAILING
@@ -105,7 +105,7 @@ async def test_a_file_that_the_index_does_not_take_is_not_there(store: Store, mo
 async def test_what_cannot_be_deleted_from_the_index_stays(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     await store.received.receive_whole(SST, [b"123456789"])
     with monkeypatch.context() as patched:
-        patched.setattr(Index, "delete_files", failing(errno.EIO))
+        patched.setattr(Database, "write", failing(errno.EIO))
         with pytest.raises(IntegrityError):
             await store.removal.remove(STORE, [SST.name])
     assert store.files.path(SST).read_bytes() == b"123456789"
@@ -113,7 +113,7 @@ async def test_what_cannot_be_deleted_from_the_index_stays(store: Store, monkeyp
 
 
 async def test_an_epoch_that_is_not_persisted_is_an_error(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Index, "put_epoch", failing(errno.EIO))
+    monkeypatch.setattr(Database, "put", failing(errno.EIO))
     with pytest.raises(IntegrityError, match="epoch of job/0/3"):
         store.index.put_epoch(STORE.group, Epoch(1, 1))
 

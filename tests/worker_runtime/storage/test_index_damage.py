@@ -21,9 +21,11 @@ from rhino_core.scan import scan
 from tests.worker_runtime.spark_files import STORE, fill, spark_files
 from worker_runtime.protocol.closure import changelog_name
 from worker_runtime.storage import recovery
+from worker_runtime.storage.disk import Disk
 from worker_runtime.storage.files import Seal
-from worker_runtime.storage.index import Index, StoredFile
+from worker_runtime.storage.index import Index
 from worker_runtime.storage.store import Store
+from worker_runtime.storage.stored_file import StoredFile
 from worker_runtime.storage.written import NAME
 
 Contents = tuple[object, ...]
@@ -43,19 +45,19 @@ def step(index: Index, n: int) -> None:
         lambda: index.drop_job(f"forgotten-{n}", Epoch(2, n), (), ()),
         lambda: index.put_durability(f"job-{n}", Durability.SYNCED),
         lambda: index.delete_files(StoreId("job", 0, n - 5, "default"), [changelog_name(Version(LONG + n - 5, "id"))]),
-        lambda: index.put_meta("newest", str(n)),
+        lambda: index.put_metadata("newest", str(n)),
     )
     writes[n % len(writes)]()
 
 
 def new_index(folder: Path) -> Index:
     folder.mkdir()
-    return Index(folder, BOOT)
+    return Index(folder, Disk(folder, 0), BOOT)
 
 
 def contents(index: Index) -> Contents:
     files = sorted((str(file.entry.store), file.entry.name, tuple(file.entry.lineage)) for file in index.files())
-    return files, index.epochs(), index.fences(), index.floors(), index.durabilities(), index.meta("newest")
+    return files, index.epochs(), index.fences(), index.floors(), index.durabilities(), index.metadata("newest")
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     """Of a process that was killed (all is in RocksDB's log), of one that has ended (in tables), or with an end that
     was never synced, after a loss of power that took nothing."""
     folder, left = tmp_path_factory.mktemp("made"), tmp_path_factory.mktemp("left") / "index"
-    index, states = Index(folder, BOOT), []
+    index, states = Index(folder, Disk(folder, 0), BOOT), []
     for n in range(STEPS):
         step(index, n)
         states.append(contents(index))
@@ -91,7 +93,7 @@ def outcome(folder: Path, boot: str) -> Contents | None:
     """Returns the contents of the index, or None if it was refused and nothing has changed."""
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     try:
-        index = Index(folder, boot)
+        index = Index(folder, Disk(folder, 0), boot)
     except RhinoError:
         assert {path.name: path.read_bytes() for path in folder.iterdir() if path.name in before} == before
         return None
@@ -166,7 +168,7 @@ def test_a_killed_process_leaves_a_torn_end_or_more_than_was_counted(tmp_path: P
     counted, first = (tmp_path / "made" / NAME).read_bytes(), contents(index)
     (log,) = (tmp_path / "made").glob("*.log")
     before = log.stat().st_size
-    index.put_meta("newest", "x" * 300)
+    index.put_metadata("newest", "x" * 300)
     both, after = contents(index), log.stat().st_size
     for size, expected in ((before, first), (before + 3, first), (after - 1, first), (after, both)):
         shutil.copytree(tmp_path / "made", tmp_path / "torn")
@@ -192,17 +194,17 @@ def test_an_index_of_a_former_version_opens_and_goes_back_to_it(tmp_path: Path) 
     former = Rdict(str(tmp_path), Options(raw_mode=True))
     former[b"m/newest"] = b"1"
     former.close()
-    index = Index(tmp_path, BOOT)
-    assert index.meta("newest") == "1"
-    index.put_meta("newest", "2")
+    index = Index(tmp_path, Disk(tmp_path, 0), BOOT)
+    assert index.metadata("newest") == "1"
+    index.put_metadata("newest", "2")
     index.close()
     former = Rdict(str(tmp_path), Options(raw_mode=True))
     former[b"m/newest"] = b"3"
     former.close()
-    index = Index(tmp_path, BOOT)
-    assert index.meta("newest") == "3"
+    index = Index(tmp_path, Disk(tmp_path, 0), BOOT)
+    assert index.metadata("newest") == "3"
     with pytest.raises(AlreadyThereError, match="another sidecar"):
-        Index(tmp_path, BOOT)
+        Index(tmp_path, Disk(tmp_path, 0), BOOT)
     index.close()
 
 

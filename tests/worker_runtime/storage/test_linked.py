@@ -30,7 +30,7 @@ from tests.worker_runtime.upkeep.test_scrub import start as start_scrub
 from tests.worker_runtime.upkeep.test_scrub import until as until_scrub
 from worker_runtime.push.core.framing import packed
 from worker_runtime.storage import files
-from worker_runtime.storage.index import _encode
+from worker_runtime.storage.stored_file import encode
 
 SIZE = 3_000_000
 CONTENT = os.urandom(SIZE)
@@ -144,7 +144,7 @@ async def test_only_entries_that_need_it_say_so_in_the_index(disk: Disk) -> None
     """Former versions read nine fields."""
     first = await disk.store.uploads.take_over(STORE, FIRST, disk.inbox(CONTENT))
     again = await disk.store.uploads.take_over(STORE, AGAIN, linked(disk, FIRST))
-    assert [len(json.loads(_encode(record, []))) for record in (first, again)] == [9, 10]
+    assert [len(json.loads(encode(record, []))) for record in (first, again)] == [9, 10]
 
 
 async def test_a_hard_link_that_has_been_changed_is_read(disk: Disk) -> None:

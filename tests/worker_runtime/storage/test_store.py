@@ -82,7 +82,7 @@ async def test_take_over_consumes_the_inbox_and_hides_versions(disk: Disk) -> No
     assert disk.path(NAME).read_bytes() == b"one"
     assert (record.entry.crc32c, record.entry.written_by, record.visible) == (crc32c(b"one"), "me", False)
     assert disk.store.files.visible(STORE) == []
-    disk.store.files.make_visible(STORE, NAME)
+    disk.store.files.set_visible(STORE, NAME, visible=True)
     assert [r.entry.name for r in disk.store.files.visible(STORE)] == [NAME]
     assert disk.store.files.newest.written(GROUP) == [StoreVersion(STORE, version(1))]
     assert (await disk.store.uploads.take_over(STORE, SST, disk.inbox(b"sst"))).visible
@@ -100,7 +100,7 @@ async def test_the_newest_versions_follow_every_change(disk: Disk) -> None:
         )
         before = [version(1)] if number == 2 else []
         assert newest() == ([version(number)], before)
-        disk.store.files.make_visible(STORE, changelog_name(version(number)))
+        disk.store.files.set_visible(STORE, changelog_name(version(number)), visible=True)
         assert newest() == ([version(number)], [version(number)])
     await disk.store.removal.remove(STORE, [changelog_name(version(2))])
     assert newest() == ([version(1)], [version(1)])
@@ -241,7 +241,7 @@ async def test_no_space_below_the_reserve(tmp_path: Path) -> None:
 
 async def test_everything_survives_a_restart(disk: Disk) -> None:
     await disk.store.uploads.take_over(STORE, NAME, disk.inbox(b"one"), (version(0),))
-    disk.store.files.make_visible(STORE, NAME)
+    disk.store.files.set_visible(STORE, NAME, visible=True)
     disk.store.index.put_epoch(GROUP, Epoch(2, 5))
     assert disk.store.retention.raise_floor(STORE, version(1))
     assert not disk.store.retention.raise_floor(STORE, version(1))
@@ -457,7 +457,7 @@ async def test_records_that_can_not_be_are_left_out_at_a_start(disk: Disk, caplo
     """A version that did not check names and epochs may have written them: such a store must still open."""
     await disk.store.uploads.take_over(STORE, NAME, disk.inbox(b"state"))
     disk.store.index.put_epoch(GROUP, Epoch(1, 7))
-    index, entry = disk.store.index._index, disk.store.files._records[STORE, NAME]
+    index, entry = disk.store.index, disk.store.files._records[STORE, NAME]
     for job in ("a/b", "..", ""):
         index.put_epoch(GroupId(job, 0, 0), Epoch(1, 1))
         index.put_floor(StoreId(job, 0, 0, "default"), version(1))

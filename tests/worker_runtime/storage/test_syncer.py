@@ -172,9 +172,7 @@ async def test_a_linked_file_that_is_read_while_its_job_becomes_synced_is_synced
         return verify(*arguments, **more)
 
     def sync_everything(syncer: Syncer) -> None:
-        there.append(
-            store.files.path(entry).exists() and again in {file.entry.name for file in store.index._index.files()}
-        )
+        there.append(store.files.path(entry).exists() and again in {file.entry.name for file in store.index.files()})
 
     monkeypatch.setattr(files, "verify", slow)
     monkeypatch.setattr(store.threads, "run_small", lambda lane, work, size_bytes: asyncio.to_thread(work))
