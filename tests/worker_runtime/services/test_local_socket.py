@@ -110,7 +110,7 @@ async def test_nobody_misses_the_socket_of_a_sidecar_that_stops(
         await pause(0)
 
     pause = asyncio.sleep
-    monkeypatch.setattr(local_socket.asyncio, "sleep", look)
+    monkeypatch.setattr(asyncio, "sleep", look)
     watching = asyncio.create_task(mine.watch())
     mine.remove()
     for _ in range(3):
