@@ -12,16 +12,17 @@ PROTOCOL = 2  # version 1 did not send its number
 WITH_LEASES = 2  # from this version on, a sidecar presents the lease that it got at registration
 
 
-def check_protocol(who: str, spoken: int) -> int:
-    """Returns the protocol version of the other side. An absent version (0) means 1.
+def check_protocol(who: str, spoken: int, *, here: str) -> int:
+    """Returns the protocol version of the other side, `who`. An absent version (0) means 1.
 
-    Raises PreconditionError if it differs by more than one from ours.
+    Raises PreconditionError if it differs by more than one from ours. `here` names this process: the text may be read
+    on either side.
     """
     spoken = spoken or 1
     if abs(spoken - PROTOCOL) > 1:
-        older = who if spoken < PROTOCOL else "this process"
+        older = who if spoken < PROTOCOL else here
         raise PreconditionError(
-            f"{who} speaks version {spoken} of Rhino's protocol, this process version {PROTOCOL}, and at most one "
-            f"version apart works: upgrade {older}"
+            f"{who} speaks version {spoken} of Rhino's protocol, {here} version {PROTOCOL}, and at most one version "
+            f"apart works: upgrade {older}"
         )
     return spoken

@@ -67,7 +67,7 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
     # ---------------------------------------------------------------- sidecars
 
     async def Register(self, request: pb.RegisterRequest, context: Context) -> pb.RegisterReply:
-        protocol = check_protocol(f"sidecar {request.worker.worker_id!r}", request.protocol)
+        protocol = check_protocol(f"sidecar {request.worker.worker_id!r}", request.protocol, here="the manager")
         _check_claims(request)
         self.handle(
             ev.Registered(

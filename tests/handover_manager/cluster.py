@@ -175,6 +175,10 @@ class FakeSidecar(peer_pb2_grpc.PeerServicer):
         self._news.set()
 
 
+class SessionEndedError(Exception):
+    """The manager has ended the session before it welcomed the driver."""
+
+
 class FakeDriver:
     """A driver's session: reports what the test says, keeps what it is sent. `answers`: says that it is alive."""
 
@@ -218,9 +222,16 @@ class FakeDriver:
         )
         await self._call.write(pb.DriverEvent(hello=hello))
         welcome = await asyncio.wait_for(self._call.read(), TIMEOUT_S)
+        if welcome is END_OF_STREAM:
+            raise SessionEndedError
         self.token = welcome.welcome.token
         self._reader = asyncio.create_task(self._read())
         return int(welcome.welcome.generation)
+
+    @property
+    def session_ended(self) -> bool:
+        """Whether the manager has ended the session, or its connection."""
+        return self._reader is None or self._reader.done()
 
     async def _read(self) -> None:
         while (command := await self._call.read()) is not END_OF_STREAM:

@@ -241,7 +241,7 @@ class ManagerClient:
             f"registration at the manager at {self.address}",
             lambda: self._stub.Register(request, timeout=CALL_TIMEOUT_S),
         )
-        check_protocol(f"the manager at {self.address}", reply.protocol)
+        check_protocol(f"the manager at {self.address}", reply.protocol, here=f"sidecar {request.worker.worker_id!r}")
         self._lease = reply.lease
         self._beats.interval_s = reply.heartbeat_interval_s or self._beats.interval_s
         log.info("registered", extra={"manager": self.address, "generation": reply.generation, "groups": len(groups)})

@@ -163,7 +163,7 @@ class Link:
         async with aio_channel(peer.peer_address) as channel:
             stub = peer_pb2_grpc.PeerStub(channel)
             reply = await call(doing, lambda: stub.OpenPush(request, timeout=CONNECT_TIMEOUT_S))
-        check_protocol(f"sidecar {peer.worker_id!r}", reply.protocol)
+        check_protocol(f"sidecar {peer.worker_id!r}", reply.protocol, here=f"sidecar {request.sender.worker_id!r}")
         if (receiver := worker_of(reply.receiver)).worker_id != peer.worker_id:
             raise RemoteProtocolError(f"{peer.peer_address} is {receiver.worker_id}, not {peer.worker_id}")
         host = peer.peer_address.rpartition(":")[0].strip("[]")

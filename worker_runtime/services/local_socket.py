@@ -31,6 +31,7 @@ class LocalSocket:
         self.path = path.absolute()
         self._own = self.path.parent / f".{os.getpid()}"
         self._identity: tuple[int, int, int] | None = None
+        self._removed = False
 
     def bind(self, bind: Callable[[str], object]) -> None:
         """Call `bind` with the address for the server. From the start only this user can access the socket.
@@ -71,7 +72,7 @@ class LocalSocket:
         mine = True
         while True:
             await asyncio.sleep(LOOK_S)
-            before, mine = mine, self.is_mine()
+            before, mine = mine, self._removed or self.is_mine()
             if before and not mine:
                 extra = {"socket": str(self.path), "there": "nothing" if not self.path.exists() else "another file"}
                 log.error("executors do not find this sidecar: its socket is gone, start it again", extra=extra)
@@ -89,7 +90,8 @@ class LocalSocket:
         return "" if self.is_mine() else f"{self.path} is gone, or is the socket of another process"
 
     def remove(self) -> None:
-        """Remove the socket at the end, unless it belongs to another sidecar."""
+        """Remove the socket at the end, unless it belongs to another sidecar. Nobody misses it from now on."""
+        self._removed = True
         if self.is_mine():
             self.path.unlink(missing_ok=True)
 

@@ -61,7 +61,9 @@ class PeerService(peer_pb2_grpc.PeerServicer):
 
     async def OpenPush(self, request: peer_pb2.OpenPushRequest, context: Context) -> peer_pb2.OpenPushReply:
         sender = worker_of(request.sender)
-        check_protocol(f"sidecar {sender.worker_id!r}", request.protocol)
+        check_protocol(
+            f"sidecar {sender.worker_id!r}", request.protocol, here=f"sidecar {self._replication.me.worker_id!r}"
+        )
         self._directory.require(sender)
         token = self._listener.admit(sender.worker_id, lane_of(request.lane))
         return peer_pb2.OpenPushReply(

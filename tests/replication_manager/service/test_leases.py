@@ -112,13 +112,13 @@ async def test_sidecars_one_version_apart_work(tmp_path: Path) -> None:
         assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
         text = refused.value.details() or ""
         assert f"'newer' speaks version {PROTOCOL + 2}" in text
-        assert f"this process version {PROTOCOL}" in text
+        assert f"the manager version {PROTOCOL}" in text
 
 
 def test_versions_that_are_too_far_apart_are_named() -> None:
-    assert [check_protocol("x", spoken) for spoken in (0, 1, 2, 3)] == [1, 1, 2, 3]
-    with pytest.raises(PreconditionError, match="upgrade this process"):
-        check_protocol("x", PROTOCOL + 2)
+    assert [check_protocol("x", spoken, here="y") for spoken in (0, 1, 2, 3)] == [1, 1, 2, 3]
+    with pytest.raises(PreconditionError, match=r"x speaks version 4 .*, y version 2, .*: upgrade y$"):
+        check_protocol("x", PROTOCOL + 2, here="y")
 
 
 def test_leases() -> None:

@@ -96,3 +96,25 @@ async def test_a_lost_path_is_told(
     await told("the socket is back")
     watching.cancel()
     assert caplog.text.count("executors do not find") == 1
+
+
+async def test_nobody_misses_the_socket_of_a_sidecar_that_stops(
+    listening: tuple[LocalSocket, socket.socket], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It goes before the last calls have ended, which may take longer than a look."""
+    mine, _ = listening
+    looked = asyncio.Semaphore(0)
+
+    async def look(seconds: float) -> None:
+        looked.release()
+        await pause(0)
+
+    pause = asyncio.sleep
+    monkeypatch.setattr(asyncio, "sleep", look)
+    watching = asyncio.create_task(mine.watch())
+    mine.remove()
+    for _ in range(3):
+        await looked.acquire()
+    watching.cancel()
+    assert not mine.path.exists()
+    assert not caplog.text
