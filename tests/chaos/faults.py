@@ -20,6 +20,7 @@ from tests.worker_runtime.tmpfs import fill
 
 Heal = Callable[[], None]
 HANDOVER_DEADLINE_S = 30.0
+NEW_KIND_PROBABILITY = 0.75  # of drawing a kind that has not come yet, while there is one
 FULL_DISK_FREE_BYTES = 64 << 20  # left for Spark; a sidecar's reserve is larger, so it takes no files
 
 
@@ -46,6 +47,7 @@ class Faults:
         self.cluster = cluster
         self.driver = driver  # the driver's process as it is now
         self.random = random.Random(seed)
+        self._seen: set[str] = set()  # kinds that have begun once
         self._full: set[str] = set()  # workers whose disk is filled now
         self._unscrubbed: dict[int, int | None] = {}  # workers with an altered file, number of the scrub that looks
         self.kinds: dict[str, tuple[int, Callable[[], Begun]]] = {  # weight, fault
@@ -71,12 +73,16 @@ class Faults:
         self.kinds = {name: self.kinds[name] for name in self.kinds if name in names}
 
     def draw(self) -> str:
-        names = list(self.kinds)
+        """By weight. Kinds that have not begun yet are preferred, so that a short run has all of them."""
+        new = [name for name in self.kinds if name not in self._seen]
+        names = new if new and self.random.random() < NEW_KIND_PROBABILITY else list(self.kinds)
         return self.random.choices(names, [self.kinds[n][0] for n in names])[0]
 
     def begin(self, name: str) -> Begun:
         """Raises NotNow."""
-        return self.kinds[name][1]()
+        begun = self.kinds[name][1]()
+        self._seen.add(name)
+        return begun
 
     # ---- the faults
 

@@ -8,7 +8,8 @@ import pytest
 
 from tests.chaos.run import Chaos
 
-MINUTES = 4.0
+MINUTES = 2.5
+KINDS = 9  # of 11, or of 12 as root; some need a cluster that is whole at that moment
 
 
 @pytest.mark.spark
@@ -16,6 +17,7 @@ MINUTES = 4.0
 @pytest.mark.timeout(1500)
 def test_output_is_exact_under_random_faults(tmp_path: Path) -> None:
     report = Chaos(tmp_path, seed=7, say=print).run(MINUTES)
-    assert sum(report.faults.values()) >= 20
+    assert sum(report.faults.values()) >= 14
+    assert len(report.faults) >= KINDS
     assert report.equal, report.to_json()
     assert all(verdict.rows > 500 for verdict in report.verdicts.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,7 +31,7 @@ class Run:
         self.location = locate(self.checkpoint)
         self.output = folder / "output"
 
-    def start(self, trigger: str = "500 milliseconds") -> StreamingQuery:
+    def start(self, trigger: str = "250 milliseconds") -> StreamingQuery:
         """`trigger`: from the start of a batch to that of the next, if there is time."""
         self.spark.conf.set("spark.sql.streaming.join.stateFormatVersion", str(self.query.state_format))
         output = str(self.output)
@@ -79,11 +80,16 @@ def job(cluster: LocalCluster, name: str) -> JobView | None:
 def assert_equals_batch(run: Run) -> None:
     """What the stream has written so far equals the batch computation over the rows that it has read."""
     batches = run.logged()
-    got, expected = run.result(batches).cache(), run.query.batch(run.spark, batches).cache()
+    assert_same_rows(run.result(batches), run.query.batch(run.spark, batches))
+
+
+def assert_same_rows(got: DataFrame, expected: DataFrame) -> None:
+    """In any order, and as often. They are compared here: `exceptAll` takes Spark several jobs for so few rows."""
     expected = expected.select(*[F.col(c).cast(got.schema[c].dataType) for c in got.columns])
-    assert expected.count() > 50
-    missing, extra = expected.exceptAll(got), got.exceptAll(expected)
-    assert (missing.head(5), extra.head(5)) == ([], [])
+    found, wanted = (Counter(map(tuple, rows.collect())) for rows in (got, expected))
+    assert wanted.total() > 50
+    missing, extra = list((wanted - found).elements()), list((found - wanted).elements())
+    assert (missing[:5], extra[:5]) == ([], []), f"{len(missing)} rows missing, {len(extra)} too many"
 
 
 def placed(cluster: LocalCluster, name: str, count: int) -> JobView:

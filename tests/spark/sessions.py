@@ -10,7 +10,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rhino import rhino_checkpoint
-from spark_connector.local.daemons import join
 from tests.spark.transform import ttl_stream
 
 
@@ -19,8 +18,6 @@ def attempt(conf: dict[str, str], checkpoint: Path) -> tuple[str, dict[str, str]
     batches = int(conf.pop("test.batches", "2"))
     location = rhino_checkpoint(checkpoint) if conf.pop("test.rhino", "") else str(checkpoint)
     transform = conf.pop("test.transform", "")
-    if conf.pop("test.embedded", ""):
-        conf = join(checkpoint.parent / "state").conf() | conf
     late: dict[str, str] = json.loads(conf.pop("test.late", "{}"))  # set in the running session
     spark, found = None, {}
     try:

@@ -213,8 +213,3 @@ def test_another_file_system_means_copies_and_one_warning(tmp_path: Path, cluste
     found, log = run_sessions(tmp_path, {"copies": conf | {"test.batches": "8"}})
     assert found["copies"].done, found["copies"].error
     assert log.count("cannot hard-link") == 1
-
-
-def test_the_embedded_default_for_notebooks(tmp_path: Path) -> None:
-    outcome = run_sessions(tmp_path, {"embedded": {"test.embedded": "true"}})[0]["embedded"]
-    assert outcome.done, outcome.error

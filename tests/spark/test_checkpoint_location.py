@@ -14,6 +14,7 @@ from rhino import rhino_checkpoint
 from rhino.client.overview import fetch_overview
 from rhino.testing import LocalCluster
 from spark_connector.conf import PROVIDER_CLASSES
+from tests.spark.conftest import SharedSession
 from tests.spark.operators import OPERATORS
 from tests.spark.queries import QUERIES
 from tests.spark.run import Run, assert_equals_batch, hand_over_one
@@ -24,15 +25,13 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": str(PARTITIONS),
     "spark.sql.streaming.stateStore.providerClass": PROVIDER_CLASSES["checkpoint"],
     "spark.sql.streaming.stateStore.minDeltasForSnapshot": "3",
-    "spark.sql.streaming.stateStore.maintenanceInterval": "1s",
 }
 
 
-@pytest.fixture(scope="module")
-def spark(cluster: LocalCluster) -> Iterator[SparkSession]:
-    session = cluster.session("checkpoint-location", SETTINGS)
-    yield session
-    session.stop()
+@pytest.fixture
+def spark(shared: SharedSession) -> Iterator[SparkSession]:
+    with shared.with_settings(SETTINGS) as session:
+        yield session
 
 
 def state_files(checkpoint: Path) -> list[str]:

@@ -15,6 +15,7 @@ import pytest
 from rhino import rhino_conf
 from rhino.client.overview import fetch_overview
 from rhino.testing import LocalCluster
+from tests.spark.conftest import SharedSession
 from tests.spark.queries import QUERIES
 from tests.spark.run import Run, assert_equals_batch, job
 from tests.spark.test_bad_input import REPOSITORY, SMALL
@@ -49,9 +50,10 @@ def another_driver(cluster: LocalCluster, folder: Path, batches: int) -> Iterato
         yield run
 
 
-def test_a_copy_is_refused_and_the_original_goes_on(cluster: LocalCluster, tmp_path: Path) -> None:
-    spark = cluster.session("copies", PARTITIONS | RETAINED)
-    try:
+def test_a_copy_is_refused_and_the_original_goes_on(
+    cluster: LocalCluster, shared: SharedSession, tmp_path: Path
+) -> None:
+    with shared.with_settings(PARTITIONS | RETAINED) as spark:
         run = Run(spark, QUERIES["aggregation"], tmp_path / "original")
         running = run.start()
         run.advance(running, 2)
@@ -76,5 +78,3 @@ def test_a_copy_is_refused_and_the_original_goes_on(cluster: LocalCluster, tmp_p
         assert_equals_batch(run)
         (known,) = [j for j in fetch_overview(cluster.manager).jobs if j.location == f"file:{run.checkpoint}"]
         assert known.batch_id == run.logged() - 1
-    finally:
-        spark.stop()

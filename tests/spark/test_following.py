@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from rhino.testing import LocalCluster
-from tests.spark.conftest import wait_for
+from tests.spark.conftest import SharedSession, wait_for
 from tests.spark.queries import QUERIES, events_of, source
 from tests.spark.run import Run, job
 
@@ -19,13 +20,13 @@ RETAINED = "spark.sql.streaming.minBatchesToRetain"
 SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.streaming.stateStore.minDeltasForSnapshot": "2",
-    "spark.sql.streaming.stateStore.maintenanceInterval": "300ms",
 }
 
 
 @pytest.fixture
-def spark(cluster: LocalCluster) -> SparkSession:
-    return cluster.session("following", SETTINGS)
+def spark(shared: SharedSession) -> Iterator[SparkSession]:
+    with shared.with_settings(SETTINGS) as session:
+        yield session
 
 
 def job_id(run: Run) -> str:
@@ -38,26 +39,23 @@ def test_a_query_that_cannot_be_read_does_not_keep_others_from_being_followed(
     log = cluster.log_dir / "spark-driver.log"
     spark.conf.set(RETAINED, "4")
     broken, good = Run(spark, QUERIES["aggregation"], tmp_path / "a"), Run(spark, QUERIES["distinct"], tmp_path / "b")
-    try:
-        first = broken.start()
-        broken.advance(first, 3)
-        entry = broken.checkpoint / "commits" / str(broken.logged() - 1)
-        entry.write_text("no commit log\n")  # its floors come from here four batches later
-        entry.with_name(f".{entry.name}.crc").unlink(missing_ok=True)
-        broken.advance(first, 6)
-        wait_for(lambda: f"cannot follow query {job_id(broken)}" in log.read_text(), "the trouble is told")
-        second = good.start()
-        good.advance(second, 4)
-        followed = good.logged() - 1
+    first = broken.start()
+    broken.advance(first, 3)
+    entry = broken.checkpoint / "commits" / str(broken.logged() - 1)
+    entry.write_text("no commit log\n")  # its floors come from here four batches later
+    entry.with_name(f".{entry.name}.crc").unlink(missing_ok=True)
+    broken.advance(first, 6)
+    wait_for(lambda: f"cannot follow query {job_id(broken)}" in log.read_text(), "the trouble is told")
+    second = good.start()
+    good.advance(second, 4)
+    followed = good.logged() - 1
 
-        def known() -> bool:
-            found = job(cluster, good.query.name)
-            return found is not None and found.batch_id >= followed
+    def known() -> bool:
+        found = job(cluster, good.query.name)
+        return found is not None and found.batch_id >= followed
 
-        wait_for(known, "the other query's batches are known")
-        assert first.isActive
-    finally:
-        spark.stop()
+    wait_for(known, "the other query's batches are known")
+    assert first.isActive
 
 
 def first_versions(cluster: LocalCluster, run: Run) -> int:
@@ -69,37 +67,31 @@ def test_retention_is_that_of_the_start_of_a_query(cluster: LocalCluster, spark:
     """A notebook starts a query, and sets something else for its next one at once."""
     long = Run(spark, QUERIES["aggregation"], tmp_path / "long")
     short = Run(spark, QUERIES["distinct"], tmp_path / "short")
-    try:
-        spark.conf.set(RETAINED, "50")
-        running = long.start()
-        spark.conf.set(RETAINED, "2")
-        other = short.start()
-        long.advance(running, 9)
-        short.advance(other, 9)
-        wait_for(lambda: first_versions(cluster, short) == 0, "the state of the first batch is deleted")
-        found = job(cluster, long.query.name)
-        assert found is not None
-        assert found.batch_id >= 8
-        assert first_versions(cluster, long) > 0
-    finally:
-        spark.stop()
+    spark.conf.set(RETAINED, "50")
+    running = long.start()
+    spark.conf.set(RETAINED, "2")
+    other = short.start()
+    long.advance(running, 9)
+    short.advance(other, 9)
+    wait_for(lambda: first_versions(cluster, short) == 0, "the state of the first batch is deleted")
+    found = job(cluster, long.query.name)
+    assert found is not None
+    assert found.batch_id >= 8
+    assert first_versions(cluster, long) > 0
 
 
 def test_a_plan_that_fails_is_no_trouble_of_rhinos(cluster: LocalCluster, spark: SparkSession, tmp_path: Path) -> None:
     log = cluster.log_dir / "spark-driver.log"
     seen = len(log.read_text())
     run = Run(spark, QUERIES["aggregation"], tmp_path)
-    try:
-        running = run.start()
-        run.advance(running, 2)
-        running.stop()
-        other = events_of(source(spark)).groupBy(F.col("k").cast("string")).count()
-        writer = other.writeStream.outputMode("update").option("checkpointLocation", run.location)
-        changed = writer.foreachBatch(lambda rows, _: None).start()
-        wait_for(lambda: not changed.isActive, "the query with another schema of its state ends")
-        assert changed.exception() is not None
-        told = log.read_text()[seen:]
-        assert "Rhino could not follow" not in told
-        assert "Rhino cannot follow" not in told
-    finally:
-        spark.stop()
+    running = run.start()
+    run.advance(running, 2)
+    running.stop()
+    other = events_of(source(spark)).groupBy(F.col("k").cast("string")).count()
+    writer = other.writeStream.outputMode("update").option("checkpointLocation", run.location)
+    changed = writer.foreachBatch(lambda rows, _: None).start()
+    wait_for(lambda: not changed.isActive, "the query with another schema of its state ends")
+    assert changed.exception() is not None
+    told = log.read_text()[seen:]
+    assert "Rhino could not follow" not in told
+    assert "Rhino cannot follow" not in told

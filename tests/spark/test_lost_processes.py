@@ -11,10 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from rhino.testing import LocalCluster
-from tests.spark.conftest import wait_for
+from tests.spark.conftest import SharedSession, wait_for
 from tests.spark.queries import QUERIES
 from tests.spark.run import Run, assert_equals_batch, job
 
@@ -63,11 +62,12 @@ def test_a_driver_misses_a_manager_that_falls_silent(cluster: LocalCluster, tmp_
     spark.stop()
 
 
-def test_output_is_exact_with_a_restarted_sidecar_and_a_killed_driver(cluster: LocalCluster, tmp_path: Path) -> None:
-    def session() -> SparkSession:
-        return cluster.session("lost processes", {"spark.sql.shuffle.partitions": "4"})
-
-    run = Run(session(), QUERIES["aggregation"], tmp_path)
+def test_output_is_exact_with_a_restarted_sidecar_and_a_killed_driver(
+    cluster: LocalCluster, shared: SharedSession, tmp_path: Path
+) -> None:
+    spark = shared.open()
+    spark.conf.set("spark.sql.shuffle.partitions", "4")  # this session does not come to its end
+    run = Run(spark, QUERIES["aggregation"], tmp_path)
     running = run.start()
     run.advance(running, 2)
     executors = [worker.executor_pids() for worker in cluster.workers]
@@ -78,16 +78,14 @@ def test_output_is_exact_with_a_restarted_sidecar_and_a_killed_driver(cluster: L
     cluster.kill_driver()
     logged = run.logged()
     with _manager_back_once_missed(cluster):
-        spark = session()
-    try:
+        shared.open()
+    with shared.with_settings({"spark.sql.shuffle.partitions": "4"}) as spark:
         run = Run(spark, QUERIES["aggregation"], tmp_path)
         assert run.logged() == logged
         running = run.start()
         run.advance(running, 2)
         running.stop()
         assert_equals_batch(run)
-    finally:
-        spark.stop()
 
 
 @pytest.mark.exhaustive

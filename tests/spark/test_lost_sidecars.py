@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rhino.testing import LocalCluster
-from tests.spark.conftest import wait_for
+from tests.spark.conftest import SharedSession, wait_for
 from tests.spark.queries import QUERIES
 from tests.spark.run import Run, assert_equals_batch
 
@@ -15,15 +15,16 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 GONE, BACK = "can neither load nor commit state", "has its sidecar again"
 
 
-def test_no_task_is_sent_to_an_executor_without_its_sidecar(cluster: LocalCluster, tmp_path: Path) -> None:
-    spark = cluster.session("lost sidecars", {"spark.sql.shuffle.partitions": "6", "spark.log.level": "INFO"})
+def test_no_task_is_sent_to_an_executor_without_its_sidecar(
+    cluster: LocalCluster, shared: SharedSession, tmp_path: Path
+) -> None:
     log = cluster.log_dir / "spark-driver.log"
     seen = len(log.read_text())
 
     def lines(text: str) -> list[str]:
         return [line for line in log.read_text()[seen:].splitlines() if text in line]
 
-    try:
+    with shared.with_settings({"spark.sql.shuffle.partitions": "6"}) as spark:
         run = Run(spark, QUERIES["aggregation"], tmp_path)
         running = run.start()
         run.advance(running, 3)
@@ -40,8 +41,6 @@ def test_no_task_is_sent_to_an_executor_without_its_sidecar(cluster: LocalCluste
         run.advance(running, 1)
         running.stop()
         assert_equals_batch(run)
-    finally:
-        spark.stop()
 
 
 def test_a_task_that_keeps_failing_on_one_worker_is_done_on_another(cluster: LocalCluster, tmp_path: Path) -> None:

@@ -10,14 +10,13 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from rhino.client.overview import fetch_overview
 from rhino.testing import LocalCluster
 from rhino_core.ids import parse_name
-from tests.spark.conftest import wait_for
+from tests.spark.conftest import SharedSession, wait_for
 from tests.spark.queries import QUERIES
-from tests.spark.run import Run
+from tests.spark.run import Run, assert_equals_batch
 from tests.spark.test_takeover import wait_until_over
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -28,11 +27,10 @@ SETTINGS = {
 }
 
 
-@pytest.fixture(scope="module")
-def spark(cluster: LocalCluster) -> Iterator[SparkSession]:
-    session = cluster.session("rewind", SETTINGS)
-    yield session
-    session.stop()
+@pytest.fixture
+def spark(shared: SharedSession) -> Iterator[SparkSession]:
+    with shared.with_settings(SETTINGS) as session:
+        yield session
 
 
 def rewind(cluster: LocalCluster, run: Run, *options: str) -> subprocess.CompletedProcess[str]:
@@ -107,10 +105,7 @@ def test_a_query_goes_on_from_the_newest_batch_that_is_held(
     assert (run.checkpoint / "offsets" / str(kept + 1)).read_bytes() == planned[str(kept + 1)]
     batches = run.logged()
     assert batches > newest
-    got, expected = run.result(batches).cache(), run.query.batch(spark, batches).cache()
-    expected = expected.select(*[F.col(c).cast(got.schema[c].dataType) for c in got.columns])
-    assert expected.count() > 50
-    assert (expected.exceptAll(got).count(), got.exceptAll(expected).count()) == (0, 0)
+    assert_equals_batch(run)
     again = rewind(cluster, run, "--no-file-sink", "--json")
     assert again.returncode == 0, again.stderr
     assert not json.loads(again.stdout)["needed"]

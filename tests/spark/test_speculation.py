@@ -10,7 +10,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rhino.testing import LocalCluster
-from rhino.testing.session import close_driver
 from tests.spark.queries import StatefulQuery, aggregation, consumed, source
 from tests.spark.run import Run, assert_equals_batch
 
@@ -66,4 +65,5 @@ def test_output_and_state_are_exact_with_speculation(cluster: LocalCluster, tmp_
         assert "another attempt succeeded" in told, "no attempt was killed for another's success"
         assert_equals_batch(run)
     finally:
-        close_driver()  # the next session has Spark's own log level again
+        spark.sparkContext.setLogLevel("WARN")
+        spark.stop()

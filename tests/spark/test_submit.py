@@ -98,7 +98,9 @@ def test_a_file_of_settings_and_a_spark_outside_of_the_python_environment(work: 
     work.check()
 
 
+@pytest.mark.exhaustive
 def test_the_shell(work: Work) -> None:
+    """Not in CI: its launcher and its arguments are those of `spark-submit`."""
     lines = [
         "import sys",
         f"sys.path.insert(0, {str(HERE)!r})",
