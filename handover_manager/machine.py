@@ -8,6 +8,7 @@ from typing import assert_never
 
 from handover_manager import events as ev
 from handover_manager.drive.drain import DrainState, check_enough, drain_state
+from handover_manager.drive.execution import Execution
 from handover_manager.drive.explain import Explanation, explain
 from handover_manager.drive.handover import Handover
 from handover_manager.drive.handovers import Handovers
@@ -18,6 +19,8 @@ from handover_manager.plan.predict import predict
 from handover_manager.queries.forgetting import Deletion, Deletions
 from handover_manager.queries.job import Job
 from handover_manager.queries.jobs import Jobs
+from handover_manager.queries.run import Run
+from handover_manager.queries.runs import Runs
 from handover_manager.view import ClusterView
 from rhino_core.errors import InvalidRequestError, PreconditionError
 
@@ -40,10 +43,12 @@ class HandoverCore:
         handovers: Iterable[Handover] = (),
         deletions: Iterable[Deletion] = (),
     ) -> None:
-        self.jobs = Jobs(wall_offset_s, jobs)
         self._offset_s = wall_offset_s
-        self.handovers = Handovers(self.jobs, wall_offset_s, handovers)
+        self.jobs = Jobs(jobs)
+        self.handovers = Handovers(handovers)
         self.deletions = Deletions(wall_offset_s, deletions)
+        self._runs = Runs(self.jobs, wall_offset_s)
+        self._execution = Execution(self.jobs, self.handovers, wall_offset_s)
         self.view = ClusterView()
         self._settled_at = started + SETTLE_S
         self._seen_at = started  # time of the newest view: everything due by then is done
@@ -56,12 +61,12 @@ class HandoverCore:
             job = self.jobs.find(request.job).job
             concerned = [self.jobs[job]]
         elif isinstance(request.intent, Drain):
-            job, concerned = "", [seen for seen in self.jobs.all() if seen.session is not None]
+            job, concerned = "", [seen for seen in self.jobs.all() if seen.run.session is not None]
         else:
             raise InvalidRequestError("no job given: only a drain concerns all of them; name its id or unique name")
         situation = Situation(
-            nodes={node: operators for seen in concerned for node, operators in seen.nodes.items()},
-            desired={node: worker for seen in concerned for node, worker in seen.desired.items()},
+            nodes={node: operators for seen in concerned for node, operators in seen.map.nodes.items()},
+            desired={node: worker for seen in concerned for node, worker in seen.map.desired.items()},
             running=self.handovers.running(),
             arriving=self.handovers.arriving(),
             view=self.view,
@@ -91,7 +96,7 @@ class HandoverCore:
                 "the manager has just started and drivers may not have reported yet: try again in "
                 f"{self._settled_at - now:.0f} s"
             )
-        job = self.jobs.check_over(name, now - SETTLE_S)
+        job = self._runs.check_over(name, now - SETTLE_S)
         self.handovers.check_none(job)
         return job
 
@@ -101,7 +106,7 @@ class HandoverCore:
         A query whose driver was lost some time ago counts as stopped: nothing moves it, and a later start loads its
         state.
         """
-        settled, running = now >= self._settled_at, self.jobs.running(now - SETTLE_S)
+        settled, running = now >= self._settled_at, self._runs.running(now - SETTLE_S)
         return drain_state(worker, running, self.handovers.active(), self.view, settled=settled)
 
     def check_drain(self, worker: str) -> None:
@@ -123,61 +128,61 @@ class HandoverCore:
                 return self._observe(view, now)
             case ev.Restarted():
                 self.view = self._presume(self.view, now)
-                dropped = self.deletions.restart({job.job: job.run_id for job in self.jobs.all()})
-                return [*dropped, *self.handovers.restart(self.view, now)]
+                dropped = self.deletions.restart({job.job: job.run.run_id for job in self.jobs.all()})
+                return [*dropped, *self._execution.restart(self.view, now)]
             case ev.QueryStarted():
-                return self.deletions.refuse(event, now) or self.jobs.query_started(event, self.view, now)
+                return self.deletions.refuse(event, now) or self._runs.query_started(event, self.view, now)
             case ev.QueryEnded():
-                return self.jobs.query_ended(event, self.view, now)
+                return self._runs.query_ended(event, self.view, now)
             case ev.SessionClosed(session):
-                return self.jobs.session_closed(session, self.view, now)
+                return self._runs.session_closed(session, self.view, now)
             case ev.SessionAnswered(session):
-                return self.jobs.session_answered(session)
+                return self._runs.session_answered(session)
             case ev.ExecutorChanged():
-                return self.jobs.executor_changed(event)
+                return self._runs.executor_changed(event)
             case ev.CheckpointMoved():
-                return self.jobs.checkpoint_moved(event)
+                return self._runs.checkpoint_moved(event)
             case ev.BatchLogged():
-                return self.jobs.batch_logged(event, now)
+                return self._runs.batch_logged(event, now)
             case ev.QueryIdle():
-                return self.handovers.query_idle(event.job, self.view, now) if self.jobs.query_idle(event) else []
+                return self._execution.query_idle(event.job, self.view, now) if self._runs.query_idle(event) else []
             case ev.WritersFound():
                 return self._writers_found(event, now)
             case ev.HandoverRequested(handover_id, request):
                 plan = self.plan(request, now=now)
-                return self.handovers.start(handover_id, plan, deadline_of(request), self.view, now)
+                return self._execution.start(handover_id, plan, deadline_of(request), self.view, now)
             case ev.CancelRequested(handover_id):
-                return self.handovers.cancel(handover_id, self.view, now)
+                return self._execution.cancel(handover_id, self.view, now)
             case ev.GroupChanged():
                 if event.error is not None:
                     self._again_at = now + AGAIN_S
-                return self.handovers.group_changed(event, self.view, now)
+                return self._execution.group_changed(event, self.view, now)
             case ev.DrainEnded(worker):
-                return self.handovers.shorten(worker, self.view)
+                return self._execution.shorten(worker, self.view)
             case ev.ForgetRequested(name, grace_s):
                 return self._forget(name, grace_s, now)
             case ev.ForgetUndone(name):
                 return self.deletions.undo(name)
             case ev.JobForgotten(job):
-                return [*self.handovers.forget(job), *self.jobs.forget(job), *self.deletions.end(job)]
+                return [*self.handovers.forget(job), *self._runs.forget(job), *self.deletions.end(job)]
             case _:
                 assert_never(event)
 
     def next_deadline(self) -> float | None:
         """The time at which the core needs a view, even if nothing changes until then."""
-        times = [self._settled_at, self._again_at, *self.jobs.deadlines(), *self.handovers.deadlines()]
+        times = [self._settled_at, self._again_at, *self._runs.deadlines(), *self._execution.deadlines()]
         times += self.deletions.deadlines()
         return min((at for at in times if at > self._seen_at), default=None)
 
     def check_invariants(self) -> None:
         self.jobs.check_invariants()
         self.handovers.check_invariants()
-        assert not [job for job in self.jobs.all() if job.session is not None and self.deletions.get(job.job)]
+        assert not [job for job in self.jobs.all() if job.run.session is not None and self.deletions.get(job.job)]
 
     def _observe(self, view: ClusterView, now: float) -> list[ev.Effect]:
         """Does everything that the view allows, and everything that has become due."""
         self.view, self._seen_at = self._presume(view, now), now
-        seen = [*self.handovers.observe(self.view, now), *self.jobs.refresh(self.view), *self.jobs.expire(now)]
+        seen = [*self._execution.observe(self.view, now), *self.jobs.refresh(self.view), *self._runs.expire(now)]
         if now >= self._settled_at:
             seen += self.deletions.observe(self.handovers.moved_jobs(), now)
         if seen:
@@ -186,16 +191,16 @@ class HandoverCore:
 
     def _forget(self, name: str, grace_s: float, now: float) -> list[ev.Effect]:
         name = self.check_over(name, now=now)
-        known = next((job for job in self.jobs.all() if job.job == name), Job(name))
-        return self.deletions.begin(known, grace_s, now)
+        run = next((job.run for job in self.jobs.all() if job.job == name), Run())
+        return self.deletions.begin(name, run, grace_s, now)
 
     def _writers_found(self, event: ev.WritersFound, now: float) -> list[ev.Effect]:
         found = self.jobs.writers_found(event)
         if found is None:
             return []
         batch, actual = found
-        settled = self.handovers.batch_settled(event.job, event.batch_id, batch, actual, self.view, now)
-        return [*settled, *self.jobs.push_again(event.job, self.view)]
+        settled = self._execution.batch_settled(event.job, event.batch_id, batch, actual, self.view, now)
+        return [*settled, *self.jobs[event.job].push_again(self.view)]
 
     def _presume(self, view: ClusterView, now: float) -> ClusterView:
         """Adds workers that have not registered since the start as reachable, until SETTLE_S is over.
@@ -207,6 +212,6 @@ class HandoverCore:
         if now >= self._settled_at:
             return view
         named = {m.worker.worker_id for seen in view.groups.values() for m in seen.group.members}
-        named.update(w for job in self.jobs.all() for w in job.desired.values())
+        named.update(w for job in self.jobs.all() for w in job.map.desired.values())
         named.update(target for h in self.handovers.all() for target in h.plan.targets)
         return dataclasses.replace(view, presumed=frozenset(named - self._seen))

@@ -66,10 +66,14 @@ def drain_state(
     if worker not in view.workers:
         known = ", ".join(sorted(view.workers)) or "none"
         raise UnknownError(f"worker {worker!r}: unknown; known are {known}")
-    meant = {node for job in running for node, there in job.desired.items() if there == worker}
+    meant = {node for job in running for node, there in job.map.desired.items() if there == worker}
     acting = [job for job in running if not job.idle]  # the next batch of an idle job follows the map
-    was = [node for job in acting for node in job.nodes if job.actual.get(node) == worker and node not in meant]
-    unseen = [node for job in acting for node in job.nodes if node in job.desired and node not in job.actual]
+    was = [
+        node for job in acting for node in job.map.nodes if job.logged.actual.get(node) == worker and node not in meant
+    ]
+    unseen = [
+        node for job in acting for node in job.map.nodes if node in job.map.desired and node not in job.logged.actual
+    ]
     short = [seen for seen in view.groups.values() if _concerns(seen, worker) and not _has_copies(seen, worker, view)]
     draining = view.workers[worker].draining
     mine = [h for h in handovers if any(worker in (m.origin, m.target) for s in _open(h) for m in s)]

@@ -27,11 +27,11 @@ class Explanation:
 
 def explain(job: Job, node: VirtualNode, handovers: Iterable[Handover], view: ClusterView) -> Explanation:
     """Raises UnknownError for a virtual node that the job does not have."""
-    if node not in job.nodes:
-        have = ", ".join(n.name for n in sorted(job.nodes)[:20]) or "none yet"
+    if node not in job.map.nodes:
+        have = ", ".join(n.name for n in sorted(job.map.nodes)[:20]) or "none yet"
         raise UnknownError(f"virtual node {node.name} of job {job.job}: unknown; it has {have}")
-    known = view.known(groups_of(node, job.nodes[node]))
-    desired, actual = job.desired.get(node, ""), job.actual.get(node, "")
+    known = view.known(groups_of(node, job.map.nodes[node]))
+    desired, actual = job.map.desired.get(node, ""), job.logged.actual.get(node, "")
     moved = [(h, step, m) for h in handovers for step in h.steps for m in step.moves if m.node == node]
     reasons = [
         _desired(job, node, known, view),
@@ -44,11 +44,11 @@ def explain(job: Job, node: VirtualNode, handovers: Iterable[Handover], view: Cl
 
 
 def _desired(job: Job, node: VirtualNode, known: list[GroupSeen], view: ClusterView) -> str:
-    desired = job.desired.get(node)
+    desired = job.map.desired.get(node)
     if desired is None:
         return "desired: nowhere yet, for no replica group of it exists: the first executor that opens it decides"
     owners = sorted({seen.owner for seen in known})
-    if node in job.pinned:
+    if node in job.map.pinned:
         return f"desired: {desired}, set by a handover's marker until it owns the groups (now {', '.join(owners)})"
     if desired in owners:
         return f"desired: {desired}, the owner of its replica groups"
@@ -81,7 +81,7 @@ def _last(moved: list[tuple[Handover, Step, Move]]) -> list[str]:
 
 
 def _actual(job: Job, node: VirtualNode, desired: str, actual: str) -> str:
-    misses = f"{job.misses.get(node, 0)} batches ran elsewhere than desired"
+    misses = f"{job.logged.misses.get(node, 0)} batches ran elsewhere than desired"
     if not actual:
         return f"ran: not known since the manager's start; {misses}"
     if actual == desired:

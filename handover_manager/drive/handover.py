@@ -17,7 +17,7 @@ class Gap:
     """The distance to the next marker: not before `until` (monotonic), nor before each job has reported its batches."""
 
     until: float
-    batches: dict[str, int] = field(default_factory=dict)  # Job.reported that is to be reached, by job
+    batches: dict[str, int] = field(default_factory=dict)  # LoggedBatches.reported that is to be reached, by job
 
 
 @dataclass(slots=True)

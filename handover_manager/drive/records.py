@@ -103,7 +103,7 @@ def record_of_handover(handover: Handover) -> HandoverRecord:
 def handover_of_record(record: HandoverRecord, steps: Mapping[str, StepRecord]) -> Handover:
     """Restores a handover. `steps` has the records of steps by `step_key`. A step without a record has not begun.
 
-    Monotonic times of the former process are meaningless here. `Handovers.restart` sets those that matter.
+    Monotonic times of the former process are meaningless here. `Execution.restart` sets those that matter.
     """
     moves = tuple(tuple(map(_move_of_record, step)) for step in record.plan.steps)
     plan = Plan(moves, record.plan.strategy, record.plan.intent, record.plan.prediction)

@@ -1,19 +1,20 @@
-"""Drives one step through its phases (Rhino 4.1): prepare, mark, confirm, settle, or unwind after a failure."""
+"""Drives one step to its end (Rhino 4.1): prepare, mark, and confirm or give up. `cleanup` does the rest."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
+from handover_manager.drive.cleanup import may_own, release
 from handover_manager.drive.states import State, Trigger
 from handover_manager.drive.step import Marker, Outcome, Preparation, Step
 from handover_manager.events import ChangeGroup, Effect, GroupChanged
 from handover_manager.plan.measurements import CopyFigure, StepFigure
 from handover_manager.plan.move import Move
-from handover_manager.queries.job import LoggedBatch
 from handover_manager.queries.jobs import Jobs
-from handover_manager.view import ClusterView, GroupSeen
+from handover_manager.queries.logged import LoggedBatch
+from handover_manager.view import ClusterView
 from rhino_core.errors import AlreadyThereError, ConflictError, PreconditionError, RhinoError, UnavailableError
-from rhino_core.ids import GroupId, VirtualNode
+from rhino_core.ids import VirtualNode
 
 RETRIED: tuple[type[RhinoError], ...] = (ConflictError, UnavailableError, PreconditionError, AlreadyThereError)
 
@@ -83,8 +84,8 @@ class Stepping:
         epochs: dict[str, int] = {}
         for job, moves in sorted(step.of_job().items()):
             effects += self._jobs.pin(job, {move.node: move.target for move in moves}, view)
-            epochs[job] = self._jobs[job].configuration_epoch
-            self._jobs[job].slowest[step.name] = 0.0
+            epochs[job] = self._jobs[job].map.configuration_epoch
+            self._jobs[job].times.watch(step.name)
         step.marker = Marker(epochs, self.wall_ms(now), now)
         return effects
 
@@ -94,7 +95,7 @@ class Stepping:
         wanted = [m for m in step.moves if step.state is State.MARKED or step.settling.intersection(m.groups)]
         for move in wanted:
             job = self._jobs[move.node.job]
-            job.configuration_epoch = max(job.configuration_epoch, step.configuration_epochs[job.job])
+            job.map.configuration_epoch = max(job.map.configuration_epoch, step.configuration_epochs[job.job])
             if move.node not in step.redirected:
                 effects += self._jobs.pin(job.job, {move.node: move.target}, view)
         return effects
@@ -112,9 +113,9 @@ class Stepping:
         ]
         if not lost:
             return []
-        effects = self._release(lost, view)
+        effects = release(self._jobs, lost, view)
         successors = ", ".join(
-            f"{m.node.name} to {self._jobs[m.node.job].desired.get(m.node, 'no worker')}" for m in lost
+            f"{m.node.name} to {self._jobs[m.node.job].map.desired.get(m.node, 'no worker')}" for m in lost
         )
         gone = ", ".join(sorted({move.target for move in lost}))
         marker.redirected |= {move.node for move in lost}
@@ -152,11 +153,11 @@ class Stepping:
         with hours between its batches, could not be moved before the deadline. Returns whether anything has changed.
         """
         nodes = {node for node in step.waiting_for if node.job == job}
-        idle_epoch = self._jobs[job].idle_epoch
-        if not nodes or idle_epoch is None or not _is_marked(step, job, idle_epoch):
+        run = self._jobs[job].run
+        if not nodes or run.idle_epoch is None or not _is_marked(step, job, run.idle_epoch):
             return False
         former = f"{step.reason}; " if step.reason else ""
-        step.reason = f"{former}query {self._jobs[job].name or job} is idle: its next batch runs there"
+        step.reason = f"{former}query {run.name or job} is idle: its next batch runs there"
         return self._in_place(step, nodes, Trigger.IDLE, now)
 
     def _in_place(
@@ -175,52 +176,10 @@ class Stepping:
         if step.state is State.PREPARING and refused:
             self.end(step, Trigger.REFUSED, f"group {event.group} cannot be changed: {event.error}", view, now)
 
-    def settle(self, handover_id: str, step: Step, view: ClusterView) -> tuple[bool, list[Effect]]:
-        """Makes the targets owners, and keeps them desired until they are. Returns whether the record has changed."""
-        if not view.groups:
-            return False, []  # a manager that has just started has seen no group yet
-        target_of = step.target_of_group
-        known = view.known(sorted(step.settling))
-        done = step.settling - {g.group.group for g in known}
-        for seen in known:
-            target = target_of[seen.group.group]
-            if not view.reachable(target) or seen.owner == target or not seen.has(target):
-                done.add(seen.group.group)
-        asked = step.changes.ask(sorted(step.settling - done))
-        effects: list[Effect] = [ChangeGroup(handover_id, g, make_owner=target_of[g]) for g in asked]
-        if not done:
-            return False, effects
-        step.settling -= done
-        settled = [m for m in step.moves if not step.settling.intersection(m.groups) and m.node not in step.redirected]
-        return True, effects + self._release(settled, view)
-
-    def unwind(self, handover_id: str, step: Step, busy: set[GroupId], view: ClusterView) -> list[Effect]:
-        """Removes targets from chains that they made longer. Naming the owner again cuts a chain to r secondaries.
-
-        After a marker some targets may have become owners through logged batches. The origins then become owners again.
-        """
-        if not view.groups:
-            return []  # a manager that has just started has seen no group yet
-        target_of = step.target_of_group
-        unseen = step.changes.unseen(view.asked_at)
-        known = view.known(sorted(step.unwinding - busy - unseen))
-        origin_of = step.origin_of_group if step.state is State.ROLLING_BACK and step.marker is not None else {}
-        owners: dict[GroupId, str] = {}
-        for seen in known:
-            group = seen.group.group
-            origin, target = origin_of.get(group, ""), target_of[group]
-            if seen.owner == target and _may_own(origin, seen, view):
-                owners[group] = origin
-            elif view.is_longer(seen) and seen.has(target):
-                owners[group] = seen.owner
-        step.unwinding = set(owners) | ((unseen & step.unwinding) - busy)
-        step.changes.in_flight.update(owners)
-        return [ChangeGroup(handover_id, group, make_owner=owner) for group, owner in owners.items()]
-
     def end(self, step: Step, trigger: Trigger, reason: str, view: ClusterView, now: float) -> list[Effect]:
         """Ends the step without confirmation: the virtual nodes follow the owners of their groups again.
 
-        Changes that the replication manager made for the step are undone with the next views (`unwind`).
+        Changes that the replication manager made for the step are undone with the next views (`Cleanup`).
         """
         begun = step.state is not State.PLANNED
         staying = _staying(step, view) if step.state is State.MARKED else []
@@ -234,7 +193,7 @@ class Stepping:
         if step.marker is None:
             return []
         self._unwatch(step)
-        return self._release(step.moves, view)
+        return release(self._jobs, step.moves, view)
 
     def _finish(self, step: Step, trigger: Trigger, now: float, batch_id: int | None) -> None:
         """Ends a step in which every virtual node was confirmed or redirected."""
@@ -246,15 +205,15 @@ class Stepping:
             self._unwatch(step)
             step.unwinding = {group for move in step.moves if move.node in step.redirected for group in move.groups}
             return
-        for job in step.of_job():
-            pause_s = self._jobs[job].pause(step.name)
+        for job in (self._jobs[name] for name in step.of_job()):
+            pause_s = job.times.pause(step.name, job.figures.batch_s)
             if pause_s is not None:
                 outcome.pause_s = max(outcome.pause_s or 0.0, pause_s)
         self._measure(step, outcome.pause_s, now)
 
     def _unwatch(self, step: Step) -> None:
         for job in step.of_job():
-            self._jobs[job].slowest.pop(step.name, None)
+            self._jobs[job].times.unwatch(step.name)
 
     def _measure(self, step: Step, pause_s: float | None, now: float) -> None:
         if step.marker is None or step.marker.set_at is None or step.preparation is None:
@@ -266,15 +225,6 @@ class Stepping:
         if step.bytes_moved:
             first = self._jobs[min(step.of_job())].figures
             first.copies.append(CopyFigure(step.bytes_moved, step.preparation.copied_s))
-
-    def _release(self, moves: Iterable[Move], view: ClusterView) -> list[Effect]:
-        effects: list[Effect] = []
-        found: dict[tuple[str, str], list[VirtualNode]] = {}
-        for move in moves:
-            found.setdefault((move.node.job, move.target), []).append(move.node)
-        for (job, target), nodes in sorted(found.items()):
-            effects += self._jobs.unpin(job, nodes, target, view)
-        return effects
 
 
 def _is_marked(step: Step, job: str, configuration_epoch: int) -> bool:
@@ -295,18 +245,13 @@ def _is_copied(move: Move, step: Step, view: ClusterView) -> bool:
     return any(seen.has(move.target) and not seen.is_whole(move.target) for seen in view.known(move.groups))
 
 
-def _may_own(origin: str, seen: GroupSeen, view: ClusterView) -> bool:
-    """Whether the group can and should be given back to `origin`."""
-    return seen.is_whole(origin) and view.reachable(origin) and not view.draining(origin)
-
-
 def _staying(step: Step, view: ClusterView) -> list[str]:
     """Names of virtual nodes whose targets own groups already, and whose origins cannot take these back."""
     return [
         move.node.name
         for move in step.moves
         if move.origin != move.target
-        and any(g.owner == move.target and not _may_own(move.origin, g, view) for g in view.known(move.groups))
+        and any(g.owner == move.target and not may_own(move.origin, g, view) for g in view.known(move.groups))
     ]
 
 

@@ -34,22 +34,6 @@ def virtual_nodes(job: str, task_groups: Sequence[TaskGroup]) -> dict[VirtualNod
     }
 
 
-class Split:
-    """The virtual nodes of a job, computed once for each plan. There may be 100 000, and every batch needs them."""
-
-    def __init__(self) -> None:
-        self._task_groups: Sequence[TaskGroup] = ()
-        self.nodes: Mapping[VirtualNode, tuple[int, ...]] = {}
-        self.node_of: Mapping[tuple[int, int], VirtualNode] = {}
-
-    def of(self, job: str, task_groups: Sequence[TaskGroup]) -> Split:
-        """Returns itself, updated to this plan."""
-        if task_groups is not self._task_groups:
-            self._task_groups, self.nodes = task_groups, virtual_nodes(job, task_groups)
-            self.node_of = {(o, node.partition): node for node, ops in self.nodes.items() for o in ops}
-        return self
-
-
 def choose_worker(view: ClusterView, node: VirtualNode, operators: Sequence[int], standing: str | None) -> str | None:
     """The worker that should run `node`. None while no group of it is known.
 

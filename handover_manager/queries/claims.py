@@ -62,11 +62,12 @@ class Claims:
 
 def taken(job: Job, event: QueryStarted) -> RefuseQuery:
     """The refusal of a run because another driver runs the job."""
-    since = datetime.fromtimestamp(job.since_ms / 1000, UTC).isoformat(" ", "seconds")
-    driver = f"driver {job.application_id} on host {job.host or 'unknown'}"
+    run = job.run
+    since = datetime.fromtimestamp(run.since_ms / 1000, UTC).isoformat(" ", "seconds")
+    driver = f"driver {run.application_id} on host {run.host or 'unknown'}"
     return _refuse(
         event,
-        f"job {job.job} ({job.name or 'without a name'}) is run by {driver} since {since}, run {job.run_id}",
+        f"job {job.job} ({run.name or 'without a name'}) is run by {driver} since {since}, run {run.run_id}",
         "stop that query first, or start this one from a new checkpoint",
     )
 
@@ -81,8 +82,8 @@ def elsewhere(job: Job, event: QueryStarted) -> RefuseQuery | None:
         return None
     return _refuse(
         event,
-        f"the checkpoint {location} has the id of job {job.job} ({job.name or 'without a name'}), whose checkpoint is "
-        f"{job.location}",
+        f"the checkpoint {location} has the id of job {job.job} ({job.run.name or 'without a name'}), whose "
+        f"checkpoint is {job.location}",
         "start this query from a new checkpoint. If the folder was moved, and the former one is not used any more, say "
         f"so first: `rhino moved --job {job.job} --to {location}`",
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from handover_manager.events import DeleteJob, Effect, Persist, QueryStarted, RefuseQuery
-from handover_manager.queries.job import Job
+from handover_manager.queries.run import Run
 from rhino_core.errors import InvalidRequestError, PreconditionError, UnknownError
 from rhino_core.records import Record
 from rhino_core.text import duration
@@ -101,13 +101,16 @@ class Deletions:
         gone = [one for one in self._jobs.values() if not one.due and runs.get(one.job, "") != one.run_id]
         return [effect for deletion in gone for effect in self.end(deletion.job)]
 
-    def begin(self, job: Job, grace_s: float, now: float) -> list[Effect]:
-        """Forgets a job that does not run. The grace of a forgotten job does not begin again, but 0 ends it."""
-        deletion = self._jobs.get(job.job)
+    def begin(self, job: str, run: Run, grace_s: float, now: float) -> list[Effect]:
+        """Forgets a job that does not run. `run`: its newest one.
+
+        The grace of a forgotten job does not begin again, but 0 ends it.
+        """
+        deletion = self._jobs.get(job)
         if deletion is None:
             forgotten_ms = round((now + self._offset_s) * 1000)
-            deletion = Deletion(job.job, job.name, job.run_id, forgotten_ms, now + grace_s, now)
-            self._jobs[job.job] = deletion
+            deletion = Deletion(job, run.name, run.run_id, forgotten_ms, now + grace_s, now)
+            self._jobs[job] = deletion
         elif grace_s:
             return []
         return self._note(deletion, now) if grace_s else self._delete(deletion, now)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from handover_manager.events import Persist
+from handover_manager.queries.desired_map import DesiredMap
 from handover_manager.queries.job import Job
+from handover_manager.queries.run import Run
 from handover_manager.view import TaskGroup
 from rhino_core.ids import VirtualNode
 from rhino_core.records import Record
@@ -39,31 +42,29 @@ def job_key(job: str) -> str:
     return f"{JOB_PREFIX}{job}"
 
 
+def persist_job(job: Job) -> Persist:
+    return Persist(job_key(job.job), record_of_job(job))
+
+
 def record_of_job(job: Job) -> JobRecord:
+    run, desired = job.run, job.map
     return JobRecord(
         job=job.job,
-        run_id=job.run_id,
-        name=job.name,
-        application_id=job.application_id,
-        task_groups=job.task_groups,
-        configuration_epoch=job.configuration_epoch,
-        desired=tuple(DesiredWorker(n.task_group, n.partition, w) for n, w in sorted(job.desired.items())),
-        host=job.host,
-        since_ms=job.since_ms,
+        run_id=run.run_id,
+        name=run.name,
+        application_id=run.application_id,
+        task_groups=desired.task_groups,
+        configuration_epoch=desired.configuration_epoch,
+        desired=tuple(DesiredWorker(n.task_group, n.partition, w) for n, w in sorted(desired.desired.items())),
+        host=run.host,
+        since_ms=run.since_ms,
         location=job.location,
     )
 
 
 def job_of_record(record: JobRecord) -> Job:
-    return Job(
-        job=record.job,
-        run_id=record.run_id,
-        name=record.name,
-        application_id=record.application_id,
-        host=record.host,
-        since_ms=record.since_ms,
-        location=record.location,
-        task_groups=record.task_groups,
-        configuration_epoch=record.configuration_epoch,
-        desired={VirtualNode(record.job, d.task_group, d.partition): d.worker for d in record.desired},
-    )
+    """The job of a former process: no driver has reported it yet."""
+    run = Run(record.run_id, record.name, record.application_id, record.host, record.since_ms)
+    desired = {VirtualNode(record.job, d.task_group, d.partition): d.worker for d in record.desired}
+    restored = DesiredMap(record.job, record.task_groups, record.configuration_epoch, desired)
+    return Job(record.job, restored, run, record.location)

@@ -1,4 +1,4 @@
-"""Converts between the handover manager's core and its protobuf messages."""
+"""Converts requests of users, and what they are shown, between the core and protobuf messages."""
 
 from __future__ import annotations
 
@@ -9,29 +9,15 @@ from handover_manager.drive.explain import Explanation
 from handover_manager.drive.handover import Handover
 from handover_manager.drive.states import Phase
 from handover_manager.drive.step import Step
-from handover_manager.events import (
-    BatchLogged,
-    DriverEffect,
-    ExecutorChanged,
-    ProbeSession,
-    PushLocations,
-    QueryStarted,
-    RefuseQuery,
-)
 from handover_manager.plan.intents import Drain, Intent, Rebalance, ScaleIn, ScaleOut, check_workers, weight_of
 from handover_manager.plan.move import Move, MoveKind
 from handover_manager.plan.planner import Plan, Request
 from handover_manager.plan.predict import Prediction, StepPrediction
 from handover_manager.plan.strategy import Strategy, kind_of
-from handover_manager.plan.work import Work
 from handover_manager.queries.forgetting import Deletion
 from handover_manager.queries.job import Job
-from handover_manager.view import ClusterView, TaskGroup, groups_of
-from rhino_core.errors import InvalidRequestError
-from rhino_core.ids import PARTITIONS_MAX, VirtualNode
-from rhino_core.rpc import convert
+from handover_manager.view import ClusterView, groups_of
 from rhino_pb import handover_pb2 as pb
-from rhino_pb import replication_pb2
 
 PHASES: dict[Phase, pb.HandoverPhase.ValueType] = {
     Phase.PLANNED: pb.HANDOVER_PHASE_PLANNED,
@@ -46,8 +32,6 @@ KINDS: dict[MoveKind, pb.MoveKind.ValueType] = {
     MoveKind.DIRECT: pb.MOVE_KIND_DIRECT,
     MoveKind.CHECKPOINT_ASSISTED: pb.MOVE_KIND_CHECKPOINT_ASSISTED,
 }
-GROUPS_MAX = 2 * PARTITIONS_MAX  # replica groups of one query
-REACHABLE = (replication_pb2.WORKER_STATE_LIVE, replication_pb2.WORKER_STATE_SUSPECT)
 
 
 def request_of(message: pb.HandoverRequest) -> Request:
@@ -195,32 +179,32 @@ def handover_to_pb(handover: Handover) -> pb.HandoverStatus:
 
 
 def job_to_pb(job: Job, view: ClusterView) -> pb.JobStatus:
-    work = job.work.usual()
+    run, logged, desired, work = job.run, job.logged, job.map, job.work.usual()
     nodes = [
         pb.VirtualNodeStatus(
             virtual_node=node.name,
-            desired_worker=job.desired.get(node, ""),
-            actual_worker=job.actual.get(node, ""),
-            misses=job.misses.get(node, 0),
+            desired_worker=desired.desired.get(node, ""),
+            actual_worker=logged.actual.get(node, ""),
+            misses=logged.misses.get(node, 0),
             holders=view.holders(groups_of(node, operators)),
             rows=work[node].rows if node in work else None,
             task_s=work[node].task_s if node in work else None,
         )
-        for node, operators in sorted(job.nodes.items())
+        for node, operators in sorted(desired.nodes.items())
     ]
     return pb.JobStatus(
         job=job.job,
-        run_id=job.run_id,
-        name=job.name,
-        connected=job.session is not None,
-        batch_id=_batch_id(job.batch_id),
-        configuration_epoch=job.configuration_epoch,
+        run_id=run.run_id,
+        name=run.name,
+        connected=run.session is not None,
+        batch_id=_batch_id(logged.newest_id),
+        configuration_epoch=desired.configuration_epoch,
         virtual_nodes=nodes,
-        application_id=job.application_id,
-        misses=sum(job.misses.values()),
-        missed_now=len(job.missed),
+        application_id=run.application_id,
+        misses=sum(logged.misses.values()),
+        missed_now=len(logged.missed),
         location=job.location,
-        driver_host=job.host,
+        driver_host=run.host,
     )
 
 
@@ -231,86 +215,3 @@ def with_deletions(jobs: Iterable[pb.JobStatus], deletions: Iterable[Deletion], 
         message = found.setdefault(deletion.job, pb.JobStatus(job=deletion.job, batch_id=_batch_id(None)))
         message.delete_in_s, message.forgotten_ms = deletion.left_s(now), deletion.forgotten_ms
     return list(found.values())
-
-
-def locations_to_pb(effect: PushLocations, generation: int) -> pb.DesiredLocations:
-    index = {worker: number for number, (worker, _) in enumerate(effect.hosts)}
-    return pb.DesiredLocations(
-        job=effect.job,
-        configuration_epoch=effect.configuration_epoch,
-        locations=[
-            pb.Location(task_group=group, partition=partition, worker_indexes=[index[w] for w in workers])
-            for group, partition, workers in effect.locations
-        ],
-        workers=[pb.DesiredWorker(worker_id=worker, host=host) for worker, host in effect.hosts],
-        generation=generation,
-    )
-
-
-def _by_host(effect: PushLocations, generation: int) -> pb.DesiredLocations:
-    """The map for a driver that knows hosts only. It leaves out workers whose host is unknown."""
-    host_of = dict(effect.hosts)
-    found = [
-        pb.Location(task_group=group, partition=partition, hosts=dict.fromkeys(filter(None, map(host_of.get, workers))))
-        for group, partition, workers in effect.locations
-    ]
-    return pb.DesiredLocations(
-        job=effect.job,
-        configuration_epoch=effect.configuration_epoch,
-        locations=[location for location in found if location.hosts],
-        generation=generation,
-    )
-
-
-def command_of(effect: DriverEffect, generation: int, hello: pb.DriverHello) -> pb.DriverCommand:
-    """`hello`: what the driver has said at the start of its session."""
-    match effect:
-        case PushLocations():
-            made = locations_to_pb if hello.knows_workers else _by_host
-            return pb.DriverCommand(desired=made(effect, generation))
-        case RefuseQuery(_, job, run_id, reason):
-            return pb.DriverCommand(refused=pb.QueryRefused(job=job, run_id=run_id, reason=reason))
-        case ProbeSession():
-            return pb.DriverCommand(probe=pb.DriverProbe())
-
-
-def query_started_of(message: pb.QueryStarted, session: int, hello: pb.DriverHello) -> QueryStarted:
-    """Raises InvalidRequestError for more than GROUPS_MAX replica groups: each of them costs time and memory."""
-    count = sum(group.partitions * max(1, len(group.operators)) for group in message.task_groups)
-    if count > GROUPS_MAX:
-        raise InvalidRequestError(
-            f"query {message.job}: {count} replica groups (partitions x operators), at most {GROUPS_MAX} are allowed"
-        )
-    return QueryStarted(
-        session=session,
-        application_id=hello.application_id,
-        job=message.job,
-        run_id=message.run_id,
-        name=message.name,
-        task_groups=tuple(TaskGroup(g.task_group, tuple(g.operators), g.partitions) for g in message.task_groups),
-        unplanned=message.unplanned,
-        settings=convert.settings_of(hello.settings) if hello.HasField("settings") else None,
-        host=hello.host,
-        location=message.location,
-    )
-
-
-def _work_of(message: pb.NodeWork) -> Work:
-    return Work(None if message.rows_not_counted else message.rows, message.task_s)
-
-
-def executor_changed_of(message: pb.ExecutorChanged, session: int) -> ExecutorChanged:
-    return ExecutorChanged(session, message.executor_id, message.host, message.removed, message.worker_id)
-
-
-def batch_logged_of(message: pb.BatchLogged, session: int) -> BatchLogged:
-    return BatchLogged(
-        session=session,
-        job=message.job,
-        run_id=message.run_id,
-        batch_id=message.batch_id,
-        versions=tuple(convert.store_version_of(v) for v in message.versions),
-        work={VirtualNode(message.job, w.task_group, w.partition): _work_of(w) for w in message.work},
-        repeated=message.repeated,
-        floors=tuple(convert.store_version_of(f.version) for f in message.floors),
-    )

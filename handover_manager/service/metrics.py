@@ -103,13 +103,13 @@ class HandoverMetrics(Collector):
             what: GaugeMetricFamily(f"rhino_query_{what}", about, labels=["query"]) for what, about in QUERY_FIGURES
         }
         for label, jobs in self._labelled():
-            figures["connected"].add_metric([label], sum(job.session is not None for job in jobs))
-            figures["virtual_nodes"].add_metric([label], sum(len(job.nodes) for job in jobs))
+            figures["connected"].add_metric([label], sum(job.run.session is not None for job in jobs))
+            figures["virtual_nodes"].add_metric([label], sum(len(job.map.nodes) for job in jobs))
             figures["under_replicated_virtual_nodes"].add_metric([label], sum(map(self._short_nodes, jobs)))
-            figures["misses"].add_metric([label], sum(sum(job.misses.values()) for job in jobs))
+            figures["misses"].add_metric([label], sum(sum(job.logged.misses.values()) for job in jobs))
             figures["state_bytes"].add_metric([label], sum(map(self._state_bytes, jobs)))
-            if label != OTHERS and jobs[0].batch_id is not None:
-                figures["batch_id"].add_metric([label], jobs[0].batch_id)
+            if label != OTHERS and jobs[0].logged.newest_id is not None:
+                figures["batch_id"].add_metric([label], jobs[0].logged.newest_id)
         yield from figures.values()
 
     def _labelled(self) -> Iterator[tuple[str, list[Job]]]:
@@ -117,22 +117,22 @@ class HandoverMetrics(Collector):
 
         Forgotten queries have their id, so that a new query can have the name.
         """
-        jobs = sorted(self._core.jobs.all(), key=lambda job: (job.session is None, job.name, job.job))
+        jobs = sorted(self._core.jobs.all(), key=lambda job: (job.run.session is None, job.run.name, job.job))
         forgotten = {deletion.job for deletion in self._core.deletions.all()}
-        uses = Counted(job.name for job in jobs if job.job not in forgotten)
+        uses = Counted(job.run.name for job in jobs if job.job not in forgotten)
         for job in jobs[:QUERIES_MAX]:
-            named = job.name and uses[job.name] == 1 and job.job not in forgotten
-            yield job.name if named else job.job, [job]
+            named = job.run.name and uses[job.run.name] == 1 and job.job not in forgotten
+            yield job.run.name if named else job.job, [job]
         if len(jobs) > QUERIES_MAX:
             yield OTHERS, jobs[QUERIES_MAX:]
 
     def _short_nodes(self, job: Job) -> int:
         view = self._core.view
-        return sum(any(_short(view, group) for group in groups_of(*node)) for node in job.nodes.items())
+        return sum(any(_short(view, group) for group in groups_of(*node)) for node in job.map.nodes.items())
 
     def _state_bytes(self, job: Job) -> int:
         """Bytes of the largest copy of each group."""
-        seen = (self._core.view.groups.get(group) for node in job.nodes.items() for group in groups_of(*node))
+        seen = (self._core.view.groups.get(group) for node in job.map.nodes.items() for group in groups_of(*node))
         return sum(max(group.stored_bytes.values(), default=0) for group in seen if group is not None)
 
     def _under_replicated(self) -> int:
@@ -140,7 +140,7 @@ class HandoverMetrics(Collector):
 
     def _count_misses(self) -> int:
         """Misses of all jobs since the start. The total never falls, although jobs may be forgotten."""
-        now = {job.job: sum(job.misses.values()) for job in self._core.jobs.all()}
+        now = {job.job: sum(job.logged.misses.values()) for job in self._core.jobs.all()}
         self._misses_total += sum(max(0, count - self._misses.get(job, 0)) for job, count in now.items())
         self._misses = now
         return self._misses_total

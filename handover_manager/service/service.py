@@ -19,6 +19,7 @@ from handover_manager.plan.intents import Drain
 from handover_manager.plan.planner import Request
 from handover_manager.service import messages
 from handover_manager.service.cluster import Cluster
+from handover_manager.service.driver_messages import command_of, event_of
 from handover_manager.service.runtime import Runtime
 from handover_manager.service.session import Session
 from rhino_core.errors import AlreadyThereError, InvalidRequestError, TooFewWorkersError
@@ -155,7 +156,7 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
             try:
                 async for effect in session.effects():
                     hit("handover.push.before")
-                    yield messages.command_of(effect, generation, hello.hello)
+                    yield command_of(effect, generation, hello.hello)
                     hit("handover.push.after")
                 if not session.replaced:
                     await reader
@@ -165,28 +166,9 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
     async def _read(self, requests: Requests, session: Session) -> None:
         try:
             async for event in requests:
-                self._receive(event, session)
+                self._runtime.apply(event_of(event, session.number, session.hello))
         finally:
             session.close()
-
-    def _receive(self, event: pb.DriverEvent, session: Session) -> None:
-        runtime, number = self._runtime, session.number
-        match event.WhichOneof("event"):
-            case "query_started":
-                runtime.apply(messages.query_started_of(event.query_started, number, session.hello))
-            case "batch_logged":
-                runtime.apply(messages.batch_logged_of(event.batch_logged, number))
-            case "query_idle":
-                idle = event.query_idle
-                runtime.apply(ev.QueryIdle(number, idle.job, idle.run_id, idle.configuration_epoch))
-            case "query_ended":
-                runtime.apply(ev.QueryEnded(number, event.query_ended.job, event.query_ended.run_id))
-            case "alive":
-                runtime.apply(ev.SessionAnswered(number))
-            case "executor_changed":
-                runtime.apply(messages.executor_changed_of(event.executor_changed, number))
-            case other:
-                raise InvalidRequestError(f"driver event {other!r} is not expected here")
 
     async def _check_workers(self, hello: pb.DriverHello) -> None:
         """Waits until enough workers for the settings are known. Raises TooFewWorkersError with a way out.

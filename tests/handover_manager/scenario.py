@@ -136,7 +136,7 @@ class Play:
 
     def session(self, job: str = JOB) -> int:
         """The one that has the job; 0: none."""
-        return self.core.jobs[job].session or 0
+        return self.core.jobs[job].run.session or 0
 
     def start(self, target: str, *nodes: str, deadline_s: float = 60.0, handover_id: str = "h1") -> Handover:
         self(ev.HandoverRequested(handover_id, Request(JOB, nodes, target, deadline_s)))
@@ -149,7 +149,7 @@ class Play:
         return self.core.handovers.find(handover_id)
 
     def desired(self, name: str) -> str:
-        return self.core.jobs[JOB].desired[node(name)]
+        return self.core.jobs[JOB].map.desired[node(name)]
 
     def restart(self) -> Play:
         """The manager comes up again with what it journalled; nobody has introduced himself yet."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
+from collections.abc import Mapping
 
 import pytest
 
@@ -11,8 +12,10 @@ from handover_manager.drive import stepping
 from handover_manager.drive.drain import DrainState
 from handover_manager.drive.states import Phase
 from handover_manager.queries.job import Job
+from handover_manager.queries.logged import LoggedBatch
 from handover_manager.view import groups_of
 from replication_manager.protocol import logged
+from rhino_core.ids import StoreVersion, VirtualNode
 from tests.handover_manager.scenario import JOB
 from tests.handover_manager.together import NODES, OPERATORS, World
 
@@ -87,7 +90,7 @@ def check_promises(world: World) -> None:
     world.check_map()
     for node in NODES:
         owners = {world.manager.machine.groups[g].owner.worker_id for g in groups_of(node, OPERATORS)}
-        desired = core.jobs[JOB].desired[node]
+        desired = core.jobs[JOB].map.desired[node]
         assert desired in owners
         assert len(owners) == 1 or desired in world.manager.machine.draining, "a guest that is to be emptied stays one"
     for name in world.manager.machine.draining:
@@ -129,13 +132,17 @@ def test_a_virtual_node_whose_groups_keep_different_owners_is_found(monkeypatch:
 
 
 def test_floors_of_a_run_that_does_not_count_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    from handover_manager.queries.jobs import Jobs
+    from handover_manager.queries.runs import Runs
 
-    monkeypatch.setattr(Jobs, "_running", lambda jobs, event: jobs._jobs.get(event.job))
+    monkeypatch.setattr(Runs, "_accepted", lambda runs, event: runs._jobs.get(event.job))
     assert found()
 
 
 def test_a_batch_of_an_older_map_that_confirms_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stepping, "_is_marked", lambda step, job, epoch: step.phase is Phase.MARKED)
-    monkeypatch.setattr(Job, "settle", lambda job, batch, writers: {n: job.desired.get(n, "") for n in job.nodes})
+
+    def as_desired(job: Job, batch: LoggedBatch, writers: Mapping[StoreVersion, str]) -> dict[VirtualNode, str]:
+        return {node: job.map.desired.get(node, "") for node in job.map.nodes}
+
+    monkeypatch.setattr(Job, "settle", as_desired)
     assert found()

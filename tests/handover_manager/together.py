@@ -419,11 +419,11 @@ class World:
         self.look()
         job = self.play.core.jobs[JOB]
         known = {node for node in NODES if self.play.core.view.known(groups_of(node, OPERATORS))}
-        assert known <= set(job.desired) <= set(NODES)
+        assert known <= set(job.map.desired) <= set(NODES)
         self.play(ev.ClusterSeen(dataclasses.replace(self.play.core.view, revisions=None)))
         left_out = [e for e in self.play.effects if isinstance(e, ev.PushLocations)]
         assert not left_out, "a map was not made again"
         if self.session is not None and self.map is not None:
-            assert self.map.configuration_epoch == job.configuration_epoch
+            assert self.map.configuration_epoch == job.map.configuration_epoch
             first = {loc.partition: loc.workers[0] for loc in self.map.locations}
-            assert first == {n.partition: w for n, w in job.desired.items()}
+            assert first == {n.partition: w for n, w in job.map.desired.items()}

@@ -97,18 +97,18 @@ def test_the_replication_managers_records_written_again_are_the_same(journal: Jo
 
 def test_jobs_and_their_measurements(journal: Journal) -> None:
     first, second = open_core(journal, 100.0).jobs.all()
-    assert (first.job, first.run_id, first.name, first.application_id) == (A, "run-1", "clicks", "app-1")
-    assert (first.host, first.since_ms, first.location) == ("driver-1", 1_000_000_000, "hdfs://nn/ckpt/clicks")
-    assert (first.task_groups, first.configuration_epoch) == ((TaskGroup(0, (0,), 8),), 8)
-    assert first.desired == {VirtualNode(A, 0, p): "w2" if p < 3 else "w1" for p in range(8)}
+    assert (first.job, first.run.run_id, first.run.name, first.run.application_id) == (A, "run-1", "clicks", "app-1")
+    assert (first.run.host, first.run.since_ms, first.location) == ("driver-1", 1_000_000_000, "hdfs://nn/ckpt/clicks")
+    assert (first.map.task_groups, first.map.configuration_epoch) == ((TaskGroup(0, (0,), 8),), 8)
+    assert first.map.desired == {VirtualNode(A, 0, p): "w2" if p < 3 else "w1" for p in range(8)}
     figures = first.figures
     assert (list(figures.intervals_s), list(figures.errors)) == ([1.0, 1.0, 1.0], [0.125, 0.5])
     assert list(figures.steps) == [StepFigure(2.0, 0.0), StepFigure(1.0, 1.0), StepFigure(1.0, 0.0)]
     assert list(figures.copies) == [CopyFigure(4096, 0.5)]
     assert written(record_of_figures(figures)) == record(f"handover_manager/figures/{A}")
     assert written(record_of_job(first)) == record(f"handover_manager/job/{A}")
-    assert (second.host, second.since_ms, second.location) == ("", 0, ""), "an older record lacks these"
-    assert second.task_groups == (TaskGroup(0, (0, 1), 2),)
+    assert (second.run.host, second.run.since_ms, second.location) == ("", 0, ""), "an older record lacks these"
+    assert second.map.task_groups == (TaskGroup(0, (0, 1), 2),)
 
 
 def test_handovers_in_every_phase(journal: Journal) -> None:
@@ -169,5 +169,5 @@ def test_the_marked_handover_goes_on_and_those_before_their_marker_are_rolled_ba
         core.handovers.find("h8").reason
         == "step 1 of 2: the manager restarted before the marker; confirmed and standing: 0"
     )
-    assert core.jobs[B].pinned == {VirtualNode(B, 0, p): "w3" for p in (0, 1)}
-    assert core.jobs[A].pinned == {VirtualNode(A, 0, 2): "w2"}, "h2 settles"
+    assert core.jobs[B].map.pinned == {VirtualNode(B, 0, p): "w3" for p in (0, 1)}
+    assert core.jobs[A].map.pinned == {VirtualNode(A, 0, 2): "w2"}, "h2 settles"

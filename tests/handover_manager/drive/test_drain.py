@@ -183,7 +183,7 @@ def test_virtual_nodes_that_a_restart_has_done_away_with_block_nothing(play: Pla
     play.see()
     play.batch(3, {other: "w2"}, run_id="run-2")
     assert blockers(play) == ""
-    assert {n.name for n in play.core.jobs[JOB].desired} == {"1/0"}
+    assert {n.name for n in play.core.jobs[JOB].map.desired} == {"1/0"}
     after = play.restart()
     after.begin(TaskGroup(1, (1,), 1), session=2, run_id="run-2")
     after.now += SETTLE_S

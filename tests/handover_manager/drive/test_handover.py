@@ -103,8 +103,8 @@ def test_to_a_worker_without_a_copy(play: Play) -> None:
     play.cluster.chain(G0, "w3 w1")
     play.see()
     assert not handover.settling
-    assert not play.core.jobs["job-a"].pinned
-    assert play.core.jobs["job-a"].configuration_epoch == 2
+    assert not play.core.jobs["job-a"].map.pinned
+    assert play.core.jobs["job-a"].map.configuration_epoch == 2
 
 
 def test_to_a_replica_nothing_is_copied_and_the_marker_comes_at_once(play: Play) -> None:
@@ -354,7 +354,7 @@ def test_restart_after_the_marker_goes_on_to_confirm(play: Play) -> None:
     assert after.handover().phase is Phase.MARKED
     assert handover.configuration_epoch == before.configuration_epoch
     assert before.configuration_epoch is not None
-    assert after.core.jobs["job-a"].configuration_epoch > before.configuration_epoch
+    assert after.core.jobs["job-a"].map.configuration_epoch > before.configuration_epoch
     after.cluster.lose("w2")  # not heard of yet
     after.see()
     assert (handover.phase, after.desired("0/0")) == (Phase.MARKED, "w2")

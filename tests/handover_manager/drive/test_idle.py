@@ -29,7 +29,7 @@ def play() -> Play:
 
 def idle(play: Play, epoch: int | None = None, job: str = JOB, run_id: str = RUN) -> list[ev.Effect]:
     """The driver says so of the newest map, or of that of `epoch`."""
-    newest = play.core.jobs[job].configuration_epoch
+    newest = play.core.jobs[job].map.configuration_epoch
     return play(ev.QueryIdle(play.session(job), job, run_id, newest if epoch is None else epoch))
 
 
@@ -130,8 +130,8 @@ def test_the_newest_batch_once_more_confirms_no_later_marker(play: Play) -> None
     play.begin(session=2)
     play.batch(1, {G0: "w1", G1: "w1"}, repeated=True)
     assert back.phase is Phase.MARKED
-    assert not play.core.jobs[JOB].misses, "nor is it a miss"
-    assert play.core.jobs[JOB].actual[node("0/0")] == "w1"
+    assert not play.core.jobs[JOB].logged.misses, "nor is it a miss"
+    assert play.core.jobs[JOB].logged.actual[node("0/0")] == "w1"
     play.batch(2, {G0: "w2", G1: "w1"})
     assert play.handover("h2").phase is Phase.MARKED
     play.batch(3, {G0: "w1", G1: "w1"})
@@ -172,7 +172,7 @@ def test_a_run_without_a_batch_goes_by_what_the_former_one_had(play: Play) -> No
     idle(play, run_id="run-2")
     assert handover.phase is Phase.CONFIRMED
     play(ev.QueryStarted(2, "app", JOB, "run-2", "q", (TaskGroup(0, (0,), 1),)))
-    assert [n.partition for n in play.core.jobs[JOB].nodes] == [0], "the plan tells"
+    assert [n.partition for n in play.core.jobs[JOB].map.nodes] == [0], "the plan tells"
 
 
 def test_a_run_without_a_batch_and_without_a_former_one_is_of_no_concern(play: Play) -> None:
@@ -201,9 +201,9 @@ def test_idle_under_an_older_map_is_not_idle(play: Play) -> None:
     idle(play)
     assert job.idle
     play.start("w2", "0/0")
-    assert job.idle_epoch == job.configuration_epoch - 1
+    assert job.run.idle_epoch == job.map.configuration_epoch - 1
     assert not job.idle
-    idle(play, job.configuration_epoch - 1)  # said before the new map was there
+    idle(play, job.map.configuration_epoch - 1)  # said before the new map was there
     assert not job.idle
     play.cluster.worker("w1", draining=True)
     play.cluster.chain(G0, "w2 w3")
@@ -218,7 +218,7 @@ def test_idle_under_an_older_map_is_not_idle(play: Play) -> None:
 def test_a_gap_in_batches_is_not_over_while_the_query_is_idle_under_an_older_map_only(play: Play) -> None:
     request = Request(JOB, ("0/0", "0/1"), "w2", strategy=Strategy(Kind.FLUID, gap_batches=3))
     play(ev.HandoverRequested("h1", request))
-    handover, older = play.handover(), play.core.jobs[JOB].configuration_epoch - 1
+    handover, older = play.handover(), play.core.jobs[JOB].map.configuration_epoch - 1
     play.batch(2, {G0: "w2", G1: "w1"})
     assert [step.phase for step in handover.steps] == [Phase.CONFIRMED, Phase.PREPARING]
     idle(play, older)

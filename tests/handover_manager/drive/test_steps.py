@@ -50,7 +50,7 @@ class Spark:
 
     def batch(self, **elsewhere: str) -> None:
         self.number += 1
-        desired = self.play.core.jobs[JOB].desired
+        desired = self.play.core.jobs[JOB].map.desired
         writers = {group(n.task_group, n.partition): w for n, w in desired.items()}
         writers |= {group(0, int(name[1:])): worker for name, worker in elsewhere.items()}
         self.play.batch(self.number, writers)
@@ -315,14 +315,14 @@ def test_a_miss_is_counted_and_the_map_sent_again_but_kept() -> None:
     spark = Spark(play)
     spark.batch()
     assert not play.of(ev.PushLocations)
-    before = play.core.jobs[JOB].configuration_epoch
+    before = play.core.jobs[JOB].map.configuration_epoch
     spark.batch(p0="w2")
     (push,) = play.of(ev.PushLocations)
     assert (push.configuration_epoch, push.locations[0].workers[0]) == (before, "w1")
     job = play.core.jobs[JOB]
-    assert (job.misses, set(job.missed)) == ({node("0/0"): 1}, {node("0/0")})
+    assert (job.logged.misses, set(job.logged.missed)) == ({node("0/0"): 1}, {node("0/0")})
     spark.batch()
-    assert (job.missed, play.of(ev.PushLocations)) == (frozenset(), [])
+    assert (job.logged.missed, play.of(ev.PushLocations)) == (frozenset(), [])
 
 
 MOVES: list[Callable[[Spark], object]] = [
@@ -365,7 +365,7 @@ def test_whatever_happens_every_virtual_node_keeps_a_worker_and_the_handover_end
         now = {n for n, step in enumerate(handover.steps) if step.phase is Phase.CONFIRMED}
         assert confirmed <= now, "a confirmed step was taken back"
         confirmed = now
-        desired = spark.play.core.jobs[JOB].desired
+        desired = spark.play.core.jobs[JOB].map.desired
         assert {n.partition for n in desired} == set(range(4))
         assert sum(step.phase is Phase.MARKED for step in handover.steps) <= 1
     for _ in range(30):
@@ -373,7 +373,7 @@ def test_whatever_happens_every_virtual_node_keeps_a_worker_and_the_handover_end
         spark.see()
     assert spark.play.handover().ended
     assert not spark.play.handover().unwinding
-    assert not spark.play.core.jobs[JOB].pinned or spark.play.handover().settling
+    assert not spark.play.core.jobs[JOB].map.pinned or spark.play.handover().settling
 
 
 def test_groups_of_a_step_are_those_of_its_moves() -> None:
@@ -394,7 +394,7 @@ def test_a_batch_that_confirms_before_a_restarted_manager_has_seen_the_cluster_s
     assert after.of(ev.ChangeGroup) == [ev.ChangeGroup("h1", GROUPS[0], make_owner="w2")]
     after.cluster.chain(GROUPS[0], "w2 w1")
     after.see()
-    assert not after.core.jobs[JOB].pinned
+    assert not after.core.jobs[JOB].map.pinned
 
 
 def test_each_change_of_a_step_journals_that_step_only() -> None:

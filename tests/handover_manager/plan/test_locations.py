@@ -115,15 +115,15 @@ def test_a_new_run_and_a_reconnected_driver_get_the_map_again() -> None:
     play.begin()
     play.see()
     play(ev.SessionClosed(1))
-    assert play.core.jobs[JOB].session is None
+    assert play.core.jobs[JOB].run.session is None
     play.begin(session=2, run_id="run-2")
     push = play.of(ev.PushLocations)[0]
     assert (push.session, push.configuration_epoch, len(push.locations)) == (2, 1, 1)
     play(ev.SessionClosed(1))
     play(ev.QueryEnded(1, JOB, "run-1"))
-    assert play.core.jobs[JOB].session == 2
+    assert play.core.jobs[JOB].run.session == 2
     play(ev.QueryEnded(2, JOB, "run-2"))
-    assert play.core.jobs[JOB].session is None
+    assert play.core.jobs[JOB].run.session is None
 
 
 def test_a_restarted_manager_keeps_the_map_until_workers_had_time_to_return() -> None:
@@ -136,10 +136,10 @@ def test_a_restarted_manager_keeps_the_map_until_workers_had_time_to_return() ->
     after = play.restart()
     after.begin(session=2)
     after.see()
-    assert (after.desired("0/0"), after.core.jobs[JOB].configuration_epoch) == ("w1", 1)
+    assert (after.desired("0/0"), after.core.jobs[JOB].map.configuration_epoch) == ("w1", 1)
     after.now += SETTLE_S
     after.see()
-    assert (after.desired("0/0"), after.core.jobs[JOB].configuration_epoch) == ("w2", 2)
+    assert (after.desired("0/0"), after.core.jobs[JOB].map.configuration_epoch) == ("w2", 2)
 
 
 def test_misses_count_batches_that_ran_elsewhere_but_not_the_one_under_a_marker() -> None:
@@ -151,13 +151,13 @@ def test_misses_count_batches_that_ran_elsewhere_but_not_the_one_under_a_marker(
     play.batch(0, {group(0, 0): "w1"})
     play.batch(1, {group(0, 0): "w2"})
     job = play.core.jobs[JOB]
-    assert (job.actual[node("0/0")], job.misses[node("0/0")]) == ("w2", 1)
+    assert (job.logged.actual[node("0/0")], job.logged.misses[node("0/0")]) == ("w2", 1)
     play.start("w2", "0/0")
     play.batch(2, {group(0, 0): "w1"})  # was running when the marker came
-    assert job.misses[node("0/0")] == 1
+    assert job.logged.misses[node("0/0")] == 1
     play.batch(3, {group(0, 0): "w1"})
-    assert job.misses[node("0/0")] == 2
-    assert job.batch_id == 3
+    assert job.logged.misses[node("0/0")] == 2
+    assert job.logged.newest_id == 3
 
 
 def test_answers_about_batches_may_overtake_each_other() -> None:
@@ -173,7 +173,7 @@ def test_answers_about_batches_may_overtake_each_other() -> None:
     play(ev.WritersFound(JOB, 1, {newer: "w1"}))
     play(ev.WritersFound(JOB, 0, {older: "w2"}))
     job = play.core.jobs[JOB]
-    assert (job.actual[node("0/0")], job.misses[node("0/0")]) == ("w1", 1)
+    assert (job.logged.actual[node("0/0")], job.logged.misses[node("0/0")]) == ("w1", 1)
 
 
 def test_late_batches_of_an_older_run_and_unknown_jobs_are_ignored() -> None:

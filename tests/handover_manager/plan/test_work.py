@@ -12,7 +12,8 @@ from handover_manager import events as ev
 from handover_manager.plan.intents import Rebalance, ScaleOut, Weight
 from handover_manager.plan.planner import Request
 from handover_manager.plan.work import KEPT, Work
-from handover_manager.service.messages import batch_logged_of, job_to_pb
+from handover_manager.service.driver_messages import batch_logged_of
+from handover_manager.service.messages import job_to_pb
 from handover_manager.view import TaskGroup
 from rhino.client.codec import decode
 from rhino.client.overview import JobView

@@ -39,8 +39,8 @@ def test_only_a_job_whose_query_has_ended(play: Play) -> None:
 
 def test_a_driver_that_was_lost_has_time_to_come_back(play: Play) -> None:
     (job,) = play.core.jobs.all()
-    assert job.session is not None
-    play(ev.SessionClosed(job.session))
+    assert job.run.session is not None
+    play(ev.SessionClosed(job.run.session))
     with pytest.raises(PreconditionError, match="may come back"):
         check(play)
     play.now += SETTLE_S

@@ -11,7 +11,7 @@ import pytest
 from handover_manager import events as ev
 from handover_manager.machine import SETTLE_S, HandoverCore
 from handover_manager.queries.forgetting import NOTE_S, Deletion, Deletions, deletion_key, deletion_of_record
-from handover_manager.queries.job import Job
+from handover_manager.queries.run import Run
 from handover_manager.service import stored
 from handover_manager.view import ClusterView, TaskGroup
 from rhino_core.errors import InvalidRequestError, PreconditionError, RhinoError, UnknownError
@@ -81,7 +81,7 @@ def test_what_is_taken_back_stays_and_starts_again(play: Play) -> None:
     assert KEY not in play.journal
     assert DELETE not in later(play, 10 * GRACE_S)
     assert start(play) == []
-    assert play.core.jobs[JOB].run_id == "run-2"
+    assert play.core.jobs[JOB].run.run_id == "run-2"
 
 
 def test_taking_back_is_refused_with_the_reason(play: Play) -> None:
@@ -144,7 +144,7 @@ def test_a_job_of_which_only_copies_are_known(play: Play) -> None:
 def test_a_name_that_two_forgotten_jobs_have_takes_none_back() -> None:
     deletions = Deletions(0.0)
     for job in ("job-a", "job-b"):
-        deletions.begin(Job(job, name="q"), GRACE_S, 0.0)
+        deletions.begin(job, Run(name="q"), GRACE_S, 0.0)
     with pytest.raises(InvalidRequestError, match="several forgotten jobs: use one of job-a, job-b"):
         deletions.undo("q")
     deletions.undo("job-a")

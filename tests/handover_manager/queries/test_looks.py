@@ -12,8 +12,8 @@ import pytest
 
 from handover_manager import events as ev
 from handover_manager.machine import SETTLE_S
-from handover_manager.queries.job import Job
-from handover_manager.view import TaskGroup
+from handover_manager.queries.desired_map import DesiredMap
+from handover_manager.view import ClusterView, TaskGroup
 from replication_manager.protocol import events as replication_ev
 from replication_manager.protocol.membership import Report
 from replication_manager.service.service import ReplicationService
@@ -38,13 +38,13 @@ class Counted:
         self.play.begin(TaskGroup(0, (0,), 2))
         self.play.now = SETTLE_S
         self.made = 0
-        choose = Job.choose
+        choose = DesiredMap.choose
 
-        def counting(job: Job, view: object) -> bool:
+        def counting(desired: DesiredMap, view: ClusterView) -> bool:
             self.made += 1
-            return choose(job, view)  # type: ignore[arg-type]
+            return choose(desired, view)
 
-        monkeypatch.setattr(Job, "choose", counting)
+        monkeypatch.setattr(DesiredMap, "choose", counting)
 
     def look(self) -> int:
         """Maps that it made."""

@@ -38,7 +38,7 @@ def logged(session: int, run_id: str, number: int, floor: int | None = None, job
 
 def runs(play: Play) -> tuple[int | None, str]:
     job = play.core.jobs[JOB]
-    return job.session, job.run_id
+    return job.run.session, job.run.run_id
 
 
 # ---- floors
@@ -53,7 +53,7 @@ def test_floors_come_from_the_accepted_run_only(play: Play) -> None:
         assert play(late) == []
     second(play)
     assert play(logged(2, "run-2", 1000, floor=901)) == []
-    assert play.core.jobs[JOB].batch_id == 8
+    assert play.core.jobs[JOB].logged.newest_id == 8
 
 
 def test_a_batch_names_versions_of_its_own_job_only(play: Play) -> None:
@@ -65,7 +65,7 @@ def test_a_session_ends_its_own_queries_only(play: Play) -> None:
     play(ev.QueryEnded(2, JOB, "run-1"))
     play(ev.SessionClosed(2))
     assert runs(play) == (1, "run-1")
-    epoch = play.core.jobs[JOB].configuration_epoch
+    epoch = play.core.jobs[JOB].map.configuration_epoch
     play(ev.QueryIdle(2, JOB, "run-1", epoch))
     assert not play.core.jobs[JOB].idle
     play(ev.QueryIdle(1, JOB, "run-1", epoch))
@@ -150,13 +150,13 @@ def test_a_new_run_in_the_same_session_is_accepted(play: Play) -> None:
 
 
 def test_since_when_is_that_of_the_run_also_after_a_restart_of_the_manager(play: Play) -> None:
-    since_ms = play.core.jobs[JOB].since_ms
+    since_ms = play.core.jobs[JOB].run.since_ms
     play.now += 60
     after = play.restart()
     after.begin(session=5, location=HOME)
-    assert after.core.jobs[JOB].since_ms == since_ms
+    assert after.core.jobs[JOB].run.since_ms == since_ms
     after.begin(session=5, run_id="run-2", location=HOME)
-    assert after.core.jobs[JOB].since_ms == since_ms + 60_000
+    assert after.core.jobs[JOB].run.since_ms == since_ms + 60_000
 
 
 # ---- copies

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from handover_manager.plan.planner import parse_nodes
-from handover_manager.service.messages import GROUPS_MAX, query_started_of
+from handover_manager.service.driver_messages import GROUPS_MAX, query_started_of
 from rhino_core.errors import InvalidRequestError
 from rhino_core.ids import PARTITIONS_MAX
 from rhino_core.rpc import gate

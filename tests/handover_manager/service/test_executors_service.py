@@ -9,7 +9,7 @@ import pytest
 
 from handover_manager.events import ExecutorChanged, PushLocations
 from handover_manager.plan.locations import Location
-from handover_manager.service.messages import command_of, executor_changed_of
+from handover_manager.service.driver_messages import command_of, executor_changed_of
 from rhino_pb import handover_pb2 as pb
 from tests.handover_manager.cluster import FakeDriver, until
 from tests.handover_manager.service.test_service import JOB, Scene

@@ -40,8 +40,8 @@ def test_a_virtual_node_without_all_its_copies_is_under_replicated() -> None:
 def test_misses_never_fall_when_a_job_is_forgotten() -> None:
     scene = Scene()
     (job,) = scene.play.core.jobs.all()
-    node = next(iter(job.nodes))
-    job.misses[node] = 3
+    node = next(iter(job.map.nodes))
+    job.logged.misses[node] = 3
     assert scene.value("rhino_locality_misses_total") == 3
     scene.play(ev.JobForgotten(job.job))
     assert scene.value("rhino_locality_misses_total") == 3
@@ -86,7 +86,7 @@ def test_a_prediction_is_compared_with_what_happened() -> None:
 def test_each_query_has_its_figures_by_name() -> None:
     scene = Scene()
     (job,) = scene.play.core.jobs.all()
-    label = job.name or job.job
+    label = job.run.name or job.job
     assert scene.value("rhino_query_virtual_nodes", query=label) == 2
     assert scene.value("rhino_query_under_replicated_virtual_nodes", query=label) == 0
     scene.cluster.lose("w2")
@@ -97,9 +97,9 @@ def test_each_query_has_its_figures_by_name() -> None:
 def test_a_forgotten_query_is_counted_and_leaves_its_name_to_a_new_one() -> None:
     scene = Scene()
     (job,) = scene.play.core.jobs.all()
-    assert job.session is not None
+    assert job.run.session is not None
     scene.play.now += SETTLE_S
-    scene.play(ev.QueryEnded(job.session, job.job, job.run_id))
+    scene.play(ev.QueryEnded(job.run.session, job.job, job.run.run_id))
     scene.play(ev.ForgetRequested(job.job, 3600.0))
     assert scene.value("rhino_forgotten_queries") == 1
     assert scene.value("rhino_query_virtual_nodes", query=job.job) == 2

@@ -1,0 +1,217 @@
+"""Who may speak for a job: which run of a query counts, and what its driver reports."""
+
+from __future__ import annotations
+
+from handover_manager.events import (
+    BatchLogged,
+    CheckpointMoved,
+    Effect,
+    ExecutorChanged,
+    FindWriters,
+    NameExecutors,
+    NameSettings,
+    ProbeSession,
+    PublishLogged,
+    QueryEnded,
+    QueryIdle,
+    QueryStarted,
+)
+from handover_manager.queries import claims
+from handover_manager.queries.checkpoint import canonical
+from handover_manager.queries.claims import Claims
+from handover_manager.queries.executors import NOWHERE, Executors
+from handover_manager.queries.job import Job
+from handover_manager.queries.jobs import Jobs
+from handover_manager.queries.records import persist_job
+from handover_manager.queries.run import Run, Running
+from handover_manager.view import ClusterView
+from rhino_core.errors import InvalidRequestError, PreconditionError, UnknownError
+
+
+class Runs:
+    """The runs of all jobs: one driver at a time. Methods return effects, to be executed in order.
+
+    `wall_offset_s` is wall clock minus monotonic time, for the times shown to people.
+    """
+
+    def __init__(self, jobs: Jobs, wall_offset_s: float) -> None:
+        self._jobs = jobs
+        self._offset_s = wall_offset_s
+        self._claims = Claims()
+        self._executors = Executors()
+
+    def query_started(self, event: QueryStarted, view: ClusterView, now: float) -> list[Effect]:
+        """Assigns the query to the event's session.
+
+        Refuses the query if its checkpoint is elsewhere. Lets it wait if another session has the job. An unplanned
+        query without a known former run is ignored: its first batch reports the task groups.
+        """
+        job = self._jobs.get(event.job)
+        if event.unplanned and (job is None or not job.map.task_groups):
+            return []
+        if job is not None:
+            refusal = claims.elsewhere(job, event)
+            if refusal is not None:
+                return [refusal]
+            holder = job.run.session
+            if holder is not None and holder != event.session:
+                return [ProbeSession(holder)] if self._claims.add(event, now) else []
+        return self._accept(event, view, now)
+
+    def _accept(self, event: QueryStarted, view: ClusterView, now: float) -> list[Effect]:
+        """Accepts the run, and sends the job's map to its driver."""
+        job = self._jobs.add(event.job)
+        since_ms = job.run.since_ms if job.run.run_id == event.run_id else 0
+        job.run = Run(
+            run_id=event.run_id,
+            name=event.name,
+            application_id=event.application_id,
+            host=event.host,
+            since_ms=since_ms or round((now + self._offset_s) * 1000),
+            phase=Running(event.session),
+        )
+        job.location = canonical(event.location) or job.location
+        if not event.unplanned and job.map.task_groups != event.task_groups:
+            job.take_plan(event.task_groups)
+        job.map.choose(view)
+        named: list[Effect] = [NameSettings(job.job, event.settings)] if event.settings else []
+        return [persist_job(job), *named, *self._places_of(job), *job.push(view)]
+
+    def query_ended(self, event: QueryEnded, view: ClusterView, now: float) -> list[Effect]:
+        """Handles the end of a query. The end of an older run, or one reported by another session, is ignored."""
+        self._claims.leave(event.session, event.job)
+        job = self._accepted(event)
+        if job is None:
+            return []
+        job.run.stop()
+        return self._offer(job, view, now)
+
+    def session_closed(self, session: int, view: ClusterView, now: float) -> list[Effect]:
+        """Handles the end of a driver's session. Its jobs go to runs that wait for them."""
+        self._claims.leave(session)
+        self._executors.closed(session)
+        effects: list[Effect] = []
+        for job in self._of_session(session):
+            job.run.lose(now)
+            effects += self._offer(job, view, now)
+        return effects
+
+    def _offer(self, job: Job, view: ClusterView, now: float) -> list[Effect]:
+        """Offers a free job to the waiting runs: the first gets it, the others wait for that one."""
+        return [effect for event in self._claims.take(job.job) for effect in self.query_started(event, view, now)]
+
+    def session_answered(self, session: int) -> list[Effect]:
+        """The session's driver is alive: refuses the runs of other drivers that wait for its jobs."""
+        return [claims.taken(job, event) for job in self._of_session(session) for event in self._claims.take(job.job)]
+
+    def deadlines(self) -> list[float]:
+        return self._claims.deadlines()
+
+    def expire(self, now: float) -> list[Effect]:
+        """Refuses claims whose time is up: a session that is still open then has a driver that is alive."""
+        due = [self._jobs[name] for name in self._claims.due(now)]
+        return [claims.taken(job, event) for job in due for event in self._claims.take(job.job)]
+
+    def executor_changed(self, event: ExecutorChanged) -> list[Effect]:
+        """Records an executor, and reports changed places of the session's jobs. Copies belong where tasks can run."""
+        if not self._executors.changed(event):
+            return []
+        return [effect for job in self._of_session(event.session) for effect in self._places_of(job)]
+
+    def _places_of(self, job: Job) -> list[Effect]:
+        """Reports where executors are. Nothing while none is known: the former ones are a better guess until then."""
+        places = self._executors.places(job.run.session) if job.run.session is not None else NOWHERE
+        return [NameExecutors(job.job, *places)] if places != NOWHERE else []
+
+    def batch_logged(self, event: BatchLogged, now: float) -> list[Effect]:
+        """Passes on the content of the commit log, and asks who wrote the batch.
+
+        Ignores queries without state, late reports of older runs, and runs that were not accepted, because a floor
+        deletes files. Raises InvalidRequestError for versions of another job.
+        """
+        job = self._accepted(event)
+        if job is None or not event.versions:
+            return []
+        for version in (*event.versions, *event.floors):
+            if version.store.job != event.job:
+                raise InvalidRequestError(f"a batch of job {event.job} names a version of another job: {version}")
+        if event.repeated:
+            job.logged.repeated(event.batch_id, event.versions)
+        else:
+            job.batch_logged(event.batch_id, event.versions, now)
+        nodes, node_of, desired = job.map.nodes, job.map.node_of, job.map.desired
+        job.work.add({node: work for node, work in event.work.items() if node in nodes})
+        hints = tuple(
+            (v, desired.get(node_of[v.store.operator, v.store.partition], ""))
+            for v in event.versions
+            if (v.store.operator, v.store.partition) in node_of
+        )
+        logged = PublishLogged(job.job, event.batch_id, event.versions, event.floors)
+        return [logged, FindWriters(job.job, event.batch_id, hints)]
+
+    def query_idle(self, event: QueryIdle) -> bool:
+        """Records that the query is idle.
+
+        Returns False for an unknown query, for a run that does not count, or for a map that this manager has not made.
+        """
+        job = self._accepted(event)
+        if job is None or event.configuration_epoch > job.map.configuration_epoch:
+            return False
+        job.run.idle_epoch = event.configuration_epoch
+        return True
+
+    def checkpoint_moved(self, event: CheckpointMoved) -> list[Effect]:
+        """Sets the location of a stopped job's checkpoint.
+
+        Raises UnknownError, PreconditionError while a driver runs the job, and InvalidRequestError.
+        """
+        job = self._jobs.find(event.job)
+        location = canonical(event.location)
+        if "/" not in location:
+            raise InvalidRequestError(f"location {event.location!r}: must be absolute, such as hdfs://namenode/ckpt/q")
+        _check_stopped(job)
+        job.location = location
+        return [persist_job(job)]
+
+    def check_over(self, name: str, lost_before: float) -> str:
+        """The id of a job that no driver runs. An unknown name counts as an id.
+
+        Raises PreconditionError while a driver runs it, or if its driver was lost after `lost_before` and may come
+        back.
+        """
+        try:
+            job = self._jobs.find(name)
+        except UnknownError:
+            return name
+        _check_stopped(job)
+        if job.run.may_return(lost_before):
+            raise PreconditionError(
+                f"job {job.job}: its driver {job.run.application_id} was lost just now and may come back: "
+                "try again later"
+            )
+        return job.job
+
+    def running(self, lost_before: float) -> list[Job]:
+        """Jobs that a driver runs, and jobs whose driver was lost after `lost_before` and may come back."""
+        return [job for job in self._jobs.all() if job.run.session is not None or job.run.may_return(lost_before)]
+
+    def forget(self, job: str) -> list[Effect]:
+        """Drops the job and the runs that wait for it."""
+        self._claims.take(job)
+        return self._jobs.forget(job)
+
+    def _of_session(self, session: int) -> list[Job]:
+        return [job for job in self._jobs.all() if job.run.session == session]
+
+    def _accepted(self, event: QueryEnded | BatchLogged | QueryIdle) -> Job | None:
+        """The job, if the event belongs to its accepted run and comes from the session that has it."""
+        job = self._jobs.get(event.job)
+        known = job is not None and (job.run.session, job.run.run_id) == (event.session, event.run_id)
+        return job if known else None
+
+
+def _check_stopped(job: Job) -> None:
+    if job.run.session is not None:
+        raise PreconditionError(
+            f"job {job.job} ({job.run.name}) runs in {job.run.application_id}: stop the query first"
+        )

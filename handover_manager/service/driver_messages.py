@@ -1,0 +1,128 @@
+"""Converts what drivers report and are sent between the core and protobuf messages."""
+
+from __future__ import annotations
+
+from handover_manager.events import (
+    BatchLogged,
+    DriverEffect,
+    Event,
+    ExecutorChanged,
+    ProbeSession,
+    PushLocations,
+    QueryEnded,
+    QueryIdle,
+    QueryStarted,
+    RefuseQuery,
+    SessionAnswered,
+)
+from handover_manager.plan.work import Work
+from handover_manager.view import TaskGroup
+from rhino_core.errors import InvalidRequestError
+from rhino_core.ids import PARTITIONS_MAX, VirtualNode
+from rhino_core.rpc import convert
+from rhino_pb import handover_pb2 as pb
+
+GROUPS_MAX = 2 * PARTITIONS_MAX  # replica groups of one query
+
+
+def event_of(message: pb.DriverEvent, session: int, hello: pb.DriverHello) -> Event:
+    """What the driver of a session reports after its hello. Raises InvalidRequestError for an impossible event."""
+    match message.WhichOneof("event"):
+        case "query_started":
+            return query_started_of(message.query_started, session, hello)
+        case "batch_logged":
+            return batch_logged_of(message.batch_logged, session)
+        case "query_idle":
+            idle = message.query_idle
+            return QueryIdle(session, idle.job, idle.run_id, idle.configuration_epoch)
+        case "query_ended":
+            return QueryEnded(session, message.query_ended.job, message.query_ended.run_id)
+        case "alive":
+            return SessionAnswered(session)
+        case "executor_changed":
+            return executor_changed_of(message.executor_changed, session)
+        case other:
+            raise InvalidRequestError(f"driver event {other!r} is not expected here")
+
+
+def _by_worker(effect: PushLocations, generation: int) -> pb.DesiredLocations:
+    index = {worker: number for number, (worker, _) in enumerate(effect.hosts)}
+    return pb.DesiredLocations(
+        job=effect.job,
+        configuration_epoch=effect.configuration_epoch,
+        locations=[
+            pb.Location(task_group=group, partition=partition, worker_indexes=[index[w] for w in workers])
+            for group, partition, workers in effect.locations
+        ],
+        workers=[pb.DesiredWorker(worker_id=worker, host=host) for worker, host in effect.hosts],
+        generation=generation,
+    )
+
+
+def _by_host(effect: PushLocations, generation: int) -> pb.DesiredLocations:
+    """The map for a driver that knows hosts only. It leaves out workers whose host is unknown."""
+    host_of = dict(effect.hosts)
+    found = [
+        pb.Location(task_group=group, partition=partition, hosts=dict.fromkeys(filter(None, map(host_of.get, workers))))
+        for group, partition, workers in effect.locations
+    ]
+    return pb.DesiredLocations(
+        job=effect.job,
+        configuration_epoch=effect.configuration_epoch,
+        locations=[location for location in found if location.hosts],
+        generation=generation,
+    )
+
+
+def command_of(effect: DriverEffect, generation: int, hello: pb.DriverHello) -> pb.DriverCommand:
+    """`hello`: what the driver has said at the start of its session."""
+    match effect:
+        case PushLocations():
+            made = _by_worker if hello.knows_workers else _by_host
+            return pb.DriverCommand(desired=made(effect, generation))
+        case RefuseQuery(_, job, run_id, reason):
+            return pb.DriverCommand(refused=pb.QueryRefused(job=job, run_id=run_id, reason=reason))
+        case ProbeSession():
+            return pb.DriverCommand(probe=pb.DriverProbe())
+
+
+def query_started_of(message: pb.QueryStarted, session: int, hello: pb.DriverHello) -> QueryStarted:
+    """Raises InvalidRequestError for more than GROUPS_MAX replica groups: each of them costs time and memory."""
+    count = sum(group.partitions * max(1, len(group.operators)) for group in message.task_groups)
+    if count > GROUPS_MAX:
+        raise InvalidRequestError(
+            f"query {message.job}: {count} replica groups (partitions x operators), at most {GROUPS_MAX} are allowed"
+        )
+    return QueryStarted(
+        session=session,
+        application_id=hello.application_id,
+        job=message.job,
+        run_id=message.run_id,
+        name=message.name,
+        task_groups=tuple(TaskGroup(g.task_group, tuple(g.operators), g.partitions) for g in message.task_groups),
+        unplanned=message.unplanned,
+        settings=convert.settings_of(hello.settings) if hello.HasField("settings") else None,
+        host=hello.host,
+        location=message.location,
+    )
+
+
+def _work_of(message: pb.NodeWork) -> Work:
+    return Work(None if message.rows_not_counted else message.rows, message.task_s)
+
+
+def executor_changed_of(message: pb.ExecutorChanged, session: int) -> ExecutorChanged:
+    return ExecutorChanged(session, message.executor_id, message.host, message.removed, message.worker_id)
+
+
+def batch_logged_of(message: pb.BatchLogged, session: int) -> BatchLogged:
+    return BatchLogged(
+        session=session,
+        job=message.job,
+        run_id=message.run_id,
+        batch_id=message.batch_id,
+        versions=tuple(convert.store_version_of(v) for v in message.versions),
+        work={VirtualNode(message.job, w.task_group, w.partition): _work_of(w) for w in message.work},
+        repeated=message.repeated,
+        floors=tuple(convert.store_version_of(f.version) for f in message.floors),
+    )
