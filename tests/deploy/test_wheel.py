@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -14,37 +13,16 @@ from pathlib import Path
 import pytest
 
 from spark_connector.jar import ensure_jar
+from tests.deploy.wheel import PACKAGES, ROOT, build_wheel
 
-ROOT = Path(__file__).parents[2]
-PACKAGES = {
-    "handover_manager",
-    "replication_manager",
-    "rhino",
-    "rhino_core",
-    "rhino_pb",
-    "spark_connector",
-    "worker_runtime",
-}
-FILES = ("pyproject.toml", "README.md", "LICENSE")
 NAMES = "import rhino; [getattr(rhino, name) for name in rhino.__all__]; print(rhino.__file__)"
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what the wheel puts into site-packages. It is built from a copy: a build leaves files behind."""
+    """A folder with what the wheel puts into site-packages."""
     folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"
-    for name in sorted(PACKAGES - {"rhino_pb"} | {"proto", "tests/deploy"}):
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "jars"))
-    (source / "spark_connector/jars").mkdir()
-    shutil.copy(ensure_jar(), source / "spark_connector/jars")
-    for name in FILES:
-        shutil.copy(ROOT / name, source)
-    build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--quiet", "-w", str(folder)]
-    done = subprocess.run([*build, str(source)], capture_output=True, text=True, timeout=250, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    (wheel,) = folder.glob("*.whl")
-    zipfile.ZipFile(wheel).extractall(folder / "site")
+    zipfile.ZipFile(build_wheel(folder)).extractall(folder / "site")
     return folder / "site"
 
 

@@ -6,7 +6,7 @@ import ast
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -73,6 +73,11 @@ class Kernel:
         self._manager.restart_kernel(now=True)
         self._client.wait_for_ready(timeout=START_TIMEOUT_S)
 
+    def restart(self) -> None:
+        """The restart button."""
+        self._manager.restart_kernel()
+        self._client.wait_for_ready(timeout=START_TIMEOUT_S)
+
     def close(self) -> None:
         self._client.stop_channels()
         self._manager.shutdown_kernel(now=True)
@@ -81,9 +86,16 @@ class Kernel:
 @contextmanager
 def kernel(folder: Path) -> Iterator[Kernel]:
     """Starts a kernel whose home and working directory are `folder`."""
-    manager = KernelManager(kernel_name="python3")
     path = os.pathsep.join([str(ROOT), str(ROOT / "proto"), os.environ.get("PYTHONPATH", "")])
-    manager.start_kernel(cwd=str(folder), env=os.environ | {"PYTHONPATH": path, "XDG_DATA_HOME": str(folder)})
+    environment = os.environ | {"PYTHONPATH": path, "XDG_DATA_HOME": str(folder)}
+    with started(KernelManager(kernel_name="python3"), folder, environment) as running:
+        yield running
+
+
+@contextmanager
+def started(manager: KernelManager, folder: Path, environment: Mapping[str, str]) -> Iterator[Kernel]:
+    """Starts the kernel of `manager` in `folder`, with these variables only."""
+    manager.start_kernel(cwd=str(folder), env=dict(environment))
     running = Kernel(manager)
     try:
         yield running
