@@ -14,6 +14,7 @@ from rhino_core.errors import IntegrityError
 from rhino_core.health import Health
 from rhino_core.ids import Worker
 from rhino_core.settings import SidecarSettings
+from rhino_core.version import rhino_version
 from worker_runtime.node import Node
 from worker_runtime.push.allocator import keep_freed_memory
 from worker_runtime.storage.store import Store
@@ -56,7 +57,8 @@ async def _run_node(
             log.info("serving, waiting for the manager", extra={"manager": settings.manager})
             await node.manager.ready.wait()
             await node.ready()
-            log.info("ready", extra={"worker": node.me.worker_id, "peer_address": node.me.peer_address})
+            about = {"worker": node.me.worker_id, "peer_address": node.me.peer_address}
+            log.info("ready", extra={"version": rhino_version(), **about})
             on_ready(node.me)
             await store.syncer.failed.wait()
             raise IntegrityError("the disk cannot sync")  # the store counts as lost: other workers take over

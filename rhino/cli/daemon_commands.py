@@ -17,6 +17,7 @@ from rhino.daemons.loading import S, load
 from rhino_core.log import configure_logging
 from rhino_core.setting import Declared, declared
 from rhino_core.settings import ManagerSettings, SidecarSettings
+from rhino_core.version import rhino_version
 
 log = logging.getLogger(__name__)
 ConfigOption = Annotated[
@@ -76,7 +77,7 @@ async def _sidecar(settings: SidecarSettings) -> None:
 
     def ready(worker: Worker) -> None:
         places = {"peer_address": worker.peer_address, "socket": str(settings.socket)}
-        daemon.announce({"service": "sidecar", "worker_id": worker.worker_id, **places})
+        daemon.announce({"service": "sidecar", "version": rhino_version(), "worker_id": worker.worker_id, **places})
 
     await run_sidecar(settings, ready)
 
@@ -84,7 +85,10 @@ async def _sidecar(settings: SidecarSettings) -> None:
 async def _manager(settings: ManagerSettings) -> None:
     from rhino.daemons.manager_process import run_manager
 
-    await run_manager(settings, lambda address: daemon.announce({"service": "manager", "address": address}))
+    def ready(address: str) -> None:
+        daemon.announce({"service": "manager", "version": rhino_version(), "address": address})
+
+    await run_manager(settings, ready)
 
 
 def register(app: typer.Typer, panel: str) -> None:

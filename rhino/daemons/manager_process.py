@@ -19,6 +19,7 @@ from rhino_core.journal import Journal, made_by_older
 from rhino_core.notify import Notifier
 from rhino_core.rpc.server import Server
 from rhino_core.settings import ManagerSettings
+from rhino_core.version import rhino_version
 
 log = logging.getLogger(__name__)
 STOP_GRACE_S = 0.5
@@ -86,7 +87,8 @@ async def run_manager(settings: ManagerSettings, on_ready: Callable[[str], None]
             health.begin({"journal": lambda: journal.failure}, {})
             await server.ready()
             tasks.create_task(_report(health, server), name="health")
-            log.info("manager ready", extra={"address": address, "generation": journal.generation})
+            about = {"version": rhino_version(), "address": address, "generation": journal.generation}
+            log.info("manager ready", extra=about)
             on_ready(address)
     finally:
         await server.stop(STOP_GRACE_S)

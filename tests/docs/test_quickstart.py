@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -54,13 +53,6 @@ def execute(program: str, folder: Path, timeout_s: float) -> str:
     return done.stdout
 
 
-def rhino(command: list[str]) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "rhino.cli.main", *command[1:]], capture_output=True, text=True, timeout=60, check=True
-    )
-    return done.stdout
-
-
 @pytest.mark.spark
 def test_three_workers(tmp_path: Path) -> None:
     blocks = BLOCK.findall(section("Three workers on one machine"))
@@ -73,31 +65,3 @@ def test_three_workers(tmp_path: Path) -> None:
     printed = execute(program, tmp_path, 280)
     assert "batches: the query goes on" in printed
     assert re.search(r"-> worker-\d Phase\.CONFIRMED 0 bytes|-> worker-\d confirmed 0 bytes", printed), printed[-5000:]
-
-
-@pytest.mark.spark
-@pytest.mark.timeout(700)
-def test_a_notebook_and_its_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    blocks = BLOCK.findall(section("In a notebook"))
-    program = "".join(text for kind, text in blocks if kind == "python").replace(
-        'spark.sql("select', 'while len(query.recentProgress) < 3: query.awaitTermination(0.2)\nspark.sql("select', 1
-    )
-    program += 'print("metric", query.lastProgress["stateOperators"][0]["customMetrics"]["rhinoCommitMs"])\n'
-    program += "query.stop()\n"
-    sums = []
-    for _ in range(2):
-        printed = execute(program, tmp_path, 300)
-        assert f"Rhino keeps state in {tmp_path}/data/rhino-state/local" in printed
-        assert re.search(r"^metric \d+$", printed, re.MULTILINE), printed[-3000:]
-        sums.append(int(re.findall(r"\|\s*(\d+)\|", printed)[-1]))
-    assert sums[1] > sums[0] > 0
-
-    lines = [line for kind, text in blocks if kind == "sh" for line in text.splitlines()]
-    shown, cleaned = (shlex.split(line, comments=True) for line in lines)
-    assert (shown, cleaned) == (["rhino", "local", "show"], ["rhino", "local", "clean"])
-    metadata = json.loads((tmp_path / "rhino-quickstart" / "metadata").read_text())
-    assert metadata["id"] in rhino(shown)
-    assert metadata["id"] in rhino([*cleaned, "--yes"])
-    assert "no query has state here" in rhino(shown)

@@ -1,4 +1,4 @@
-"""Addresses of this machine that no other process uses: tests may run beside each other, on the ports of the documents."""
+"""Loopback addresses that no other process uses, so that tests with the ports of the documents can run at once."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 COMMENT = re.compile(r"\s+# .*$", re.MULTILINE)
 _NUMBER = re.compile(r"\d+(\.\d+)?")
+_ID = re.compile(r"^[0-9a-f]{12}$")  # of a handover
 _UNIT = re.compile(r"^(bytes|B|kB|MB|GB|TB)$")
 
 
@@ -17,12 +18,15 @@ def blocks(page: str, title: str) -> list[tuple[str, str]]:
     text = (ROOT / page).read_text()
     head = re.search(rf"^(#+) {re.escape(title)}\n", text, re.MULTILINE)
     assert head is not None, f"{page}: no heading {title!r}"
-    level = len(head[1])
-    below = re.split(rf"^#{{1,{level}}} ", text[head.end() :], maxsplit=1, flags=re.MULTILINE)[0]
-    return [
-        (language, re.sub(f"^{indent}", "", found, flags=re.MULTILINE))
-        for indent, language, found in BLOCK.findall(below)
-    ]
+    next_head = re.compile(rf"^#{{1,{len(head[1])}}} ", re.MULTILINE)
+    found, at = [], head.end()
+    for block in BLOCK.finditer(text, head.end()):
+        if next_head.search(text, at, block.start()):
+            break
+        indent, language, inside = block.groups()
+        found.append((language, re.sub(f"^{indent}", "", inside, flags=re.MULTILINE)))
+        at = block.end()
+    return found
 
 
 def documented(page: str, line: str) -> str:
@@ -50,10 +54,10 @@ def session(text: str) -> list[tuple[str, list[str]]]:
 
 
 def absent(shown: list[str], printed: str) -> list[str]:
-    """The lines of a document that have no line in the output that differs in numbers and units of bytes only."""
+    """The lines of a document that have no line in the output that differs in numbers, ids and units of bytes only."""
     found = {_shape(line) for line in printed.splitlines()}
     return [line for line in shown if _shape(line) not in found]
 
 
 def _shape(line: str) -> tuple[str, ...]:
-    return tuple(_UNIT.sub("bytes", _NUMBER.sub("0", word)) for word in line.split())
+    return tuple(_UNIT.sub("bytes", _NUMBER.sub("0", _ID.sub("id", word))) for word in line.split())

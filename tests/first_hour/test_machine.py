@@ -32,10 +32,12 @@ def test_it_manages_and_stores(node: Machine) -> None:
     """A manager and a sidecar, started with the commands of the README, and looked at."""
     printed = node.run(
         """
-        rhino manager --data-dir manager --listen 127.0.0.1:0 --bootstrap --exit-with-parent > manager.out 2> manager.log &
+        rhino manager --data-dir manager --listen 127.0.0.1:0 --bootstrap --exit-with-parent \\
+            > manager.out 2> manager.log &
         until grep -q address manager.out; do sleep 0.1; done
         export RHINO_MANAGER=$(python -c 'import json; print(json.load(open("manager.out"))["address"])')
-        rhino sidecar --data-dir data --host node-1 --listen 127.0.0.1:0 --socket $PWD/s --exit-with-parent > sidecar.out 2> sidecar.log &
+        rhino sidecar --data-dir data --host node-1 --listen 127.0.0.1:0 --socket $PWD/s --exit-with-parent \\
+            > sidecar.out 2> sidecar.log &
         until grep -q socket sidecar.out; do sleep 0.1; done
         rhino status --check
         kill %2 %1

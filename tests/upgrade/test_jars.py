@@ -15,7 +15,8 @@ from tests.upgrade.deployment import WORKERS, Deployment, environment
 from tests.upgrade.revisions import protocol_of
 from tests.worker_runtime.cluster import ROOT
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]  # two builds of a jar, two starts of Spark
+# Two builds of a jar, and two starts of Spark.
+pytestmark = [pytest.mark.spark, pytest.mark.exhaustive, pytest.mark.timeout(1800)]
 APP = Path(__file__).parent / "app.py"
 BATCH_S = 600.0  # the first one comes after the build of the jar and the start of Spark
 

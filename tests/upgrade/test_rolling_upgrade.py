@@ -11,16 +11,23 @@ from rhino_core.rpc.channel import aio_channel
 from rhino_pb import handover_pb2, handover_pb2_grpc
 from tests.upgrade.deployment import WORKERS, Deployment
 from tests.upgrade.query import JOB, PARTITIONS, Query, load
+from tests.upgrade.revisions import BEFORE_THE_PROTOCOL, FIRST_OF_THE_PROTOCOL
 from tests.worker_runtime.cluster import ROOT
 
 pytestmark = pytest.mark.timeout(900)  # forty starts of daemons
-ORDERS = {
-    "manager first": ("manager", *WORKERS),
-    "sidecars first": (*WORKERS, "manager"),
-}
+MANAGER_FIRST, SIDECARS_FIRST = ("manager", *WORKERS), (*WORKERS, "manager")
+CASES = [
+    pytest.param(revision, order, id=f"{revision[:7]}, {name}", marks=() if usual else pytest.mark.exhaustive)
+    for revision, order, name, usual in (
+        (BEFORE_THE_PROTOCOL, MANAGER_FIRST, "manager first", True),
+        (BEFORE_THE_PROTOCOL, SIDECARS_FIRST, "sidecars first", False),
+        (FIRST_OF_THE_PROTOCOL, MANAGER_FIRST, "manager first", False),
+        (FIRST_OF_THE_PROTOCOL, SIDECARS_FIRST, "sidecars first", True),
+    )
+]
 
 
-@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS.keys())
+@pytest.mark.parametrize(("older", "order"), CASES, indirect=["older"])
 async def test_every_commit_is_acknowledged_and_kept_through_an_upgrade_and_its_way_back(
     older: Path, order: Sequence[str], tmp_path: Path
 ) -> None:

@@ -78,8 +78,8 @@ private[rhino] object RequiredConf {
     val format = setting(Format)
     if (!format.flatMap(_.toIntOption).exists(_ >= 2)) throw new IllegalArgumentException(
       s"$Format = ${format.getOrElse("unset")}: Rhino needs 2. Format 1 reuses file names on retries, so a late task " +
-        "could overwrite another's version. Leave it out or set it to 2 (rhino_conf() does); a query whose " +
-        "checkpoint was made in format 1 has to start from a new checkpoint")
+        "could overwrite another's version. Leave it out or set it to 2 (rhino_conf() does). If the " +
+        "checkpoint was made in format 1, convert it first: rhino adopt <checkpoint> --to-format 2")
     val changelogs = setting(Changelogs)
     if (!changelogs.flatMap(_.toBooleanOption).contains(true)) throw new IllegalArgumentException(
       s"$Changelogs = ${changelogs.getOrElse("unset")}: Rhino replicates changelogs with every batch. Leave it out " +
