@@ -18,18 +18,20 @@ from tests.spark.run import Run, assert_equals_batch
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 
-def forget(client: HandoverClient, name: str) -> ForgottenJob:
-    """As soon as its driver has reported the end, and the manager has settled."""
+def forget(client: HandoverClient, job: str) -> ForgottenJob:
+    """As soon as its driver has reported the end, and the manager has settled. `job`: an id, for other queries of the
+    cluster have the same name.
+    """
     done: list[ForgottenJob] = []
 
     def forgotten() -> bool:
         try:
-            done.append(client.forget_job(name))
+            done.append(client.forget_job(job))
         except PreconditionError:
             return False
         return True
 
-    wait_for(forgotten, f"{name} is forgotten")
+    wait_for(forgotten, f"{job} is forgotten")
     return done[0]
 
 
@@ -47,12 +49,12 @@ def test_a_forgotten_query_is_refused_and_goes_on_once_it_is_taken_back(cluster:
         run.advance(running, 2)
         running.stop()
         with HandoverClient(cluster.manager) as client:
-            done = forget(client, run.query.name)
+            done = forget(client, str(running.id))
             assert (done.groups > 0, done.left_s) == (True, 24 * 3600.0)
             error = error_of(run.start())
             assert f"job {done.job} ({run.query.name}) was forgotten at " in error
             assert f"`rhino forget --job {done.job} --undo`" in error
-            assert client.undo_forget_job(run.query.name) == done.job
+            assert client.undo_forget_job(done.job) == done.job
         running = run.start()
         run.advance(running, 2)
         running.stop()

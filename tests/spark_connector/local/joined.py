@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 
 from spark_connector.local.daemons import join
 
 
 def main() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whatever runs the tests may ignore it, as nohup does
     daemons = join(sys.argv[1])
     running = daemons.directory.running()
     assert running is not None
