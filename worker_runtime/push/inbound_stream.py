@@ -50,10 +50,10 @@ class InboundStream:
         self._loop = asyncio.get_running_loop()
         self._large: asyncio.Future[Event] | None = None  # while the loop reads: gets the first event for a thread
         self._tasks: dict[asyncio.Task[None], FileEntry] = {}  # files being finished
-        self._undecided: set[asyncio.Task[int | None]] = set()
+        self.undecided: set[asyncio.Future[bool]] = set()  # questions to the machine that it has not answered
         self._open: dict[int, IncomingFile] = {}  # accepted, with bytes on their way
         self.read = asyncio.Event()  # set when reading has ended: unfinished files can then be resumed
-        self._ended = False
+        self.ended = False
 
     def give_credit(self, credit_bytes: int) -> None:
         """The core learns of the credit before the sender does."""
@@ -86,11 +86,11 @@ class InboundStream:
 
     def end(self) -> None:
         """End the reading."""
-        self._ended = True
+        self.ended = True
         self.connection.shut()
         self._stop_reading(EOFError())
-        for task in self._undecided:
-            task.cancel()
+        for question in self.undecided:
+            question.cancel()
 
     # ------------------------------------------------------------ reading
 
@@ -109,7 +109,7 @@ class InboundStream:
 
     async def _read_small(self) -> Event:
         """Read on the event loop until a thread has to. Return the event that it begins with."""
-        if self._ended:
+        if self.ended:
             raise EOFError
         if (event := self._handle_small()) is not None:
             return event
@@ -198,22 +198,16 @@ class InboundStream:
                 self._receiver.figures.resumed_bytes += data_bytes
                 self.connection.post(reply)
             case CreditReturned(credit_bytes):
-                if not self._ended:
+                if not self.ended:
                     self._receiver.grants.returned(self._grant, credit_bytes)
                     self._receiver.top_up_starved()
             case WriteFailed(file, error):
                 self._failed(file, error)
 
     async def _decide(self, file: IncomingFile) -> list[StoredFile] | None:
-        if self._ended:
+        if self.ended:
             raise asyncio.CancelledError
-        task = asyncio.ensure_future(self._receiver.decision(self.upstream, file))
-        self._undecided.add(task)
-        try:
-            number = await task
-        finally:
-            self._undecided.discard(task)
-        if number is None:
+        if (number := await self._receiver.decision(self, file)) is None:
             return None
         self._open[number] = file
         return await self._twins(file.entry)
@@ -252,7 +246,7 @@ class InboundStream:
         receiver.grants.received(self._grant, size)
         receiver.figures.received_bytes += size
         try:
-            if (number := await receiver.decision(self.upstream, file)) is not None:
+            if (number := await receiver.decision(self, file)) is not None:
                 await self._store.received.receive_whole(file.entry, (memoryview(data),))
                 receiver.replication.post(ev.TransferStored(number))
         finally:
@@ -264,13 +258,13 @@ class InboundStream:
         self._receiver.replication.post(ev.TransferStored(file.number))
 
     def _settled_by_thread(self, data_bytes: int) -> None:
-        if not self._ended:
+        if not self.ended:
             self._receiver.grants.received(self._grant, data_bytes)
             self._receiver.figures.received_bytes += data_bytes
             self._settled(data_bytes)
 
     def _settled(self, data_bytes: int) -> None:
-        if (credit := self._receiver.grants.settled(self._grant, data_bytes)) and not self._ended:
+        if (credit := self._receiver.grants.settled(self._grant, data_bytes)) and not self.ended:
             self.give_credit(credit)
         self._receiver.top_up_starved()
 

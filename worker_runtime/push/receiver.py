@@ -60,15 +60,22 @@ class Receiver:
         if stream := self._streams.get((refusal.upstream, refusal.lane)):
             stream.connection.post(packed(refusal_to_pb(refusal)))
 
-    async def decision(self, upstream: str, file: IncomingFile) -> int | None:
-        """Ask the machine whether it accepts the file. Return its number of the transfer, or None."""
+    async def decision(self, stream: InboundStream, file: IncomingFile) -> int | None:
+        """Ask the machine whether it accepts the file. Return its number of the transfer, or None.
+
+        The end of the stream cancels the question, because a machine that has stopped never answers.
+        """
         number = file.number = next(self._numbers)
         decided: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._decisions[number] = decided
-        self.replication.post(ev.BeginReceived(upstream, number, file.entry, file.epoch, file.chain))
+        stream.undecided.add(decided)
+        self.replication.post(ev.BeginReceived(stream.upstream, number, file.entry, file.epoch, file.chain))
+        if stream.ended:
+            decided.cancel()  # does nothing if the machine has answered already
         try:
             return number if await decided else None
         finally:
+            stream.undecided.discard(decided)
             self._decisions.pop(number, None)
 
     async def serve(self, connection: Connection, sender: str, lane: Lane) -> None:
