@@ -11,7 +11,8 @@ from spark_connector.local.daemons import join
 
 
 def main() -> None:
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whatever runs the tests may ignore it, as nohup does
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whatever runs the tests may ignore these, as nohup does
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     daemons = join(sys.argv[1])
     running = daemons.directory.running()
     assert running is not None
