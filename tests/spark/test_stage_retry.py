@@ -33,8 +33,21 @@ def read_again(rows: DataFrame) -> DataFrame:
     return rows.repartition(READERS, "k").where(F.when(of_batch, held).otherwise("").isNotNull())
 
 
+def shuffle_files(cluster: LocalCluster) -> list[list[Path]]:
+    """The shuffle files of every worker, of all applications that it has run."""
+    return [
+        [path for path in worker.folder.rglob("shuffle_*") if path.suffix in (".data", ".index")]
+        for worker in cluster.workers
+    ]
+
+
+def last_written(files: list[Path]) -> int:
+    """When the newest was written, in nanoseconds since the epoch; 0 without files."""
+    return max((path.stat().st_mtime_ns for path in files), default=0)
+
+
 def delete_shuffle_files(run: Run, cluster: LocalCluster, deleted: list[Path]) -> None:
-    """Those of one worker, while the first readers of BATCH are at work."""
+    """Those of the worker that wrote one last, while the first readers of BATCH are at work."""
     tracker = run.spark.sparkContext.statusTracker()
 
     def reading() -> bool:
@@ -42,13 +55,10 @@ def delete_shuffle_files(run: Run, cluster: LocalCluster, deleted: list[Path]) -
         return run.logged() == BATCH and any(s and s.numTasks == READERS and s.numActiveTasks for s in stages)
 
     wait_for(reading, "the second stage reads", timeout_s=300)
-    for worker in cluster.workers:
-        found = [path for path in worker.folder.rglob("shuffle_*") if path.suffix in (".data", ".index")]
-        for path in found:
-            path.unlink(missing_ok=True)
-        deleted += found
-        if found:
-            return
+    # Other workers may have files of earlier batches and applications only, which nobody reads.
+    deleted += max(shuffle_files(cluster), key=last_written)
+    for path in deleted:
+        path.unlink()
 
 
 def test_output_and_state_are_exact_when_a_stateful_stage_is_repeated(cluster: LocalCluster, tmp_path: Path) -> None:
