@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,7 @@ def shuffle_files(cluster: LocalCluster) -> list[list[Path]]:
     ]
 
 
-def last_written(files: list[Path]) -> int:
+def last_written(files: Iterable[Path]) -> int:
     """When the newest was written, in nanoseconds since the epoch; 0 without files."""
     return max((path.stat().st_mtime_ns for path in files), default=0)
 
