@@ -87,8 +87,8 @@ async def run_manager(settings: ManagerSettings, on_ready: Callable[[str], None]
             health.begin({"journal": lambda: journal.failure}, {})
             await server.ready()
             tasks.create_task(_report(health, server), name="health")
-            about = {"version": rhino_version(), "address": address, "generation": journal.generation}
-            log.info("manager ready", extra=about)
+            extra = {"version": rhino_version(), "address": address, "generation": journal.generation}
+            log.info("manager ready", extra=extra)
             on_ready(address)
     finally:
         await server.stop(STOP_GRACE_S)
