@@ -98,7 +98,7 @@ class HandoverMetrics(Collector):
         yield from self._of_queries()
 
     def _of_queries(self) -> Iterator[Metric]:
-        """Figures of each query. Above QUERIES_MAX queries, the sums of the others have the label OTHERS."""
+        """Values of each query. Above QUERIES_MAX queries, the sums of the others have the label OTHERS."""
         figures = {
             what: GaugeMetricFamily(f"rhino_query_{what}", about, labels=["query"]) for what, about in QUERY_FIGURES
         }

@@ -78,7 +78,7 @@ class Runtime:
         self._runner.handle(event)
         self._views.soon()
 
-    def look(self) -> None:
+    def refresh_view(self) -> None:
         """Takes a fresh view of the cluster."""
         self._runner.handle(self._view())
 
@@ -99,25 +99,25 @@ class Runtime:
 
     def plan(self, request: Request) -> Plan:
         """Plans on a fresh view; changes nothing."""
-        self.look()
+        self.refresh_view()
         return self.core.plan(request, now=self._loop.time())
 
     def start(self, handover_id: str, request: Request) -> Handover:
         """Plans on a fresh view, and starts the handover."""
-        self.look()
+        self.refresh_view()
         self.apply(ev.HandoverRequested(handover_id, request))
         return self.core.handovers.find(handover_id)
 
     def set_draining(self, worker: str, draining: bool) -> None:
         """Starts or ends a drain. When it returns, the mark is journalled and in the view."""
         self._cluster.set_draining(worker, draining)
-        self.look()
+        self.refresh_view()
         if not draining:
             self.apply(ev.DrainEnded(worker))
 
     def drain_state(self, worker: str) -> DrainState:
         """The progress of a drain, from a fresh view; changes nothing. Raises UnknownError."""
-        self.look()
+        self.refresh_view()
         return self.core.drain_state(worker, now=self._loop.time())
 
     def forget_job(self, name: str, *, dry_run: bool, at_once: bool) -> common_pb2.ForgetJobReply:
@@ -125,7 +125,7 @@ class Runtime:
 
         Raises PreconditionError while the job may be running, and UnknownError if it is not known.
         """
-        job = self.core.check_over(name, now=self._loop.time())
+        job = self.core.check_forgettable(name, now=self._loop.time())
         usage = self._usage(job)
         grace_s = 0.0 if at_once else self._forget_grace_s
         former = self.core.deletions.get(job) if grace_s else None
@@ -156,7 +156,7 @@ class Runtime:
     def forget_worker(self, worker: str, *, dry_run: bool) -> common_pb2.ForgetWorkerReply:
         """Forgets a worker. Raises UnknownError, and PreconditionError unless the worker has ended."""
         forgotten = self._cluster.forget_worker(worker, dry_run=dry_run)
-        self.look()
+        self.refresh_view()
         return forgotten
 
     @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-Life = tuple[str, str]  # worker id and incarnation
+Incarnation = tuple[str, str]  # worker id and incarnation
 
 
 class Violation(AssertionError):

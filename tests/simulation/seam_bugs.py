@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
-from replication_manager.protocol.news import News
+from replication_manager.protocol.pending_changes import PendingChanges
 from rhino_core.ids import ReplicaGroup, StoreVersion, Worker
 from tests.simulation.cluster import Cluster
 from tests.simulation.faults import FaultInjector
@@ -52,8 +52,8 @@ def lost_though_nobody_says_who_lives(patch_: Patch) -> None:
 
 
 def only_members_hear_of_a_group(patch_: Patch) -> None:
-    """A worker that stores files of a group that it has left gets no news of the group."""
-    patch_.setattr(News, "_stores", lambda self, group: False)
+    """A worker that stores files of a group that it has left gets no updates of the group."""
+    patch_.setattr(PendingChanges, "_stores", lambda self, group: False)
 
 
 def files_come_by_the_wall_clock(patch_: Patch) -> None:
@@ -70,7 +70,7 @@ def files_come_by_the_wall_clock(patch_: Patch) -> None:
 
 
 def not_counted_and_no_catch_up(patch_: Patch) -> None:
-    """A member that is told that it does not count as whole relies on what it has compared before."""
+    """A member that learns that it does not count as whole relies on what it has compared before."""
     original = GroupState.adopt
 
     def adopt(self: GroupState, new: ReplicaGroup, me: Worker, now: float) -> list[ev.Effect]:

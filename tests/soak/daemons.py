@@ -103,8 +103,8 @@ class Daemons(Cluster):
         """Of the processes that run all the time, and of what is on disk."""
         found: dict[str, float] = {}
         for name in ("manager", LASTING):
-            told = await gauge.ask(self.folder / f"{name}.gauge")
-            found |= {f"{name} {figure}": value for figure, value in told.items()}
+            measured = await gauge.ask(self.folder / f"{name}.gauge")
+            found |= {f"{name} {figure}": value for figure, value in measured.items()}
         found |= _disk("journal", self.folder / "manager")
         for name in sorted(self.sidecars):
             for part, figures in _parts(self.folder / name / "data").items():

@@ -75,7 +75,7 @@ def test_it_joins_when_the_present_members_are_new_and_have_blessed_each_other()
     manager.now += 1.5
     manager.do(ev.Tick())
     for name in "ac":
-        manager.register(name, Report(GROUP, NO_EPOCH, False, 0), life=2, process="second")
+        manager.register(name, Report(GROUP, NO_EPOCH, False, 0), incarnation=2, process="second")
     come_back(manager, written(7))
     assert "b?" in manager.members()
 

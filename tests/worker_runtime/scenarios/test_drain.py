@@ -85,7 +85,7 @@ async def test_drained_in_steps_then_killed(cluster: Cluster, tmp_path: Path, mo
         stack.push_async_callback(driver.stop)
         await driver.hello()
         await driver.started(JOB, PARTITIONS, name="clicks")
-        while not await asyncio.to_thread(handovers.jobs):  # noqa: ASYNC110  nobody tells
+        while not await asyncio.to_thread(handovers.jobs):  # noqa: ASYNC110  there is no notification
             await asyncio.sleep(0.05)
         query = Query(driver, executors, handovers)
         for _ in range(3):

@@ -280,7 +280,7 @@ async def test_nobody_dies_of_a_message(cluster: Cluster, tmp_path: Path) -> Non
         await commit(a, 2)
     for sidecar in cluster.sidecars.values():
         lines = (sidecar.settings.data_dir.parent / "log").read_text().splitlines()
-        assert not [line for line in lines if "Traceback" in line], "bugs that no caller was told of"
+        assert not [line for line in lines if "Traceback" in line], "bugs that no caller learned of"
     for sidecar in cluster.sidecars.values():
         await sidecar.end(signal.SIGKILL)
     async with manager(settings_of(tmp_path, address, bootstrap=False, lease_s=20)):

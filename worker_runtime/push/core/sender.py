@@ -128,11 +128,11 @@ class Welcomed:
 
 
 @dataclass(frozen=True, slots=True)
-class MayGoOn:
+class Unblocked:
     """There is more credit, or a file can go on, or is no longer wanted: ask for `next_file` again."""
 
 
-Event = Welcomed | MayGoOn | ev.AckReceived | ev.RefusalReceived
+Event = Welcomed | Unblocked | ev.AckReceived | ev.RefusalReceived
 
 
 # ---------------------------------------------------------------- the core
@@ -276,7 +276,7 @@ class PushSender:
                 self._resume(reply.resume)
             case "broken":
                 raise RemoteProtocolError(f"{self._peer}: {reply.broken.message}")
-        return MayGoOn()
+        return Unblocked()
 
     def _resume(self, message: peer_pb2.PushResume) -> None:
         """The receiver has the bytes before the offset. A part of the file may be on its way now."""

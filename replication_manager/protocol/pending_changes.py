@@ -26,7 +26,7 @@ class Update:
     absent: tuple[Worker, ...] = ()
 
 
-class News:
+class PendingChanges:
     """Pending changes for one worker.
 
     They cover the groups of which it is a member, those in `interested` (resolved without being a member), and those of
