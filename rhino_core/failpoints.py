@@ -130,7 +130,7 @@ def refuse_unknown() -> None:
 
 @contextlib.contextmanager
 def recording() -> Iterator[set[str]]:
-    """Collects the names of points that this process hits meanwhile. For tests."""
+    """For tests: collects the names of the points that this process hits inside of the context."""
     reached: set[str] = set()
     _recordings.append(reached)
     _update_active()

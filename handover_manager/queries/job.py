@@ -1,4 +1,4 @@
-"""What the handover manager knows of one streaming query."""
+"""One streaming query as the handover manager knows it."""
 
 from __future__ import annotations
 

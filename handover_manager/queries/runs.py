@@ -1,4 +1,4 @@
-"""Who may speak for a job: which run of a query counts, and what its driver reports."""
+"""Decides which run of a query counts for its job, and records what the driver of that run reports."""
 
 from __future__ import annotations
 

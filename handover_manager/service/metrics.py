@@ -37,7 +37,7 @@ class HandoverMetrics(Collector):
     def __init__(self, core: HandoverCore, registry: CollectorRegistry) -> None:
         self._core = core
         self._ended: set[str] = set()
-        self._misses: dict[str, int] = {}  # of each job at the last look
+        self._misses: dict[str, int] = {}  # of each job, when the metrics were last read
         self._misses_total = 0
         self._handovers = Counter(
             "rhino_handovers", "Handovers that have ended since start", ["outcome"], registry=registry

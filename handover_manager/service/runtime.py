@@ -79,11 +79,11 @@ class Runtime:
         self._views.soon()
 
     def refresh_view(self) -> None:
-        """Takes a fresh view of the cluster."""
+        """Feeds the core a fresh view of the cluster."""
         self._runner.handle(self._view())
 
     async def change(self) -> None:
-        """Waits until the cluster has changed."""
+        """Waits for the next change of the cluster."""
         await self._change.wait()
 
     def _view(self) -> ev.ClusterSeen:
@@ -135,7 +135,10 @@ class Runtime:
         return usage
 
     def _usage(self, job: str) -> common_pb2.ForgetJobReply:
-        """What is stored of a job. Raises UnknownError if neither manager knows it."""
+        """Counts the replica groups of a job, and the files and bytes that each worker stores of it.
+
+        Raises UnknownError if neither manager knows the job.
+        """
         try:
             return self._cluster.forget_job(job, dry_run=True)
         except UnknownError as error:
@@ -146,7 +149,10 @@ class Runtime:
             raise
 
     def undo_forget_job(self, name: str) -> str:
-        """Takes the forgetting of a job back, and returns its id. Raises what `ev.ForgetUndone` raises."""
+        """Takes `forget_job` back, and returns the id of the job.
+
+        Raises UnknownError, InvalidRequestError for a name of several jobs, and PreconditionError once it is due.
+        """
         deletion = self.core.deletions.find(name)
         if deletion is None and self._cluster.is_deleted(name):
             raise PreconditionError(f"job {name}: the time to take it back is over, and its state is deleted")
@@ -252,7 +258,7 @@ class Runtime:
 
 
 def _try(what: str, job: str, call: Callable[[], None]) -> None:
-    """Calls the replication manager, which may refuse."""
+    """Calls the replication manager. Logs a refusal as `what`."""
     try:
         call()
     except RhinoError as error:

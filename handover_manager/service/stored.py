@@ -1,4 +1,4 @@
-"""What the handover manager journals: jobs, their measurements, forgotten jobs, handovers and their steps."""
+"""Journal records of the handover manager: jobs, their measurements, forgotten jobs, handovers and their steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one watching worker must learn next: pending changes of groups. Changes of one group coalesce."""
+"""Changes of groups that one watching worker has not received yet. Several changes of one group are sent as one."""
 
 from __future__ import annotations
 

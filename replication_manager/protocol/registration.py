@@ -1,4 +1,4 @@
-"""What the manager does when a sidecar registers or sends a heartbeat."""
+"""Registrations and heartbeats of sidecars."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rhino_core.ids import DiskState, Worker
 
 
 class Registration:
-    """Takes registrations and heartbeats."""
+    """Applies registrations and heartbeats to membership, groups and reports."""
 
     def __init__(
         self,

@@ -28,7 +28,7 @@ UNKNOWN_MAX = 64  # connections that have not presented a token yet; another one
 
 @dataclass(frozen=True, slots=True)
 class _Admission:
-    """What a token stands for."""
+    """The sender and lane that a token admits."""
 
     sender: str
     lane: Lane

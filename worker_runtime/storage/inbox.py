@@ -25,7 +25,7 @@ ABANDONED_S = 600.0  # time without a change or a call; a client that retries do
 
 
 class _Observation(NamedTuple):
-    """What a file looked like, and since when in monotonic seconds: the file's own times follow the wall clock."""
+    """The status of a file, unchanged since monotonic time `since`. The file's own times follow the wall clock."""
 
     status: tuple[int, ...]
     since: float

@@ -26,7 +26,7 @@ GROUPS_AT_ONCE = 4  # groups whose files take turns on one stream
 
 
 class State(Enum):
-    """Of the stream."""
+    """The states of the stream."""
 
     AWAIT_WELCOME = "await_welcome"
     OPEN = "open"
@@ -58,7 +58,7 @@ _TRIGGERS = {"welcome": Trigger.WELCOME, "broken": Trigger.BROKEN}
 
 
 class FileState(Enum):
-    """Of one file that is being sent."""
+    """The states of one file that is being sent."""
 
     ASKING = "asking"  # its bytes wait until the receiver has reported where to begin
     SENDING = "sending"
@@ -129,7 +129,7 @@ class Welcomed:
 
 @dataclass(frozen=True, slots=True)
 class Unblocked:
-    """There is more credit, or a file can go on, or is no longer wanted: ask for `next_file` again."""
+    """More credit has arrived, or a file can continue or is no longer wanted: ask for `next_file` again."""
 
 
 Event = Welcomed | Unblocked | ev.AckReceived | ev.RefusalReceived
