@@ -42,7 +42,7 @@ class ChaosError(RhinoError):
 
 @dataclass(slots=True)
 class Report:
-    """What happened. `failures`: errors with which queries ended under faults; they were started again."""
+    """The outcome of a run. `failures`: errors with which queries ended under faults; they were started again."""
 
     seed: int
     seconds: float = 0.0

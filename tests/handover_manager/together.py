@@ -39,7 +39,7 @@ def versions_of(number: int) -> tuple[StoreVersion, ...]:
 
 
 class Replication:
-    """What `ClusterPort` needs of the service, around the harness's machine."""
+    """The part of the service that `ClusterPort` needs, around the harness's machine."""
 
     def __init__(self, manager: Manager) -> None:
         self.manager = manager
@@ -136,7 +136,7 @@ class World:
         return Report(group_id, group.epoch, whole, len(held), newest_written=wrote, stored_files=len(held))
 
     def lacks(self, name: str, group_id: GroupId) -> set[int]:
-        """What live members have and this one has not."""
+        """The versions that live members have and this one lacks."""
         members = {m.worker.worker_id for m in self.manager.machine.groups[group_id].members}
         there = set[int]().union(*(self.held[member, group_id] for member in members & self.alive))
         return there - self.held[name, group_id]

@@ -144,7 +144,7 @@ def test_handovers_in_every_phase(journal: Journal) -> None:
 
 @pytest.mark.parametrize(
     ("prefix", "kind"),
-    [("job", JobRecord), ("measurements", MeasurementsRecord), ("handover", HandoverRecord), ("step", StepRecord)],
+    [("job", JobRecord), ("figures", MeasurementsRecord), ("handover", HandoverRecord), ("step", StepRecord)],
 )
 def test_a_record_written_again_is_the_same(prefix: str, kind: type[Record]) -> None:
     keys = [key for key in RECORDS if key.startswith(f"k/handover_manager/{prefix}/")]

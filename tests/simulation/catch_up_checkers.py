@@ -1,4 +1,4 @@
-"""What a member must have done before it says that it is whole (docs/design/catch-up.md).
+"""The steps of a member before it reports that it is whole (docs/design/catch-up.md).
 
 By what was delivered to it, what others answered, and what it reports: never by its machine.
 """
@@ -16,7 +16,7 @@ Process = tuple[str, int]  # worker id and number of its process
 
 @dataclass
 class _Duty:
-    """Of one process for one group. `since`: the first epoch of those that one catch-up may cover."""
+    """The duty of one process in one group. `since`: the first epoch of those that one catch-up may cover."""
 
     group: ReplicaGroup
     since: Epoch

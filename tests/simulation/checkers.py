@@ -223,7 +223,7 @@ class Checkers:
         return [version for version in self.copies if store is None or version.store == store]
 
     def wanted_of(self, group: GroupId) -> list[StoreVersion]:
-        """Of one group."""
+        """The wanted versions of one group."""
         return [version for version in self.copies if version.store.group == group]
 
     def may_lose(self, incarnation: Incarnation, disks: Mapping[Incarnation, Disk]) -> bool:

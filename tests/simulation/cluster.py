@@ -63,7 +63,7 @@ class Cluster:
 
     @property
     def synced(self) -> bool:
-        """What a member has stored survives a loss of power."""
+        """Whether stored files survive a loss of power."""
         return self.settings.durability is Durability.SYNCED
 
     # ------------------------------------------------------------ disks and incarnations

@@ -17,7 +17,7 @@ GRACE_S = 1.0
 
 
 class Excess:
-    """Of one process of a sidecar; `Holdings` of its machine."""
+    """The excess machine of one sidecar process, and its `Holdings`."""
 
     def __init__(self, sidecar: Sidecar) -> None:
         self._me = sidecar

@@ -1,4 +1,4 @@
-"""What all checkers share."""
+"""Common parts of all checkers."""
 
 from __future__ import annotations
 

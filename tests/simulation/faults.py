@@ -1,4 +1,4 @@
-"""What goes wrong in a simulated cluster, from its seed."""
+"""The faults of a simulated cluster, drawn from its seed."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class FaultInjector:
             self._cluster.crash(victim, lose_disk=True)
 
     def _lose_power(self) -> None:
-        """Of one worker; or of all at once, when what is promised survives it."""
+        """One worker loses power, or all at once if the promised versions survive that."""
         synced = self._cluster.synced
         if synced and self._world.chance(0.3):
             for sidecar in self._cluster.sidecars.values():
@@ -110,7 +110,7 @@ class FaultInjector:
             self._world.after(2 * self._outage_s(), lambda: setattr(disk, "slow_s", 0.0))
 
     def _set_clock(self) -> None:
-        """Somebody, or NTP, sets a worker's wall clock."""
+        """A person or NTP sets a worker's wall clock."""
         if victim := self._victim():
             victim.wall_offset_s += self._world.random.choice([-1, 1]) * self._world.random.uniform(*STEP_S)
             self._world.say(f"{victim.name}: the wall clock is {victim.wall_offset_s:.1f} s ahead")

@@ -123,7 +123,7 @@ class _Tail(deque[Any]):
 
 @contextlib.contextmanager
 def _rarer() -> Iterator[None]:
-    """What happens all the time happens less often than in short runs."""
+    """Frequent events come less often than in short runs."""
     with contextlib.ExitStack() as patches:
         patches.enter_context(patch.object(sidecar_module, "BEAT_S", BEAT_S))
         patches.enter_context(patch.object(manager_module, "LEASE_S", 3 * BEAT_S))

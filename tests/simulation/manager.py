@@ -149,7 +149,7 @@ class Manager:
                 self._execute_end(effect)
 
     def _execute_end(self, effect: ev.Effect) -> None:
-        """Of what is forgotten; and of floors."""
+        """Executes the effects of forgetting and of floors."""
         match effect:
             case ev.PersistForgotten(job, fence):
                 self._fences[job] = fence
@@ -282,12 +282,12 @@ class Manager:
         return False
 
     def change(self, group: GroupId, *, add_member: str = "", make_owner: str = "") -> bool:
-        """What the handover manager asks for; False when refused."""
+        """Changes a group for the handover manager. False if refused."""
         self._cluster.steady.moved(group, self._world.now)
         return self._handle(ev.Change(group, None, add_member, make_owner))
 
     def set_draining(self, worker_id: str, draining: bool) -> bool:
-        """What the handover manager asks for; False when refused."""
+        """Starts or ends a drain for the handover manager. False if refused."""
         return self._handle(ev.DrainSet(worker_id, draining))
 
     def leave(self, sidecar: Sidecar) -> None:
@@ -296,11 +296,11 @@ class Manager:
             self._handle(ev.Leaving(sidecar.name, f"{sidecar.name}#{sidecar.process}"))
 
     def forget_job(self, job: str) -> bool:
-        """What `rhino forget --job` asks for; False when refused. True when it was forgotten before."""
+        """Forgets a job. False if refused, true also if it was forgotten before."""
         return job in self._fences or self._handle(ev.JobForgotten(job))
 
     def forget_worker(self, worker_id: str) -> bool:
-        """What `rhino forget --worker` asks for; False when refused."""
+        """Forgets a worker. False if refused."""
         return self._handle(ev.WorkerForgotten(worker_id))
 
     def published(self, logged: StoreVersion, floor: StoreVersion | None) -> None:

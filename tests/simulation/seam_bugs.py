@@ -43,7 +43,7 @@ def lost_though_a_worker_is_silent(patch_: Patch) -> None:
 
 
 def lost_though_nobody_says_who_lives(patch_: Patch) -> None:
-    """What the manager has said last is believed, also when it cannot be asked."""
+    """Prepare believes the last word of a manager that cannot be asked."""
 
     def verdict(self: Survey, unknown: Sequence[StoreVersion], known: Known, me: Worker) -> Verdict:
         return _verdict(self, unknown, dataclasses.replace(known, connected=True), me)
@@ -57,7 +57,7 @@ def only_members_hear_of_a_group(patch_: Patch) -> None:
 
 
 def files_come_by_the_wall_clock(patch_: Patch) -> None:
-    """What came after the clock was set back seems older than what came before. Clocks are set more often here."""
+    """Files that arrive after the clock was set back seem older than those before. Clocks are set more often here."""
     original = FaultInjector.__init__
 
     def restless(self: FaultInjector, cluster: Cluster) -> None:

@@ -75,7 +75,7 @@ class Sidecar:
         return self.name, self.worker.incarnation
 
     def monotonic_ns(self) -> int:
-        """Of the machine: since its boot."""
+        """The monotonic time of the machine, since its boot."""
         return round((self.world.now - self._booted_at) * 1e9)
 
     def wall_ns(self) -> int:
@@ -206,7 +206,7 @@ class Sidecar:
             self.machine.check_invariants()
 
     def _check(self, event: ev.Event) -> None:
-        """What the checkers want to know of an event before it is handled."""
+        """Shows the event to the checkers before it is handled."""
         checkers, process = self.cluster.checkers.catch_ups, (self.name, self.process)
         if isinstance(event, ev.GroupAdopted):
             checkers.adopted(process, event.group, self.disk.epoch(event.group.group))
@@ -344,7 +344,7 @@ class Sidecar:
         return name in self.disk.files[store]
 
     def inventory(self, group: GroupId) -> tuple[FileEntry, ...]:
-        """What other workers are shown: all that retention keeps; of spread blocks, everything."""
+        """The files that other workers learn of: all that retention keeps, and all spread blocks."""
         return tuple(
             entry
             for store, catalogue in self.catalogue.stores(group).items()

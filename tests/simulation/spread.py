@@ -23,7 +23,7 @@ class SpreadCheckers(Checkers):
         self._cluster = cluster
 
     def acknowledged(self, ack: ev.SendAck, sender: Incarnation, disk: Disk) -> None:
-        """Nobody acknowledges a block that is not on its disk, nor under an older epoch than it has persisted."""
+        """No worker acknowledges a block that is not on its disk, or under an older epoch than it has persisted."""
         if ack.member.worker_id == sender[0]:
             highest = disk.epochs.get(ack.store.group)
             text = f"{sender[0]} acknowledges {ack.store}/{ack.name} under {ack.epoch}"

@@ -18,7 +18,7 @@ AGAIN_S = (0.1, 1.0)  # after which a sidecar registers anew, once its stream ha
 
 
 class Watch:
-    """Of one process of a sidecar, since it has registered."""
+    """The watch of one sidecar process, since it has registered."""
 
     def __init__(self, manager: Manager, sidecar: Sidecar, interested: set[GroupId]) -> None:
         self._manager, self._me, self._world = manager, sidecar, sidecar.world

@@ -100,7 +100,7 @@ class Daemons(Cluster):
     # ------------------------------------------------------------ figures
 
     async def figures(self) -> dict[str, float]:
-        """Of the processes that run all the time, and of what is on disk."""
+        """Measurements of the processes that run all the time, and of the disk."""
         found: dict[str, float] = {}
         for name in ("manager", LASTING):
             measured = await gauge.ask(self.folder / f"{name}.gauge")
@@ -113,7 +113,7 @@ class Daemons(Cluster):
 
 
 def _parts(data: Path) -> dict[str, float]:
-    """Of each folder in a data folder, if there is one yet, or still."""
+    """The sizes of the folders in a data folder, as far as they exist."""
     found: dict[str, float] = {}
     for part in data.glob("*/"):
         found |= _disk(part.name, part)

@@ -1,4 +1,4 @@
-"""What counts as growth."""
+"""Which slopes count as growth."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ class Process:
 
 @dataclass
 class Client:
-    """What an executor does over an attached session."""
+    """An executor with an attached session."""
 
     stub: Any
     info: sidecar_pb2.SessionInfo

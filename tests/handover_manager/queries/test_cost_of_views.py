@@ -81,7 +81,7 @@ def test_a_map_is_made_again_only_when_its_groups_or_the_workers_have_changed(co
 
 
 def test_a_handover_goes_on_without_changes(counted: Counted) -> None:
-    """What waits for time only, as for its deadline."""
+    """A handover that waits for time only, such as its deadline."""
     counted.take_view()
     handover = counted.play.start("w3", "0/0", deadline_s=5)
     counted.take_view()

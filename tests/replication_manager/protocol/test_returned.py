@@ -14,7 +14,7 @@ def holding(manager: Manager, *held: StoreVersion, whole: bool = True) -> Report
 
 
 def lost_and_replaced() -> Manager:
-    """Of a and b, b has committed version 7 alone and is lost; a and c follow, and hold version 6."""
+    """b has committed version 7 alone, and is lost. Its group then consists of a and c, which hold version 6."""
     manager = Manager("abc")
     manager.resolve("a")
     assert manager.members() == "ab"

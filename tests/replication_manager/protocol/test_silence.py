@@ -15,7 +15,7 @@ def state(manager: Manager, name: str) -> WorkerState:
 
 
 def cut_off(manager: Manager, order: str, *, broken: bool) -> None:
-    """Nobody is heard any more, one after the other, as heartbeats come; `broken`: their connections break."""
+    """The workers fall silent one after the other, in the rhythm of heartbeats. `broken`: their connections break."""
     for name in order:
         manager.beat(name)
         manager.now += 0.15

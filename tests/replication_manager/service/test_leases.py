@@ -1,4 +1,4 @@
-"""Nobody beats, leaves, watches or asks for groups in the name of a worker that is registered."""
+"""No other process can beat, leave, watch or ask for groups in the name of a registered worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose inventories a catch-up believes, and what it pulls (worker_runtime/protocol/pulling.py)."""
+"""The inventories that a catch-up believes, and the files that it pulls (worker_runtime/protocol/pulling.py)."""
 
 from __future__ import annotations
 

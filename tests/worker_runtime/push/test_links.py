@@ -36,7 +36,7 @@ async def replication(tmp_path: Path) -> AsyncIterator[Replication]:
 
 
 def closed_port() -> int:
-    """Nobody listens there."""
+    """A port on which no process listens."""
     with socket.create_server(("127.0.0.1", 0)) as sock:
         port: int = sock.getsockname()[1]
     return port

@@ -1,4 +1,4 @@
-"""What somebody who is no worker, or says that he is another one, can do to a sidecar at its ports."""
+"""A process that is no worker, or that pretends to be another one, at the ports of a sidecar."""
 
 from __future__ import annotations
 

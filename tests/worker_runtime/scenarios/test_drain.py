@@ -24,7 +24,7 @@ READ = {sidecar_pb2.SOURCE_LOCAL: "local", sidecar_pb2.SOURCE_REPLICA: "replica"
 
 
 class Query:
-    """What Spark would do: each batch runs every partition where the manager wants it, then logs the batch."""
+    """Behaves like Spark: each batch runs every partition where the manager wants it, and then logs the batch."""
 
     def __init__(self, driver: FakeDriver, executors: dict[str, Client], handovers: HandoverClient) -> None:
         self._driver = driver

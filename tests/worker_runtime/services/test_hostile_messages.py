@@ -1,4 +1,4 @@
-"""What a stranger may send to every port: it is refused, nobody dies of it, and everything works as before."""
+"""Hostile messages to every port: each is refused, no process dies, and everything works as before."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ class Fuzz:
                 return None
 
     def frames(self) -> bytes:
-        """What comes over a push stream after the token."""
+        """The bytes on a push stream after the token."""
         pieces = []
         for _ in range(self.random.randrange(1, 5)):
             frame = sample(peer_pb2.PushFrame.DESCRIPTOR)

@@ -159,7 +159,7 @@ async def test_reserved_space_is_no_part_of_a_file_and_returns_when_its_transfer
 
 @pytest.fixture
 async def crowded(tmp_path: Path) -> AsyncIterator[Store]:
-    """What a broken transfer has left takes the room that is to be kept."""
+    """The part that a broken transfer has left occupies the reserve."""
     with tmpfs(tmp_path / "disk", 32) as folder:
         store = Store.open("a", folder / "data", 4 * MIB)
         entry = FileEntry(STORE, "SSTs/000009-x.sst", 20 * MIB, 1)
