@@ -116,7 +116,8 @@ class SettingsSuite extends Suite {
   test("settings that endanger the state are refused") {
     val good = Map(RequiredConf.Format -> "2", RequiredConf.Changelogs -> "true")
     RequiredConf.check(good.get)
-    fails[IllegalArgumentException](s"${RequiredConf.Format} = 1: Rhino needs 2", "rhino adopt <checkpoint> --to-format 2")(
+    fails[IllegalArgumentException](
+      s"${RequiredConf.Format} = 1: Rhino needs 2", "rhino adopt <checkpoint> --to-format 2")(
       RequiredConf.check(good.updated(RequiredConf.Format, "1").get))
     fails[IllegalArgumentException](s"${RequiredConf.Format} = unset")(
       RequiredConf.check((good - RequiredConf.Format).get))
