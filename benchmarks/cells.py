@@ -1,4 +1,4 @@
-"""What benchmarks on gigabytes of state have in common: arguments, room, a cluster per measurement, progress."""
+"""Common parts of the benchmarks on gigabytes of state: arguments, room, a cluster per measurement, progress."""
 
 from __future__ import annotations
 

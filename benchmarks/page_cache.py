@@ -28,7 +28,7 @@ def bring_in(files: Iterable[Path]) -> None:
 
 
 def evict(files: Iterable[Path]) -> None:
-    """What is of them on the disk only is read anew by who wants it. Files that vanish meanwhile are left out."""
+    """Drops the files from the page cache, so that the next reader reads the disk. Files that vanish are skipped."""
     for path in files:
         try:
             with path.open("rb", buffering=0) as file:

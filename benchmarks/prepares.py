@@ -40,7 +40,7 @@ def replica_prepares(run: Running, rounds: int) -> list[float]:
 
 
 def _newest(run: Running, job: str, partitions: list[int]) -> list[StoreVersion]:
-    """What the commit log names for the last batch."""
+    """The versions that the commit log names for the last batch."""
     batch = run.watch.committed()
     logged = json.loads((run.checkpoint / "commits" / str(batch)).read_text().splitlines()[-1])
     ids = logged["stateUniqueIds"]["0"]

@@ -42,7 +42,7 @@ def module_of(benchmark: str) -> str:
 
 
 def quick_runs(benchmark: str) -> tuple[Run, ...]:
-    """What the package lists as `QUICK`, one line of arguments per run; nothing when it lists none."""
+    """The runs that the package lists as `QUICK`, one line of arguments each. Empty if it lists none."""
     package = importlib.import_module(_modules()[benchmark])
     listed: tuple[str, ...] = getattr(package, "QUICK", ())
     return tuple(Run(benchmark, number, tuple(line.split())) for number, line in enumerate(listed, start=1))

@@ -101,7 +101,7 @@ def stream(spark: SparkSession, load: Load) -> DataFrame:
 
 @dataclass(slots=True)
 class Doing:
-    """What a measurement is at, for whoever waits for it or finds it broken off."""
+    """The present step of a measurement, for a person who waits for it or finds it interrupted."""
 
     what: str = "building the state"
 
@@ -203,10 +203,12 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the query runs. `link_bits_per_s`: None: on the loopback. A number: every worker is in a network namespace
-    behind a link of that speed each way, 0 for no limit. With a limit, the query checkpoint is on WebHDFS, whose server
-    has no limit of its own; else on a local path. `blocks`: Rhino spreads the files of the state over all workers, two
-    copies of each.
+    """The network of the query.
+
+    `link_bits_per_s`: None means the loopback. With a number, every worker is in a network namespace behind a link of
+    that speed each way; 0 means no limit. With a limit, the query checkpoint is on WebHDFS, whose server has no limit
+    of its own, else on a local path. `blocks`: Rhino spreads the files of the state over all workers, two copies of
+    each.
     """
 
     rhino: bool

@@ -45,7 +45,7 @@ class Meter:
 
 
 def _own_cpu_s(pid: int) -> float:
-    """Of all threads, also those that have ended, in nanoseconds' steps: /proc counts in hundredths of a second."""
+    """The processor time of all threads, also of ended ones. It is exact: /proc counts hundredths of a second only."""
     return time.clock_gettime(~pid << 3 | 2)  # the clock's number as clock_getcpuclockid(3) makes it
 
 

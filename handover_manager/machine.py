@@ -13,7 +13,7 @@ from handover_manager.drive.explain import Explanation, explain
 from handover_manager.drive.handover import Handover
 from handover_manager.drive.handovers import Handovers
 from handover_manager.plan.intents import Drain
-from handover_manager.plan.measurements import Figures, copy_rate
+from handover_manager.plan.measurements import Measurements, copy_rate
 from handover_manager.plan.planner import Plan, Request, Situation, deadline_of, make_plan, parse_nodes
 from handover_manager.plan.predict import predict
 from handover_manager.queries.forgetting import Deletion, Deletions
@@ -79,14 +79,14 @@ class HandoverCore:
 
         A plan for several jobs uses those of the job with the slowest batches.
         """
-        jobs = [self.jobs[job].figures for job in plan.jobs]
-        figures = max(jobs, key=lambda f: f.batch_s or 0.0, default=Figures())
-        rate = copy_rate(jobs) or copy_rate(job.figures for job in self.jobs.all())
+        jobs = [self.jobs[job].measurements for job in plan.jobs]
+        measurements = max(jobs, key=lambda f: f.batch_s or 0.0, default=Measurements())
+        rate = copy_rate(jobs) or copy_rate(job.measurements for job in self.jobs.all())
         wait_s = max(plan.strategy.start_at_ms / 1000 - (now + self._offset_s), 0.0)
-        prediction = predict(plan.steps, plan.strategy, figures, rate, wait_s)
+        prediction = predict(plan.steps, plan.strategy, measurements, rate, wait_s)
         return dataclasses.replace(plan, prediction=prediction)
 
-    def check_over(self, name: str, *, now: float) -> str:
+    def check_forgettable(self, name: str, *, now: float) -> str:
         """The id of a job that may be forgotten: it does not run, and no handover moves it. Changes nothing.
 
         Raises PreconditionError, also soon after the start, when drivers may not have reported yet.
@@ -96,7 +96,7 @@ class HandoverCore:
                 "the manager has just started and drivers may not have reported yet: try again in "
                 f"{self._settled_at - now:.0f} s"
             )
-        job = self._runs.check_over(name, now - SETTLE_S)
+        job = self._runs.check_not_running(name, now - SETTLE_S)
         self.handovers.check_none(job)
         return job
 
@@ -190,7 +190,7 @@ class HandoverCore:
         return seen
 
     def _forget(self, name: str, grace_s: float, now: float) -> list[ev.Effect]:
-        name = self.check_over(name, now=now)
+        name = self.check_forgettable(name, now=now)
         run = next((job.run for job in self.jobs.all() if job.job == name), Run())
         return self.deletions.begin(name, run, grace_s, now)
 

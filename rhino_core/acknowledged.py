@@ -23,10 +23,10 @@ class Acknowledged:
         new = not path.exists()
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         if new:
-            self.note(0)
+            self.record(0)
             os.fsync(self._file)
 
-    def note(self, number: int) -> None:
+    def record(self, number: int) -> None:
         text = struct.pack(">Q", number)
         os.pwrite(self._file, _LAYOUT.pack(number, zlib.crc32(text)), 0)
 

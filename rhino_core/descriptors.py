@@ -36,7 +36,7 @@ def raise_limit() -> int:
     return soft
 
 
-class Seldom:
+class LogLimit:
     """Limits how often a log line is repeated. `clock` returns monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float], every_s: float = EVERY_S) -> None:
@@ -94,17 +94,17 @@ def _open() -> int:
         return -1
 
 
-async def keep_on(what: str, work: Callable[[], Awaitable[None]]) -> None:
+async def run_until_cancelled(what: str, work: Callable[[], Awaitable[None]]) -> None:
     """Runs background work until it is cancelled. Restarts it after an OSError (for example, no free descriptor).
 
     Any other exception is a bug and is raised.
     """
-    seldom = Seldom(asyncio.get_running_loop().time)
+    log_limit = LogLimit(asyncio.get_running_loop().time)
     while True:
         try:
             return await work()
         except OSError as error:
-            if (left_out := seldom.due()) is not None:
+            if (left_out := log_limit.due()) is not None:
                 extra = {"what": what, "error": str(error), "times_before": left_out}
                 log.exception("background work has failed, and begins again", extra=extra)
         await asyncio.sleep(PAUSE_S)

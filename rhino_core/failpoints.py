@@ -101,13 +101,13 @@ class _Armed:
 _armed: dict[str, _Armed] = {}
 _recordings: list[set[str]] = []
 _refusing_unknown = False
-_looking = False  # whether `hit` looks at names at all
+_active = False  # whether `hit` checks names at all
 
 
 def arm(environment: Mapping[str, str]) -> None:
     """Arms exactly the points in RHINO_FAILPOINTS. Raises InvalidSettingError for an unknown name or action."""
     _armed.clear()
-    _look_if_needed()
+    _update_active()
     for item in filter(None, environment.get(VARIABLE, "").split(",")):
         name, _, action = item.partition("=")
         if name not in NAMES:
@@ -118,34 +118,36 @@ def arm(environment: Mapping[str, str]) -> None:
                 f"{VARIABLE}: {item!r}: must be name=kill, name=kill:<hit>, name=error or name=stop"
             )
         _armed[name] = _Armed(what, int(hits or 1))
-    _look_if_needed()
+    _update_active()
 
 
 def refuse_unknown() -> None:
     """From now on, `hit` refuses names that are not declared. Test runs call it."""
     global _refusing_unknown
     _refusing_unknown = True
-    _look_if_needed()
+    _update_active()
 
 
 @contextlib.contextmanager
 def recording() -> Iterator[set[str]]:
-    """Collects the names of points that this process hits meanwhile. For tests."""
+    """For tests: collects the names of the points that this process hits inside of the context."""
     reached: set[str] = set()
     _recordings.append(reached)
-    _look_if_needed()
+    _update_active()
     try:
         yield reached
     finally:
         _recordings.remove(reached)
-        _look_if_needed()
+        _update_active()
 
 
 def hit(name: str) -> None:
-    """Performs the action for which the point is armed, if any. Raises LocalProtocolError for an unknown name, if armed
-    or told to refuse it.
+    """Performs the action for which the point is armed, if any.
+
+    Raises LocalProtocolError for a name that is not declared, while anything is armed or recorded, and after
+    `refuse_unknown`.
     """
-    if _looking:
+    if _active:
         _reach(name)
 
 
@@ -158,6 +160,6 @@ def _reach(name: str) -> None:
         _armed[name].reach(name)
 
 
-def _look_if_needed() -> None:
-    global _looking
-    _looking = bool(_armed or _recordings or _refusing_unknown)
+def _update_active() -> None:
+    global _active
+    _active = bool(_armed or _recordings or _refusing_unknown)

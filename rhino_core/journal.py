@@ -57,13 +57,13 @@ class Journal:
 
     def __init__(self, path: Path, *, bootstrap: bool = False) -> None:
         self._path = path
-        told = acknowledged(path / _ACKNOWLEDGED)
-        known = told != 0 or (path / "CURRENT").exists()
+        expected = acknowledged(path / _ACKNOWLEDGED)
+        known = expected != 0 or (path / "CURRENT").exists()
         if not (known or bootstrap):
             raise self._empty()
         path.mkdir(parents=True, exist_ok=True)
         if known:
-            self._check_complete(told)
+            self._check_complete(expected)
         self._db = _open(path)
         self._sync = WriteOptions()
         self._sync.sync = True
@@ -83,9 +83,9 @@ class Journal:
             raise _not_writable(path, error) from error
         hit("journal.generation.after")
 
-    def _check_complete(self, told: int | None) -> None:
-        """Reads the whole journal without changing it. `told`: number of acknowledged writes; None: unreadable."""
-        if told is None:
+    def _check_complete(self, expected: int | None) -> None:
+        """Reads the whole journal without changing it. `expected`: number of acknowledged writes; None: unreadable."""
+        if expected is None:
             raise self._damaged(f"the file {_ACKNOWLEDGED!r} in it has a wrong checksum")
         try:
             db = Rdict(str(self._path), Options(raw_mode=False), access_type=AccessType.read_only())
@@ -93,8 +93,8 @@ class Journal:
             db.close()
         except Exception as error:  # rocksdict raises nothing narrower
             raise self._damaged(str(error)) from error
-        if found < told:
-            raise self._damaged(f"{told} writes were acknowledged, {found} can be read")
+        if found < expected:
+            raise self._damaged(f"{expected} writes were acknowledged, {found} can be read")
 
     def _empty(self) -> PreconditionError:
         return PreconditionError(
@@ -143,7 +143,7 @@ class Journal:
         try:
             self._db.write(batch, self._sync)
             self._writes += 1
-            self._acknowledged.note(self._writes)
+            self._acknowledged.record(self._writes)
         except Exception as error:  # rocksdict raises nothing narrower
             self.failure = str(error) or type(error).__name__
             raise

@@ -31,7 +31,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # they would double 
 
 
 class CommonMetrics(Collector):
-    """What both daemons export: version, health, and the figures of the process (`process_*`)."""
+    """The metrics of both daemons: version, health, and the use of resources (`process_*`)."""
 
     def __init__(self, registry: CollectorRegistry, health: Health) -> None:
         self._health = health

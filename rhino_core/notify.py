@@ -19,8 +19,8 @@ class Notifier:
         self._path = f"\0{path[1:]}" if path.startswith("@") else path
         self._sent = ""
 
-    def told(self, ready: Report) -> None:
-        """Tells the health. The first call also tells that the unit has started."""
+    def report(self, ready: Report) -> None:
+        """Reports the health to systemd. The first call also reports that the unit has started."""
         failing = [f"{name}: {why}" for name, why in ready.failures.items() if why]
         message = f"STATUS=not ready: {'; '.join(failing)}" if failing else "STATUS=ready"
         message = message.replace("\n", " ")

@@ -29,7 +29,7 @@ class Backoff:
     longest_s: float
 
     def pauses(self) -> Pauses:
-        """For one loop."""
+        """The pauses of one loop."""
         return Pauses(self)
 
 

@@ -52,7 +52,7 @@ POSITIVE = Rule("above 0", lambda value, settings: value > 0)
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What the annotation of a field says.
+    """The declaration of a setting, in the annotation of its field.
 
     `name`: for users; by default the field's name. It differs where users give another unit than the code uses.
     `unit`: what one unit of the user's value is in the field's unit, for example 1 MiB in bytes.

@@ -1,4 +1,4 @@
-"""What the logs of a query checkpoint say. No I/O."""
+"""The content of the logs of a query checkpoint. No I/O."""
 
 from __future__ import annotations
 

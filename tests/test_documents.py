@@ -54,3 +54,14 @@ def test_the_code_names_pages_and_sections_that_exist() -> None:
         sections = re.findall(r'ARCHITECTURE\.md(?:, | \()"([^"\\]+)"', text)
         absent += [f"{path.relative_to(ROOT)}: {section}" for section in sections if section not in architecture]
     assert not absent
+
+
+def test_every_row_of_a_table_is_below_its_head() -> None:
+    """Otherwise the site shows the row as text, with its bars."""
+    loose = []
+    for page in [*DOCUMENTS, *(ROOT / "docs").rglob("*.md")]:
+        lines = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL).splitlines()
+        for above, line, below in zip(["", *lines], lines, [*lines[1:], ""], strict=False):
+            if line.startswith("|") and not above.startswith("|") and not re.fullmatch(r"\|[ :|-]+\|", below):
+                loose.append(f"{page.relative_to(ROOT)}: {line[:80]}")
+    assert not loose

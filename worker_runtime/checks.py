@@ -45,5 +45,5 @@ async def report(health: Health, servers: Iterable[Server], registered: Callable
         alive, ready = health.alive(), health.ready()
         for server in servers:
             await server.report(alive=alive.good and registered(), ready=ready.good)
-        notifier.told(ready)
+        notifier.report(ready)
         await asyncio.sleep(REPORT_S)

@@ -84,7 +84,7 @@ class SidecarMetrics(Collector):
         )
 
     def _state(self) -> Iterator[Metric]:
-        """What the process waits for and depends on."""
+        """Waiting commits, the connection to the manager, and the disk."""
         space = self._replication.store.space
         yield GaugeMetricFamily("rhino_waiting_commits", "Commits that have not ended", self._node.waiting_commits)
         yield GaugeMetricFamily(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from rhino_core.descriptors import keep_on
+from rhino_core.descriptors import run_until_cancelled
 from rhino_core.health import Health
 from rhino_core.ids import Worker
 from rhino_core.notify import Notifier
@@ -65,7 +65,7 @@ class Node:
         self._collector = Collector(self.replication)
         self._flusher = Flusher(store.layout.root, store.index, store.arrivals)
         self._excess = ExcessCollector(self.replication, self._peers, settings.excess_grace_s, tasks)
-        self.replication.observe = self._excess.saw
+        self.replication.observe = self._excess.observe
         self._receiver = receiver = Receiver(self.replication, figures, grants)
         puller = Puller(
             self.replication, self._peers, settings.catch_up_transfers, settings.catch_up_bytes_per_s, tasks
@@ -105,7 +105,7 @@ class Node:
             "health": self._report,
             "socket": self._socket.watch,
         }
-        kept = (keep_on(what, work) for what, work in background.items())
+        kept = (run_until_cancelled(what, work) for what, work in background.items())
         for work in (self.replication.run(), self.manager.run(), self._listener.run(), *kept):
             self._running.append(self._tasks.create_task(work))
 
@@ -127,7 +127,7 @@ class Node:
 
     async def ready(self) -> None:
         """Call this once the groups are known: the scrub needs to know which files are missing here."""
-        self._running.append(self._tasks.create_task(keep_on("scrub", self.scrubber.run)))
+        self._running.append(self._tasks.create_task(run_until_cancelled("scrub", self.scrubber.run)))
         self._registered = True
         for server in (self._peer_server, self._local_server):
             await server.report(alive=self._health.alive().good, ready=self._health.ready().good)

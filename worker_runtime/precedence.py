@@ -37,7 +37,7 @@ class Precedence:
         due_at = sent_at + TRICKLE_S
         return (due_at if self._loading() else min(self._commit_at + QUIET_S, due_at)) - self._clock()
 
-    async def give_way(self, sent_at: float) -> float:
+    async def yield_to_commits(self, sent_at: float) -> float:
         """Wait until the next chunk may be sent. Return the time, for the next call."""
         while (wait_s := self.wait_s(sent_at)) > 0:  # noqa: ASYNC110  the end moves with every commit
             await asyncio.sleep(wait_s)

@@ -44,7 +44,7 @@ class CommitRecord:
 
 
 class Figures:
-    """Mutable counters, for the event loop's thread only."""
+    """Totals and newest records. For the event loop's thread only."""
 
     def __init__(self) -> None:
         resident_bytes()  # opens the descriptor while one is available

@@ -1,4 +1,4 @@
-"""What a Flink job manager's log tells: checkpoints, where tasks run, when they ended, failed and ran again."""
+"""What a Flink job manager's log says: checkpoints, where tasks run, when they ended, failed and ran again."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Moved:
 
     @property
     def ratio(self) -> float:
-        """Of a batch that switches to a steady one."""
+        """The time of a batch that switches, over that of a steady one."""
         return self.switch_median / self.steady_batch
 
 

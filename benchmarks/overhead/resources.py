@@ -1,4 +1,4 @@
-"""What the processes of a cluster use: processor, memory, disk; and the network between sidecars."""
+"""Resources that the processes of a cluster use: processor, memory, disk, and the network between sidecars."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ RATE_STORES = 32  # that commit at the same time
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Of `commits` one after the other, in milliseconds."""
+    """The latency of `commits` commits, one after the other, in milliseconds."""
 
     commits: int
     p50_ms: float

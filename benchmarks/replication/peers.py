@@ -1,4 +1,4 @@
-"""What Rhino's chain is compared with: rsync daemons in a chain, bare gRPC streams in a chain, cp."""
+"""Peers of Rhino's chain: rsync daemons in a chain, bare gRPC streams in a chain, cp."""
 
 from __future__ import annotations
 

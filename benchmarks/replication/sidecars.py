@@ -44,11 +44,11 @@ class Chain:
         return [self.manager.pid, *(sidecar.pid for sidecar in self.sidecars)]
 
     def socket_of(self, number: int) -> Path:
-        """Of a sidecar, from 0."""
+        """The socket of sidecar `number`, from 0."""
         return self.socket.with_name(f"{number}.sock")
 
     def peak_resident_bytes(self) -> int:
-        """Of the sidecar that needed most."""
+        """The peak of the sidecar that needed most."""
         return max(peak_resident_bytes(sidecar.pid) for sidecar in self.sidecars)
 
 
@@ -118,7 +118,7 @@ class Client:
         return version
 
     async def stored_bytes(self) -> int:
-        """What the sidecar has on disk."""
+        """The bytes that the sidecar has on disk."""
         reply = await self._stub.Describe(sidecar_pb2.DescribeRequest(), timeout=CALL_TIMEOUT_S)
         stored: int = reply.stored_bytes
         return stored

@@ -53,7 +53,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _done(run: Run, out: Path) -> Result | None:
-    """What a former report has of the very same run, if that went well."""
+    """The result of the same run in a former report, if that run succeeded."""
     outcome = out / f"{run.name}.outcome.json"
     if not outcome.exists():
         return None

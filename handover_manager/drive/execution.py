@@ -9,9 +9,9 @@ from handover_manager.drive.handover import Gap, Handover, make_steps
 from handover_manager.drive.handovers import Handovers
 from handover_manager.drive.states import Phase, State, Trigger
 from handover_manager.drive.step import Marker, Step
-from handover_manager.drive.stepping import Stepping
+from handover_manager.drive.step_execution import StepExecution
 from handover_manager.events import Announce, ChangeGroup, Effect, GroupChanged, Persist
-from handover_manager.plan.measurements import figures_key, record_of_figures
+from handover_manager.plan.measurements import measurements_key, record_of_measurements
 from handover_manager.plan.planner import Plan
 from handover_manager.plan.strategy import MAX_TRANSFERS
 from handover_manager.queries.jobs import Jobs
@@ -30,12 +30,12 @@ class Execution:
     def __init__(self, jobs: Jobs, handovers: Handovers, wall_offset_s: float) -> None:
         self._jobs = jobs
         self._handovers = handovers
-        self._stepping = Stepping(jobs, wall_offset_s)
+        self._step_execution = StepExecution(jobs, wall_offset_s)
         self._cleanup = Cleanup(jobs, handovers)
 
     def start(self, handover_id: str, plan: Plan, deadline_s: float, view: ClusterView, now: float) -> list[Effect]:
         """Journals the intent. Begins at once, unless the strategy asks for a later start."""
-        started_ms = self._stepping.wall_ms(now)
+        started_ms = self._step_execution.wall_ms(now)
         handover = Handover(handover_id, plan, deadline_s, started_ms, make_steps(handover_id, plan))
         handover.begin_at = now + max(plan.strategy.start_at_ms - started_ms, 0) / 1000
         handover.steps[0].deadline = handover.begin_at + deadline_s
@@ -54,7 +54,7 @@ class Execution:
                 "to go back, hand over in the other direction"
             )
         for step in rest:
-            self._stepping.end(step, Trigger.CANCEL, "cancelled by request", view, now)
+            self._step_execution.end(step, Trigger.CANCEL, "cancelled by request", view, now)
         return self._closed(handover, now)
 
     def shorten(self, worker: str, view: ClusterView) -> list[Effect]:
@@ -75,14 +75,14 @@ class Execution:
         for handover in self._handovers.open():
             early = _unmarked(handover)
             for step in early:
-                self._stepping.end(step, Trigger.RESTART, "the manager restarted before the marker", view, now)
+                self._step_execution.end(step, Trigger.RESTART, "the manager restarted before the marker", view, now)
             for step in handover.steps:
                 if step.state.final or step in early:
                     continue
                 step.advance(Trigger.RESTART)
                 if step.state is State.MARKED:
                     step.deadline = now + handover.deadline_s
-                effects += self._stepping.resume(step, view)
+                effects += self._step_execution.resume(step, view)
             if early:
                 effects = [*self._closed(handover, now), *effects]
         return effects
@@ -114,8 +114,8 @@ class Execution:
                 continue
             reason = self._overdue(handover, step)
             if step.state is State.PLANNED:
-                self._stepping.begin(step, view, now)
-            released = self._stepping.end(step, Trigger.DEADLINE, reason, view, now)
+                self._step_execution.begin(step, view, now)
+            released = self._step_execution.end(step, Trigger.DEADLINE, reason, view, now)
             effects += [*self._step_ended(handover, step, view, now), *released]
         return effects
 
@@ -150,8 +150,8 @@ class Execution:
         effects: list[Effect] = []
         for handover in self._handovers.active():
             step = handover.current
-            if step and self._stepping.batch_settled(step, job, batch_id, batch, actual, view, now):
-                effects += self._went_on(handover, step, view, now)
+            if step and self._step_execution.batch_settled(step, job, batch_id, batch, actual, view, now):
+                effects += self._after_progress(handover, step, view, now)
         return effects
 
     def query_idle(self, job: str, view: ClusterView, now: float) -> list[Effect]:
@@ -162,11 +162,11 @@ class Execution:
         effects: list[Effect] = []
         for handover in self._handovers.active():
             step = handover.current
-            if step and self._stepping.query_idle(step, job, view, now):
-                effects += self._went_on(handover, step, view, now)
+            if step and self._step_execution.query_idle(step, job, view, now):
+                effects += self._after_progress(handover, step, view, now)
         return effects
 
-    def _went_on(self, handover: Handover, step: Step, view: ClusterView, now: float) -> list[Effect]:
+    def _after_progress(self, handover: Handover, step: Step, view: ClusterView, now: float) -> list[Effect]:
         if not step.state.ended:
             return [Announce(handover.handover_id)]
         return [*self._step_ended(handover, step, view, now), *self._drive(handover, view, now)]
@@ -178,7 +178,7 @@ class Execution:
         if handover is None or step is None:
             return []  # ended and dropped meanwhile
         before = step.state
-        self._stepping.group_changed(step, event, view, now)
+        self._step_execution.group_changed(step, event, view, now)
         return self._step_ended(handover, step, view, now) if step.state is not before else []
 
     def _drive(self, handover: Handover, view: ClusterView, now: float) -> list[Effect]:
@@ -191,11 +191,11 @@ class Execution:
             effects += self._prepare(handover, step, view, now)
             if step.state.ended or step.waiting_for or not self._may_mark(handover, now):
                 return effects
-            pushes = self._stepping.mark(step, view, now)
+            pushes = self._step_execution.mark(step, view, now)
             effects += [*self._handovers.record(handover), *pushes]
         else:
             redirected = len(step.redirected)
-            released = self._stepping.watch_targets(step, step.marker, view, now)
+            released = self._step_execution.watch_targets(step, step.marker, view, now)
             if step.state.ended:
                 return [*effects, *self._step_ended(handover, step, view, now), *released]
             if len(step.redirected) > redirected:
@@ -208,11 +208,11 @@ class Execution:
     def _prepare(self, handover: Handover, step: Step, view: ClusterView, now: float) -> list[Effect]:
         begun = step.state is State.PLANNED
         if begun:
-            self._stepping.begin(step, view, now)
+            self._step_execution.begin(step, view, now)
         waiting = set(step.waiting_for)
-        others = sum(self._stepping.copies(s, view) for s in handover.steps if s is not step)
+        others = sum(self._step_execution.copies(s, view) for s in handover.steps if s is not step)
         room = (handover.plan.strategy.max_transfers or MAX_TRANSFERS) - others
-        joins = self._stepping.prepare(handover.handover_id, step, room, view, now)
+        joins = self._step_execution.prepare(handover.handover_id, step, room, view, now)
         if step.state.ended:
             return self._step_ended(handover, step, view, now)
         if begun:
@@ -233,14 +233,16 @@ class Execution:
         else:
             reason = f"{step.name} ended {step.phase.value}"
             for rest in _unmarked(handover):
-                self._stepping.end(rest, Trigger.CANCEL, reason, view, now)
-        figures: list[Effect] = []
+                self._step_execution.end(rest, Trigger.CANCEL, reason, view, now)
+        measurements: list[Effect] = []
         closed = self._closed(handover, now)
         if step.phase is Phase.CONFIRMED:
             for job in step.of_job():
-                figures.append(Persist(figures_key(job), record_of_figures(self._jobs[job].figures)))
+                measurements.append(
+                    Persist(measurements_key(job), record_of_measurements(self._jobs[job].measurements))
+                )
         _, owners = self._cleanup.settle(handover.handover_id, step, view)
-        return [*closed, *figures, *owners]
+        return [*closed, *measurements, *owners]
 
     def _take_turn(self, handover: Handover, now: float) -> None:
         following, strategy = handover.current, handover.plan.strategy
@@ -255,10 +257,10 @@ class Execution:
         """Journals the handover, with its end if all steps have ended."""
         if not handover.ended or handover.finished_ms is not None:
             return self._handovers.record(handover)
-        handover.finished_ms = self._stepping.wall_ms(now)
+        handover.finished_ms = self._step_execution.wall_ms(now)
         if handover.error is not None:
             for job in handover.plan.jobs:
-                self._jobs[job].figures.errors.append(handover.error)
+                self._jobs[job].measurements.errors.append(handover.error)
         return [self._handovers.persist(handover), *self._handovers.record(handover)]
 
 

@@ -21,7 +21,7 @@ from rhino_core.records import Record
 
 HANDOVER_PREFIX = "handover_manager/handover/"
 STEP_PREFIX = "handover_manager/step/"
-# For values of a newer version. The record of a plan has its steps, so the strategy is not needed for them.
+# They replace values that only a newer version knows. The strategy is for display: the record of a plan has its steps.
 SUBSTITUTES: Mapping[type[enum.Enum], enum.Enum] = {
     MoveKind: MoveKind.CHECKPOINT_ASSISTED,
     Kind: Kind.ALL_AT_ONCE,

@@ -38,7 +38,7 @@ class Outcome:
     """The end of a step. `finished_ms` is wall clock.
 
     `batch_id` is that of the batch that confirmed the step. None: there was none, because the query was idle, or the
-    step was not confirmed. `pause_s` is measured; see StepFigure.
+    step was not confirmed. `pause_s` is measured; see StepMeasurement.
     """
 
     finished_ms: int

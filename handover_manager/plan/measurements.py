@@ -11,10 +11,10 @@ from typing import NamedTuple
 from rhino_core.records import Record
 
 KEPT = 32
-FIGURES_PREFIX = "handover_manager/figures/"
+MEASUREMENTS_PREFIX = "handover_manager/figures/"
 
 
-class StepFigure(NamedTuple):
+class StepMeasurement(NamedTuple):
     """A confirmed step: seconds from its marker to its confirmation, and its pause.
 
     The pause is the time by which its slowest batch took longer than usual, in seconds. None: unknown.
@@ -24,7 +24,7 @@ class StepFigure(NamedTuple):
     pause_s: float | None
 
 
-class CopyFigure(NamedTuple):
+class CopyMeasurement(NamedTuple):
     """Bytes that targets received before a marker, and how long that took in seconds."""
 
     bytes: int
@@ -32,15 +32,15 @@ class CopyFigure(NamedTuple):
 
 
 @dataclass(slots=True)
-class Figures:
+class Measurements:
     """The newest KEPT values of each kind.
 
     `errors`: |predicted - measured| / measured, for the time of former handovers.
     """
 
     intervals_s: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
-    steps: deque[StepFigure] = field(default_factory=lambda: deque(maxlen=KEPT))
-    copies: deque[CopyFigure] = field(default_factory=lambda: deque(maxlen=KEPT))
+    steps: deque[StepMeasurement] = field(default_factory=lambda: deque(maxlen=KEPT))
+    copies: deque[CopyMeasurement] = field(default_factory=lambda: deque(maxlen=KEPT))
     errors: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
 
     @property
@@ -59,32 +59,37 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class FiguresRecord(Record):
-    """The journal record of Figures."""
+class MeasurementsRecord(Record):
+    """The journal record of Measurements."""
 
     intervals_s: tuple[float, ...]
-    steps: tuple[StepFigure, ...]
-    copies: tuple[CopyFigure, ...]
+    steps: tuple[StepMeasurement, ...]
+    copies: tuple[CopyMeasurement, ...]
     errors: tuple[float, ...]
 
 
-def copy_rate(all_figures: Iterable[Figures]) -> float | None:
+def copy_rate(all_measurements: Iterable[Measurements]) -> float | None:
     """Bytes per second over all measured copies. None before the first one."""
-    copies = [copy for figures in all_figures for copy in figures.copies]
+    copies = [copy for measurements in all_measurements for copy in measurements.copies]
     seconds = sum(copy.seconds for copy in copies)
     return sum(copy.bytes for copy in copies) / seconds if seconds > 0 else None
 
 
-def figures_key(job: str) -> str:
-    return f"{FIGURES_PREFIX}{job}"
+def measurements_key(job: str) -> str:
+    return f"{MEASUREMENTS_PREFIX}{job}"
 
 
-def record_of_figures(figures: Figures) -> FiguresRecord:
-    return FiguresRecord(tuple(figures.intervals_s), tuple(figures.steps), tuple(figures.copies), tuple(figures.errors))
+def record_of_measurements(measurements: Measurements) -> MeasurementsRecord:
+    return MeasurementsRecord(
+        tuple(measurements.intervals_s),
+        tuple(measurements.steps),
+        tuple(measurements.copies),
+        tuple(measurements.errors),
+    )
 
 
-def figures_of_record(record: FiguresRecord) -> Figures:
-    return Figures(
+def measurements_of_record(record: MeasurementsRecord) -> Measurements:
+    return Measurements(
         deque(record.intervals_s, KEPT),
         deque(record.steps, KEPT),
         deque(record.copies, KEPT),

@@ -33,7 +33,7 @@ _NODE = re.compile(r"([0-9]{1,9})/([0-9]{1,9})\Z")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a user asks for: an `intent`, or `virtual_nodes` ("<task group>/<partition>") and their `target`.
+    """A request of a user: an `intent`, or `virtual_nodes` ("<task group>/<partition>") and their `target`.
 
     `job` is an id or a unique name. If it is empty, the request covers all running jobs, if the intent allows it.
     """

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from handover_manager.plan.measurements import Figures
+from handover_manager.plan.measurements import Measurements
 from handover_manager.plan.move import Move
 from handover_manager.plan.strategy import Strategy
 
@@ -41,14 +41,14 @@ UNKNOWN = Prediction()
 
 
 def predict(
-    steps: Sequence[Sequence[Move]], strategy: Strategy, figures: Figures, rate: float | None, wait_s: float
+    steps: Sequence[Sequence[Move]], strategy: Strategy, measurements: Measurements, rate: float | None, wait_s: float
 ) -> Prediction:
     """Predicts each step and the total from former measurements.
 
     `rate` is in bytes per second, from copies made before a marker. `wait_s` are the seconds until the requested start.
     A step is prepared while the step before settles, so only the part of the copying that takes longer counts.
     """
-    batch_s, confirm_s, pause_s = figures.batch_s, figures.confirm_s, figures.pause_s
+    batch_s, confirm_s, pause_s = measurements.batch_s, measurements.confirm_s, measurements.pause_s
     if confirm_s is None and batch_s is not None:
         confirm_s = 1.5 * batch_s  # half of the batch that runs at the marker, and the next batch
     gap_s = max(strategy.gap_s, strategy.gap_batches * (batch_s or 0.0))
@@ -63,7 +63,7 @@ def predict(
             turn_s = max(prepare_s - hidden_s, 0.0) + (gap_s if number else 0.0) + confirm_s
         total = None if total is None or turn_s is None else total + turn_s
         found.append(StepPrediction(prepare_s, pause_s, turn_s))
-    return Prediction(tuple(found), pause_s, total, _basis(figures, rate))
+    return Prediction(tuple(found), pause_s, total, _basis(measurements, rate))
 
 
 def _copying(size: int, rate: float | None) -> float | None:
@@ -72,14 +72,14 @@ def _copying(size: int, rate: float | None) -> float | None:
     return size / rate if rate else None
 
 
-def _basis(figures: Figures, rate: float | None) -> str:
+def _basis(measurements: Measurements, rate: float | None) -> str:
     parts = []
-    if figures.batch_s is not None:
-        parts.append(f"{len(figures.intervals_s)} batches (median {figures.batch_s:.2f} s apart)")
-    if figures.steps:
-        parts.append(f"{len(figures.steps)} former steps")
+    if measurements.batch_s is not None:
+        parts.append(f"{len(measurements.intervals_s)} batches (median {measurements.batch_s:.2f} s apart)")
+    if measurements.steps:
+        parts.append(f"{len(measurements.steps)} former steps")
     if rate:
         parts.append(f"copied at {rate / 1e6:.1f} MB/s before")
-    if figures.errors:
-        parts.append(f"former predictions of the time were {median(figures.errors):.0%} off (median)")
+    if measurements.errors:
+        parts.append(f"former predictions of the time were {median(measurements.errors):.0%} off (median)")
     return ", ".join(parts) or UNKNOWN.basis

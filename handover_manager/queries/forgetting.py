@@ -1,8 +1,8 @@
 """Forgotten jobs whose state is still there: no query of theirs starts, and the user may take the forgetting back.
 
 The grace counts only the time that a manager has measured with its monotonic clock while it ran. The journal has the
-time that is left, which is at most NOTE_S old. So a wall clock that is set deletes nothing early, and neither does a
-manager that was down for days. A restart lengthens the grace by up to NOTE_S.
+time that is left, which is at most RECORD_S old. So a wall clock that is set deletes nothing early, and neither does a
+manager that was down for days. A restart lengthens the grace by up to RECORD_S.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rhino_core.records import Record
 from rhino_core.text import duration
 
 DELETION_PREFIX = "handover_manager/deletion/"
-NOTE_S = 300.0  # the time that is left is journalled as often as this
+RECORD_S = 300.0  # the time that is left is journalled as often as this
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Deletion:
     run_id: str
     forgotten_ms: int
     due_at: float
-    noted_at: float  # time of the newest record
+    recorded_at: float  # time of the newest record
     due: bool = False
 
     def left_s(self, now: float) -> float:
@@ -57,8 +57,8 @@ def deletion_key(job: str) -> str:
 
 
 def record_of_deletion(deletion: Deletion) -> DeletionRecord:
-    """Its time that is left is that at `noted_at`."""
-    left_s = 0.0 if deletion.due else deletion.left_s(deletion.noted_at)
+    """Its time that is left is that at `recorded_at`."""
+    left_s = 0.0 if deletion.due else deletion.left_s(deletion.recorded_at)
     return DeletionRecord(deletion.job, deletion.name, deletion.run_id, deletion.forgotten_ms, left_s, due=deletion.due)
 
 
@@ -113,7 +113,7 @@ class Deletions:
             self._jobs[job] = deletion
         elif grace_s:
             return []
-        return self._note(deletion, now) if grace_s else self._delete(deletion, now)
+        return self._record(deletion, now) if grace_s else self._delete(deletion, now)
 
     def undo(self, name: str) -> list[Effect]:
         """Takes `begin` back. Raises UnknownError, InvalidRequestError, and PreconditionError when due."""
@@ -144,8 +144,8 @@ class Deletions:
         for deletion in self.all():
             if deletion.due or now >= deletion.due_at:
                 effects += self._delete(deletion, now) if deletion.job not in moved else []
-            elif now >= deletion.noted_at + NOTE_S:
-                effects += self._note(deletion, now)
+            elif now >= deletion.recorded_at + RECORD_S:
+                effects += self._record(deletion, now)
         return effects
 
     def end(self, job: str) -> list[Effect]:
@@ -154,10 +154,10 @@ class Deletions:
 
     def deadlines(self) -> list[float]:
         waiting = [deletion for deletion in self._jobs.values() if not deletion.due]
-        return [min(deletion.due_at, deletion.noted_at + NOTE_S) for deletion in waiting]
+        return [min(deletion.due_at, deletion.recorded_at + RECORD_S) for deletion in waiting]
 
-    def _note(self, deletion: Deletion, now: float) -> list[Effect]:
-        deletion.noted_at = now
+    def _record(self, deletion: Deletion, now: float) -> list[Effect]:
+        deletion.recorded_at = now
         return [Persist(deletion_key(deletion.job), record_of_deletion(deletion))]
 
     def _delete(self, deletion: Deletion, now: float) -> list[Effect]:
@@ -165,4 +165,4 @@ class Deletions:
         if deletion.due:
             return [DeleteJob(deletion.job)]
         deletion.due = True
-        return [*self._note(deletion, now), DeleteJob(deletion.job)]
+        return [*self._record(deletion, now), DeleteJob(deletion.job)]

@@ -1,4 +1,4 @@
-"""What the handover manager knows of one streaming query."""
+"""One streaming query as the handover manager knows it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from handover_manager.events import Effect, PushLocations
-from handover_manager.plan.measurements import Figures
+from handover_manager.plan.measurements import Measurements
 from handover_manager.plan.work import WorkFigures
 from handover_manager.queries.desired_map import DesiredMap
 from handover_manager.queries.logged import BatchTimes, LoggedBatch, LoggedBatches
@@ -28,7 +28,7 @@ class Job:
     location: str = ""
     logged: LoggedBatches = field(default_factory=LoggedBatches)
     times: BatchTimes = field(default_factory=BatchTimes)
-    figures: Figures = field(default_factory=Figures)
+    measurements: Measurements = field(default_factory=Measurements)
     work: WorkFigures = field(default_factory=WorkFigures)
 
     @property
@@ -46,7 +46,7 @@ class Job:
         """Records a logged batch. Intervals under a marker do not count as usual ones."""
         usual_s = self.times.logged(self.run.run_id, batch_id, self.logged.newest_id, now)
         if usual_s is not None:
-            self.figures.intervals_s.append(usual_s)
+            self.measurements.intervals_s.append(usual_s)
         self.run.idle_epoch = None
         self.logged.logged(batch_id, versions, self.map.configuration_epoch, self.map.desired)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from handover_manager.events import Effect, Persist, WritersFound
-from handover_manager.plan.measurements import figures_key
+from handover_manager.plan.measurements import measurements_key
 from handover_manager.queries.desired_map import DesiredMap
 from handover_manager.queries.job import Job
 from handover_manager.queries.logged import LoggedBatch
@@ -54,7 +54,7 @@ class Jobs:
         """Drops the job from memory and from the journal."""
         if self._jobs.pop(job, None) is None:
             return []
-        return [Persist(job_key(job), None), Persist(figures_key(job), None)]
+        return [Persist(job_key(job), None), Persist(measurements_key(job), None)]
 
     def writers_found(self, event: WritersFound) -> tuple[LoggedBatch, dict[VirtualNode, str]] | None:
         """The batch and the actual workers of its virtual nodes. None if the batch is no longer expected.

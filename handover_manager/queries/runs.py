@@ -1,4 +1,4 @@
-"""Who may speak for a job: which run of a query counts, and what its driver reports."""
+"""Decides which run of a query counts for its job, and records what the driver of that run reports."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ class Runs:
         job.location = location
         return [persist_job(job)]
 
-    def check_over(self, name: str, lost_before: float) -> str:
+    def check_not_running(self, name: str, lost_before: float) -> str:
         """The id of a job that no driver runs. An unknown name counts as an id.
 
         Raises PreconditionError while a driver runs it, or if its driver was lost after `lost_before` and may come

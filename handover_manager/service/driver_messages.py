@@ -26,7 +26,7 @@ GROUPS_MAX = 2 * PARTITIONS_MAX  # replica groups of one query
 
 
 def event_of(message: pb.DriverEvent, session: int, hello: pb.DriverHello) -> Event:
-    """What the driver of a session reports after its hello. Raises InvalidRequestError for an impossible event."""
+    """The event that a driver reports after its hello. Raises InvalidRequestError for an impossible one."""
     match message.WhichOneof("event"):
         case "query_started":
             return query_started_of(message.query_started, session, hello)

@@ -37,7 +37,7 @@ class HandoverMetrics(Collector):
     def __init__(self, core: HandoverCore, registry: CollectorRegistry) -> None:
         self._core = core
         self._ended: set[str] = set()
-        self._misses: dict[str, int] = {}  # of each job at the last look
+        self._misses: dict[str, int] = {}  # of each job, when the metrics were last read
         self._misses_total = 0
         self._handovers = Counter(
             "rhino_handovers", "Handovers that have ended since start", ["outcome"], registry=registry
@@ -98,7 +98,7 @@ class HandoverMetrics(Collector):
         yield from self._of_queries()
 
     def _of_queries(self) -> Iterator[Metric]:
-        """Figures of each query. Above QUERIES_MAX queries, the sums of the others have the label OTHERS."""
+        """Values of each query. Above QUERIES_MAX queries, the sums of the others have the label OTHERS."""
         figures = {
             what: GaugeMetricFamily(f"rhino_query_{what}", about, labels=["query"]) for what, about in QUERY_FIGURES
         }

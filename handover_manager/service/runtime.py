@@ -78,12 +78,12 @@ class Runtime:
         self._runner.handle(event)
         self._views.soon()
 
-    def look(self) -> None:
-        """Takes a fresh view of the cluster."""
+    def refresh_view(self) -> None:
+        """Feeds the core a fresh view of the cluster."""
         self._runner.handle(self._view())
 
     async def change(self) -> None:
-        """Waits until the cluster has changed."""
+        """Waits for the next change of the cluster."""
         await self._change.wait()
 
     def _view(self) -> ev.ClusterSeen:
@@ -99,25 +99,25 @@ class Runtime:
 
     def plan(self, request: Request) -> Plan:
         """Plans on a fresh view; changes nothing."""
-        self.look()
+        self.refresh_view()
         return self.core.plan(request, now=self._loop.time())
 
     def start(self, handover_id: str, request: Request) -> Handover:
         """Plans on a fresh view, and starts the handover."""
-        self.look()
+        self.refresh_view()
         self.apply(ev.HandoverRequested(handover_id, request))
         return self.core.handovers.find(handover_id)
 
     def set_draining(self, worker: str, draining: bool) -> None:
         """Starts or ends a drain. When it returns, the mark is journalled and in the view."""
         self._cluster.set_draining(worker, draining)
-        self.look()
+        self.refresh_view()
         if not draining:
             self.apply(ev.DrainEnded(worker))
 
     def drain_state(self, worker: str) -> DrainState:
         """The progress of a drain, from a fresh view; changes nothing. Raises UnknownError."""
-        self.look()
+        self.refresh_view()
         return self.core.drain_state(worker, now=self._loop.time())
 
     def forget_job(self, name: str, *, dry_run: bool, at_once: bool) -> common_pb2.ForgetJobReply:
@@ -125,7 +125,7 @@ class Runtime:
 
         Raises PreconditionError while the job may be running, and UnknownError if it is not known.
         """
-        job = self.core.check_over(name, now=self._loop.time())
+        job = self.core.check_forgettable(name, now=self._loop.time())
         usage = self._usage(job)
         grace_s = 0.0 if at_once else self._forget_grace_s
         former = self.core.deletions.get(job) if grace_s else None
@@ -135,7 +135,10 @@ class Runtime:
         return usage
 
     def _usage(self, job: str) -> common_pb2.ForgetJobReply:
-        """What is stored of a job. Raises UnknownError if neither manager knows it."""
+        """Counts the replica groups of a job, and the files and bytes that each worker stores of it.
+
+        Raises UnknownError if neither manager knows the job.
+        """
         try:
             return self._cluster.forget_job(job, dry_run=True)
         except UnknownError as error:
@@ -146,7 +149,10 @@ class Runtime:
             raise
 
     def undo_forget_job(self, name: str) -> str:
-        """Takes the forgetting of a job back, and returns its id. Raises what `ev.ForgetUndone` raises."""
+        """Takes `forget_job` back, and returns the id of the job.
+
+        Raises UnknownError, InvalidRequestError for a name of several jobs, and PreconditionError once it is due.
+        """
         deletion = self.core.deletions.find(name)
         if deletion is None and self._cluster.is_deleted(name):
             raise PreconditionError(f"job {name}: the time to take it back is over, and its state is deleted")
@@ -156,7 +162,7 @@ class Runtime:
     def forget_worker(self, worker: str, *, dry_run: bool) -> common_pb2.ForgetWorkerReply:
         """Forgets a worker. Raises UnknownError, and PreconditionError unless the worker has ended."""
         forgotten = self._cluster.forget_worker(worker, dry_run=dry_run)
-        self.look()
+        self.refresh_view()
         return forgotten
 
     @contextlib.contextmanager
@@ -252,7 +258,7 @@ class Runtime:
 
 
 def _try(what: str, job: str, call: Callable[[], None]) -> None:
-    """Calls the replication manager, which may refuse."""
+    """Calls the replication manager. Logs a refusal as `what`."""
     try:
         call()
     except RhinoError as error:

@@ -97,7 +97,7 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
         return messages.drain_to_pb(self._runtime.drain_state(request.worker))
 
     async def Explain(self, request: pb.ExplainRequest, context: Context) -> pb.ExplainReply:
-        self._runtime.look()
+        self._runtime.refresh_view()
         return messages.explanation_to_pb(self._runtime.core.explain(request.job, request.virtual_node))
 
     async def WatchHandover(
@@ -111,7 +111,7 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
         return messages.handover_to_pb(self._runtime.core.handovers.find(request.handover_id))
 
     async def ListHandovers(self, request: pb.ListHandoversRequest, context: Context) -> pb.ListHandoversReply:
-        self._runtime.look()
+        self._runtime.refresh_view()
         core = self._runtime.core
         job = core.jobs.find(request.job).job if request.job else ""
         found = [h for h in core.handovers.all() if not job or job in h.plan.jobs]
@@ -179,7 +179,7 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
         factor = convert.settings_of(hello.settings).replication_factor
         deadline = asyncio.get_running_loop().time() + WORKERS_WAIT_S
         while True:
-            self._runtime.look()
+            self._runtime.refresh_view()
             workers = self._runtime.core.view.workers
             live = sorted(w for w, seen in workers.items() if seen.live)
             few = f"replication factor {factor} needs {factor + 1} live workers, {len(live)} are live"

@@ -1,4 +1,4 @@
-"""Drivers' sessions: the effects that wait to be sent to each. Of each job's maps only the newest is kept."""
+"""Sessions of drivers, with the effects that wait to be sent. Only the newest map of each job waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the handover manager journals: jobs, their measurements, forgotten jobs, handovers and their steps."""
+"""Journal records of the handover manager: jobs, their measurements, forgotten jobs, handovers and their steps."""
 
 from __future__ import annotations
 
@@ -16,10 +16,15 @@ from handover_manager.drive.records import (
     handover_of_record,
 )
 from handover_manager.machine import HandoverCore
-from handover_manager.plan.measurements import FIGURES_PREFIX, FiguresRecord, figures_key, figures_of_record
+from handover_manager.plan.measurements import (
+    MEASUREMENTS_PREFIX,
+    MeasurementsRecord,
+    measurements_key,
+    measurements_of_record,
+)
 from handover_manager.queries.forgetting import DELETION_PREFIX, DeletionRecord, deletion_of_record
 from handover_manager.queries.records import JOB_PREFIX, JobRecord, job_of_record
-from handover_manager.service.moments import after_write, before_write
+from handover_manager.service.write_failpoints import after_write, before_write
 from rhino_core.journal import Journal
 from rhino_core.records import Record, decode, encode
 
@@ -42,11 +47,11 @@ def restore(values: Mapping[str, Any], *, now: float, wall_offset_s: float) -> H
     Raises PreconditionError for a record that only a newer version knows.
     """
     steps = _decoded(values, STEP_PREFIX, StepRecord)
-    figures = _decoded(values, FIGURES_PREFIX, FiguresRecord)
+    measurements = _decoded(values, MEASUREMENTS_PREFIX, MeasurementsRecord)
     jobs = [job_of_record(record) for record in _decoded(values, JOB_PREFIX, JobRecord).values()]
     for job in jobs:
-        if (record := figures.get(figures_key(job.job))) is not None:
-            job.figures = figures_of_record(record)
+        if (record := measurements.get(measurements_key(job.job))) is not None:
+            job.measurements = measurements_of_record(record)
     handovers = [handover_of_record(r, steps) for r in _decoded(values, HANDOVER_PREFIX, HandoverRecord).values()]
     deletions = [deletion_of_record(r, now) for r in _decoded(values, DELETION_PREFIX, DeletionRecord).values()]
     return HandoverCore(started=now, wall_offset_s=wall_offset_s, jobs=jobs, handovers=handovers, deletions=deletions)

@@ -32,7 +32,7 @@ class _BelowMinCopiesEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_BelowM
     """commits wait until min_copies members hold the version"""
 
 class BelowMinCopies(_BelowMinCopies, metaclass=_BelowMinCopiesEnumTypeWrapper):
-    """What commits do while a group has fewer than min_copies whole members."""
+    """The rule for commits while a group has fewer than min_copies whole members."""
 
 BELOW_MIN_COPIES_UNSPECIFIED: BelowMinCopies.ValueType  # 0
 BELOW_MIN_COPIES_DEGRADED: BelowMinCopies.ValueType  # 1
@@ -655,7 +655,7 @@ Global___ForgetJobReply: _TypeAlias = ForgetJobReply  # noqa: Y015
 
 @_typing.final
 class JobUsage(_message.Message):
-    """What one worker stores of a job."""
+    """The files and bytes that one worker stores of a job."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

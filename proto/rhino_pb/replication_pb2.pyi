@@ -33,7 +33,7 @@ class _WorkerStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WorkerSta
     WORKER_STATE_LOST: _WorkerState.ValueType  # 3
 
 class WorkerState(_WorkerState, metaclass=_WorkerStateEnumTypeWrapper):
-    """What the manager believes about a worker."""
+    """A worker as the manager sees it."""
 
 WORKER_STATE_UNSPECIFIED: WorkerState.ValueType  # 0
 WORKER_STATE_LIVE: WorkerState.ValueType  # 1
@@ -406,7 +406,7 @@ Global___WatchGroupsRequest: _TypeAlias = WatchGroupsRequest  # noqa: Y015
 
 @_typing.final
 class GroupUpdate(_message.Message):
-    """What a worker must know of its groups and of the other workers."""
+    """The groups of a worker, and the other workers, as the worker must know them."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

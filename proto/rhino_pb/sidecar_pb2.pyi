@@ -65,7 +65,7 @@ class _SourceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Source.ValueTy
     """some bytes were fetched from another worker during the call"""
 
 class Source(_Source, metaclass=_SourceEnumTypeWrapper):
-    """Where the files of a Prepare came from."""
+    """The source of the files of a Prepare."""
 
 SOURCE_UNSPECIFIED: Source.ValueType  # 0
 SOURCE_EMPTY: Source.ValueType  # 1

@@ -108,7 +108,7 @@ class Chains:
 
     # ---------------------------------------------------------------- repair
 
-    def mend(self, group: ReplicaGroup, members: rules.Members) -> list[ev.Effect]:
+    def repair(self, group: ReplicaGroup, members: rules.Members) -> list[ev.Effect]:
         """Gives the group these members without the lost ones, and adds replacements (Rhino 4.2.3)."""
         records, owner = self._membership.records, group.owner.worker_id
         members = rules.without_impaired(
@@ -135,11 +135,11 @@ class Chains:
         leaving = self._membership.draining.difference(self._returned.joined(group.group))
         return rules.without_draining(group.settings, members, leaving, self._membership.is_present)
 
-    def mend_all(self) -> list[ev.Effect]:
-        """Mends all groups. Groups with the fewest whole members come first."""
+    def repair_all(self) -> list[ev.Effect]:
+        """Repairs all groups. Groups with the fewest whole members come first."""
         effects: list[ev.Effect] = []
         for group in self.fewest_whole_first():
-            effects += self.mend(group, group.members)
+            effects += self.repair(group, group.members)
         return effects
 
     def suspect(self, record: WorkerRecord) -> list[ev.Effect]:
@@ -156,7 +156,7 @@ class Chains:
         return effects
 
     def reconsider(self, worker_id: str) -> list[ev.Effect]:
-        """Mends the groups of a worker that became impaired or has recovered.
+        """Repairs the groups of a worker that became impaired or has recovered.
 
         A recovered worker catches up under a new epoch before it counts. Its reports under the present epoch may be
         older than the files that it missed.
@@ -165,7 +165,7 @@ class Chains:
         for group in self.fewest_whole_first():
             if group.member(worker_id) is None:
                 continue
-            changed = self.mend(group, group.members)
+            changed = self.repair(group, group.members)
             member = self.groups[group.group].member(worker_id)
             if not changed and worker_id not in self._impaired.ids() and member is not None and not member.whole:
                 changed = self.renew(group, group.members)
@@ -174,7 +174,7 @@ class Chains:
 
     # ---------------------------------------------------------------- single members
 
-    def one_more(self, group: ReplicaGroup) -> list[ev.Effect]:
+    def extend(self, group: ReplicaGroup) -> list[ev.Effect]:
         """Adds one member beyond the chain's length, not whole yet. Changes nothing if no worker is eligible."""
         taken = [m.worker for m in group.members]
         added = self._placing.choose(group.group, 1, taken, self._placing.related_chain(group.group, taken[0]))
@@ -202,7 +202,7 @@ class Chains:
         begun = self._membership.is_live(last.worker) and not last.whole
         if not begun or last.worker.worker_id in keepers:
             return []
-        return self.mend(group, (*staying, Member(worker, False)))
+        return self.repair(group, (*staying, Member(worker, False)))
 
     def owned_by(self, group: ReplicaGroup, worker_id: str) -> rules.Members:
         """Members with another owner. Draining members leave as soon as the group can spare them.

@@ -75,7 +75,7 @@ class Forgetting:
             if not others:
                 ended.append(group.group)
             elif others != group.members:
-                effects += self._chains.mend(group, others)
+                effects += self._chains.repair(group, others)
         return [*effects, self._drop(tuple(sorted(ended))), ev.PublishWorkers()]
 
     def _drop(self, groups: tuple[GroupId, ...]) -> ev.DropGroups:

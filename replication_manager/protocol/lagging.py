@@ -60,7 +60,7 @@ class Laggards:
         self._looked_at = now
         self._since: dict[tuple[GroupId, str], float] = {}  # start of each lag beyond the cap
         self._cooldowns: dict[str, _Cooldown] = {}
-        self._seen_in_cooldown: set[str] = set()  # workers in cooldown at the last look
+        self._seen_in_cooldown: set[str] = set()  # workers in cooldown at the last call of `cooldown_ended`
         self.leaving: dict[GroupId, Leaving] = {}
 
     def judge(

@@ -1,4 +1,4 @@
-"""What Spark's commit log says about groups: floors, the newest logged versions, and the workers that write them."""
+"""Facts from Spark's commit log about groups: floors, the newest logged versions, and the workers that write them."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Lag:
 
 @dataclass(slots=True)
 class WorkerRecord:
-    """What the manager knows of a worker. Times are monotonic seconds."""
+    """A worker as the manager knows it. Times are monotonic seconds."""
 
     worker: Worker
     state: WorkerState

@@ -1,4 +1,4 @@
-"""What the manager does when a sidecar registers or sends a heartbeat."""
+"""Registrations and heartbeats of sidecars."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rhino_core.ids import DiskState, Worker
 
 
 class Registration:
-    """Takes registrations and heartbeats."""
+    """Applies registrations and heartbeats to membership, groups and reports."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Registration:
         self._impaired.judge(record, self._chains.groups, now)
         effects += self._overtaken(worker, event.reports)
         for group in self._chains.fewest_whole_first():
-            effects += self._chains.mend(group, rules.known_as(group.members, worker))
+            effects += self._chains.repair(group, rules.known_as(group.members, worker))
         for report in event.reports:
             effects += self._reports.take(worker, report)
         effects += self._replacements.take_back(record)
@@ -91,11 +91,11 @@ class Registration:
         record.stored_bytes, record.free_bytes = event.stored_bytes, event.free_bytes
         record.resident_bytes_max, record.replicated_bytes = event.resident_bytes_max, event.replicated_bytes
         record.disk, record.disk_message, record.lags = event.disk, event.disk_message, event.lags
-        effects = self._chains.mend_all() if disk_recovered else []  # places copies for which no worker had room
+        effects = self._chains.repair_all() if disk_recovered else []  # places copies for which no worker had room
         if self._impaired.judge(record, self._chains.groups, now):
             effects += self._chains.reconsider(event.worker_id)
         if was_silent and self._impaired.ids():
-            effects += self._chains.mend_all()  # this worker may be able to take over from impaired owners
+            effects += self._chains.repair_all()  # this worker may be able to take over from impaired owners
         for report in event.changed:
             if report.group.job in self._chains.fences:
                 continue  # the worker is deleting it

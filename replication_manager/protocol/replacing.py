@@ -23,7 +23,7 @@ class Replacements:
 
     def due(self, now: float) -> list[ev.Effect]:
         """Places workers again whose cooldown has ended, and removes laggards."""
-        effects = self._chains.mend_all() if self._laggards.cooldown_ended(now) else []
+        effects = self._chains.repair_all() if self._laggards.cooldown_ended(now) else []
         proved = self._laggards.judge(self._membership.records.values(), self._chains.groups, now)
         leaving = {(group, leaving.worker_id) for group, leaving in self._laggards.leaving.items()}
         for group_id, worker_id in sorted(leaving.union(proved)):
@@ -73,11 +73,11 @@ class Replacements:
         if self._whole(others) >= (1 if overdue else group.settings.copies):
             self._laggards.leaving.pop(group.group, None)
             self._laggards.dropped(worker_id, now)
-            return self._chains.mend(group, others)
+            return self._chains.repair(group, others)
         if len(group.members) > group.settings.replication_factor + 1:
             return []
         self._laggards.leaving.pop(group.group, None)
-        added = self._chains.one_more(group) if lags else []
+        added = self._chains.extend(group) if lags else []
         if added:
             self._laggards.leaving[group.group] = Leaving(worker_id, now)
         return added
@@ -88,7 +88,7 @@ class Replacements:
         if longer and self._whole(group.members[:-1]) < group.settings.copies:
             return []
         self._laggards.leaving.pop(group.group, None)
-        return self._chains.mend(group, group.members[:-1]) if longer else []
+        return self._chains.repair(group, group.members[:-1]) if longer else []
 
     def _whole(self, members: rules.Members) -> int:
         return sum(m.whole and self._membership.is_present(m.worker) for m in members)

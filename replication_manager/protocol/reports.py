@@ -54,7 +54,7 @@ class Reports:
             return []
         whole = tuple(Member(m.worker, True) if m is member else m for m in group.members)
         self._membership.records[worker.worker_id].suspected.discard(group.group)
-        effects = self._chains.mend(group, whole)
+        effects = self._chains.repair(group, whole)
         return [*effects, *self._following.whole(report.group, worker.worker_id)]
 
     def join_sources(self) -> list[ev.Effect]:
@@ -66,7 +66,7 @@ class Reports:
                 continue
             joining = self._returned.sources(group, self._membership, self._logged)
             if joining:
-                effects += self._chains.mend(group, (*group.members, *rules.held_by(joining, ())))
+                effects += self._chains.repair(group, (*group.members, *rules.held_by(joining, ())))
         return effects
 
     def _part_from_sources(self, group_id: GroupId) -> list[ev.Effect]:

@@ -1,4 +1,4 @@
-"""What a manager starts with."""
+"""The state with which a manager starts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rhino_core.ids import Epoch, ReplicaGroup, StoreVersion, Worker
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What the journal gave.
+    """The content of the journal.
 
     `generation` is the journal's present one. `forgotten` has the fences of forgotten jobs, and `draining` the ids of
     workers. `fresh`: the journal is in its first lifetime.

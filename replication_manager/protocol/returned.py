@@ -17,7 +17,7 @@ from rhino_core.ids import GroupId, ReplicaGroup, StoreVersion, Version, Worker
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """What a worker held when it registered, at monotonic time `since`."""
+    """The versions that a worker held when it registered, at monotonic time `since`."""
 
     worker: Worker
     held: tuple[StoreVersion, ...]
@@ -118,7 +118,7 @@ class Returned:
         self._targets.setdefault(group, set()).add(worker_id)
 
     def targets(self, group: GroupId) -> Collection[str]:
-        """Members of a handover that has not ended. A restarted manager does not know them."""
+        """Members that a handover in progress has added. A restarted manager does not know them."""
         return self._targets.get(group, ())
 
     def owner_set(self, group: GroupId) -> None:

@@ -118,7 +118,7 @@ def floors_to_pb(floors: Iterable[ids.StoreVersion]) -> list[common_pb2.Floor]:
 
 
 def job_usage(core: ReplicationMachine, job: str) -> common_pb2.ForgetJobReply:
-    """What each worker stores of the job, by its latest reports."""
+    """The groups of the job, and the files and bytes that each worker stores of it by its latest reports."""
     usages = []
     for record in sorted(core.membership.records.values(), key=lambda r: r.worker.worker_id):
         reports = [report for report in record.reports.values() if report.group.job == job]

@@ -1,4 +1,4 @@
-"""Tells whether a process whose connection broke has ended: its host then refuses new connections."""
+"""Finds out whether a process whose connection broke has ended: its host then refuses new connections."""
 
 from __future__ import annotations
 

@@ -50,19 +50,19 @@ class Runtime:
 
         Raises the refusals of the core, and UnavailableError unless `run` is active.
         """
-        before = self._standing(event)
+        before = self._worker_state(event)
         self._runner.handle(event)
-        if self._standing(event) != before:
+        if self._worker_state(event) != before:
             self._notify(())
 
     def post(self, event: ev.Event) -> None:
         """Handles an event that the core never refuses. It never raises, and does nothing after `run`."""
-        before = self._standing(event)
+        before = self._worker_state(event)
         self._runner.post(event)
-        if self._standing(event) != before:
+        if self._worker_state(event) != before:
             self._notify(())
 
-    def _standing(self, event: ev.Event) -> object:
+    def _worker_state(self, event: ev.Event) -> object:
         """The properties of a worker that may change without an effect. Sidecars need not know of such a change."""
         if not isinstance(event, ev.Beat | ev.StreamBroken):
             return None

@@ -1,4 +1,4 @@
-"""What the replication manager journals: workers, groups, floors, fences and draining marks."""
+"""Journal records of the replication manager: workers, groups, floors, fences and draining marks."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 
 from replication_manager.protocol.machine import ReplicationMachine
-from replication_manager.protocol.news import News, Update
+from replication_manager.protocol.pending_changes import PendingChanges, Update
 from replication_manager.service.messages import floors_to_pb
 from rhino_core.ids import Epoch, GroupId, ReplicaGroup, StoreVersion
 from rhino_core.rpc import convert
@@ -19,7 +19,7 @@ class Watcher:
 
     def __init__(self, core: ReplicationMachine, worker_id: str, interested: set[GroupId]) -> None:
         self.worker_id = worker_id
-        self._news = News(core, worker_id, interested)
+        self._pending = PendingChanges(core, worker_id, interested)
         self._due = asyncio.Event()
         self.ended = False
 
@@ -30,35 +30,35 @@ class Watcher:
 
     def reported(self, worker_id: str, groups: Iterable[GroupId]) -> None:
         """A worker has reported what it stores of these groups."""
-        self._wake(self._news.reported(worker_id, groups))
+        self._wake(self._pending.reported(worker_id, groups))
 
     def group_changed(self, group: ReplicaGroup) -> None:
-        self._wake(self._news.group_changed(group))
+        self._wake(self._pending.group_changed(group))
 
     def groups_gone(self, groups: Iterable[GroupId]) -> None:
-        self._wake(self._news.groups_gone(groups))
+        self._wake(self._pending.groups_gone(groups))
 
     def job_forgotten(self, job: str, fence: Epoch) -> None:
-        self._wake(self._news.job_forgotten(job, fence))
+        self._wake(self._pending.job_forgotten(job, fence))
 
     def workers_changed(self) -> None:
         self._wake(True)
 
     def floors_raised(self, floors: Iterable[StoreVersion]) -> None:
-        self._wake(self._news.floors_raised(floors))
+        self._wake(self._pending.floors_raised(floors))
 
     def _wake(self, due: bool) -> None:
         if due:
             self._due.set()
 
     def snapshot(self) -> pb.GroupUpdate:
-        return _message(self._news.snapshot())
+        return _message(self._pending.snapshot())
 
     async def next(self) -> pb.GroupUpdate:
         """Waits for changes."""
         await self._due.wait()
         self._due.clear()
-        return _message(self._news.take())
+        return _message(self._pending.take())
 
 
 def _message(update: Update) -> pb.GroupUpdate:

@@ -115,14 +115,14 @@ def moment(wall_ms: int) -> str:
 
 
 def _result(handover: Handover) -> str:
-    return handover.reason or _took(handover)
+    return handover.reason or _duration_text(handover)
 
 
 def _show_handover(handover: Handover, call: CallOptions) -> None:
     if call.as_json:
         say_json(handover)
     else:
-        say(f"{handover.handover_id} {handover.phase.value} {handover.reason or _took(handover)}".rstrip())
+        say(f"{handover.handover_id} {handover.phase.value} {handover.reason or _duration_text(handover)}".rstrip())
 
 
 def _longest_s(started: Handover, strategy: Strategy, deadline_s: float) -> float:
@@ -150,7 +150,7 @@ def _progress(handover: Handover) -> str:
     return f"{steps}{handover.phase.value}{left}"
 
 
-def _took(handover: Handover) -> str:
+def _duration_text(handover: Handover) -> str:
     measured, predicted = handover.measured, handover.plan.prediction
     if measured is None:
         return ""

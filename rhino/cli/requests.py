@@ -1,4 +1,4 @@
-"""What `rhino plan` and `rhino handover` ask the manager for, parsed from their arguments."""
+"""The requests of `rhino plan` and `rhino handover`, parsed from their arguments."""
 
 from __future__ import annotations
 

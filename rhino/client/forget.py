@@ -1,4 +1,4 @@
-"""What the manager says when it forgets a job or a worker, and the call for a worker."""
+"""The manager's answers when it forgets a job or a worker, and the call for a worker."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ BODY_BYTES_MAX = 1_000_000
 MANAGER_SERVICE, PEER_SERVICE = "rhino.v1.HandoverManager", "rhino.v1.Peer"
 
 
-def who_listens(address: str) -> str:
-    """Describes the process that listens on "host:port". Empty if it is a manager, or if this cannot be told."""
+def describe_listener(address: str) -> str:
+    """Describes the process that listens on "host:port". Empty if it is a manager, or if that cannot be found out."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), TIMEOUT_S).close()

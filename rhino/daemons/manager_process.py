@@ -58,7 +58,7 @@ async def _report(health: Health, server: Server) -> None:
     while True:
         ready = health.ready()
         await server.report(alive=health.alive().good, ready=ready.good)
-        notifier.told(ready)
+        notifier.report(ready)
         await asyncio.sleep(HEALTH_S)
 
 

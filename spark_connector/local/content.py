@@ -1,4 +1,4 @@
-"""What a data directory has, and its deletion. The folder itself stays, with its mark and its locks."""
+"""The content of a data directory, and its deletion. The folder itself stays, with its mark and its locks."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _SOCKET_BYTES_MAX = 107  # of a path in `struct sockaddr_un`, without its final 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What the supervisor writes down when both daemons answer."""
+    """The record that the supervisor writes when both daemons answer."""
 
     pid: int  # of the supervisor
     manager: str  # "host:port"
@@ -78,7 +78,7 @@ class LocalDirectory:
         return True
 
     def running(self) -> Running | None:
-        """What the present or the latest supervisor wrote down. None before both daemons have answered."""
+        """The record of the present or the latest supervisor. None before both daemons have answered."""
         with contextlib.suppress(OSError, ValueError, TypeError):
             return Running(**json.loads(self._running.read_text()))
         return None

@@ -1,4 +1,4 @@
-"""What adopt finds in a checkpoint: the former provider and format, and the files of its newest committed version."""
+"""The content of a checkpoint to adopt: former provider and format, and the files of the newest committed version."""
 
 from __future__ import annotations
 

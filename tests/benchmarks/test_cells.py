@@ -58,8 +58,8 @@ def test_a_failed_measurement_ends_the_command_with_1_and_leaves_reason_and_logs
     assert "no batch within 90 s" in capsys.readouterr().err
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["results"] == [{"seconds": 1.0}]
-    told = {"cell": "b, 0.001 GB", "at": "waiting for the first batch", "reason": "no batch within 90 s"}
-    assert report["failed"] == told
+    expected = {"cell": "b, 0.001 GB", "at": "waiting for the first batch", "reason": "no batch within 90 s"}
+    assert report["failed"] == expected
     (kept,) = (path for path in tmp_path.iterdir() if path.is_dir())
     assert [path.name for path in kept.rglob("*")] == ["manager.log"]
 

@@ -16,7 +16,7 @@ BIDS = sorted(
 
 
 class State:
-    """What the function uses of Spark's GroupState."""
+    """The part of Spark's GroupState that the function uses."""
 
     def __init__(self) -> None:
         self.value: tuple[str] | None = None

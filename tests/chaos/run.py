@@ -42,7 +42,7 @@ class ChaosError(RhinoError):
 
 @dataclass(slots=True)
 class Report:
-    """What happened. `failures`: errors with which queries ended under faults; they were started again."""
+    """The outcome of a run. `failures`: errors with which queries ended under faults; they were started again."""
 
     seed: int
     seconds: float = 0.0
@@ -155,10 +155,10 @@ class Chaos:
         """Heals what is due and watches meanwhile."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
-            self._look()
+            self._heal_and_check()
             time.sleep(POLL_S)
 
-    def _look(self) -> None:
+    def _heal_and_check(self) -> None:
         now = time.monotonic()
         for heal in [h for h in self._heals if h[0] <= now]:
             self._heals.remove(heal)
@@ -187,7 +187,7 @@ class Chaos:
         for _, _, heal in sorted(self._heals, key=lambda h: h[0]):
             heal()
         self._heals.clear()
-        self._look()
+        self._heal_and_check()
         before = {name: queries.logged(self.folder, name) for name in queries.NAMES}
         done = {name: count + WARM_UP_BATCHES for name, count in before.items()}
 

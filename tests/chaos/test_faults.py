@@ -1,4 +1,4 @@
-"""What is drawn: a short run has every kind of fault, a long one has them by their weights."""
+"""The drawn faults: a short run has every kind of fault, a long one has them by their weights."""
 
 from __future__ import annotations
 

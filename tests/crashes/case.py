@@ -27,7 +27,7 @@ _turn = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What moves, one virtual node a step, and how far the query was. `origin`: of the last one."""
+    """The moves, one virtual node in each step, and the progress of the query. `origin`: that of the last move."""
 
     job: str
     virtual_nodes: tuple[str, ...]
@@ -38,7 +38,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of the handover. `recorded`: None when the manager has no record of it."""
+    """The end of the handover. `recorded`: None when the manager has no record of it."""
 
     point: str
     victim: str
@@ -50,7 +50,7 @@ class Outcome:
 
     @property
     def phases(self) -> tuple[Phase | None, ...]:
-        """Of each step."""
+        """The phase of each step."""
         return tuple(step.phase for step in self.recorded.steps) if self.recorded else (None,)
 
     def __str__(self) -> str:
@@ -89,7 +89,7 @@ def play(stage: Stage, point: str, victim: str, steps: int = 1) -> Outcome:
 
 
 def expected(point: str, victim: str) -> tuple[Phase | None, ...]:
-    """What may be recorded."""
+    """The phases that may be recorded."""
     step, when = point.split(".")[1:]
     if step == "end":  # cancelled while it prepares
         return (Phase.ROLLED_BACK if (victim, when) == ("manager", "before") else Phase.CANCELLED,)

@@ -1,4 +1,4 @@
-"""What a case is judged by: Spark's commit log, the sink's files, and what the sidecars say they wrote."""
+"""The evidence for a case: Spark's commit log, the sink's files, and the sidecars' word about what they wrote."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Puppeteer(threading.Thread):
                     self._stands(pid)
             except (ClusterError, psutil.NoSuchProcess, ProcessLookupError):
                 continue  # not started yet, or killed just now
-            except Exception as error:  # an act has failed: told by `played`
+            except Exception as error:  # an act has failed: `played` reports it
                 self._failure = error
 
     def _stands(self, pid: int) -> None:

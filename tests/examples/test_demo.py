@@ -16,7 +16,7 @@ from rhino.testing.query_watch import Batch, QueryWatch, RunError
 
 
 class FakeQuery:
-    """What QueryWatch uses of a StreamingQuery."""
+    """The part of a StreamingQuery that QueryWatch uses."""
 
     def __init__(self) -> None:
         self.error: str | None = None

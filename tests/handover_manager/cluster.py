@@ -87,7 +87,7 @@ class FakeSidecar(peer_pb2_grpc.PeerServicer):
         self._channel = aio_channel(manager)
         self._stub = replication_pb2_grpc.ReplicationManagerStub(self._channel)
         self._tasks: list[asyncio.Task[None]] = []
-        self._news = asyncio.Event()
+        self._pending = asyncio.Event()
         self._changed: dict[GroupId, rep.GroupReport] = {}
 
     async def start(self) -> None:
@@ -148,9 +148,9 @@ class FakeSidecar(peer_pb2_grpc.PeerServicer):
                 free_bytes=self.free_bytes,
                 changed=changed.values(),
             )
-            self._news.clear()
+            self._pending.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), 0.1)
+                await asyncio.wait_for(self._pending.wait(), 0.1)
 
     async def _watch(self) -> None:
         request = rep.WatchGroupsRequest(worker_id=self.worker_id, incarnation=self.worker.incarnation)
@@ -159,7 +159,7 @@ class FakeSidecar(peer_pb2_grpc.PeerServicer):
                 for group in update.groups:
                     self.groups[convert.group_of(group.group)] = group
                     self._changed[convert.group_of(group.group)] = self._report(group)
-                self._news.set()
+                self._pending.set()
 
     def _report(self, group: common_pb2.ReplicaGroup) -> rep.GroupReport:
         mine = next((m for m in group.members if m.worker.worker_id == self.worker_id), None)
@@ -172,7 +172,7 @@ class FakeSidecar(peer_pb2_grpc.PeerServicer):
         """Now whole in every group."""
         self.catches_up = True
         self._changed = {g: self._report(group) for g, group in self.groups.items()}
-        self._news.set()
+        self._pending.set()
 
 
 class SessionEndedError(Exception):

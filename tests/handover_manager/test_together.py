@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from handover_manager.drive import stepping
+from handover_manager.drive import step_execution
 from handover_manager.drive.drain import DrainState
 from handover_manager.drive.states import Phase
 from handover_manager.queries.job import Job
@@ -139,7 +139,7 @@ def test_floors_of_a_run_that_does_not_count_are_found(monkeypatch: pytest.Monke
 
 
 def test_a_batch_of_an_older_map_that_confirms_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stepping, "_is_marked", lambda step, job, epoch: step.phase is Phase.MARKED)
+    monkeypatch.setattr(step_execution, "_is_marked", lambda step, job, epoch: step.phase is Phase.MARKED)
 
     def as_desired(job: Job, batch: LoggedBatch, writers: Mapping[StoreVersion, str]) -> dict[VirtualNode, str]:
         return {node: job.map.desired.get(node, "") for node in job.map.nodes}

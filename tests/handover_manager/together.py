@@ -39,7 +39,7 @@ def versions_of(number: int) -> tuple[StoreVersion, ...]:
 
 
 class Replication:
-    """What `ClusterPort` needs of the service, around the harness's machine."""
+    """The part of the service that `ClusterPort` needs, around the harness's machine."""
 
     def __init__(self, manager: Manager) -> None:
         self.manager = manager
@@ -107,7 +107,7 @@ class World:
 
     # ---- time, and what workers say
 
-    def look(self) -> None:
+    def take_view(self) -> None:
         self.stale = False
         self.feed(ev.ClusterSeen(self.cluster.view(asked_at=self.manager.now)))
 
@@ -115,12 +115,12 @@ class World:
         self.manager.now += STEP_S
         self.play.now = self.manager.now
         for name in sorted(self.alive):
-            life = worker(name).incarnation
-            self.replication.handle(replication.Beat(name, life, 0, 10**9, 0, 0, tuple(self.reports(name))))
+            incarnation = worker(name).incarnation
+            self.replication.handle(replication.Beat(name, incarnation, 0, 10**9, 0, 0, tuple(self.reports(name))))
         self.replication.handle(replication.Tick())
         deadline = self.play.core.next_deadline()
         if self.stale or (deadline is not None and deadline <= self.manager.now):
-            self.look()
+            self.take_view()
 
     def reports(self, name: str) -> list[Report]:
         return [self.report(name, group) for group in sorted(self.manager.machine.groups)]
@@ -136,7 +136,7 @@ class World:
         return Report(group_id, group.epoch, whole, len(held), newest_written=wrote, stored_files=len(held))
 
     def lacks(self, name: str, group_id: GroupId) -> set[int]:
-        """What live members have and this one has not."""
+        """The versions that live members have and this one lacks."""
         members = {m.worker.worker_id for m in self.manager.machine.groups[group_id].members}
         there = set[int]().union(*(self.held[member, group_id] for member in members & self.alive))
         return there - self.held[name, group_id]
@@ -172,20 +172,20 @@ class World:
 
     def drain(self) -> None:
         name = self.random.choice(sorted(self.alive))
-        self.look()
+        self.take_view()
         if self.manager.machine.draining:
             self.cluster.set_draining(self.random.choice(sorted(self.manager.machine.draining)), False)
             return
         try:
             self.play.core.check_drain(name)
             self.cluster.set_draining(name, True)
-            self.look()
+            self.take_view()
             self.hand_over(Request("", intent=Drain(name), deadline_s=20.0))
         except RhinoError:
             return
 
     def remove_if_safe(self) -> None:
-        self.look()
+        self.take_view()
         for name in sorted(self.alive.intersection(self.manager.machine.draining)):
             if self.play.core.drain_state(name, now=self.play.now).safe_to_remove:
                 self.remove(name)
@@ -240,7 +240,7 @@ class World:
             self.session = self.batch = None
 
     def intrude(self) -> None:
-        """A second driver on a copy, or on the same folder while the first one lives, and its floors."""
+        """A second driver on a copy, or on the same folder while the first one runs, and its floors."""
         if self.session is None:
             return
         self.sessions += 1
@@ -256,7 +256,7 @@ class World:
             self.batch = {node: self.place(node) for node in NODES}
 
     def place(self, node: VirtualNode) -> str:
-        """By the map, as long as somebody lives there; now and then elsewhere, for no slot was free."""
+        """By the map, as long as a worker is live there. Sometimes elsewhere, because no slot was free."""
         locations = self.map.locations if self.map else ()
         workers = next((found.workers for found in locations if found.partition == node.partition), ())
         wanted = [name for name in workers if name in self.alive]
@@ -415,8 +415,8 @@ class World:
             assert {move.target} in where, f"{key}: {move.node.name} was written by {where}, not {move.target}"
 
     def check_map(self) -> None:
-        """One desired location each; a look that may leave maps out leaves none that would have changed."""
-        self.look()
+        """Each virtual node has one desired location. A view that may skip maps skips none that would have changed."""
+        self.take_view()
         job = self.play.core.jobs[JOB]
         known = {node for node in NODES if self.play.core.view.known(groups_of(node, OPERATORS))}
         assert known <= set(job.map.desired) <= set(NODES)

@@ -18,7 +18,7 @@ VALUES = {f"replication/group/{n}": {"n": n, "text": "x" * 150} for n in range(4
 
 @pytest.fixture(scope="module", params=["killed", "closed"])
 def journal(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of a process that was killed (everything is in RocksDB's log), or one that has closed it (in a table)."""
+    """The journal of a process that was killed (it is in RocksDB's log), or of one that closed it (in a table)."""
     made, left = tmp_path_factory.mktemp("made"), tmp_path_factory.mktemp("left") / "journal"
     journal = Journal(made, bootstrap=True)
     for key, value in VALUES.items():

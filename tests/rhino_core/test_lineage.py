@@ -1,4 +1,4 @@
-"""Lineages that share the list of their branch, and inventories that tell it once."""
+"""Lineages that share the list of their branch, and inventories that contain it once."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def test_an_unknown_promise_of_a_group_is_taken_for_the_stronger_one(unknown: ob
 
 
 def test_an_unknown_placement_is_refused(tmp_path: Path) -> None:
-    """Where its files are cannot be guessed, and a group without a record would be made anew."""
+    """The placement of its files cannot be guessed, and a group without a record would be created again."""
     journal = Journal(tmp_path, bootstrap=True)
     group_of(journal, placement="PLACEMENT_LATER")
     with pytest.raises(

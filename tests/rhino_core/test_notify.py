@@ -1,4 +1,4 @@
-"""What a daemon tells systemd."""
+"""What a daemon reports to systemd."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def test_the_start_and_each_change_of_health_are_told_once(tmp_path: Path, monke
         notifier = Notifier()
         assert "NOTIFY_SOCKET" not in os.environ
         for failure in ("gone\nfor now", "gone\nfor now", ""):
-            notifier.told(Report({"manager": failure, "disk": ""}))
-        told = [systemd.recv(1000).decode() for _ in range(2)]
-        assert told == ["READY=1\nSTATUS=not ready: manager: gone for now", "STATUS=ready"]
+            notifier.report(Report({"manager": failure, "disk": ""}))
+        sent = [systemd.recv(1000).decode() for _ in range(2)]
+        assert sent == ["READY=1\nSTATUS=not ready: manager: gone for now", "STATUS=ready"]
         systemd.setblocking(False)
         with pytest.raises(BlockingIOError):
             systemd.recv(1000)
-    notifier.told(Report({"manager": "gone"}))  # nobody listens any more
+    notifier.report(Report({"manager": "gone"}))  # nobody listens any more
 
 
 def test_nothing_is_told_without_systemd(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,5 +34,5 @@ def test_nothing_is_told_without_systemd(monkeypatch: pytest.MonkeyPatch) -> Non
     notifier = Notifier()
     sent: list[str] = []
     monkeypatch.setattr(notifier, "_send", sent.append)
-    notifier.told(Report({}))
+    notifier.report(Report({}))
     assert sent == []

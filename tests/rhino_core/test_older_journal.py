@@ -13,7 +13,12 @@ from rocksdict import Rdict
 from handover_manager.drive.records import HandoverRecord, StepRecord, record_of_handover, record_of_step, step_key
 from handover_manager.drive.states import Phase
 from handover_manager.events import Restarted
-from handover_manager.plan.measurements import CopyFigure, FiguresRecord, StepFigure, record_of_figures
+from handover_manager.plan.measurements import (
+    CopyMeasurement,
+    MeasurementsRecord,
+    StepMeasurement,
+    record_of_measurements,
+)
 from handover_manager.plan.move import MoveKind
 from handover_manager.plan.strategy import Kind
 from handover_manager.queries.records import JobRecord, record_of_job
@@ -101,11 +106,11 @@ def test_jobs_and_their_measurements(journal: Journal) -> None:
     assert (first.run.host, first.run.since_ms, first.location) == ("driver-1", 1_000_000_000, "hdfs://nn/ckpt/clicks")
     assert (first.map.task_groups, first.map.configuration_epoch) == ((TaskGroup(0, (0,), 8),), 8)
     assert first.map.desired == {VirtualNode(A, 0, p): "w2" if p < 3 else "w1" for p in range(8)}
-    figures = first.figures
-    assert (list(figures.intervals_s), list(figures.errors)) == ([1.0, 1.0, 1.0], [0.125, 0.5])
-    assert list(figures.steps) == [StepFigure(2.0, 0.0), StepFigure(1.0, 1.0), StepFigure(1.0, 0.0)]
-    assert list(figures.copies) == [CopyFigure(4096, 0.5)]
-    assert written(record_of_figures(figures)) == record(f"handover_manager/figures/{A}")
+    measurements = first.measurements
+    assert (list(measurements.intervals_s), list(measurements.errors)) == ([1.0, 1.0, 1.0], [0.125, 0.5])
+    assert list(measurements.steps) == [StepMeasurement(2.0, 0.0), StepMeasurement(1.0, 1.0), StepMeasurement(1.0, 0.0)]
+    assert list(measurements.copies) == [CopyMeasurement(4096, 0.5)]
+    assert written(record_of_measurements(measurements)) == record(f"handover_manager/figures/{A}")
     assert written(record_of_job(first)) == record(f"handover_manager/job/{A}")
     assert (second.run.host, second.run.since_ms, second.location) == ("", 0, ""), "an older record lacks these"
     assert second.map.task_groups == (TaskGroup(0, (0, 1), 2),)
@@ -139,7 +144,7 @@ def test_handovers_in_every_phase(journal: Journal) -> None:
 
 @pytest.mark.parametrize(
     ("prefix", "kind"),
-    [("job", JobRecord), ("figures", FiguresRecord), ("handover", HandoverRecord), ("step", StepRecord)],
+    [("job", JobRecord), ("figures", MeasurementsRecord), ("handover", HandoverRecord), ("step", StepRecord)],
 )
 def test_a_record_written_again_is_the_same(prefix: str, kind: type[Record]) -> None:
     keys = [key for key in RECORDS if key.startswith(f"k/handover_manager/{prefix}/")]

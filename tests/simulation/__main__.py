@@ -40,14 +40,14 @@ def _one(seed: int, factor: int, *, whole_trace: bool) -> None:
 
 
 def _many(seeds: range, factor: int, jobs: int) -> None:
-    started = told = time.monotonic()
+    started = printed = time.monotonic()
     for done, failure in enumerate(failures(seeds, factor=factor, jobs=jobs), 1):
         if failure is not None:
             print("\n".join(run(failure.seed, factor=factor, verbose=True).trace[-SHOWN:]))
             sys.exit(f"{failure.text}\nto see all of it: {failure.replay} --trace")
-        if time.monotonic() - told > PROGRESS_S:
-            told = time.monotonic()
-            print(f"{done} of {len(seeds)} seeds in {told - started:.0f} s", flush=True)
+        if time.monotonic() - printed > PROGRESS_S:
+            printed = time.monotonic()
+            print(f"{done} of {len(seeds)} seeds in {printed - started:.0f} s", flush=True)
     print(f"{len(seeds)} seeds (factor {factor}) in {time.monotonic() - started:.1f} s: every invariant held")
 
 

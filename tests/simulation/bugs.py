@@ -127,7 +127,7 @@ def pins_are_ignored(patch_: Patch) -> None:
 
 
 def credit_returns_twice(patch_: Patch) -> None:
-    """A sender is told more credit than the receiver has set aside, and the receiver does not notice."""
+    """A sender learns of more credit than the receiver has reserved, and the receiver does not notice."""
     original = GrantPool.settled
     patch_.setattr(GrantPool, "settled", lambda self, stream, size: 2 * original(self, stream, size))
     patch_.setattr(GrantPool, "received", lambda self, stream, size: _receive_unchecked(self, stream, size))
@@ -143,7 +143,7 @@ def limit_is_per_stream(patch_: Patch) -> None:
 
 
 def epochs_issued_again(patch_: Patch) -> None:
-    """A restarted manager begins in the generation of its former life."""
+    """A restarted manager begins in the generation of its former process."""
     start = manager_module.Manager.start
 
     def without_generation(self: manager_module.Manager) -> None:
@@ -168,7 +168,7 @@ def too_few_copies(patch_: Patch) -> None:
 
 
 def acknowledged_before_stored(patch_: Patch) -> None:
-    """A receiver tells of a file that is not on its disk yet."""
+    """A receiver reports a file that is not on its disk yet."""
 
     def finish_late(self: Stream, transfer: int, entry: Any) -> None:
         self._receiver.catalogue.add(entry, self._world.now)

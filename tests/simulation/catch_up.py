@@ -17,7 +17,10 @@ FILES_AT_ONCE = 4
 
 
 class CatchUp:
-    """Of one group at one epoch; begins anew when a member is out of reach, has not seen the epoch or lacks a file."""
+    """The catch-up of one group at one epoch.
+
+    It begins again when a member is out of reach, has not seen the epoch or lacks a file.
+    """
 
     def __init__(self, sidecar: Sidecar, order: ev.StartCatchUp) -> None:
         self.order = order

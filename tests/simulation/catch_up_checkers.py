@@ -1,4 +1,4 @@
-"""What a member must have done before it says that it is whole (docs/design/catch-up.md).
+"""The steps of a member before it reports that it is whole (docs/design/catch-up.md).
 
 By what was delivered to it, what others answered, and what it reports: never by its machine.
 """
@@ -9,18 +9,18 @@ from dataclasses import dataclass, field
 
 from replication_manager.protocol.membership import Report
 from rhino_core.ids import Epoch, GroupId, ReplicaGroup, StoreVersion
-from tests.simulation.facts import Life, require
+from tests.simulation.facts import Incarnation, require
 
 Process = tuple[str, int]  # worker id and number of its process
 
 
 @dataclass
 class _Duty:
-    """Of one process for one group. `since`: the first epoch of those that one catch-up may cover."""
+    """The duty of one process in one group. `since`: the first epoch of those that one catch-up may cover."""
 
     group: ReplicaGroup
     since: Epoch
-    heard: dict[str, Epoch] = field(default_factory=dict)  # workers that have told, with the epochs they had seen
+    heard: dict[str, Epoch] = field(default_factory=dict)  # workers that have reported, with the epochs they had seen
     versions: dict[str, frozenset[StoreVersion]] = field(default_factory=dict)  # that opened there
 
 
@@ -41,7 +41,7 @@ class CatchUpCheckers:
             return
         before = known.group.member(process[0]) if known is not None else None
         discounted = before is not None and before.whole and not mine.whole
-        if known is None or _lives(known.group) != _lives(group) or discounted:
+        if known is None or _incarnations(known.group) != _incarnations(group) or discounted:
             self._duties[key] = _Duty(group, group.epoch)
         else:
             known.group = group
@@ -53,7 +53,7 @@ class CatchUpCheckers:
     def inventory(
         self, process: Process, group: GroupId, of: str, epoch: Epoch | None, versions: frozenset[StoreVersion]
     ) -> None:
-        """`of`, in its newest life, has told what it stores, when it had persisted `epoch`. `versions` open there."""
+        """The newest incarnation of `of` has reported what it stores, with `epoch` persisted. `versions` open there."""
         duty = self._duties.get((process, group))
         if duty is not None and epoch is not None:
             duty.heard[of] = max(epoch, duty.heard.get(of, epoch))
@@ -65,14 +65,14 @@ class CatchUpCheckers:
             duty.heard.clear()
             duty.versions.clear()
 
-    def told(self, process: Process, group: GroupId) -> frozenset[StoreVersion]:
-        """Versions that others had when they told last what they stored."""
+    def reported_by_others(self, process: Process, group: GroupId) -> frozenset[StoreVersion]:
+        """Versions that others had at their last report."""
         duty = self._duties.get((process, group))
         return frozenset[StoreVersion]().union(*duty.versions.values()) if duty is not None else frozenset()
 
     def reported(self, process: Process, report: Report) -> None:
-        """5. Epochs of one process's reports never fall. A member is whole once each other life of the group has told
-        what it stores, having seen the first epoch with these members."""
+        """5. Epochs of one process's reports never fall. A member is whole only after each other incarnation of the
+        group, having seen the first epoch with these members, has reported what it stores."""
         key = process, report.group
         before = self._reported.get(key)
         text = f"{process[0]} reports {report.group} at {report.epoch}"
@@ -86,5 +86,5 @@ class CatchUpCheckers:
         require(not unheard, f"{text} as whole; since {duty.since} it has not heard what {unheard} store")
 
 
-def _lives(group: ReplicaGroup) -> frozenset[Life]:
+def _incarnations(group: ReplicaGroup) -> frozenset[Incarnation]:
     return frozenset((m.worker.worker_id, m.worker.incarnation) for m in group.members)

@@ -24,7 +24,7 @@ from rhino_core.ids import (
 )
 from tests.simulation.catch_up_checkers import CatchUpCheckers
 from tests.simulation.disk import Disk, Files, Key, openings, opens
-from tests.simulation.facts import Life, Violation, require
+from tests.simulation.facts import Incarnation, Violation, require
 from worker_runtime.protocol import events as ev
 from worker_runtime.protocol.excess import RemoveExcess
 
@@ -32,8 +32,8 @@ RECENT_BATCHES = 12  # of each store; reports of who wrote come later than the b
 
 
 class Checkers:
-    """`copies`: versions whose commit has returned, at or above their floor, with the lives that hold them as far as
-    was promised or is seen.
+    """`copies`: versions whose commit has returned, at or above their floor. With each: the incarnations that were
+    promised, or are seen, to hold it.
 
     Where checks are many, their texts are made only when something is wrong.
     """
@@ -44,26 +44,26 @@ class Checkers:
         self._checksums: dict[Key, int] = {}
         self._issued: dict[tuple[GroupId, Epoch], ReplicaGroup] = {}
         self._newest: dict[GroupId, Epoch] = {}
-        self._acks: defaultdict[tuple[StoreId, str, Epoch], set[Life]] = defaultdict(set)
-        self._whole: defaultdict[tuple[GroupId, Epoch], set[Life]] = defaultdict(set)
+        self._acks: defaultdict[tuple[StoreId, str, Epoch], set[Incarnation]] = defaultdict(set)
+        self._whole: defaultdict[tuple[GroupId, Epoch], set[Incarnation]] = defaultdict(set)
         self._writers: defaultdict[GroupId, list[str]] = defaultdict(list)
         self._logging: defaultdict[GroupId, set[StoreId]] = defaultdict(set)  # stores with logged batches
-        self._lost: set[Life] = set()
-        self._unsound: set[tuple[Life, StoreId]] = set()
-        self._given_up: set[tuple[Life, Key]] = set()  # deleted where it was in excess
+        self._lost: set[Incarnation] = set()
+        self._unsound: set[tuple[Incarnation, StoreId]] = set()
+        self._given_up: set[tuple[Incarnation, Key]] = set()  # deleted where it was in excess
         self._forgotten: set[str] = set()  # jobs
-        self._reborn: dict[Life, Life] = {}
+        self._reborn: dict[Incarnation, Incarnation] = {}
         self.losses = 0  # of disks and files, also when they are noticed
         self._buffered: Counter[str] = Counter()
         self._granted: Counter[str] = Counter()
-        self.copies: dict[StoreVersion, set[Life]] = {}
+        self.copies: dict[StoreVersion, set[Incarnation]] = {}
         self.floors: dict[StoreId, int] = {}
 
     # ------------------------------------------------------------ names, snapshots, memory, epochs
 
-    def stored(self, entry: FileEntry, life: Life) -> None:
+    def stored(self, entry: FileEntry, incarnation: Incarnation) -> None:
         """2. Names: (store, name) has one checksum for ever."""
-        self._given_up.discard((life, (entry.store, entry.name)))
+        self._given_up.discard((incarnation, (entry.store, entry.name)))
         if self._checksums.setdefault((entry.store, entry.name), entry.crc32c) != entry.crc32c:
             raise Violation(f"{entry.store}/{entry.name} has two checksums")
 
@@ -106,22 +106,22 @@ class Checkers:
         """Every group under every epoch so far."""
         return list(self._issued.values())
 
-    def reported(self, life: Life, report: Report) -> None:
+    def reported(self, incarnation: Incarnation, report: Report) -> None:
         """The manager has heard this."""
         if report.whole:
-            self._whole[report.group, report.epoch].add(life)
+            self._whole[report.group, report.epoch].add(incarnation)
 
     def caught_up(self, process: tuple[str, int], group: GroupId, disk: Disk) -> None:
         """5. A member that caught up has on disk every promised version that the others had when it asked them."""
-        for version in self.catch_ups.told(process, group) & self.copies.keys():
+        for version in self.catch_ups.reported_by_others(process, group) & self.copies.keys():
             if not opens(disk.files[version.store], version.version):
                 raise Violation(f"{process[0]} has caught up in {group} without {version}")
 
     def _proved(self, before: ReplicaGroup, group: ReplicaGroup) -> None:
         """5. A whole member was whole before in the same incarnation, or reported so under the epoch before."""
-        already = {_life(m.worker) for m in before.members if m.whole}
+        already = {_incarnation_of(m.worker) for m in before.members if m.whole}
         said = self._whole[group.group, before.epoch]
-        claimed = {_life(m.worker) for m in group.members if m.whole}
+        claimed = {_incarnation_of(m.worker) for m in group.members if m.whole}
         unproved = sorted(claimed - already - said)
         require(not unproved, f"{group.group} at {group.epoch}: {unproved} count as whole and have not proved it")
 
@@ -138,7 +138,7 @@ class Checkers:
         recent = self._writers[group.group][-RECENT_BATCHES * len(self._logging[group.group]) :]
         require(recent.count(owner) > 1, f"{group.group} at {group.epoch}: {owner} owns it; logged of late: {recent}")
 
-    def acknowledged(self, ack: ev.SendAck, sender: Life, disk: Disk) -> None:
+    def acknowledged(self, ack: ev.SendAck, sender: Incarnation, disk: Disk) -> None:
         """5. Nobody acknowledges its own copy under an older epoch than it has persisted, nor what it does not hold."""
         if ack.member.worker_id != sender[0]:
             return
@@ -157,7 +157,7 @@ class Checkers:
 
     # ------------------------------------------------------------ durability
 
-    def committed(self, entry: FileEntry, answer: ev.CompleteCommit, writer: Life, disk: Disk) -> bool:
+    def committed(self, entry: FileEntry, answer: ev.CompleteCommit, writer: Incarnation, disk: Disk) -> bool:
         """1. A commit returns with as many copies as members have acknowledged under its epoch, and as that asks.
 
         False when bits have flipped unnoticed in every one of them. One copy alone may be lost before the answer comes.
@@ -169,7 +169,7 @@ class Checkers:
         holders = set(self._acks[entry.store, entry.name, answer.epoch])
         if opens(disk.files[version.store], version.version):
             holders.add(writer)
-        counted = [m for m in group.members if _life(m.worker) in holders]
+        counted = [m for m in group.members if _incarnation_of(m.worker) in holders]
         settings, whole = group.settings, sum(m.whole for m in group.members)
         blocks = settings.below_min_copies is BelowMinCopies.BLOCK
         asked = settings.copies if blocks else max(1, min(settings.copies, whole))
@@ -179,10 +179,15 @@ class Checkers:
                 f"{[m.worker.worker_id for m in counted]}; {asked} whole ones are asked for"
             )
         # A guest may not hold what it has loaded.
-        lives = {self._now(life) for life in {_life(m.worker) for m in counted} | ({writer} & holders)}
-        unsound = {life for life, store in self._unsound if store == version.store}
-        given_up = {life for life in lives if (life, (entry.store, entry.name)) in self._given_up}
-        there = lives - self._lost - given_up
+        incarnations = {
+            self._now(incarnation)
+            for incarnation in {_incarnation_of(m.worker) for m in counted} | ({writer} & holders)
+        }
+        unsound = {incarnation for incarnation, store in self._unsound if store == version.store}
+        given_up = {
+            incarnation for incarnation in incarnations if (incarnation, (entry.store, entry.name)) in self._given_up
+        }
+        there = incarnations - self._lost - given_up
         if sound := there - unsound:
             self._promised(version, sound)
         return bool(sound) or not there
@@ -192,9 +197,9 @@ class Checkers:
         highest = disk.epochs.get(version.store.group)
         require(highest == epoch, f"commit of {version} returns under {epoch}, having persisted {highest}")
 
-    def _promised(self, version: StoreVersion, lives: set[Life]) -> None:
+    def _promised(self, version: StoreVersion, incarnations: set[Incarnation]) -> None:
         if version.version.version >= self.floors.get(version.store, 0) and version.store.job not in self._forgotten:
-            self.copies.setdefault(version, set()).update(lives)
+            self.copies.setdefault(version, set()).update(incarnations)
 
     def raise_floor(self, store: StoreId, version: int) -> None:
         self.floors[store] = max(version, self.floors.get(store, 0))
@@ -218,57 +223,57 @@ class Checkers:
         return [version for version in self.copies if store is None or version.store == store]
 
     def wanted_of(self, group: GroupId) -> list[StoreVersion]:
-        """Of one group."""
+        """The wanted versions of one group."""
         return [version for version in self.copies if version.store.group == group]
 
-    def may_lose(self, life: Life, disks: Mapping[Life, Disk]) -> bool:
+    def may_lose(self, incarnation: Incarnation, disks: Mapping[Incarnation, Disk]) -> bool:
         """Whether the promise covers the loss of this disk: every version has another copy, promised or repaired.
 
         With a member: others may be about to delete theirs in excess, having asked the members before (seed 9907).
         """
         for version in self.wanted():
-            others = self._members(version.store.group) - {life}
+            others = self._members(version.store.group) - {incarnation}
             if not self.copies[version] & others and not any(
                 disks[other].holds(version) for other in others & disks.keys()
             ):
                 return False
         return True
 
-    def _members(self, group: GroupId) -> set[Life]:
+    def _members(self, group: GroupId) -> set[Incarnation]:
         """As issued last."""
         issued = self._issued[group, self._newest[group]]
         return {(member.worker.worker_id, member.worker.incarnation) for member in issued.members}
 
-    def lost(self, life: Life) -> None:
-        self._lost.add(life)
+    def lost(self, incarnation: Incarnation) -> None:
+        self._lost.add(incarnation)
         self.losses += 1
-        for lives in self.copies.values():
-            lives.discard(life)
+        for incarnations in self.copies.values():
+            incarnations.discard(incarnation)
 
-    def reborn(self, before: Life, life: Life) -> None:
+    def reborn(self, before: Incarnation, incarnation: Incarnation) -> None:
         """A disk that has lost power and keeps what it had, for all of it was synced. Damaged files are gone."""
         self.losses += 1
-        self._reborn[before] = life
-        for lives in self.copies.values():
-            if before in lives:
-                lives.symmetric_difference_update((before, life))
+        self._reborn[before] = incarnation
+        for incarnations in self.copies.values():
+            if before in incarnations:
+                incarnations.symmetric_difference_update((before, incarnation))
 
-    def _now(self, life: Life) -> Life:
-        while life in self._reborn:
-            life = self._reborn[life]
-        return life
+    def _now(self, incarnation: Incarnation) -> Incarnation:
+        while incarnation in self._reborn:
+            incarnation = self._reborn[incarnation]
+        return incarnation
 
-    def damaged(self, life: Life, store: StoreId) -> None:
+    def damaged(self, incarnation: Incarnation, store: StoreId) -> None:
         """A file of the store is no longer what it was: what this disk holds of it is not taken for granted."""
-        self._unsound.add((life, store))
+        self._unsound.add((incarnation, store))
         self.losses += 1
-        for version, lives in self.copies.items():
+        for version, incarnations in self.copies.items():
             if version.store == store:
-                lives.discard(life)
+                incarnations.discard(incarnation)
 
-    def sound(self, life: Life, store: StoreId) -> None:
+    def sound(self, incarnation: Incarnation, store: StoreId) -> None:
         """All damage has been noticed: what is acknowledged from now on is there."""
-        self._unsound.discard((life, store))
+        self._unsound.discard((incarnation, store))
 
     def durable(self, disks: Iterable[Disk], store: StoreId | None = None) -> None:
         """1. Every version whose commit has returned, at or above the floor, opens from some disk, down or up.
@@ -292,27 +297,35 @@ class Checkers:
                     raise Violation(f"{store}: {taken} deleted, though {version} opens from them (floor {floor})")
 
     def excess_deleted(
-        self, life: Life, disks: Mapping[str, Disk], gone: RemoveExcess, pins: Iterable[Version], *, losses_before: int
+        self,
+        incarnation: Incarnation,
+        disks: Mapping[str, Disk],
+        gone: RemoveExcess,
+        pins: Iterable[Version],
+        *,
+        losses_before: int,
     ) -> None:
         """7. A copy goes as excess only while min_copies others are there, of which losses since then may take some;
         what is pinned stays. Before deletion."""
-        store, disk = gone.store, disks[life[0]]
+        store, disk = gone.store, disks[incarnation[0]]
         copies = self._issued[store.group, self._newest[store.group]].settings.copies
         before = disk.files[store]
         after = {name: entry for name, entry in before.items() if name not in gone.names}
-        text = f"{life[0]} deletes {sorted(gone.names)} of {store} in excess"
+        text = f"{incarnation[0]} deletes {sorted(gone.names)} of {store} in excess"
         for pin in pins:
             require(opens(after, pin) or not opens(before, pin), f"{text}, though {pin} is pinned")
         for version in [v for v in self.wanted(store) if opens(before, v.version)]:
             if opens(after, version.version):
                 continue
             others = [
-                name for name, other in disks.items() if name != life[0] and opens(other.files[store], version.version)
+                name
+                for name, other in disks.items()
+                if name != incarnation[0] and opens(other.files[store], version.version)
             ]
             enough = len(others) >= copies or self.losses > losses_before
             require(enough, f"{text}: {version} is left to {others}")
-            self.copies[version].discard(life)
-        self._given_up |= {(life, (store, name)) for name in gone.names}
+            self.copies[version].discard(incarnation)
+        self._given_up |= {(incarnation, (store, name)) for name in gone.names}
 
     def snapshots_whole(self, disk: Disk, store: StoreId) -> None:
         """3. Also after a deletion."""
@@ -386,11 +399,11 @@ class Checkers:
             require(not lacking, f"{text}: {worker} lacks {lacking} of {store}")
 
 
-def _life(worker: Worker) -> Life:
+def _incarnation_of(worker: Worker) -> Incarnation:
     return worker.worker_id, worker.incarnation
 
 
-def _acknowledging(ack: ev.SendAck, sender: Life) -> str:
+def _acknowledging(ack: ev.SendAck, sender: Incarnation) -> str:
     return f"{sender[0]} acknowledges {ack.store}/{ack.name} under {ack.epoch}"
 
 

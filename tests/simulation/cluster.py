@@ -63,10 +63,10 @@ class Cluster:
 
     @property
     def synced(self) -> bool:
-        """What a member has stored survives a loss of power."""
+        """Whether stored files survive a loss of power."""
         return self.settings.durability is Durability.SYNCED
 
-    # ------------------------------------------------------------ disks and lives
+    # ------------------------------------------------------------ disks and incarnations
 
     def disks(self) -> dict[str, Disk]:
         return {name: sidecar.disk for name, sidecar in self.sidecars.items()}
@@ -96,7 +96,7 @@ class Cluster:
         self.world.say(f"bits of {store} are spared")
         for sidecar in self.sidecars.values():
             sidecar.disk.rotten = {(rotten, name) for rotten, name in sidecar.disk.rotten if rotten != store}
-            self.checkers.sound(sidecar.life, store)
+            self.checkers.sound(sidecar.incarnation, store)
 
     # ------------------------------------------------------------ run
 

@@ -92,7 +92,7 @@ class Disk:
 
     @property
     def state(self) -> DiskState:
-        """As its worker tells it."""
+        """As its worker reports it."""
         if self.failing:
             return DiskState.FAILING
         return DiskState.FULL if self.full else DiskState.OK

@@ -1,4 +1,4 @@
-"""What must hold of workers that are drained (docs/design/handover.md, "Drain"), by the manager's word."""
+"""Invariants of workers that are drained (docs/design/handover.md, "Drain"), by the manager's word."""
 
 from __future__ import annotations
 

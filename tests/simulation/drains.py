@@ -47,7 +47,7 @@ class Drains:
             self._world.after(self._random.uniform(*LENGTH_S), lambda: self._take_back(worker))
 
     def _hand_over(self, worker: str) -> None:
-        """What the worker owns goes to members that are whole; again while there is something, or may be."""
+        """Moves the groups of the worker to whole members, and repeats that while it owns any, or may own any."""
         manager = self._cluster.manager
         if worker not in manager.draining:
             return

@@ -1,4 +1,4 @@
-"""Deliberate bugs in how epochs, lives and catch-ups are treated; see bugs.py."""
+"""Deliberate bugs in how epochs, incarnations and catch-ups are treated; see bugs.py."""
 
 from __future__ import annotations
 

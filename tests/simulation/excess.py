@@ -17,7 +17,7 @@ GRACE_S = 1.0
 
 
 class Excess:
-    """Of one process of a sidecar; `Holdings` of its machine."""
+    """The excess machine of one sidecar process, and its `Holdings`."""
 
     def __init__(self, sidecar: Sidecar) -> None:
         self._me = sidecar
@@ -38,8 +38,8 @@ class Excess:
     def in_use(self, store: StoreId) -> Iterable[str]:
         return self._me.machine.view.names_in_use(store, self.floor(store))
 
-    def saw(self, event: ev.Event) -> None:
-        """What the chain machine is told and this one wants to know as well."""
+    def observe(self, event: ev.Event) -> None:
+        """Forwards events of the chain machine that this machine needs, too."""
         match event:
             case ev.FileStored(entry=entry) | ev.CommitRequested(entry=entry):
                 if self.machine.outside(entry.store.group):
@@ -76,7 +76,7 @@ class Excess:
         if self.epoch(store.group) == effect.epoch:
             self._world.say(f"{self._me.name} deletes {len(effect.names)} files of {store} in excess")
             self._cluster.checkers.excess_deleted(
-                self._me.life, self._cluster.disks(), effect, self.pinned(store), losses_before=self._losses
+                self._me.incarnation, self._cluster.disks(), effect, self.pinned(store), losses_before=self._losses
             )
             self._me.remove(store, effect.names, damaged=False)
         self._me.later(0.0, lambda: self._handle(excess.ExcessRemoved(store.group, effect.epoch)))

@@ -63,7 +63,7 @@ class Steady:
         self._last[group] = now
 
     def moved(self, group: GroupId, now: float) -> None:
-        """Somebody was made the owner by name: it counts from here."""
+        """A handover has named the owner: the count begins here."""
         if group in self._since:
             self._since[group] = (self._since[group][0], now)
 

@@ -1,8 +1,8 @@
-"""What all checkers share."""
+"""Common parts of all checkers."""
 
 from __future__ import annotations
 
-Life = tuple[str, str]  # worker id and incarnation
+Incarnation = tuple[str, str]  # worker id and incarnation
 
 
 class Violation(AssertionError):

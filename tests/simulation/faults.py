@@ -1,4 +1,4 @@
-"""What goes wrong in a simulated cluster, from its seed."""
+"""The faults of a simulated cluster, drawn from its seed."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ class FaultInjector:
     def _expendable(self) -> Sidecar | None:
         """A worker whose copies the promise of every commit allows to be lost."""
         victim = self._victim()
-        disks = {sidecar.life: sidecar.disk for sidecar in self._cluster.sidecars.values()}
-        return victim if victim is not None and self._cluster.checkers.may_lose(victim.life, disks) else None
+        disks = {sidecar.incarnation: sidecar.disk for sidecar in self._cluster.sidecars.values()}
+        return victim if victim is not None and self._cluster.checkers.may_lose(victim.incarnation, disks) else None
 
     # ------------------------------------------------------------ processes and disks
 
@@ -86,7 +86,7 @@ class FaultInjector:
             self._cluster.crash(victim, lose_disk=True)
 
     def _lose_power(self) -> None:
-        """Of one worker; or of all at once, when what is promised survives it."""
+        """One worker loses power, or all at once if the promised versions survive that."""
         synced = self._cluster.synced
         if synced and self._world.chance(0.3):
             for sidecar in self._cluster.sidecars.values():
@@ -110,7 +110,7 @@ class FaultInjector:
             self._world.after(2 * self._outage_s(), lambda: setattr(disk, "slow_s", 0.0))
 
     def _set_clock(self) -> None:
-        """Somebody, or NTP, sets a worker's wall clock."""
+        """A person or NTP sets a worker's wall clock."""
         if victim := self._victim():
             victim.wall_offset_s += self._world.random.choice([-1, 1]) * self._world.random.uniform(*STEP_S)
             self._world.say(f"{victim.name}: the wall clock is {victim.wall_offset_s:.1f} s ahead")
@@ -138,7 +138,7 @@ class FaultInjector:
         self._cut_for(self._outage_s(), one, other)
 
     def _cut_manager(self) -> None:
-        """A worker that lives on and is taken for lost, or nearly so."""
+        """A live worker that is taken for lost, or nearly so."""
         name = self._world.random.choice(sorted(self._cluster.sidecars))
         outage_s = self._outage_s() * 2
         self._cut_for(outage_s, name, MANAGER)
@@ -167,7 +167,7 @@ class FaultInjector:
         if victim is not None and (found := self._some_file(victim)):
             store, entry = found
             self._world.say(f"{victim.name}: {store}/{entry.name} is damaged")
-            self._cluster.checkers.damaged(victim.life, store)
+            self._cluster.checkers.damaged(victim.incarnation, store)
             victim.remove(store, (entry.name,), damaged=True)
 
     def _flip_bits(self) -> None:
@@ -176,7 +176,7 @@ class FaultInjector:
         if victim is not None and (found := self._some_file(victim)):
             store, entry = found
             self._world.say(f"{victim.name}: bits flip in {store}/{entry.name}")
-            self._cluster.checkers.damaged(victim.life, store)
+            self._cluster.checkers.damaged(victim.incarnation, store)
             victim.disk.rotten.add((store, entry.name))
 
     # ------------------------------------------------------------ members

@@ -82,7 +82,7 @@ class GreyCluster(Cluster):
 
     @contextlib.contextmanager
     def scaled_periods(self) -> Iterator[None]:
-        """Nobody is replaced for lagging unless `lag_cap_s` is set: commits have to go on without that. No late
+        """No member is replaced for lagging unless `lag_cap_s` is set: commits have to go on without that. No late
         snapshots: these name files that others may have collected, and waiting for them is another matter. A guest
         stays one: as the owner it would have another failure, that of a link in the chain."""
         changed = [
@@ -243,7 +243,7 @@ KINDS = [
 
 
 def violation(kind: Kind, seed: int, factor: int) -> str:
-    """What did not hold, with the end of the trace; empty when all went well."""
+    """The violation, with the end of the trace. Empty if there is none."""
     cluster = GreyCluster(seed, factor=factor)
     try:
         cluster.play(kind)

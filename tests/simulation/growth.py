@@ -123,7 +123,7 @@ class _Tail(deque[Any]):
 
 @contextlib.contextmanager
 def _rarer() -> Iterator[None]:
-    """What happens all the time happens less often than in short runs."""
+    """Frequent events come less often than in short runs."""
     with contextlib.ExitStack() as patches:
         patches.enter_context(patch.object(sidecar_module, "BEAT_S", BEAT_S))
         patches.enter_context(patch.object(manager_module, "LEASE_S", 3 * BEAT_S))
@@ -131,20 +131,20 @@ def _rarer() -> Iterator[None]:
         yield
 
 
-def run(seed: int, seconds: float, *, looks: int = 12, say: Callable[[str], None] = lambda line: None) -> Soak:
-    """Raises Violation when a container has grown from the first third of the looks to the last.
+def run(seed: int, seconds: float, *, samples: int = 12, say: Callable[[str], None] = lambda line: None) -> Soak:
+    """Raises Violation when a container has grown from the first third of the samples to the last.
 
-    `say` gets a line after each look.
+    `say` gets a line after each sample.
     """
     soak = Soak(seed)
     seen: list[Counter[str]] = []
     with soak.scaled_periods(), _rarer():
         soak.begin()
-        for look in range(looks):
-            soak.world.run_until(seconds * (look + 1) / looks)
+        for sample in range(samples):
+            soak.world.run_until(seconds * (sample + 1) / samples)
             seen.append(soak.sizes())
-            say(f"look {look + 1} of {looks}: {seen[-1].total()} items, {dict(soak.came)}")
-    third = looks // 3
+            say(f"sample {sample + 1} of {samples}: {seen[-1].total()} items, {dict(soak.came)}")
+    third = samples // 3
     for place, (before, end) in _growth(seen[:third], seen[-third:]):
         require(place in GROWS, f"{place}: {before} in the first third, {end} in the last, after {soak.came}")
     return soak

@@ -15,7 +15,7 @@ def guests_stay_guests(patch_: Patch) -> None:
 
 
 def guest_of_one_operator_joins(patch_: Patch) -> None:
-    """Of the operators of one task only the first is followed."""
+    """Ownership follows only the first of the operators of one task."""
     original = Following._join
     patch_.setattr(
         Following,

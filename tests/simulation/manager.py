@@ -144,12 +144,12 @@ class Manager:
                 self._floors[floor.store] = floor
             case ev.PublishGroup(group):
                 for watch in self._watches.values():
-                    watch.tell(watch.news.group_changed(group))
+                    watch.notify(watch.pending.group_changed(group))
             case _:
                 self._execute_end(effect)
 
     def _execute_end(self, effect: ev.Effect) -> None:
-        """Of what is forgotten; and of floors."""
+        """Executes the effects of forgetting and of floors."""
         match effect:
             case ev.PersistForgotten(job, fence):
                 self._fences[job] = fence
@@ -160,7 +160,7 @@ class Manager:
                     del self._groups[group]
                     self.forgotten.pop(group, None)
                 for watch in self._watches.values():
-                    watch.tell(watch.news.groups_gone(groups))
+                    watch.notify(watch.pending.groups_gone(groups))
                 for interested in self._interested.values():
                     interested.difference_update(groups)
             case ev.DropWorker(worker_id):
@@ -168,17 +168,17 @@ class Manager:
                 self._interested.pop(worker_id, None)
             case ev.PublishForgotten(job, fence):
                 for watch in self._watches.values():
-                    watch.tell(watch.news.job_forgotten(job, fence))
+                    watch.notify(watch.pending.job_forgotten(job, fence))
             case ev.PublishFloors(floors):
                 for watch in self._watches.values():
-                    watch.tell(watch.news.floors_raised(floors))
+                    watch.notify(watch.pending.floors_raised(floors))
             case ev.PublishWorkers():
                 for watch in self._watches.values():
-                    watch.tell(True)
+                    watch.notify(True)
             case _:
                 raise NotImplementedError(f"effect {effect}")
 
-    # ------------------------------------------------------------ streams of news
+    # ---------------------------------------------------------------- streams of updates
 
     def reaches(self, sidecar: Sidecar) -> bool:
         return self._cluster.network.passes(MANAGER, sidecar.name)
@@ -209,7 +209,7 @@ class Manager:
         groups = {*sidecar.machine.view.groups(), *(store.group for store in sidecar.disk.files)}
         reports = tuple(self._report(sidecar, group) for group in sorted(groups))
         for report in reports:
-            self._cluster.checkers.reported(sidecar.life, report)
+            self._cluster.checkers.reported(sidecar.incarnation, report)
             process = sidecar.name, sidecar.process
             self._cluster.checkers.catch_ups.reported(process, report)
         return reports
@@ -252,7 +252,7 @@ class Manager:
         )
         taken = self._handle(beat)
         for watch in self._watches.values() if taken else ():
-            watch.tell(watch.news.reported(sidecar.name, (report.group for report in reports)))
+            watch.notify(watch.pending.reported(sidecar.name, (report.group for report in reports)))
         return taken or not self.up
 
     def stream_broken(self, sidecar: Sidecar, process: int) -> None:
@@ -282,12 +282,12 @@ class Manager:
         return False
 
     def change(self, group: GroupId, *, add_member: str = "", make_owner: str = "") -> bool:
-        """What the handover manager asks for; False when refused."""
+        """Changes a group for the handover manager. False if refused."""
         self._cluster.steady.moved(group, self._world.now)
         return self._handle(ev.Change(group, None, add_member, make_owner))
 
     def set_draining(self, worker_id: str, draining: bool) -> bool:
-        """What the handover manager asks for; False when refused."""
+        """Starts or ends a drain for the handover manager. False if refused."""
         return self._handle(ev.DrainSet(worker_id, draining))
 
     def leave(self, sidecar: Sidecar) -> None:
@@ -296,11 +296,11 @@ class Manager:
             self._handle(ev.Leaving(sidecar.name, f"{sidecar.name}#{sidecar.process}"))
 
     def forget_job(self, job: str) -> bool:
-        """What `rhino forget --job` asks for; False when refused. True when it was forgotten before."""
+        """Forgets a job. False if refused, true also if it was forgotten before."""
         return job in self._fences or self._handle(ev.JobForgotten(job))
 
     def forget_worker(self, worker_id: str) -> bool:
-        """What `rhino forget --worker` asks for; False when refused."""
+        """Forgets a worker. False if refused."""
         return self._handle(ev.WorkerForgotten(worker_id))
 
     def published(self, logged: StoreVersion, floor: StoreVersion | None) -> None:

@@ -1,4 +1,4 @@
-"""What goes on in a healthy cluster too: connections that break now and then, and handovers."""
+"""Events of a healthy cluster: connections that break now and then, and handovers."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ ROUND_PAUSE_S = 0.1
 
 
 class Preparing:
-    """Of one version; `then` gets the answer unless the process dies. Ready: the version is pinned as `pin`."""
+    """The Prepare of one version. `then` gets the answer unless the process dies. READY pins the version as `pin`."""
 
     def __init__(self, sidecar: Sidecar, wanted: StoreVersion, then: Callable[[PrepareState, int], None]) -> None:
         self._me, self._wanted, self._then = sidecar, wanted, then

@@ -15,7 +15,7 @@ COLLECT_S, SWEEP_S = 0.4, 3.0  # after a floor has risen, and anyway
 
 
 class Retention:
-    """Of one process of a sidecar."""
+    """The retention of one sidecar process."""
 
     def __init__(self, sidecar: Sidecar) -> None:
         self._me = sidecar

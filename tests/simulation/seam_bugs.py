@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
-from replication_manager.protocol.news import News
+from replication_manager.protocol.pending_changes import PendingChanges
 from rhino_core.ids import ReplicaGroup, StoreVersion, Worker
 from tests.simulation.cluster import Cluster
 from tests.simulation.faults import FaultInjector
@@ -43,7 +43,7 @@ def lost_though_a_worker_is_silent(patch_: Patch) -> None:
 
 
 def lost_though_nobody_says_who_lives(patch_: Patch) -> None:
-    """What the manager has said last is believed, also when it cannot be asked."""
+    """Prepare believes the last word of a manager that cannot be asked."""
 
     def verdict(self: Survey, unknown: Sequence[StoreVersion], known: Known, me: Worker) -> Verdict:
         return _verdict(self, unknown, dataclasses.replace(known, connected=True), me)
@@ -52,12 +52,12 @@ def lost_though_nobody_says_who_lives(patch_: Patch) -> None:
 
 
 def only_members_hear_of_a_group(patch_: Patch) -> None:
-    """A worker that stores files of a group that it has left gets no news of the group."""
-    patch_.setattr(News, "_stores", lambda self, group: False)
+    """A worker that stores files of a group that it has left gets no updates of the group."""
+    patch_.setattr(PendingChanges, "_stores", lambda self, group: False)
 
 
 def files_come_by_the_wall_clock(patch_: Patch) -> None:
-    """What came after the clock was set back seems older than what came before. Clocks are set more often here."""
+    """Files that arrive after the clock was set back seem older than those before. Clocks are set more often here."""
     original = FaultInjector.__init__
 
     def restless(self: FaultInjector, cluster: Cluster) -> None:
@@ -70,7 +70,7 @@ def files_come_by_the_wall_clock(patch_: Patch) -> None:
 
 
 def not_counted_and_no_catch_up(patch_: Patch) -> None:
-    """A member that is told that it does not count as whole relies on what it has compared before."""
+    """A member that learns that it does not count as whole relies on what it has compared before."""
     original = GroupState.adopt
 
     def adopt(self: GroupState, new: ReplicaGroup, me: Worker, now: float) -> list[ev.Effect]:

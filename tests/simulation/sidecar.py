@@ -25,7 +25,7 @@ from tests.simulation.brief import brief
 from tests.simulation.catch_up import CatchUp
 from tests.simulation.disk import Disk, Key
 from tests.simulation.excess import Excess
-from tests.simulation.facts import Life
+from tests.simulation.facts import Incarnation
 from tests.simulation.retention import Retention
 from tests.simulation.streams import WINDOW_BYTES, Stream
 from tests.simulation.watches import Watch
@@ -47,7 +47,7 @@ Done = Callable[[ev.CompleteCommit], None]
 
 
 class Sidecar:
-    """One worker. `process` numbers its lives: actions of an earlier one do nothing."""
+    """One worker. `process` numbers its processes: actions of an earlier one do nothing."""
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         self.cluster = cluster
@@ -64,18 +64,18 @@ class Sidecar:
         self._handled = 0
         self._events: deque[ev.Event] = deque()
 
-    # ------------------------------------------------------------ life
+    # ------------------------------------------------------------ incarnation
 
     @property
     def worker(self) -> Worker:
         return _worker(self.name, self.disk.incarnation, self.process)
 
     @property
-    def life(self) -> Life:
+    def incarnation(self) -> Incarnation:
         return self.name, self.worker.incarnation
 
     def monotonic_ns(self) -> int:
-        """Of the machine: since its boot."""
+        """The monotonic time of the machine, since its boot."""
         return round((self.world.now - self._booted_at) * 1e9)
 
     def wall_ns(self) -> int:
@@ -122,19 +122,19 @@ class Sidecar:
         self.cluster.network.break_streams(self.name)
         self.cluster.manager.unwatched_by(self)
         if lose_disk:
-            self.cluster.checkers.lost(self.life)
+            self.cluster.checkers.lost(self.incarnation)
             self.disk = Disk(self.disk.uuid + 1)
         if lose_power:
             self._lose_power()
 
     def _lose_power(self) -> None:
-        before, synced = self.life, self.cluster.synced
+        before, synced = self.incarnation, self.cluster.synced
         if not synced:
             self.cluster.checkers.lost(before)
         self.disk.lose_power(self.world.now, self.world.random, synced=synced)
         self._booted_at = self.world.now
         if synced:
-            self.cluster.checkers.reborn(before, self.life)
+            self.cluster.checkers.reborn(before, self.incarnation)
 
     def later(self, delay_s: float, action: Callable[[], object]) -> None:
         """Runs `action` unless this process has ended by then."""
@@ -190,7 +190,7 @@ class Sidecar:
         if self.world.verbose and not isinstance(event, ev.Tick):
             self.world.say(f"  {self.name} <- {brief(event)}")
         self._check(event)
-        self.excess.saw(event)
+        self.excess.observe(event)
         for effect in self.machine.handle(event, now=self.world.now):
             if self.world.verbose:
                 self.world.say(f"  {self.name} -> {brief(effect)}")
@@ -202,11 +202,11 @@ class Sidecar:
         self._handled += 1
         if (
             len(self._events) == 1 and self._handled % CHECK_EVERY == 0
-        ):  # else the machine has not been told yet of all that has happened to its disk
+        ):  # else the machine does not know yet of all that has happened to its disk
             self.machine.check_invariants()
 
     def _check(self, event: ev.Event) -> None:
-        """What the checkers want to know of an event before it is handled."""
+        """Shows the event to the checkers before it is handled."""
         checkers, process = self.cluster.checkers.catch_ups, (self.name, self.process)
         if isinstance(event, ev.GroupAdopted):
             checkers.adopted(process, event.group, self.disk.epoch(event.group.group))
@@ -283,7 +283,7 @@ class Sidecar:
             return
         entry, done = waiting
         if answer.error is None:
-            while not self.cluster.checkers.committed(entry, answer, self.life, self.disk):
+            while not self.cluster.checkers.committed(entry, answer, self.incarnation, self.disk):
                 self.cluster.spare(entry.store)
         done(answer)
 
@@ -314,7 +314,7 @@ class Sidecar:
     def _reply(self, reply: ev.SendAck | ev.SendRefusal) -> None:
         event: ev.AckReceived | ev.RefusalReceived
         if isinstance(reply, ev.SendAck):
-            self.cluster.checkers.acknowledged(reply, self.life, self.disk)
+            self.cluster.checkers.acknowledged(reply, self.incarnation, self.disk)
             event = ev.AckReceived(self.name, reply.store, reply.name, reply.epoch, reply.member, reply.holds)
         else:
             event = ev.RefusalReceived(
@@ -330,8 +330,8 @@ class Sidecar:
     # ------------------------------------------------------------ disk
 
     def store(self, entry: FileEntry) -> None:
-        """The bytes are on disk, in the index and in the catalogue: all of it before any event that tells of them."""
-        self.cluster.checkers.stored(entry, self.life)
+        """The bytes are on disk, in the index and in the catalogue: all of it before any event about them."""
+        self.cluster.checkers.stored(entry, self.incarnation)
         arrived_ns = self.arrivals.now_ns()
         self.disk.put(entry, self.world.now, arrived_ns)
         self.catalogue.add(entry, arrived_ns / 1e9)
@@ -344,7 +344,7 @@ class Sidecar:
         return name in self.disk.files[store]
 
     def inventory(self, group: GroupId) -> tuple[FileEntry, ...]:
-        """What others are told that is here: all that retention keeps; of spread blocks, everything."""
+        """The files that other workers learn of: all that retention keeps, and all spread blocks."""
         return tuple(
             entry
             for store, catalogue in self.catalogue.stores(group).items()
@@ -385,7 +385,7 @@ class Sidecar:
             self.disk.drop(store, name)
             self.catalogue.discard(store, name)
         if damaged and not any(rotten == store for rotten, _ in self.disk.rotten):
-            self.cluster.checkers.sound(self.life, store)
+            self.cluster.checkers.sound(self.incarnation, store)
         self.cluster.checkers.snapshots_whole(self.disk, store)
         self.cluster.checkers.durable(self.cluster.disks().values(), store)
         self.handle(ev.FilesRemoved(store, names, damaged=damaged))

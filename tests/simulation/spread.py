@@ -8,7 +8,7 @@ from rhino_core.ids import FileEntry, GroupId, JobSettings, Placement, ReplicaGr
 from tests.simulation.checkers import Checkers
 from tests.simulation.cluster import Cluster
 from tests.simulation.disk import Disk, opens
-from tests.simulation.facts import Life, require
+from tests.simulation.facts import Incarnation, require
 from tests.simulation.variety import Variety
 from worker_runtime.protocol import events as ev
 
@@ -22,31 +22,34 @@ class SpreadCheckers(Checkers):
         super().__init__(memory_limit_bytes)
         self._cluster = cluster
 
-    def acknowledged(self, ack: ev.SendAck, sender: Life, disk: Disk) -> None:
-        """Nobody acknowledges a block that is not on its disk, nor under an older epoch than it has persisted."""
+    def acknowledged(self, ack: ev.SendAck, sender: Incarnation, disk: Disk) -> None:
+        """No worker acknowledges a block that is not on its disk, or under an older epoch than it has persisted."""
         if ack.member.worker_id == sender[0]:
             highest = disk.epochs.get(ack.store.group)
             text = f"{sender[0]} acknowledges {ack.store}/{ack.name} under {ack.epoch}"
             require(highest is not None and ack.epoch >= highest, f"{text} having persisted {highest}")
             require(ack.name in disk.files[ack.store], f"{text}, which is not on its disk")
 
-    def committed(self, entry: FileEntry, answer: ev.CompleteCommit, writer: Life, disk: Disk) -> bool:
+    def committed(self, entry: FileEntry, answer: ev.CompleteCommit, writer: Incarnation, disk: Disk) -> bool:
         """Every block of the version has as many copies as the commit reports, unless a disk has been lost of which the
         manager, when it issued the epoch, had not heard."""
         assert entry.version is not None
         version = StoreVersion(entry.store, entry.version)
         self.not_passed(version, answer.epoch, disk)
-        disks = {side.life: side.disk for side in self._cluster.sidecars.values()}
+        disks = {side.incarnation: side.disk for side in self._cluster.sidecars.values()}
         members = self._issued[version.store.group, answer.epoch].members
         if answer.copies > 1 and all((m.worker.worker_id, m.worker.incarnation) in disks for m in members):
-            for life in disks:
-                without = [other for key, other in disks.items() if key != life]
-                require(_opens(without, version), f"{version} under {answer.epoch}: 2 copies, but only with {life[0]}")
+            for incarnation in disks:
+                without = [other for key, other in disks.items() if key != incarnation]
+                require(
+                    _opens(without, version),
+                    f"{version} under {answer.epoch}: 2 copies, but only with {incarnation[0]}",
+                )
         self._promised(version, set())
         return True
 
-    def may_lose(self, life: Life, disks: Mapping[Life, Disk]) -> bool:
-        return all(_opens([d for key, d in disks.items() if key != life], version) for version in self.wanted())
+    def may_lose(self, incarnation: Incarnation, disks: Mapping[Incarnation, Disk]) -> bool:
+        return all(_opens([d for key, d in disks.items() if key != incarnation], version) for version in self.wanted())
 
     def durable(self, disks: Iterable[Disk], store: StoreId | None = None) -> None:
         disks = list(disks)

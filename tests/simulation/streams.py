@@ -23,7 +23,7 @@ BEHIND_S = 2.0  # of a disk that was slow
 
 
 def limit_bytes(workers: int) -> int:
-    """Of one worker, over all streams: a bit less than a window for each of them."""
+    """The limit of one worker over all streams: a bit less than a window for each of them."""
     return 2 * (workers - 1) * WINDOW_BYTES - 2 * CHUNK_BYTES
 
 

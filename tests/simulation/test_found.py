@@ -1,4 +1,4 @@
-"""What the simulator has found, as the shortest sequence of events that shows it."""
+"""Bugs that the simulator has found, each as the shortest sequence of events that shows it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the machines remember does not grow with what has come and gone."""
+"""The memory of the machines does not grow with workers and queries that come and go."""
 
 from __future__ import annotations
 

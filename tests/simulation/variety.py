@@ -33,7 +33,7 @@ def plain(factor: int) -> Variety:
 
 
 def drawn(seed: int, factor: int) -> Variety:
-    """Of the seed, from a source of its own."""
+    """The variety of a seed, drawn from a source of its own."""
     random = Random(f"variety of seed {seed}")
     one_group, families = random.random() < 0.25, random.random() < 0.3
     first = FAMILIES if families else "default"

@@ -1,10 +1,10 @@
-"""Simulated WatchGroups streams: the real news of the manager's core, in order, until a stream breaks."""
+"""Simulated WatchGroups streams: the real pending changes of the manager's core, in order, until a stream breaks."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from replication_manager.protocol.news import News, Update
+from replication_manager.protocol.pending_changes import PendingChanges, Update
 from rhino_core.ids import GroupId
 from tests.simulation.world import Link
 from worker_runtime.protocol import events as worker_ev
@@ -18,16 +18,16 @@ AGAIN_S = (0.1, 1.0)  # after which a sidecar registers anew, once its stream ha
 
 
 class Watch:
-    """Of one process of a sidecar, since it has registered."""
+    """The watch of one sidecar process, since it has registered."""
 
     def __init__(self, manager: Manager, sidecar: Sidecar, interested: set[GroupId]) -> None:
         self._manager, self._me, self._world = manager, sidecar, sidecar.world
-        self.news = News(manager.core, sidecar.name, interested)
+        self.pending = PendingChanges(manager.core, sidecar.name, interested)
         self._process = sidecar.process
         self._link = Link(self._world)
         self._due = False
         self._heard = False
-        self._send(self.news.snapshot())
+        self._send(self.pending.snapshot())
 
     @property
     def open(self) -> bool:
@@ -35,14 +35,14 @@ class Watch:
 
     @property
     def connected(self) -> bool:
-        """As the sidecar sees it: it has been told who lives, and the stream has not broken."""
+        """As the sidecar sees it: the manager has named the live workers, and the stream has not broken."""
         return self.open and self._heard
 
     def close(self) -> None:
         self._link.open = False
 
-    def tell(self, due: bool) -> None:
-        """There is something to tell, if `due`; with what else there is by then."""
+    def notify(self, due: bool) -> None:
+        """Sends an update soon if `due`, with all changes until then."""
         if due and not self._due and self.open:
             self._due = True
             self._world.after(self._world.delay(), self._next)
@@ -54,7 +54,7 @@ class Watch:
         if self._manager.lost_call():
             self._break()
             return
-        self._send(self.news.take())
+        self._send(self.pending.take())
 
     def _break(self) -> None:
         """Both ends hear of it; the sidecar registers again, and watches."""
@@ -82,6 +82,6 @@ class Watch:
             me.retention.raise_floors(update.floors)
 
     def _late(self, event: worker_ev.Event) -> None:
-        """As the reply to a question for the group may come, after newer news."""
+        """As the reply to a question for the group may come, after a newer update."""
         if self._me.up and self._me.process == self._process:
             self._me.handle(event)

@@ -29,9 +29,9 @@ def main() -> int:
     with contextlib.ExitStack() as stack:
         folder = arguments.folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rhino-soak-")))
         folder.mkdir(parents=True, exist_ok=True)
-        tell = lambda line: print(line, file=sys.stderr, flush=True)  # noqa: E731
+        say = lambda line: print(line, file=sys.stderr, flush=True)  # noqa: E731
         result = asyncio.run(
-            soak(folder.resolve(), arguments.minutes * 60.0, seed=arguments.seed, leak=arguments.leak, tell=tell)
+            soak(folder.resolve(), arguments.minutes * 60.0, seed=arguments.seed, leak=arguments.leak, say=say)
         )
     if arguments.json:
         arguments.json.write_text(json.dumps({"came": result.came, "samples": result.samples}))

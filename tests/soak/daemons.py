@@ -100,11 +100,11 @@ class Daemons(Cluster):
     # ------------------------------------------------------------ figures
 
     async def figures(self) -> dict[str, float]:
-        """Of the processes that run all the time, and of what is on disk."""
+        """Measurements of the processes that run all the time, and of the disk."""
         found: dict[str, float] = {}
         for name in ("manager", LASTING):
-            told = await gauge.ask(self.folder / f"{name}.gauge")
-            found |= {f"{name} {figure}": value for figure, value in told.items()}
+            measured = await gauge.ask(self.folder / f"{name}.gauge")
+            found |= {f"{name} {figure}": value for figure, value in measured.items()}
         found |= _disk("journal", self.folder / "manager")
         for name in sorted(self.sidecars):
             for part, figures in _parts(self.folder / name / "data").items():
@@ -113,7 +113,7 @@ class Daemons(Cluster):
 
 
 def _parts(data: Path) -> dict[str, float]:
-    """Of each folder in a data folder, if there is one yet, or still."""
+    """The sizes of the folders in a data folder, as far as they exist."""
     found: dict[str, float] = {}
     for part in data.glob("*/"):
         found |= _disk(part.name, part)

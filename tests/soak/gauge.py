@@ -1,4 +1,4 @@
-"""Inside a daemon under soak: shorter periods, a leak if one is to be planted, and a socket that tells its figures."""
+"""Inside a daemon under soak: shorter periods, perhaps a planted leak, and a socket that reports its measurements."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def install() -> None:
 
 
 async def ask(socket: Path) -> dict[str, float]:
-    """What the daemon with this gauge tells."""
+    """The measurements that the daemon with this gauge reports."""
     async with asyncio.timeout(30):
         reader, writer = await asyncio.open_unix_connection(socket, limit=2**24)
         try:
@@ -74,7 +74,7 @@ async def _answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None
 
 
 def figures() -> dict[str, float]:
-    """Of this process."""
+    """The measurements of this process."""
     gc.collect()
     found: dict[str, float] = {
         "anonymous MB": anonymous_bytes(os.getpid()) / 1e6,

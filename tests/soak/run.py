@@ -34,7 +34,7 @@ class Soaked:
 
 
 async def soak(
-    folder: Path, seconds: float, *, seed: int = 0, leak: str = "", tell: Callable[[str], None] = lambda line: None
+    folder: Path, seconds: float, *, seed: int = 0, leak: str = "", say: Callable[[str], None] = lambda line: None
 ) -> Soaked:
     """Raises when a daemon ends by itself. `folder`: empty."""
     samples: list[dict[str, float]] = []
@@ -49,7 +49,7 @@ async def soak(
                     await asyncio.sleep(begun + (number + 1) * seconds / count - time.monotonic())
                     daemons.check()
                     samples.append(await daemons.figures())
-                    tell(_line(time.monotonic() - begun, samples[-1], trouble))
+                    say(_line(time.monotonic() - begun, samples[-1], trouble))
                 running.cancel()
     return Soaked(dict(trouble.came), samples, list(growing(samples)))
 

@@ -50,7 +50,7 @@ class Growth:
 
 def growing(samples: Sequence[Mapping[str, float]]) -> Iterator[Growth]:
     """Figures that have not come to rest; one that a sample does not have was 0 then. Takes SAMPLES_MIN or more."""
-    assert len(samples) >= SAMPLES_MIN, f"{len(samples)} samples tell nothing"
+    assert len(samples) >= SAMPLES_MIN, f"{len(samples)} samples say nothing"
     quarter = len(samples) // 4
     ends = [len(samples) - quarter * left for left in (2, 1, 0)]
     for figure in sorted({figure for sample in samples for figure in sample}):

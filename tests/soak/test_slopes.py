@@ -1,4 +1,4 @@
-"""What counts as growth."""
+"""Which slopes count as growth."""
 
 from __future__ import annotations
 
@@ -63,5 +63,5 @@ def test_a_figure_that_comes_late_counts() -> None:
 
 
 def test_few_samples_tell_nothing() -> None:
-    with pytest.raises(AssertionError, match="tell nothing"):
+    with pytest.raises(AssertionError, match="say nothing"):
         list(growing([{"a tasks": 1.0}] * (SAMPLES_MIN - 1)))

@@ -1,4 +1,4 @@
-"""What happens to the workers and the queries: restarts, crashes, replacements, handovers, people who look."""
+"""What happens to the workers and the queries: restarts, crashes, replacements, handovers, status requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.soak.query import Query, tolerating
 
 QUERIES = 3  # that come and go, beside one that never ends
 SAFE_TIMEOUT_S = 60.0
-PAUSES_S = {"trouble": (1.0, 4.0), "replacement": (3.0, 8.0), "handover": (0.5, 2.0), "look": (0.2, 1.0)}
+PAUSES_S = {"trouble": (1.0, 4.0), "replacement": (3.0, 8.0), "handover": (0.5, 2.0), "status": (0.2, 1.0)}
 
 
 class Trouble:
@@ -39,7 +39,7 @@ class Trouble:
             "trouble": self._restart,
             "replacement": self._replace,
             "handover": self._hand_over,
-            "look": self._look,
+            "status": self._read_status,
         }.items():
             tasks.create_task(self._again(what, act))
 
@@ -126,9 +126,9 @@ class Trouble:
         ended = await asyncio.to_thread(self._client.wait, handover.handover_id, timeout_s=20.0)
         self.came[f"handovers: {ended.phase.name}"] += 1
 
-    async def _look(self) -> None:
+    async def _read_status(self) -> None:
         await asyncio.to_thread(fetch_overview, self._daemons.address)
         await asyncio.to_thread(self._client.list)
         job = self._dice.choice(sorted(self.queries))
         await asyncio.to_thread(self._client.explain, job, "0/0")
-        self.came["looks"] += 1
+        self.came["reads of the status"] += 1

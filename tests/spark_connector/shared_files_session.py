@@ -29,7 +29,7 @@ def main() -> None:
     stores = Path(conf["spark.rhino.socket"]).parent
     named: dict[int, list[str]] = {}
 
-    def look() -> bool:
+    def has_snapshots() -> bool:
         assert run.query.isActive, run.query.exception()
         for path in stores.rglob("*.zip"):
             version = parse_name(path.name).version
@@ -42,7 +42,7 @@ def main() -> None:
         return len(named) >= SNAPSHOTS
 
     run.start()
-    wait_for(look, f"{SNAPSHOTS} snapshots", timeout_s=120)
+    wait_for(has_snapshots, f"{SNAPSHOTS} snapshots", timeout_s=120)
     run.query.stop()
     run.spark.stop()
     print(json.dumps(named))

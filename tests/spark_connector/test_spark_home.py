@@ -52,7 +52,7 @@ def test_an_unsupported_spark_is_named(tmp_path: Path) -> None:
 
 
 class Spec:
-    """What `find_spec` returns, as far as it is used."""
+    """The result of `find_spec`, as far as it is used."""
 
     def __init__(self, origin: Path) -> None:
         self.origin = str(origin)

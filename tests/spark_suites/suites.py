@@ -32,7 +32,7 @@ INTEGRATIONS = ("stock", "provider", "checkpoint")
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What keeps a module's success from being empty."""
+    """Conditions without which the success of a module would mean nothing."""
 
     passing: int  # tests that pass on stock, at least
     served: int  # queries whose state Rhino keeps, at least, with their checkpoints on rhino://

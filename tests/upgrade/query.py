@@ -184,7 +184,7 @@ class Query:
 
 
 async def load(client: Client, partition: int, number: int) -> None:
-    """What Spark does before it opens a version; every file of it must be as it was written."""
+    """Prepares a version as Spark does, and checks that every file of it is as it was written."""
     its, this = store(partition), version(number, partition)
     reply = await client.prepare(its, this)
     if reply.state == sidecar_pb2.PREPARE_STATE_UNAVAILABLE:

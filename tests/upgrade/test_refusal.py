@@ -35,7 +35,7 @@ async def test_both_versions_are_named(tmp_path: Path) -> None:
             )
         try:
             async with asyncio.timeout(90):
-                while TEXT not in log.read_text():  # noqa: ASYNC110  a log tells nobody
+                while TEXT not in log.read_text():  # noqa: ASYNC110  a log sends no notification
                     await asyncio.sleep(0.1)
         finally:
             sidecar.kill()

@@ -118,11 +118,11 @@ class Process:
     async def arm(self, failpoints: str) -> None:
         """In the running process, instead of those that were armed."""
         assert self.process is not None
-        told = self.settings.data_dir.parent / "failpoints"
-        told.write_text(failpoints)
+        armed = self.settings.data_dir.parent / "failpoints"
+        armed.write_text(failpoints)
         self.process.send_signal(signal.SIGUSR1)
         async with asyncio.timeout(20):
-            while told.exists():  # noqa: ASYNC110  a file system tells nobody
+            while armed.exists():  # noqa: ASYNC110  a file system sends no notification
                 await asyncio.sleep(0.01)
 
     async def end(self, number: int = signal.SIGKILL) -> int:
@@ -166,7 +166,7 @@ class Process:
 
 @dataclass
 class Client:
-    """What an executor does over an attached session."""
+    """An executor with an attached session."""
 
     stub: Any
     info: sidecar_pb2.SessionInfo

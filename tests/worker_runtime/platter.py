@@ -1,4 +1,4 @@
-"""What would be on disk after a loss of power: a shim that remembers what was synced, and only that.
+"""The files that would be on disk after a loss of power: a shim that remembers what was synced, and only that.
 
 `install` (in the sidecar's process) copies, whenever something has been synced, that to the folder `platter`: the bytes
 of a file by inode, the entries of a folder, the index. `rebuild` makes a data folder of it: a file or folder that is in

@@ -8,8 +8,8 @@ STORE = StoreId("job", 0, 3, "default")
 GROUP = STORE.group
 
 
-def worker(name: str, life: int = 1) -> Worker:
-    return Worker(name, f"{name}/{life}", "127.0.0.1", f"127.0.0.1:{ord(name[0])}")
+def worker(name: str, incarnation: int = 1) -> Worker:
+    return Worker(name, f"{name}/{incarnation}", "127.0.0.1", f"127.0.0.1:{ord(name[0])}")
 
 
 def group(

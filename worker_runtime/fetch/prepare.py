@@ -50,7 +50,7 @@ class Preparer:
         self._store.pins.add(session, versions)
         ready = False
         try:
-            state, message = await self._bring_here(attempt)
+            state, message = await self._fetch_missing(attempt)
             ready = state is PrepareState.READY
         finally:
             if not ready:
@@ -70,7 +70,7 @@ class Preparer:
         self._figures.prepared(record)
         return record
 
-    async def _bring_here(self, attempt: Attempt) -> Verdict:
+    async def _fetch_missing(self, attempt: Attempt) -> Verdict:
         deadline = time.monotonic() + self._timeout_s
         while True:
             await self._drop_damaged(attempt)

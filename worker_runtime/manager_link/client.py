@@ -310,7 +310,7 @@ class ManagerClient:
 
     def _apply(self, update: replication_pb2.GroupUpdate) -> None:
         live, absent = ([worker_of(worker) for worker in workers] for workers in (update.workers, update.absent))
-        self._directory.note(live, absent)
+        self._directory.update(live, absent)
         groups = [replica_group_of(group) for group in update.groups]
         left = [group_of(group) for group in update.left]
         forgotten = {one.job: epoch_of(one.fence) for one in update.forgotten}

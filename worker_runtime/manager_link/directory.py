@@ -27,12 +27,12 @@ class Directory:
         self.absent: list[Worker] = []  # not live, but they may hold versions
         self.changed: Callable[[Collection[str]], None] = lambda returned: None
 
-    def note(self, live: list[Worker], absent: list[Worker]) -> None:
+    def update(self, live: list[Worker], absent: list[Worker]) -> None:
         """Record the manager's update. Both lists are complete."""
         before = {worker.worker_id for worker in self.live}
         self.live, self.absent = live, absent
         self._named = {worker.worker_id: worker for worker in (*absent, *live)}
-        self._kept.note(self._named.values())
+        self._kept.update(self._named.values())
         self.changed({worker.worker_id for worker in live} - before)
 
     def kept(self) -> list[Worker]:

@@ -29,7 +29,7 @@ class Stream(Protocol):
 class Heartbeats:
     """Sends heartbeats at an interval, sooner on request, and the farewell.
 
-    `compose` creates the next heartbeat. Its argument tells whether it is the farewell.
+    `compose` creates the next heartbeat. Its argument says whether it is the farewell.
     """
 
     def __init__(self, address: str, compose: Callable[[bool], replication_pb2.HeartbeatRequest]) -> None:

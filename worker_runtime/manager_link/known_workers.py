@@ -29,7 +29,7 @@ class KnownWorkers:
     def all(self) -> list[Worker]:
         return [Worker(**known_fields(Worker, fields)) for fields in json.loads(self._text)]
 
-    def note(self, workers: Iterable[Worker]) -> None:
+    def update(self, workers: Iterable[Worker]) -> None:
         """Record the complete set."""
         fields = [dataclasses.asdict(worker) for worker in sorted(workers, key=lambda w: w.worker_id)]
         text = json.dumps(fields)

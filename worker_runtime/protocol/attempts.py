@@ -1,10 +1,11 @@
-"""Find attempts at one version that no query can name any more.
+"""Finds attempts at one version that no query can name any more.
 
 A failed query restarts at its newest logged version and writes the next version under a new id. While it fails at the
 same batch, it logs nothing, so no floor rises. Each restart then leaves one more attempt at that version.
 
-An attempt that a later version builds on may be the logged one. Of the other attempts, only those of the current run
-can still be logged. These are the newest ones. They are few, because Spark limits how often it repeats a task.
+An attempt that a later version builds on may be the logged one. All other attempts of former runs are given up. Those
+of the current run can still be logged, and are the newest ones. They are few, because Spark limits how often it repeats
+a task.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ ATTEMPTS_KEPT = 64  # per version; Spark gives up after far fewer failures of a 
 
 
 class Versions(Protocol):
-    """What this module needs from the catalogue of a store."""
+    """The part of a store's catalogue that this module uses."""
 
     def rising(self) -> Iterable[Version]: ...
     def changelogs(self) -> Iterable[FileEntry]: ...

@@ -21,7 +21,7 @@ class CopyPolicy(Protocol):
 
     @property
     def may_delete(self) -> bool:
-        """Whether a worker can tell from its own files and those of the members which of them nobody needs."""
+        """Whether a worker can decide by its own files and those of the members which files are no longer needed."""
         ...
 
     @property

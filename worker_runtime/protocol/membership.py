@@ -1,7 +1,7 @@
 """One group as seen by one worker: the adopted epoch, and how far this worker is as a member under it.
 
-A member is whole once it has asked every other member for its inventory and has pulled everything it lacked above the
-floor, both since it adopted the epoch (ARCHITECTURE.md, "Catch-up and anti-entropy"; Rhino 4.2.2, phase 1).
+After a member has adopted an epoch, it asks every other member for its inventory, and pulls the files above the floor
+that it lacks. Then it is whole (ARCHITECTURE.md, "Catch-up and anti-entropy"; Rhino 4.2.2, phase 1).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from worker_runtime.protocol.keys import Incarnation, incarnation_of
 
 
 class Delivery(enum.Enum):
-    """What a sender knows about one member's copy of a file, under the epoch of the offer."""
+    """One member's copy of a file as the sender knows it, under the epoch of the offer."""
 
     MISSING = "missing"  # no acknowledgement so far
     STORED = "stored"  # the member has the file, but not the whole closure of its version

@@ -142,7 +142,7 @@ class Attempt:
         }
 
     def source(self, here: Catalogue, received: Callable[[StoreId, str], bool]) -> Source:
-        """The worst source among all files. `received` tells whether another worker wrote a file."""
+        """The worst source among all files. `received` says whether another worker wrote a file."""
         worst = Source.EMPTY
         for version in self.versions:
             names = self.used(version, here)

@@ -1,4 +1,4 @@
-"""What the shell of a sidecar may ask its chain machine."""
+"""Read access to the chain machine for the rest of the sidecar."""
 
 from __future__ import annotations
 

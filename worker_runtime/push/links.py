@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Collection
 
-from rhino_core.descriptors import Seldom
+from rhino_core.descriptors import LogLimit
 from rhino_core.ids import Lane, StoreId, Worker
 from worker_runtime.manager_link.directory import Directory
 from worker_runtime.protocol import events as ev
@@ -43,7 +43,7 @@ class Links:
         self._ending: set[tuple[str, Lane]] = set()
         self._asked_for: dict[tuple[str, Lane], None] = {}  # to be linked once the manager names them; oldest first
         self._unneeded: set[str] = set()  # workers that `tidy` found unneeded the last time
-        self._warnings = Seldom(asyncio.get_running_loop().time)
+        self._warnings = LogLimit(asyncio.get_running_loop().time)
 
     def connect(self, to: Worker, lane: Lane) -> None:
         named = self._directory.find(to.worker_id)

@@ -9,7 +9,7 @@ import socket
 from collections import Counter
 from dataclasses import dataclass
 
-from rhino_core.descriptors import USED_UP, Reserve, Seldom
+from rhino_core.descriptors import USED_UP, LogLimit, Reserve
 from rhino_core.errors import UnavailableError
 from rhino_core.ids import Lane
 from rhino_core.rpc.binding import listen_error
@@ -28,7 +28,7 @@ UNKNOWN_MAX = 64  # connections that have not presented a token yet; another one
 
 @dataclass(frozen=True, slots=True)
 class _Admission:
-    """What a token stands for."""
+    """The sender and lane that a token admits."""
 
     sender: str
     lane: Lane
@@ -51,7 +51,7 @@ class PushListener:
             raise listen_error(f"{host}:{port}", error) from error
         self._listener.setblocking(False)
         self._reserve = Reserve()
-        self._refusals = Seldom(asyncio.get_running_loop().time)
+        self._refusals = LogLimit(asyncio.get_running_loop().time)
         self._tokens: dict[bytes, _Admission] = {}
         self._unknown: dict[asyncio.Task[None], None] = {}  # oldest first
         self._streams: set[asyncio.Task[None]] = set()

@@ -25,7 +25,7 @@ from worker_runtime.codec import LANE_TO_PB
 from worker_runtime.protocol import events as ev
 from worker_runtime.push.connection import Connection
 from worker_runtime.push.core.offers import Key
-from worker_runtime.push.core.sender import FileState, MayGoOn, OutgoingFile, PushSender, Welcomed
+from worker_runtime.push.core.sender import FileState, OutgoingFile, PushSender, Unblocked, Welcomed
 from worker_runtime.push.outbound import CheckedFile, Damaged, cached_bytes, send_part
 from worker_runtime.push.sockets import CONNECT_TIMEOUT_S, connect, send_all
 from worker_runtime.replication import Replication
@@ -179,7 +179,7 @@ class Link:
                         self._connected = True
                         log.info("push link up", extra={"peer": peer.worker_id, "lane": self._lane.value})
                         self._replication.post(ev.PeerConnected(peer.worker_id, self._lane))
-                    case MayGoOn():
+                    case Unblocked():
                         self._wake.set()
                     case ev.AckReceived() | ev.RefusalReceived():
                         if not self._core.idle:  # the rest of a file may be unwanted now
@@ -203,7 +203,7 @@ class Link:
                 await self._wake.wait()
                 continue
             if self._lane is Lane.BULK:
-                self._sent_at = await self._replication.precedence.give_way(self._sent_at)
+                self._sent_at = await self._replication.precedence.yield_to_commits(self._sent_at)
             await self._send(connection, pool, file)
 
     async def _return_credit(self, connection: Connection, pool: ThreadPoolExecutor) -> None:

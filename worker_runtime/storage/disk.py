@@ -50,7 +50,7 @@ class Disk:
             on_the_way = f", {announced} for files on their way" if announced else ""
             raise NoSpaceError(
                 f"{self._folder}: {free} bytes free, {wanted_bytes} wanted{on_the_way} and {self._reserve_bytes} to be "
-                "kept (reserve_bytes); free disk space or lower reserve_bytes"
+                "kept (--reserve-mb); free disk space or lower --reserve-mb"
             )
 
     def announce(self, incoming: Incoming, remaining_bytes: int) -> None:
@@ -114,5 +114,5 @@ class Disk:
         if self._failure:
             return DiskState.FAILING, self._failure
         if free < self._reserve_bytes:
-            return DiskState.FULL, f"{self._folder}: {free} bytes free, below reserve_bytes = {self._reserve_bytes}"
+            return DiskState.FULL, f"{self._folder}: {free} bytes free, below --reserve-mb, {self._reserve_bytes}"
         return DiskState.OK, ""

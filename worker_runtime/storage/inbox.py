@@ -24,8 +24,8 @@ log = logging.getLogger(__name__)
 ABANDONED_S = 600.0  # time without a change or a call; a client that retries does so within seconds
 
 
-class _Look(NamedTuple):
-    """What a file looked like, and since when in monotonic seconds: the file's own times follow the wall clock."""
+class _Observation(NamedTuple):
+    """The status of a file, unchanged since monotonic time `since`. The file's own times follow the wall clock."""
 
     status: tuple[int, ...]
     since: float
@@ -39,7 +39,7 @@ class Inbox:
         self._clock = clock
         self._lock = threading.Lock()
         self._used: Counter[str] = Counter()  # keyed by the path as text, which is fast: every commit passes here
-        self._looks: dict[str, _Look] = {}
+        self._observed: dict[str, _Observation] = {}
 
     @contextlib.contextmanager
     def using(self, path: Path) -> Iterator[None]:
@@ -47,7 +47,7 @@ class Inbox:
         key = str(path)
         with self._lock:
             self._used[key] += 1
-            self._looks.pop(key, None)
+            self._observed.pop(key, None)
         try:
             yield
         finally:
@@ -58,20 +58,20 @@ class Inbox:
 
     def sweep(self) -> int:
         """Delete files that were unused for ABANDONED_S and that nobody has open for writing. Return their number."""
-        now, former, removed = self._clock(), self._looks, 0
-        looks: dict[str, _Look] = {}
+        now, former, removed = self._clock(), self._observed, 0
+        observed: dict[str, _Observation] = {}
         for path in self._files():
             status = _status(path)
             if status is None:
                 continue
             key = str(path)
-            look = former.get(key)
-            looks[key] = look if look is not None and look.status == status else _Look(status, now)
-            if now - looks[key].since >= ABANDONED_S and self._remove(path, status):
-                del looks[key]
+            seen = former.get(key)
+            observed[key] = seen if seen is not None and seen.status == status else _Observation(status, now)
+            if now - observed[key].since >= ABANDONED_S and self._remove(path, status):
+                del observed[key]
                 removed += 1
         with self._lock:
-            self._looks = {key: look for key, look in looks.items() if key not in self._used}
+            self._observed = {key: seen for key, seen in observed.items() if key not in self._used}
         if removed:
             log.warning("abandoned inbox files deleted", extra={"files": removed})
         return removed

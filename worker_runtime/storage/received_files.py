@@ -86,7 +86,7 @@ class IncomingFiles:
         return self._partials.has(entry)
 
     def resume(self, entry: FileEntry) -> Incoming | None:
-        """What a broken transfer has left of the file, or None. Raises NoSpaceError, IntegrityError."""
+        """The part of the file that a broken transfer has left, or None. Raises NoSpaceError, IntegrityError."""
         with self._disk.errors_of(_name(entry)):
             incoming = self._partials.take(entry)
         if incoming is not None:
@@ -145,7 +145,7 @@ class IncomingFiles:
 
 
 class ReceivedFiles:
-    """For the event loop: blocking work runs in threads."""
+    """Received files, for callers on the event loop. Blocking work runs in threads."""
 
     def __init__(
         self,
@@ -178,7 +178,7 @@ class ReceivedFiles:
         await self._threads.run(entry.lane, lambda: self._incoming.append(entry, incoming, pieces))
 
     async def resume(self, entry: FileEntry) -> Incoming | None:
-        """What a broken transfer has left of the file, or None. A cancelled caller leaves it where it was."""
+        """The part of the file that a broken transfer has left, or None. A cancelled caller leaves it where it was."""
         if not self._incoming.has_partial(entry):
             return None
         taken: list[Incoming | None] = []

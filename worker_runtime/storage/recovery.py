@@ -35,7 +35,7 @@ _TEMPORARY = re.compile(r"^([0-9a-f]{32}|[0-9a-f]{40}(\.[0-9a-f]{32})?|verify-\w
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What a start has found in the data folder.
+    """The content of the data folder, as a start has found it.
 
     `records`: files that are certainly here. `same_boot`: the machine has not been rebooted since the last start.
     `partly_read`: after a reboot, only files that may not have been on disk were read.

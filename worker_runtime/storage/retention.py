@@ -1,4 +1,4 @@
-"""What a store must keep: floors, spread jobs, and files that are in use. It decides only; removal.py deletes."""
+"""Decides what a store must keep: by floors, spread jobs, and files that are in use. removal.py deletes the rest."""
 
 from __future__ import annotations
 

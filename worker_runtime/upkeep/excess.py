@@ -34,7 +34,7 @@ class ExcessCollector:
     async def run(self) -> None:
         await self._runner.run()
 
-    def saw(self, event: ev.Event) -> None:
+    def observe(self, event: ev.Event) -> None:
         """Forward those events of the chain machine that this machine needs, too."""
         match event:
             case ev.GroupAdopted() | ev.GroupLeft() | ev.JobForgotten():

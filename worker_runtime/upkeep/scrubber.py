@@ -75,7 +75,7 @@ class Scrubber:
         while True:
             self._asked.clear()
             if self._due():
-                await self._work_off(self._round)
+                await self._check_files(self._round)
             else:
                 await self._pause()
 
@@ -103,7 +103,7 @@ class Scrubber:
 
     # ------------------------------------------------------------ checking
 
-    async def _work_off(self, scrub: ScrubRound) -> None:
+    async def _check_files(self, scrub: ScrubRound) -> None:
         """Check all files behind the position, until the end or until another scrub replaces this one."""
         throttle = Throttle(0 if scrub.full_pace else self._bytes_per_s)
         if scrub.full_pace:
@@ -169,7 +169,7 @@ class Scrubber:
         while size <= entry.size_bytes:
             await throttle.spend(min(PIECE_BYTES, entry.size_bytes - size))
             if scrub.full_pace:
-                self._read_at = await self._replication.precedence.give_way(self._read_at)
+                self._read_at = await self._replication.precedence.yield_to_commits(self._read_at)
             length, crc = await self._store.threads.run(Lane.BULK, lambda crc=crc: _piece(pieces, crc))  # type: ignore[misc]
             if length == 0 or self._round is not scrub:
                 break

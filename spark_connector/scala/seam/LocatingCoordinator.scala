@@ -6,7 +6,7 @@ import org.apache.spark.rpc.{RpcCallContext, RpcEnv}
 import org.apache.spark.scheduler.ExecutorCacheTaskLocation
 import org.apache.spark.sql.internal.SQLConf
 
-/** Where a store should be opened. `StateStoreProviderId` names the run, the operator and the partition. */
+/** Answers where a store should be opened. `StateStoreProviderId` names the run, the operator and the partition. */
 trait StoreLocator {
 
   /** Host and executor id. None: Spark decides. */

@@ -1,7 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state
 package seam
 
-/** What Spark's classes must know about a store whose files are with Rhino. */
+/** A store whose files are with Rhino, as far as Spark's classes must know it. */
 trait ReplicatedStore {
 
   /** The path that takes the place of the store's folder in the query checkpoint. */

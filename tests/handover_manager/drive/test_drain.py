@@ -128,7 +128,7 @@ def test_a_worker_that_cannot_be_spared_is_named() -> None:
     play.see()
     with pytest.raises(TooFewWorkersError, match=r"w1 cannot be drained.*needs 2 workers, 1 others take copies \(w2\)"):
         play.core.check_drain("w1")
-    assert any("needs 2 workers, 1 others" in told for told in play.core.drain_state("w1", now=0.0).blockers)
+    assert any("needs 2 workers, 1 others" in blocker for blocker in play.core.drain_state("w1", now=0.0).blockers)
     with pytest.raises(UnknownError, match="'w9': unknown; known are w1, w2"):
         play.core.drain_state("w9", now=0.0)
 

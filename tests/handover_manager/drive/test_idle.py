@@ -41,7 +41,7 @@ def test_an_idle_query_confirms_and_the_target_becomes_owner(play: Play) -> None
     assert play.of(ev.ChangeGroup) == [ev.ChangeGroup("h1", G0, make_owner="w2")]
     assert play.desired("0/0") == "w2"
     assert "confirmed query q is idle" in "\n".join(play.core.explain("q", "0/0").reasons)
-    assert not play.core.jobs[JOB].figures.steps, "no batch: nothing to learn how long a switch takes"
+    assert not play.core.jobs[JOB].measurements.steps, "no batch: nothing to learn how long a switch takes"
     again = play.restart().handover()
     assert (again.phase, again.steps[0].reason) == (Phase.CONFIRMED, handover.steps[0].reason)
 
@@ -51,7 +51,7 @@ def test_what_was_said_of_an_older_map_or_run_confirms_nothing(play: Play) -> No
     handover = play.start("w2", "0/0")
     idle(play, (handover.configuration_epoch or 0) - 1)
     idle(play, run_id="run-0")
-    idle(play, (handover.configuration_epoch or 0) + 1)  # of a former life of the job
+    idle(play, (handover.configuration_epoch or 0) + 1)  # of a former run of the job
     assert play.handover().phase is Phase.MARKED
     idle(play)
     assert play.handover().phase is Phase.CONFIRMED
@@ -181,7 +181,7 @@ def test_a_run_without_a_batch_and_without_a_former_one_is_of_no_concern(play: P
 
 
 def test_the_time_between_two_runs_is_not_that_of_a_batch(play: Play) -> None:
-    figures = play.core.jobs[JOB].figures
+    figures = play.core.jobs[JOB].measurements
     play.now += 2
     play.batch(2, {G0: "w1", G1: "w1"})
     before = list(figures.intervals_s)
@@ -209,7 +209,9 @@ def test_idle_under_an_older_map_is_not_idle(play: Play) -> None:
     play.cluster.chain(G0, "w2 w3")
     play.cluster.chain(G1, "w2 w3")
     play.see()
-    assert any("ran there in the newest batch" in told for told in play.core.drain_state("w1", now=play.now).blockers)
+    assert any(
+        "ran there in the newest batch" in blocker for blocker in play.core.drain_state("w1", now=play.now).blockers
+    )
     idle(play)
     assert job.idle
     assert play.core.drain_state("w1", now=play.now).virtual_nodes == 0

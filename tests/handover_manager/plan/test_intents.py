@@ -26,8 +26,8 @@ def situation(cluster: Cluster, *jobs: str) -> Situation:
     """Every group of one operator is a virtual node, desired where its owner is."""
     nodes = {VirtualNode(g.job, g.operator, g.partition): (g.operator,) for g in cluster.groups if g.job in jobs}
     desired = {n: cluster.groups[group(n.task_group, n.partition, n.job)].owner for n in nodes}
-    told = {n: Work(n.partition * 7 % 11, 0.1 * (n.partition % 4)) for n in nodes}
-    return Situation(nodes, desired, {}, {}, cluster.view, told)
+    work = {n: Work(n.partition * 7 % 11, 0.1 * (n.partition % 4)) for n in nodes}
+    return Situation(nodes, desired, {}, {}, cluster.view, work)
 
 
 def plan(cluster: Cluster, intent: Intent, strategy: Strategy | None = None) -> Plan:

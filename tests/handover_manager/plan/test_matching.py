@@ -98,7 +98,7 @@ def test_it_stays_the_cheapest_while_its_edges_become_dearer_or_end(
 
 @pytest.mark.parametrize("seed", range(20))
 def test_matchings_are_as_full_as_those_of_scipys_solver(seed: int) -> None:
-    """Of all perfect matchings of the padded graph that is left, each has the most moves."""
+    """Each matching has the most moves of all perfect matchings of the remaining padded graph."""
     np = pytest.importorskip("numpy")
     optimize = pytest.importorskip("scipy.optimize")
     chosen = random.Random(seed)

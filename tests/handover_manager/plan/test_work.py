@@ -1,4 +1,4 @@
-"""Balancing by rows and by time, as the driver tells of them with its batches; by events."""
+"""Balancing by rows and by time, as the driver reports them with its batches."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def running(*chains: str, workers: str = "w1 w2") -> Play:
     return play
 
 
-def tell(play: Play, batch: int, work: Mapping[str, Work], run_id: str = RUN) -> None:
+def report(play: Play, batch: int, work: Mapping[str, Work], run_id: str = RUN) -> None:
     version = StoreVersion(StoreId(JOB, 0, 0, "default"), Version(batch + 1, f"id-{batch}"))
     reported = {node(name): figures for name, figures in work.items()}
     play(ev.BatchLogged(play.session(), JOB, run_id, batch, (version,), reported))
@@ -50,7 +50,7 @@ def moves(play: Play, by: Weight) -> dict[str, str]:
 
 def test_rows_and_time_decide_where_bytes_are_equal() -> None:
     play = running(*CHAINS)
-    tell(play, 0, {"0/0": Work(90, 0.1), "0/1": Work(10, 0.9), "0/2": Work(10, 0.1), "0/3": Work(70, 0.1)})
+    report(play, 0, {"0/0": Work(90, 0.1), "0/1": Work(10, 0.9), "0/2": Work(10, 0.1), "0/3": Work(70, 0.1)})
     assert moves(play, Weight.ROWS) == {"0/1": "w2", "0/2": "w2"}, "90 beside 90"
     assert moves(play, Weight.TIME) == {"0/0": "w2", "0/2": "w2"}
     assert len(moves(play, Weight.BYTES)) == 1
@@ -58,11 +58,11 @@ def test_rows_and_time_decide_where_bytes_are_equal() -> None:
 
 def test_what_is_even_by_rows_need_not_be_by_time() -> None:
     play = running(*CHAINS)
-    tell(play, 0, {"0/0": Work(30, 1.0), "0/1": Work(30, 0.0), "0/2": Work(30, 0.0), "0/3": Work(90, 1.0)})
+    report(play, 0, {"0/0": Work(30, 1.0), "0/1": Work(30, 0.0), "0/2": Work(30, 0.0), "0/3": Work(90, 1.0)})
     for by in (Weight.ROWS, Weight.TIME):
         with pytest.raises(errors.AlreadyThereError, match=f"rebalance by {by.value}: nothing has to move"):
             moves(play, by)
-    tell(play, 1, {"0/3": Work(0, 1.0)})
+    report(play, 1, {"0/3": Work(0, 1.0)})
     assert len(moves(play, Weight.ROWS)) == 1, "the newest rows count"
 
 
@@ -70,11 +70,11 @@ def test_one_slow_batch_changes_nothing() -> None:
     play = running("w1 w2", "w2 w1", "w1 w2", "w2 w1")
     usual = dict.fromkeys(("0/0", "0/1", "0/2", "0/3"), Work(10, 0.1))
     for batch in range(KEPT):
-        tell(play, batch, {**usual, "0/0": Work(10, 9.0)} if batch == 3 else usual)
+        report(play, batch, {**usual, "0/0": Work(10, 9.0)} if batch == 3 else usual)
     with pytest.raises(errors.AlreadyThereError):
         moves(play, Weight.TIME)
     for batch in range(KEPT, 2 * KEPT):
-        tell(play, batch, {**usual, "0/0": Work(10, 9.0)})
+        report(play, batch, {**usual, "0/0": Work(10, 9.0)})
     assert moves(play, Weight.TIME) == {"0/2": "w2"}
 
 
@@ -83,7 +83,7 @@ def test_a_job_that_has_told_nothing_is_named_with_what_is_missing() -> None:
     message = "has not reported the rows of virtual nodes 0/0, 0/1, 0/2, 0/3 yet: wait for its next batch"
     with pytest.raises(errors.PreconditionError, match=message):
         moves(play, Weight.ROWS)
-    tell(play, 0, {"0/0": Work(1, 0.1), "0/1": Work(1, 0.1)})
+    report(play, 0, {"0/0": Work(1, 0.1), "0/1": Work(1, 0.1)})
     with pytest.raises(errors.PreconditionError, match="reported the time of virtual nodes 0/2, 0/3 yet"):
         play.plan(Request(JOB, intent=ScaleOut(("w2",), Weight.TIME)))
     assert moves(play, Weight.COUNT)
@@ -92,7 +92,7 @@ def test_a_job_that_has_told_nothing_is_named_with_what_is_missing() -> None:
 
 def test_another_plan_tells_anew_and_a_driver_or_run_that_comes_back_need_not() -> None:
     play = running(*CHAINS)
-    tell(play, 0, {f"0/{partition}": Work(10, 0.1) for partition in range(4)})
+    report(play, 0, {f"0/{partition}": Work(10, 0.1) for partition in range(4)})
     play(ev.SessionClosed(1))
     play.begin(TaskGroup(0, (0,), 4), session=2)
     assert len(moves(play, Weight.ROWS)) == 1
@@ -103,13 +103,13 @@ def test_another_plan_tells_anew_and_a_driver_or_run_that_comes_back_need_not() 
     play.begin(TaskGroup(0, (0, 1), 4), session=2, run_id="run-2")
     with pytest.raises(errors.PreconditionError):
         moves(play, Weight.ROWS)
-    tell(play, 1, {"0/9": Work(1, 1.0)}, run_id="run-2")  # of no virtual node of this job
+    report(play, 1, {"0/9": Work(1, 1.0)}, run_id="run-2")  # of no virtual node of this job
     assert not play.core.jobs[JOB].work.usual()
 
 
 def test_what_a_driver_sends_is_what_status_shows() -> None:
     play = running(*CHAINS)
-    tell(play, 0, {"0/1": Work(1, 0.1)})
+    report(play, 0, {"0/1": Work(1, 0.1)})
     version = common_pb2.StoreVersion(
         store=common_pb2.StoreId(job=JOB, store="default"), version=common_pb2.Version(version=2)
     )
@@ -122,7 +122,7 @@ def test_what_a_driver_sends_is_what_status_shows() -> None:
 
 def test_rows_that_are_not_counted_are_no_zeros() -> None:
     play = running(*CHAINS)
-    tell(play, 0, {f"0/{partition}": Work(None, 0.1) for partition in range(len(CHAINS))})
+    report(play, 0, {f"0/{partition}": Work(None, 0.1) for partition in range(len(CHAINS))})
     view = decode(JobView, job_to_pb(play.core.jobs[JOB], play.core.view))
     assert {(n.rows, n.task_s) for n in view.virtual_nodes} == {(None, 0.1)}
     with pytest.raises(errors.PreconditionError, match="trackTotalNumberOfRows"):
@@ -141,7 +141,7 @@ def test_balancing_never_raises_the_peak(sizes: list[int], by: Weight) -> None:
     play = running(*["w1 w2"] * len(sizes), workers="w1 w2 w3")
     play.cluster.worker("w3", free_bytes=10_000)
     play.see()
-    tell(play, 0, {f"0/{p}": Work(size, size / 10) for p, size in enumerate(sizes)})
+    report(play, 0, {f"0/{p}": Work(size, size / 10) for p, size in enumerate(sizes)})
     made = moves(play, by)
     after = dict.fromkeys(("w1", "w2", "w3"), 0)
     for partition, size in enumerate(sizes):

@@ -1,4 +1,4 @@
-"""The replication manager is told where a driver's executors are, for placement."""
+"""The replication manager learns where a driver's executors are, for placement."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def play() -> Play:
 
 
 def check(play: Play) -> str:
-    return play.core.check_over(JOB, now=play.now)
+    return play.core.check_forgettable(JOB, now=play.now)
 
 
 def end_query(play: Play) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from handover_manager import events as ev
 from handover_manager.machine import SETTLE_S, HandoverCore
-from handover_manager.queries.forgetting import NOTE_S, Deletion, Deletions, deletion_key, deletion_of_record
+from handover_manager.queries.forgetting import RECORD_S, Deletion, Deletions, deletion_key, deletion_of_record
 from handover_manager.queries.run import Run
 from handover_manager.service import stored
 from handover_manager.view import ClusterView, TaskGroup
@@ -158,7 +158,7 @@ def test_time_without_a_manager_and_wall_clocks_do_not_count(play: Play) -> None
         play.now, play.core = now, stored.restore(play.journal, now=now, wall_offset_s=offset_s)
         play(ev.Restarted())
         left_s = play.core.deletions.all()[0].left_s(now)
-        assert GRACE_S / 2 - 1.0 <= left_s <= GRACE_S / 2 + NOTE_S
+        assert GRACE_S / 2 - 1.0 <= left_s <= GRACE_S / 2 + RECORD_S
     assert DELETE not in later(play, left_s - 1.0)
     assert DELETE in later(play, 1.0)
 
@@ -170,16 +170,16 @@ def test_nothing_is_deleted_before_drivers_had_time_to_report(play: Play) -> Non
     assert DELETE in later(play, 0.1)
 
 
-@pytest.mark.parametrize("told", [False, True])
-def test_a_deletion_that_a_crash_interrupted_is_done_after_the_restart(play: Play, told: bool) -> None:
-    """`told`: the replication manager has deleted the state, and the crash came before the job's records went."""
+@pytest.mark.parametrize("deleted", [False, True])
+def test_a_deletion_that_a_crash_interrupted_is_done_after_the_restart(play: Play, deleted: bool) -> None:
+    """`deleted`: the crash came after the replication manager deleted the state, with the job's records still there."""
     play(LATER)
     later(play, GRACE_S)
     play = play.restart()
     with pytest.raises(PreconditionError, match="being deleted"):
         play(ev.ForgetUndone(JOB))
     assert DELETE in later(play, SETTLE_S)
-    if told:
+    if deleted:
         play(ev.JobForgotten(JOB))
         assert play.restart().core.deletions.all() == []
 
@@ -239,14 +239,14 @@ class Model:
         return None
 
     def wait(self) -> None:
-        end = self.now + self.random.choice([1.0, 20.0, NOTE_S, GRACE_S / 3])
+        end = self.now + self.random.choice([1.0, 20.0, RECORD_S, GRACE_S / 3])
         while self.now < end:
             at = min(self.core.next_deadline() or end, end)
             if self.measured_s is not None:
                 self.measured_s += at - self.now
-            self.now, life = at, self.restarts
+            self.now, restarts = at, self.restarts
             self.feed(ev.ClusterSeen(ClusterView()))
-            if self.restarts != life:
+            if self.restarts != restarts:
                 return
 
     def begin(self) -> None:

@@ -46,9 +46,12 @@ def runs(play: Play) -> tuple[int | None, str]:
 
 def test_floors_come_from_the_accepted_run_only(play: Play) -> None:
     play(logged(1, "run-1", 9, floor=3))
-    (told,) = play.of(ev.PublishLogged)
-    assert (told.job, told.batch_id) == (JOB, 8)
-    assert ([v.version.version for v in told.versions], [v.version.version for v in told.floors]) == ([9], [3])
+    (published,) = play.of(ev.PublishLogged)
+    assert (published.job, published.batch_id) == (JOB, 8)
+    assert ([v.version.version for v in published.versions], [v.version.version for v in published.floors]) == (
+        [9],
+        [3],
+    )
     for late in (logged(1, "run-0", 1000, floor=901), logged(2, "run-1", 1000, floor=901)):
         assert play(late) == []
     second(play)

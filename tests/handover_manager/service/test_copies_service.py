@@ -61,7 +61,7 @@ async def test_a_second_driver_is_refused_and_what_it_reports_is_not_published(s
 
 async def until_logged(scene: Scene, expected: list[int]) -> None:
     async with asyncio.timeout(TIMEOUT_S):
-        while await logged(scene) != expected:  # noqa: ASYNC110  nobody tells
+        while await logged(scene) != expected:  # noqa: ASYNC110  there is no notification
             await asyncio.sleep(0.02)
 
 
@@ -91,7 +91,7 @@ async def test_a_copy_is_refused_until_the_user_says_that_it_was_moved(scene: Sc
         await asyncio.to_thread(move_checkpoint, address, "clicks", COPY)
     await scene.driver.stop()
     async with asyncio.timeout(TIMEOUT_S):
-        while (await scene.job()).connected:  # noqa: ASYNC110  nobody tells
+        while (await scene.job()).connected:  # noqa: ASYNC110  there is no notification
             await asyncio.sleep(0.02)
     moved = await asyncio.to_thread(move_checkpoint, address, "clicks", f"{COPY}/")
     assert (moved.job, moved.location) == (JOB, COPY)

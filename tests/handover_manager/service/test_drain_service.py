@@ -57,17 +57,17 @@ async def rhino(scene: Scene, *arguments: str) -> Result:
 async def test_a_drain_while_the_query_is_idle(scene: Scene) -> None:
     await scene.run_batch()
 
-    async def tell() -> None:
-        told = -1
+    async def report_idle() -> None:
+        reported = -1
         while True:
-            if (epoch := scene.driver.maps[JOB].configuration_epoch) != told:
+            if (epoch := scene.driver.maps[JOB].configuration_epoch) != reported:
                 await scene.driver.idle(JOB)
-                told = epoch
+                reported = epoch
             await asyncio.sleep(0.02)
 
-    telling = asyncio.create_task(tell())
+    reporting = asyncio.create_task(report_idle())
     result = await rhino(scene, "drain", "w1", "--wait", "--strategy", "fluid")
-    telling.cancel()
+    reporting.cancel()
     assert (result.exit_code, "safe to remove" in result.stdout) == (0, True)
     assert (await scene.job()).batch_id == 0
     with HandoverClient(scene.manager.address) as client:

@@ -65,13 +65,13 @@ class Scene:
         await driver.stop()
 
     async def stopped(self) -> bool:
-        return not (await self.look()).jobs[0].connected
+        return not (await self.overview()).jobs[0].connected
 
     async def ended(self) -> int:
         assert self.process is not None
         return await asyncio.wait_for(self.process.wait(), 30)
 
-    async def look(self) -> Overview:
+    async def overview(self) -> Overview:
         return await asyncio.to_thread(fetch_overview, self.address)
 
     async def forget(self) -> None:
@@ -89,11 +89,11 @@ class Scene:
         await asyncio.to_thread(call)
 
     async def deleted(self) -> bool:
-        seen = await self.look()
+        seen = await self.overview()
         return (seen.groups, seen.jobs) == ((), ())
 
     async def is_there(self, *, forgotten: bool) -> None:
-        seen = await self.look()
+        seen = await self.overview()
         assert [group.group for group in seen.groups] == [G0]
         assert [job.delete_in_s is not None for job in seen.jobs] == [forgotten]
 

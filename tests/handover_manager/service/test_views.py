@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from handover_manager.events import Effect, Persist
-from handover_manager.plan.measurements import FiguresRecord
+from handover_manager.plan.measurements import MeasurementsRecord
 from handover_manager.service import runtime as runtimes
 from handover_manager.service import stored, views
 from handover_manager.service.views import Views
@@ -124,7 +124,7 @@ def test_what_one_event_writes_and_deletes_is_one_write(tmp_path: Path) -> None:
     journal = Journal(tmp_path, bootstrap=True)
     journal.write({"old/1": {}, "old/2": {}})
     before = journal._writes
-    once, again = FiguresRecord((1.0,), (), (), ()), FiguresRecord((2.0,), (), (), ())
+    once, again = MeasurementsRecord((1.0,), (), (), ()), MeasurementsRecord((2.0,), (), (), ())
     effects: list[Effect] = [Persist("new", once), Persist("old/1", None), Persist("new", again)]
     stored.persist(journal, [*effects, Persist("old/2", None)])
     assert journal._writes == before + 1

@@ -15,8 +15,8 @@ GROUP = STORE.group
 LEASE_TIMES = LeaseTimes(lease_s=5.0, suspect_lease_s=1.0)
 
 
-def worker(name: str, life: int = 1) -> Worker:
-    return Worker(name, f"{name}/{life}", f"host-{name}", f"{name}:1")
+def worker(name: str, incarnation: int = 1) -> Worker:
+    return Worker(name, f"{name}/{incarnation}", f"host-{name}", f"{name}:1")
 
 
 class Manager:
@@ -54,7 +54,7 @@ class Manager:
             case ev.PersistFloor(floor):
                 self.floors[floor.store] = floor
             case ev.PublishGroup(group):
-                assert self.groups[group.group] == group, "told before it is journalled"
+                assert self.groups[group.group] == group, "published before it is journalled"
             case ev.PersistForgotten(job, fence):
                 self.forgotten[job] = fence
             case ev.PersistDraining(worker_id, draining):
@@ -65,7 +65,7 @@ class Manager:
             case ev.DropWorker(worker_id):
                 del self.workers[worker_id]
             case ev.PublishForgotten(job, fence):
-                assert self.forgotten[job] == fence, "told before it is journalled"
+                assert self.forgotten[job] == fence, "published before it is journalled"
             case ev.PublishWorkers() | ev.PublishFloors():
                 return
 
@@ -86,16 +86,18 @@ class Manager:
         self,
         name: str,
         *reports: Report,
-        life: int = 1,
+        incarnation: int = 1,
         process: str = "",
         seen: Epoch = NO_EPOCH,
         known: str = "",
     ) -> list[ev.Effect]:
         others = tuple(worker(other) for other in known)
-        return self.do(ev.Registered(worker(name, life), process or f"{name}-process", seen, reports, known=others))
+        return self.do(
+            ev.Registered(worker(name, incarnation), process or f"{name}-process", seen, reports, known=others)
+        )
 
-    def beat(self, name: str, *reports: Report, life: int = 1) -> list[ev.Effect]:
-        return self.do(ev.Beat(name, f"{name}/{life}", 0, 0, 0, 0, reports))
+    def beat(self, name: str, *reports: Report, incarnation: int = 1) -> list[ev.Effect]:
+        return self.do(ev.Beat(name, f"{name}/{incarnation}", 0, 0, 0, 0, reports))
 
     def resolve(self, name: str, group: GroupId = GROUP, settings: JobSettings | None = None) -> ReplicaGroup:
         self.do(ev.Resolve(group, name, settings or JobSettings()))

@@ -25,7 +25,7 @@ class AnyOrder(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.manager = Manager()
-        self.lives = dict.fromkeys("abcd", 1)
+        self.incarnations = dict.fromkeys("abcd", 1)
         self.newest: dict[GroupId, Epoch] = {}
         self.batch = 0
 
@@ -48,12 +48,12 @@ class AnyOrder(RuleBasedStateMachine):
                 assert returned or not joined & set(self.manager.machine.draining), "placed on a draining worker"
 
     def incarnation(self, name: str) -> str:
-        return worker(name, self.lives[name]).incarnation
+        return worker(name, self.incarnations[name]).incarnation
 
-    @rule(name=NAMES, new_life=st.booleans(), process=st.integers(0, 2))
-    def register(self, name: str, new_life: bool, process: int) -> None:
-        self.lives[name] += new_life
-        found = worker(name, self.lives[name])
+    @rule(name=NAMES, new_incarnation=st.booleans(), process=st.integers(0, 2))
+    def register(self, name: str, new_incarnation: bool, process: int) -> None:
+        self.incarnations[name] += new_incarnation
+        found = worker(name, self.incarnations[name])
         self.attempt(ev.Registered(found, f"{name}{process}", max(self.newest.values(), default=Epoch(0, 0)), ()))
 
     @rule(name=NAMES, group=GROUPS, current=st.booleans(), whole=st.booleans())
@@ -144,8 +144,8 @@ def test_an_owner_whose_process_has_ended_stays_the_owner() -> None:
     case = AnyOrder()
     group = GroupId("job", 0, 0)
     steps: tuple[Callable[[], None], ...] = (
-        lambda: case.register(name="a", new_life=False, process=0),
-        lambda: case.register(name="b", new_life=False, process=1),
+        lambda: case.register(name="a", new_incarnation=False, process=0),
+        lambda: case.register(name="b", new_incarnation=False, process=1),
         lambda: case.resolve(name="b", group=group),
         lambda: case.silence(name="b", process=1, kind=ev.Refused),
     )

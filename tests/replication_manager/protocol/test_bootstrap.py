@@ -72,7 +72,7 @@ def test_a_worker_that_was_forgotten_since_is_not_named_into_life_again() -> Non
 
 
 def test_few_of_those_that_were_forgotten_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first life of a journal may last for years."""
+    """The first lifetime of a journal may last for years."""
     monkeypatch.setattr("replication_manager.protocol.bootstrap.GIVEN_UP_MAX", 2)
     manager = Manager(generation=NEW, fresh=True)
     manager.register("a", known="abcd")
@@ -98,5 +98,5 @@ def test_new_workers_of_a_new_deployment_wait_for_nobody() -> None:
 
 def test_a_worker_that_still_names_its_former_life_is_journalled_as_it_lives_now() -> None:
     manager = Manager(generation=NEW, fresh=True)
-    manager.register("a", life=2, seen=FORMER, known="ab")
+    manager.register("a", incarnation=2, seen=FORMER, known="ab")
     assert manager.workers["a"] == worker("a", 2)

@@ -92,11 +92,11 @@ def test_a_member_that_was_catching_up_owns_what_is_left_and_becomes_whole() -> 
     manager = Manager("ab")
     manager.resolve("a")
     manager.lose("b")
-    manager.register("b", life=2)
+    manager.register("b", incarnation=2)
     assert manager.members() == "ab?"
     manager.lose("a")
     assert manager.members() == "ab?", "only a is whole: it is waited for"
     manager.do(ev.WorkerForgotten("a"))
     assert manager.members() == "b?"
-    manager.beat("b", Report(GROUP, manager.group().epoch, True, 10), life=2)
+    manager.beat("b", Report(GROUP, manager.group().epoch, True, 10), incarnation=2)
     assert manager.members() == "b"

@@ -225,7 +225,7 @@ def test_a_laggard_that_becomes_the_owner_stays_and_who_was_added_goes() -> None
     manager, slow, other = pair()
     proved(manager, "a", lag(slow))
     manager.do(ev.StreamBroken("a", "a-process"))
-    manager.register("a", life=2, process="second")
+    manager.register("a", incarnation=2, process="second")
     assert manager.members() == f"{slow}a?{other}?"
-    manager.beat("a", Report(GROUP, manager.group().epoch, True, 10), life=2)
+    manager.beat("a", Report(GROUP, manager.group().epoch, True, 10), incarnation=2)
     assert manager.members() == f"{slow}a"

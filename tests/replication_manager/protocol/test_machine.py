@@ -101,14 +101,14 @@ def test_a_report_of_another_epoch_or_incarnation_makes_nobody_whole() -> None:
     assert manager.beat(member, Report(GROUP, old, True, 10)) == []
     assert not manager.group().members[1].whole
     with pytest.raises(UnavailableError):
-        manager.beat(member, Report(GROUP, manager.group().epoch, True, 10), life=2)
+        manager.beat(member, Report(GROUP, manager.group().epoch, True, 10), incarnation=2)
 
 
 def test_a_new_incarnation_joins_as_a_new_member() -> None:
     manager = Manager("ab")
     manager.resolve("a")
     manager.do(ev.StreamBroken("b", "b-process"))
-    manager.register("b", life=2, process="second")
+    manager.register("b", incarnation=2, process="second")
     assert manager.members() == "ab?"
     assert manager.group().required_copies == 1
 

@@ -51,7 +51,7 @@ def test_an_owner_with_an_empty_store_gives_way_to_a_whole_member() -> None:
     manager = Manager("ab")
     manager.resolve("a")
     manager.do(ev.StreamBroken("a", "a-process"))
-    manager.register("a", life=2, process="second")
+    manager.register("a", incarnation=2, process="second")
     assert manager.members() == "ba?"
 
 
@@ -59,10 +59,10 @@ def test_an_only_member_with_an_empty_store_starts_anew() -> None:
     manager = Manager("a")
     manager.resolve("a", settings=JobSettings(0))
     manager.do(ev.StreamBroken("a", "a-process"))
-    manager.register("a", life=2, process="second")
+    manager.register("a", incarnation=2, process="second")
     assert manager.members() == "a?"
     assert manager.group().required_copies == 1
-    manager.beat("a", report(manager.group().epoch), life=2)
+    manager.beat("a", report(manager.group().epoch), incarnation=2)
     assert manager.members() == "a"
 
 

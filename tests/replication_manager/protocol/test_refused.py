@@ -76,7 +76,7 @@ def test_an_owner_that_is_back_without_its_files_is_not() -> None:
     manager = Manager("abc")
     _, b = pair(manager)
     ended(manager, "a")
-    manager.register("a", life=2, process="second")
+    manager.register("a", incarnation=2, process="second")
     assert manager.members() == f"{b}a?"
 
 

@@ -14,7 +14,7 @@ def holding(manager: Manager, *held: StoreVersion, whole: bool = True) -> Report
 
 
 def lost_and_replaced() -> Manager:
-    """Of a and b, b has committed version 7 alone and is lost; a and c follow, and hold version 6."""
+    """b has committed version 7 alone, and is lost. Its group then consists of a and c, which hold version 6."""
     manager = Manager("abc")
     manager.resolve("a")
     assert manager.members() == "ab"
@@ -75,7 +75,7 @@ def test_it_joins_when_the_present_members_are_new_and_have_blessed_each_other()
     manager.now += 1.5
     manager.do(ev.Tick())
     for name in "ac":
-        manager.register(name, Report(GROUP, NO_EPOCH, False, 0), life=2, process="second")
+        manager.register(name, Report(GROUP, NO_EPOCH, False, 0), incarnation=2, process="second")
     come_back(manager, written(7))
     assert "b?" in manager.members()
 

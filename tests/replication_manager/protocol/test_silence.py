@@ -14,13 +14,13 @@ def state(manager: Manager, name: str) -> WorkerState:
     return manager.machine.membership.records[name].state
 
 
-def cut_off(manager: Manager, order: str, *, told: bool) -> None:
-    """Nobody is heard any more, one after the other, as heartbeats come; `told`: their connections break."""
+def cut_off(manager: Manager, order: str, *, broken: bool) -> None:
+    """The workers fall silent one after the other, in the rhythm of heartbeats. `broken`: their connections break."""
     for name in order:
         manager.beat(name)
         manager.now += 0.15
     for name in order:
-        if told:
+        if broken:
             manager.do(ev.StreamBroken(name, f"{name}-process"))
         manager.now += 0.15
     for _ in range(60):
@@ -28,12 +28,12 @@ def cut_off(manager: Manager, order: str, *, told: bool) -> None:
         manager.do(ev.Tick())
 
 
-@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("broken", [True, False])
 @pytest.mark.parametrize("order", ["abc", "cba", "bca"])
-def test_nothing_is_moved_while_it_is_cut_off_nor_when_it_hears_them_again(order: str, told: bool) -> None:
+def test_nothing_is_moved_while_it_is_cut_off_nor_when_it_hears_them_again(order: str, broken: bool) -> None:
     manager = Manager("abc")
     before = manager.resolve("a")
-    cut_off(manager, order, told=told)
+    cut_off(manager, order, broken=broken)
     assert [state(manager, name) for name in "abc"] == [WorkerState.LOST] * 3
     for name in reversed(order):
         manager.now += 1.0
@@ -71,7 +71,7 @@ def test_who_does_not_come_back_within_a_lease_is_replaced() -> None:
     manager.resolve("a")
     secondary = manager.members()[1]
     other = ({"b", "c"} - {secondary}).pop()
-    cut_off(manager, "abc", told=False)
+    cut_off(manager, "abc", broken=False)
     manager.register("a", process="a-process")
     manager.register(other, process=f"{other}-process")
     assert state(manager, secondary) is WorkerState.SUSPECT
@@ -81,7 +81,7 @@ def test_who_does_not_come_back_within_a_lease_is_replaced() -> None:
 
 def test_they_register_again_before_they_are_heard() -> None:
     manager = Manager("abc")
-    cut_off(manager, "abc", told=False)
+    cut_off(manager, "abc", broken=False)
     manager.register("a", process="a-process")
     with pytest.raises(UnavailableError, match="'b' is not registered: register again"):
         manager.beat("b")
@@ -92,7 +92,7 @@ def test_they_register_again_before_they_are_heard() -> None:
 def test_losses_that_were_seen_stay_losses() -> None:
     manager = Manager("abcd")
     manager.lose("d")
-    cut_off(manager, "abc", told=True)
+    cut_off(manager, "abc", broken=True)
     manager.register("a", process="a-process")
     assert state(manager, "d") is WorkerState.LOST
 

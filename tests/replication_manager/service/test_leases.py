@@ -1,4 +1,4 @@
-"""Nobody beats, leaves, watches or asks for groups in the name of a worker that is registered."""
+"""No other process can beat, leave, watch or ask for groups in the name of a registered worker."""
 
 from __future__ import annotations
 
@@ -80,13 +80,13 @@ async def test_watching_and_asking_take_the_lease_which_is_shown_to_nobody(tmp_p
         with pytest.raises(grpc.aio.AioRpcError, match="'nobody' is not registered"):
             await stub.ResolveGroup(pb.ResolveGroupRequest(group=GROUP, worker_id="nobody"), timeout=5)
         watch = stub.WatchGroups(pb.WatchGroupsRequest(worker_id="a", incarnation="a/1", lease=lease), timeout=5)
-        told = [(await watch.read()).SerializeToString()]
+        sent = [(await watch.read()).SerializeToString()]
         for reply in (
             await stub.ListWorkers(pb.ListWorkersRequest(), timeout=5),
             await stub.ResolveGroup(pb.ResolveGroupRequest(group=GROUP, worker_id="a", lease=lease), timeout=5),
         ):
-            told.append(reply.SerializeToString())
-        assert not [message for message in told if lease in message]
+            sent.append(reply.SerializeToString())
+        assert not [message for message in sent if lease in message]
         watch.cancel()
 
 

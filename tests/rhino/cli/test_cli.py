@@ -124,8 +124,8 @@ def test_the_log_tells_who_asked_for_what(tmp_path: Path) -> None:
     assert {method for method, _ in asked} == {"DrainWorker", "ForgetWorker", "CancelHandover"}
     refused = [line for line in lines if line["message"] == "call refused"]
     assert len(refused) >= 3
-    told = [line for line in lines if line["message"] in ("asked", "call refused")]
-    assert all(line["from"].startswith("ipv4:127.0.0.1:") for line in told)
+    logged = [line for line in lines if line["message"] in ("asked", "call refused")]
+    assert all(line["from"].startswith("ipv4:127.0.0.1:") for line in logged)
 
 
 def test_a_manager_announces_itself_and_answers_status(tmp_path: object) -> None:

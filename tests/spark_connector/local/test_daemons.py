@@ -1,4 +1,4 @@
-"""Who starts the daemons of a data directory, who shares them, and when they end. Real processes, no Spark."""
+"""The daemons of a data directory: who starts them, who shares them, and when they end. Real processes, no Spark."""
 
 from __future__ import annotations
 

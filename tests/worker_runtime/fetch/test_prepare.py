@@ -1,4 +1,4 @@
-"""What a Prepare says of itself, beside pushes that go on meanwhile; a real store."""
+"""The record of a Prepare while pushes arrive, on a real store."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def test_data_files_of_their_snapshots_go_unless_others_name_them() -> None:
 
 
 def test_members_agree_although_they_got_them_in_different_orders() -> None:
-    """What one has deleted is not fetched from another one, and a member that has few gets the newest."""
+    """A member does not fetch what it has deleted. A member that has few attempts gets the newest ones."""
     everything = [changelog(1), changelog(2), *(attempt(n) for n in range(ATTEMPTS_KEPT + MORE))]
     kept = StoreCatalogue([e for e in everything if e.name not in collectable(StoreCatalogue(everything), None)])
     assert wanted(kept, everything, None) == ()

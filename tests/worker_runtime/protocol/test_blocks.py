@@ -98,7 +98,7 @@ def test_a_snapshot_waits_for_the_copies_of_its_blocks() -> None:
 
 
 def test_a_changelog_waits_for_the_blocks_of_a_snapshot_that_it_rests_on() -> None:
-    """Whose own commit has not returned yet."""
+    """The commit of that snapshot has not returned yet."""
     rig = writer()
     rig.stored(sst(1), written=True)
     rig.stored(snapshot(3, sst(1).name), written=True)

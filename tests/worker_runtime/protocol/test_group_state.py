@@ -23,9 +23,9 @@ def member_of(first: ReplicaGroup) -> GroupState:
 def test_who_comes_back_in_a_new_life_is_asked_what_it_has() -> None:
     state = member_of(group(1, "ab"))
     second = group(2, "ab")
-    reborn = replace(second, members=(Member(worker("a", life=2), False), *second.members[1:]))
+    reborn = replace(second, members=(Member(worker("a", incarnation=2), False), *second.members[1:]))
     (order,) = state.adopt(reborn, ME, 1.0)
-    assert order == ev.StartCatchUp(reborn.group, reborn.epoch, (worker("a", life=2),), whole=False)
+    assert order == ev.StartCatchUp(reborn.group, reborn.epoch, (worker("a", incarnation=2),), whole=False)
     assert not state.whole, "until it has answered"
 
 

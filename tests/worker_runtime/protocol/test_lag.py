@@ -1,4 +1,4 @@
-"""What a worker says of those it sends to."""
+"""The lags that a worker reports of those to which it sends."""
 
 from __future__ import annotations
 

@@ -51,14 +51,14 @@ def test_so_is_who_was_offered_it_past_the_first_of_the_chain() -> None:
     assert outbox.connected("c", Lane.COMMIT) == [ev.OfferFile(c, changelog(2), FIRST, (), Lane.COMMIT)]
 
 
-def test_what_was_acknowledged_under_another_epoch_is_told_to_nobody() -> None:
-    """It would pass for told, and the word that counts would never be passed on."""
+def test_what_was_acknowledged_under_another_epoch_is_sent_to_nobody() -> None:
+    """It would count as sent, and the acknowledgement that counts would never be sent."""
     upstreams, c = Upstreams(), worker("c")
     upstreams.add(ev.BeginReceived("a", 1, changelog(2), SECOND, (c,)))
     assert upstreams.acknowledge(KEY, c, holds=True, epoch=FIRST) == []
-    (told,) = upstreams.acknowledge(KEY, c, holds=True, epoch=SECOND)
-    assert isinstance(told, ev.SendAck)
-    assert (told.upstream, told.epoch, told.member) == ("a", SECOND, c)
+    (ack,) = upstreams.acknowledge(KEY, c, holds=True, epoch=SECOND)
+    assert isinstance(ack, ev.SendAck)
+    assert (ack.upstream, ack.epoch, ack.member) == ("a", SECOND, c)
     assert upstreams.acknowledge(KEY, c, holds=True, epoch=SECOND) == [], "once"
 
 

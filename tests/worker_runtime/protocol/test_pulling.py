@@ -1,4 +1,4 @@
-"""Whose inventories a catch-up believes, and what it pulls (worker_runtime/protocol/pulling.py)."""
+"""The inventories that a catch-up believes, and the files that it pulls (worker_runtime/protocol/pulling.py)."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ A, C = worker("a"), worker("c")
 ORDER = ev.StartCatchUp(GROUP, Epoch(1, 5), (A, C))
 
 
-def told(name: str, epoch: int, *files: FileEntry) -> Inventory:
+def inventory(name: str, epoch: int, *files: FileEntry) -> Inventory:
     return Inventory(worker(name), files, Epoch(1, epoch))
 
 
 def test_inventories_count_from_who_has_seen_the_epoch_or_a_later_one() -> None:
-    answers = [told("a", 5), told("c", 6)]
+    answers = [inventory("a", 5), inventory("c", 6)]
     assert pulling.complete(ORDER, answers) == answers
 
 
-@pytest.mark.parametrize("answer", [told("c", 4), None])
+@pytest.mark.parametrize("answer", [inventory("c", 4), None])
 def test_one_inventory_from_before_the_epoch_or_none_at_all_is_one_too_few(answer: Inventory | None) -> None:
-    assert pulling.complete(ORDER, [told("a", 5), answer]) is None
+    assert pulling.complete(ORDER, [inventory("a", 5), answer]) is None
 
 
 def test_what_is_not_here_is_found_with_all_who_have_it() -> None:
     here = Catalogue()
     here.add(changelog(1))
-    inventories = [told("a", 5, changelog(1), changelog(2)), told("c", 5, changelog(2), changelog(3))]
+    inventories = [inventory("a", 5, changelog(1), changelog(2)), inventory("c", 5, changelog(2), changelog(3))]
     found = pulling.finds(inventories, here, worker("b"), group(5, "abc"), lambda store: None)
     assert found == [Found(changelog(2), (A, C)), Found(changelog(3), (C,))]
     assert not here.get(STORE, changelog(2).name), "looking changes nothing"

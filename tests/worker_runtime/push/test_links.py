@@ -36,14 +36,14 @@ async def replication(tmp_path: Path) -> AsyncIterator[Replication]:
 
 
 def closed_port() -> int:
-    """Nobody listens there."""
+    """A port on which no process listens."""
     with socket.create_server(("127.0.0.1", 0)) as sock:
         port: int = sock.getsockname()[1]
     return port
 
 
 def somebody(number: int, port: int) -> Worker:
-    return Worker(f"w{number}", f"life{number}", "127.0.0.1", f"127.0.0.1:{port}")
+    return Worker(f"w{number}", f"incarnation{number}", "127.0.0.1", f"127.0.0.1:{port}")
 
 
 async def settled() -> int:
@@ -62,11 +62,11 @@ async def test_links_to_workers_that_have_gone_end(replication: Replication) -> 
         alone = await settled()
         for number in range(30):
             one = somebody(number, port)
-            directory.note([one], [])
+            directory.update([one], [])
             for lane in Lane:
                 links.connect(one, lane)
         assert len(links) == 60
-        directory.note([somebody(29, port)], [somebody(number, port) for number in range(29)])
+        directory.update([somebody(29, port)], [somebody(number, port) for number in range(29)])
         links.tidy()
         assert len(links) == 60, "it may have been a moment's loss"
         links.tidy()
@@ -74,9 +74,9 @@ async def test_links_to_workers_that_have_gone_end(replication: Replication) -> 
         async with asyncio.timeout(20):
             while await settled() > alone + 2 * 3:  # noqa: ASYNC110  attempts to connect come to their end
                 await asyncio.sleep(0.05)
-        directory.note([somebody(0, port)], [somebody(29, port)])
+        directory.update([somebody(0, port)], [somebody(29, port)])
         assert len(links) == 4, "a worker that comes back is linked again: it may lack files"
-        directory.note([], [])
+        directory.update([], [])
         links.tidy()
         links.tidy()
         assert len(links) == 0
@@ -92,9 +92,9 @@ async def test_few_of_those_that_have_gone_are_remembered(
         links = Links(replication, Figures(), directory, 4096, tasks)
         directory.changed = links.named
         for number in range(30):
-            directory.note([somebody(number, port)], [])
+            directory.update([somebody(number, port)], [])
             links.connect(somebody(number, port), Lane.BULK)
-        directory.note([], [])
+        directory.update([], [])
         links.tidy()
         links.tidy()
         assert len(links) == 0
@@ -143,9 +143,9 @@ async def test_strangers_are_not_linked_until_the_manager_names_them(replication
         links.offer(ev.OfferFile(somebody(7, port), sst(1), Epoch(1, 1), (), Lane.BULK))
         links.withdraw("w7", sst(1).store, sst(1).name, Lane.BULK)
         last = somebody(STRANGERS_MAX + 49, port)
-        directory.note([somebody(0, port), last], [])
+        directory.update([somebody(0, port), last], [])
         assert len(links) == 1, "the oldest were forgotten"
-        directory.note([], [])
+        directory.update([], [])
         links.tidy()
         links.tidy()
 
@@ -197,14 +197,14 @@ async def test_who_comes_back_to_its_address_is_not_kept_waiting(
     async with asyncio.TaskGroup() as tasks:
         links = Links(replication, Figures(), directory, 4096, tasks)
         directory.changed = links.named
-        directory.note([one, other], [])
+        directory.update([one, other], [])
         for worker_ in (one, other):
             links.connect(worker_, Lane.COMMIT)
-        directory.note([other], [one])
+        directory.update([other], [one])
         assert not tried
-        directory.note([one, other], [])
+        directory.update([one, other], [])
         assert tried == ["w1"]
-        directory.note([], [])
+        directory.update([], [])
         links.tidy()
         links.tidy()
 
@@ -218,11 +218,11 @@ async def test_connections_to_addresses_that_nobody_has_any_more_are_closed(
     port = closed_port()
     for number in range(20):
         moved = replace(somebody(1, port), peer_address=f"127.0.0.{number + 1}:{port}")
-        directory.note([moved], [])
+        directory.update([moved], [])
         with pytest.raises(RhinoError):
             await calls.inventory(moved, GROUP)
         await calls.tidy()
         assert len(calls._channels) == 1
-    directory.note([], [])
+    directory.update([], [])
     await calls.tidy()
     assert not calls._channels

@@ -14,7 +14,7 @@ from rhino_core.ids import Epoch, FileEntry, Lane, StoreId, Worker
 from rhino_pb import peer_pb2
 from worker_runtime.protocol import events as ev
 from worker_runtime.push.core.framing import packed
-from worker_runtime.push.core.sender import MayGoOn, PushSender, Welcomed
+from worker_runtime.push.core.sender import PushSender, Unblocked, Welcomed
 from worker_runtime.push.outbound import CheckedFile, Damaged, cached_bytes, send_part
 
 STORE = StoreId("job", 0, 3, "default")
@@ -44,7 +44,7 @@ def sent(path: Path, offered: ev.OfferFile, *parts: int, resume_at: int = 0) -> 
         try:
             if resume_at:
                 core.receive(reply(resume=peer_pb2.PushResume(transfer=1, offset=resume_at)))
-                assert core.next_event() == MayGoOn()
+                assert core.next_event() == Unblocked()
                 file.skip_known()
             while checked.checked_bytes < file.offset:
                 checked.check(3000, file.offset)

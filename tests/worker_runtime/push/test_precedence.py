@@ -40,7 +40,7 @@ async def test_chunks_trickle_while_commits_never_end() -> None:
         clock.now += wait_s
         precedence.commit()
     assert abs(waited - TRICKLE_S) < 1e-9
-    assert await precedence.give_way(sent_at) == clock.now
+    assert await precedence.yield_to_commits(sent_at) == clock.now
 
 
 def test_chunks_trickle_while_a_task_loads_state() -> None:

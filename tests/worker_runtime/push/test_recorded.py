@@ -62,7 +62,7 @@ class Nobody:
 
 
 class Transcript:
-    """What one end sends and posts, step by step. With a recording it waits for what was recorded, and no longer."""
+    """The messages and events of one end, step by step. With a recording, it waits until it has the recorded ones."""
 
     def __init__(self, recorded: list[Step] | None) -> None:
         self.steps: list[Step] = []

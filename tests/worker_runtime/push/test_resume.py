@@ -79,7 +79,7 @@ async def whole_before(cluster: Cluster, client: Client) -> None:
 
 
 async def push_until_cut(cluster: Cluster, proxy: Proxy, client: Client) -> None:
-    """Of the file of a snapshot "b" has the beginning; the proxy is closed."""
+    """Pushes a file of a snapshot until "b" has its beginning, and closes the proxy."""
     await whole_before(cluster, client)
     proxy.cut_after_bytes = CUT_AFTER
     await client.add(STORE, SST, CONTENT)

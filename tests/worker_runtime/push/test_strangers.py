@@ -1,4 +1,4 @@
-"""What somebody who is no worker, or says that he is another one, can do to a sidecar at its ports."""
+"""A process that is no worker, or that pretends to be another one, at the ports of a sidecar."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ STORE = StoreId("job", 0, 3, "default")
 LANES = (peer_pb2.LANE_COMMIT, peer_pb2.LANE_BULK)
 
 
-async def open_push(process: Process, sender: str, life: int = 1) -> peer_pb2.OpenPushReply:
+async def open_push(process: Process, sender: str, incarnation: int = 1) -> peer_pb2.OpenPushReply:
     assert process.worker is not None
-    request = peer_pb2.OpenPushRequest(sender=worker_to_pb(worker(sender, life)), lane=peer_pb2.LANE_COMMIT)
+    request = peer_pb2.OpenPushRequest(sender=worker_to_pb(worker(sender, incarnation)), lane=peer_pb2.LANE_COMMIT)
     async with aio_channel(process.worker.peer_address) as channel:
         stub = peer_pb2_grpc.PeerStub(channel)
         return await call("open", lambda: stub.OpenPush(request, timeout=10))
@@ -49,7 +49,7 @@ async def test_only_workers_that_the_manager_has_named_get_a_stream(cluster: Clu
                 await open_push(a, "x")
                 break
     with pytest.raises(UnavailableError, match="incarnation 'x/2' is not known here, but one with 'x/1'"):
-        await open_push(a, "x", life=2)
+        await open_push(a, "x", incarnation=2)
 
 
 async def test_tokens_that_are_not_shown_are_few(cluster: Cluster) -> None:
@@ -85,7 +85,7 @@ async def test_a_file_names_no_address_to_connect_to(cluster: Cluster) -> None:
         while (await replies.get()).WhichOneof("reply") != "ack":
             pass
         at_b = b.settings.data_dir / "store" / f"{STORE}/2_id.changelog"
-        while not at_b.exists():  # noqa: ASYNC110  where the manager says that b lives
+        while not at_b.exists():  # noqa: ASYNC110  the address of b according to the manager
             await asyncio.sleep(0.05)
     assert not calls
     assert "no link to a worker that the manager has not named" in log_of(a)
@@ -126,7 +126,7 @@ async def test_streams_that_send_nothing_keep_no_credit_from_others(
             await client.add(STORE, "SSTs/000001-x.sst", changelog_bytes(1, 3 << 20))
             await client.commit(STORE, Version(1, "x"), changelog_bytes(1), [])
             stored = a.settings.data_dir / "store" / f"{STORE}/SSTs/000001-x.sst"
-            while not stored.exists():  # noqa: ASYNC110  nobody tells
+            while not stored.exists():  # noqa: ASYNC110  there is no notification
                 await asyncio.sleep(0.05)
     assert "it sends nothing, and others wait for its credit" in log_of(a)
 

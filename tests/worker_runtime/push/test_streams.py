@@ -232,7 +232,7 @@ async def test_an_idle_link_gives_its_credit_back_and_gets_it_again(cluster: Clu
 
         async def granted(condition: Callable[[int], bool]) -> None:
             async with asyncio.timeout(20):
-                while not condition((await at_b.describe()).granted_bytes):  # noqa: ASYNC110  nobody tells
+                while not condition((await at_b.describe()).granted_bytes):  # noqa: ASYNC110  there is no notification
                     await asyncio.sleep(0.05)
 
         await client.add(store, "SSTs/000001-x.sst", changelog_bytes(1, 5 * window))

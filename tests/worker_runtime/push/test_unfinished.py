@@ -163,5 +163,5 @@ async def test_an_announced_file_reserves_the_disk_only_while_it_comes(cluster: 
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110  a file system tells nobody
+    while not condition():  # noqa: ASYNC110  a file system sends no notification
         await asyncio.sleep(0.05)

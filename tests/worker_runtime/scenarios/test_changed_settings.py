@@ -82,7 +82,7 @@ async def test_files_that_lie_whole_cannot_be_spread_from_now_on(cluster: Cluste
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await client.commit(STORE, Version(2, "other"), changelog_bytes(2), lineage(2))
         assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
-        told = str(refused.value.details())
-        assert all(word in told for word in ("'state'", "'block'", "spark.rhino.placement", "new checkpoint"))
+        message = str(refused.value.details())
+        assert all(word in message for word in ("'state'", "'block'", "spark.rhino.placement", "new checkpoint"))
         (group,) = (await asyncio.to_thread(fetch_overview, address)).groups
         assert "spread" not in str(group.settings)

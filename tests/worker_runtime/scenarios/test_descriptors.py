@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
-from rhino_core.descriptors import Reserve, Seldom, keep_on
+from rhino_core.descriptors import LogLimit, Reserve, run_until_cancelled
 from rhino_core.errors import UnavailableError
 from rhino_core.ids import StoreId, Version
 from tests.worker_runtime.cluster import Cluster, Process, changelog_bytes
@@ -181,19 +181,19 @@ async def test_background_work_goes_on_after_an_error_of_the_system(monkeypatch:
         if (error := errors.pop(0)) is not None:
             raise error
 
-    await keep_on("test", work)
+    await run_until_cancelled("test", work)
     assert not errors
     errors.append(ValueError("a bug"))
     with pytest.raises(ValueError, match="a bug"):
-        await keep_on("test", work)
+        await run_until_cancelled("test", work)
 
 
 def test_a_repeated_line_is_logged_seldom() -> None:
     now = 0.0
-    seldom = Seldom(lambda: now, every_s=10)
-    assert [seldom.due(), seldom.due(), seldom.due()] == [0, None, None]
+    log_limit = LogLimit(lambda: now, every_s=10)
+    assert [log_limit.due(), log_limit.due(), log_limit.due()] == [0, None, None]
     now = 10.0
-    assert seldom.due() == 2
+    assert log_limit.due() == 2
 
 
 def test_a_daemon_takes_as_many_descriptors_as_it_may_have() -> None:

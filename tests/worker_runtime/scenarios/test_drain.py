@@ -24,7 +24,7 @@ READ = {sidecar_pb2.SOURCE_LOCAL: "local", sidecar_pb2.SOURCE_REPLICA: "replica"
 
 
 class Query:
-    """What Spark would do: each batch runs every partition where the manager wants it, then logs the batch."""
+    """Behaves like Spark: each batch runs every partition where the manager wants it, and then logs the batch."""
 
     def __init__(self, driver: FakeDriver, executors: dict[str, Client], handovers: HandoverClient) -> None:
         self._driver = driver
@@ -85,7 +85,7 @@ async def test_drained_in_steps_then_killed(cluster: Cluster, tmp_path: Path, mo
         stack.push_async_callback(driver.stop)
         await driver.hello()
         await driver.started(JOB, PARTITIONS, name="clicks")
-        while not await asyncio.to_thread(handovers.jobs):  # noqa: ASYNC110  nobody tells
+        while not await asyncio.to_thread(handovers.jobs):  # noqa: ASYNC110  there is no notification
             await asyncio.sleep(0.05)
         query = Query(driver, executors, handovers)
         for _ in range(3):

@@ -123,7 +123,7 @@ class Scene:
         await self.check_service(store)
 
     async def check_disk(self, process: Process) -> None:
-        """What a dead sidecar has on disk, as it would recover it without anybody's help."""
+        """Checks the disk of a dead sidecar, as the sidecar alone would recover it."""
         name, data = process.settings.worker_id, process.settings.data_dir
         copy = data.parent / "copy"
         shutil.copytree(data, copy)

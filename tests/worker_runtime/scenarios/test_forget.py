@@ -69,7 +69,7 @@ async def until_empty(process: Process, job: str) -> None:
 
 
 async def usage_is_known(address: str, workers: int, files: int) -> None:
-    """Heartbeats have told what is stored."""
+    """Heartbeats have reported what is stored."""
     async with asyncio.timeout(20):
         while True:
             with_files = (await asyncio.to_thread(forget_job, address, "job", dry_run=True)).workers
@@ -186,7 +186,7 @@ async def test_sidecars_remember_nothing_of_forgotten_jobs_but_their_fences(clus
             process.environment[gauge.SOCKET] = str(tmp_path / f"{process.settings.worker_id}.gauge")
             await process.start()
 
-        async def lives(job: str) -> None:
+        async def commit_and_forget(job: str) -> None:
             async with a.attach() as client:
                 await client.commit(STORE._replace(job=job), version(1), changelog_bytes(1), [])
             await asyncio.to_thread(forget_job, address, job, dry_run=False)
@@ -197,14 +197,14 @@ async def test_sidecars_remember_nothing_of_forgotten_jobs_but_their_fences(clus
             """By job or group."""
             found: dict[str, float] = {}
             for name in "ab":
-                told = await gauge.ask(tmp_path / f"{name}.gauge")
-                found |= {f"{name} {place}": told.get(f"size of {place}", 0) for place in PLACES_OF_JOBS}
+                sizes = await gauge.ask(tmp_path / f"{name}.gauge")
+                found |= {f"{name} {place}": sizes.get(f"size of {place}", 0) for place in PLACES_OF_JOBS}
             return found
 
         for number in range(5):
-            await lives(f"job{number}")
+            await commit_and_forget(f"job{number}")
         assert (await gauge.ask(tmp_path / "b.gauge"))["size of Groups._fences"] == 5
-        while any((await remembered()).values()):  # noqa: ASYNC110  heartbeats tell the rest
+        while any((await remembered()).values()):  # noqa: ASYNC110  heartbeats remove the rest
             await asyncio.sleep(0.1)
 
 

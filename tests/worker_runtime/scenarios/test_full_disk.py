@@ -91,7 +91,7 @@ async def test_a_full_worker_refuses_new_files_goes_on_otherwise_and_comes_back(
                     details = str(refused.value.details())
                     assert str(disk) in details
                     assert "bytes free" in details
-                    assert f"{8 * MIB} to be kept (reserve_bytes)" in details
+                    assert f"{8 * MIB} to be kept (--reserve-mb)" in details
                 reply = await client.prepare(STORE, version(4))
                 assert (reply.state, reply.source) == (sidecar_pb2.PREPARE_STATE_READY, sidecar_pb2.SOURCE_LOCAL)
                 described = await client.describe()

@@ -1,4 +1,4 @@
-"""Real sidecars and the real manager: a worker that lives, and does not get through to another one."""
+"""Real sidecars and the real manager: a live worker that cannot reach another one."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def test_the_groups_of_a_worker_whose_pushes_reach_nobody_go_to_another(cl
         async with a.attach(replicas=2, commit_timeout_s=60.0) as client:
             began = time.monotonic()
             commit = asyncio.create_task(client.commit(STORE, version(1), changelog_bytes(1), []))
-            while (owner := next(iter(await chain(address)), "a")) == "a":  # noqa: ASYNC110  nobody tells
+            while (owner := next(iter(await chain(address)), "a")) == "a":  # noqa: ASYNC110  there is no notification
                 await asyncio.sleep(0.05)
             moved_s = time.monotonic() - began
             assert moved_s < 30.0, f"the owner was followed after {moved_s} s"
@@ -110,7 +110,7 @@ async def test_an_owner_with_a_full_disk_is_followed_within_seconds(cluster: Clu
                 await group_of(address, *await chain(address))
                 fill(disk, 6 * MIB)
                 began = time.monotonic()
-                while (await chain(address))[0] == "a":  # noqa: ASYNC110  nobody tells
+                while (await chain(address))[0] == "a":  # noqa: ASYNC110  there is no notification
                     await asyncio.sleep(0.02)
                 assert time.monotonic() - began < 10.0
             owner, *_ = await chain(address)

@@ -28,7 +28,7 @@ POINTS = [
 
 
 class Manager:
-    """`rhino manager` on one address, over several lives."""
+    """`rhino manager` on one address, over several processes."""
 
     def __init__(self, folder: Path) -> None:
         self.data_dir = folder / "journal"

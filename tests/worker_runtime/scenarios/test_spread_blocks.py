@@ -97,7 +97,7 @@ async def test_a_missing_block_is_unavailable_while_its_keeper_may_come_back_and
         reply = await client.prepare(STORE, version(4))
         assert reply.state == sidecar_pb2.PREPARE_STATE_UNAVAILABLE
         cluster.manager.absent.clear()
-        cluster.manager.set_floors()  # tells of it
+        cluster.manager.set_floors()  # announces it
         async with asyncio.timeout(20):
             while reply.state == sidecar_pb2.PREPARE_STATE_UNAVAILABLE:
                 reply = await client.prepare(STORE, version(4))

@@ -92,7 +92,7 @@ async def test_a_lost_secondary_is_replaced_and_a_lost_owner_succeeded(cluster: 
         await a.start()
         async with a.attach() as client:
             # It is no member any more: it asks those who are, and deletes.
-            while (await client.describe()).stored_bytes:  # noqa: ASYNC110  nobody tells
+            while (await client.describe()).stored_bytes:  # noqa: ASYNC110  there is no notification
                 await asyncio.sleep(0.05)
             reply = await client.prepare(STORE, version(4))
             assert reply.source == sidecar_pb2.SOURCE_REMOTE

@@ -1,4 +1,4 @@
-"""What a stranger may send to every port: it is refused, nobody dies of it, and everything works as before."""
+"""Hostile messages to every port: each is refused, no process dies, and everything works as before."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ class Fuzz:
                 return None
 
     def frames(self) -> bytes:
-        """What comes over a push stream after the token."""
+        """The bytes on a push stream after the token."""
         pieces = []
         for _ in range(self.random.randrange(1, 5)):
             frame = sample(peer_pb2.PushFrame.DESCRIPTOR)
@@ -280,7 +280,7 @@ async def test_nobody_dies_of_a_message(cluster: Cluster, tmp_path: Path) -> Non
         await commit(a, 2)
     for sidecar in cluster.sidecars.values():
         lines = (sidecar.settings.data_dir.parent / "log").read_text().splitlines()
-        assert not [line for line in lines if "Traceback" in line], "bugs that no caller was told of"
+        assert not [line for line in lines if "Traceback" in line], "bugs that no caller learned of"
     for sidecar in cluster.sidecars.values():
         await sidecar.end(signal.SIGKILL)
     async with manager(settings_of(tmp_path, address, bootstrap=False, lease_s=20)):

@@ -1,4 +1,4 @@
-"""The path of the local API's socket: nobody's is taken, nobody else's removed, and its loss is told."""
+"""The path of the local API's socket: nobody's is taken, nobody else's removed, and its loss is logged."""
 
 from __future__ import annotations
 
@@ -77,23 +77,23 @@ def test_what_can_be_no_socket_is_left_alone(tmp_path: Path, name: str) -> None:
     assert (tmp_path / "folder").is_dir()
 
 
-async def test_a_lost_path_is_told(
+async def test_a_lost_path_is_logged(
     listening: tuple[LocalSocket, socket.socket], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(local_socket, "LOOK_S", 0.01)
     mine, _ = listening
     caplog.set_level(logging.INFO)
 
-    async def told(text: str) -> None:
+    async def until_logged(text: str) -> None:
         async with asyncio.timeout(10):
-            while text not in caplog.text:  # noqa: ASYNC110  nobody tells
+            while text not in caplog.text:  # noqa: ASYNC110  a log sends no notification
                 await asyncio.sleep(0.01)
 
     watching = asyncio.create_task(mine.watch())
     mine.path.rename(mine.path.with_name("away"))
-    await told("executors do not find this sidecar")
+    await until_logged("executors do not find this sidecar")
     mine.path.with_name("away").rename(mine.path)
-    await told("the socket is back")
+    await until_logged("the socket is back")
     watching.cancel()
     assert caplog.text.count("executors do not find") == 1
 
@@ -101,20 +101,20 @@ async def test_a_lost_path_is_told(
 async def test_nobody_misses_the_socket_of_a_sidecar_that_stops(
     listening: tuple[LocalSocket, socket.socket], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It goes before the last calls have ended, which may take longer than a look."""
+    """It goes before the last calls have ended, which may take longer than one check."""
     mine, _ = listening
-    looked = asyncio.Semaphore(0)
+    checks = asyncio.Semaphore(0)
 
-    async def look(seconds: float) -> None:
-        looked.release()
+    async def next_check(seconds: float) -> None:
+        checks.release()
         await pause(0)
 
     pause = asyncio.sleep
-    monkeypatch.setattr(asyncio, "sleep", look)
+    monkeypatch.setattr(asyncio, "sleep", next_check)
     watching = asyncio.create_task(mine.watch())
     mine.remove()
     for _ in range(3):
-        await looked.acquire()
+        await checks.acquire()
     watching.cancel()
     assert not mine.path.exists()
     assert not caplog.text

@@ -131,7 +131,7 @@ async def test_files_on_their_way_are_counted_before_they_are_here(
     incoming = await store.received.begin(first, [b"begin"])
     assert incoming.reserved is reserved
     second = FileEntry(STORE, "SSTs/000002-x.sst", 2 * slack, 1)
-    with pytest.raises(NoSpaceError, match=rf"{tmp_path}.* bytes free.*reserve_bytes") as refused:
+    with pytest.raises(NoSpaceError, match=rf"{tmp_path}.* bytes free.*--reserve-mb") as refused:
         await store.received.begin(second)
     assert ("on their way" in str(refused.value)) is not reserved
     await store.received.abort(first, incoming)
@@ -159,7 +159,7 @@ async def test_reserved_space_is_no_part_of_a_file_and_returns_when_its_transfer
 
 @pytest.fixture
 async def crowded(tmp_path: Path) -> AsyncIterator[Store]:
-    """What a broken transfer has left takes the room that is to be kept."""
+    """The part that a broken transfer has left occupies the reserve."""
     with tmpfs(tmp_path / "disk", 32) as folder:
         store = Store.open("a", folder / "data", 4 * MIB)
         entry = FileEntry(STORE, "SSTs/000009-x.sst", 20 * MIB, 1)
@@ -200,7 +200,7 @@ async def test_a_disk_filled_to_the_last_byte_is_full_and_recovers_by_itself(tmp
         await store.uploads.take_over(STORE, SST.name, put(store))
         ballast = fill(folder, 3 * 1024 * 1024)
         assert store.disk.state()[0] is DiskState.FULL
-        with pytest.raises(NoSpaceError, match=rf"{folder}.*bytes free.*reserve_bytes"):
+        with pytest.raises(NoSpaceError, match=rf"{folder}.*bytes free.*--reserve-mb"):
             await store.uploads.take_over(STORE, "SSTs/000002-x.sst", put(store))
         store.index.put_epoch(STORE.group, Epoch(1, 1))
         assert store.retention.raise_floor(STORE, Version(1, "id1")), "the index has room at the watermark"

@@ -51,7 +51,7 @@ def test_a_file_that_is_left_alone_goes_whatever_its_own_times_say(tmp_path: Pat
     assert inbox.sweep() == 1
     assert not file.exists()
     assert file.parent.exists()
-    assert inbox._looks == {}
+    assert inbox._observed == {}
 
 
 def test_a_file_that_changes_stays(tmp_path: Path, file: Path, clock: Clock) -> None:
@@ -113,12 +113,12 @@ async def test_a_client_that_hangs_up_leaves_no_unheard_error(fails: bool, caplo
 def test_a_session_that_ends_meanwhile_ends_no_sweep(
     tmp_path: Path, file: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def leaving(look: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def leaving(call: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def gone(path: Any = ".") -> Any:
             if isinstance(path, str | Path) and Path(path) == file.parent:
                 file.unlink()
                 file.parent.rmdir()
-            return look(path)
+            return call(path)
 
         return gone
 
@@ -132,8 +132,8 @@ def test_somebody_who_opens_it_at_that_moment_harms_nobody(
     tmp_path: Path, file: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The kernel tells whose lease is in the way by SIGIO, which would end the process."""
-    told: list[int] = []
-    handler = signal.signal(signal.SIGIO, lambda number, frame: told.append(number))
+    signals: list[int] = []
+    handler = signal.signal(signal.SIGIO, lambda number, frame: signals.append(number))
     real = fcntl.fcntl
 
     def opened_meanwhile(fd: int, command: int, argument: int = 0) -> int:
@@ -151,7 +151,7 @@ def test_somebody_who_opens_it_at_that_moment_harms_nobody(
         assert inbox.sweep() == 1
     finally:
         signal.signal(signal.SIGIO, handler)
-    assert told == []
+    assert signals == []
 
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE])

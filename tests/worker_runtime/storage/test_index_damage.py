@@ -71,8 +71,8 @@ class Made:
 
 @pytest.fixture(scope="module", params=["killed", "closed", "power lost"])
 def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """Of a process that was killed (all is in RocksDB's log), of one that has ended (in tables), or with an end that
-    was never synced, after a loss of power that took nothing."""
+    """The index of a process that was killed (it is in RocksDB's log), or of one that has ended (it is in tables), or
+    one with an end that was never synced, after a loss of power that took nothing."""
     folder, left = tmp_path_factory.mktemp("made"), tmp_path_factory.mktemp("left") / "index"
     index, states = Index(folder, Disk(folder, 0), BOOT), []
     for n in range(STEPS):

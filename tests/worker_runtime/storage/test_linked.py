@@ -74,7 +74,7 @@ async def test_a_hard_link_of_a_stored_file_is_known_and_not_read(disk: Disk, mo
 
 
 async def test_a_copy_is_known_by_its_bytes(disk: Disk) -> None:
-    """Where there are no hard links: spark.local.dir is on another file system."""
+    """There are no hard links if spark.local.dir is on another file system."""
     await disk.store.uploads.take_over(STORE, FIRST, disk.inbox(CONTENT))
     assert (await disk.store.uploads.take_over(STORE, AGAIN, disk.inbox(CONTENT))).entry.same_as == FIRST
     record = disk.store.files.record(STORE, AGAIN)

@@ -165,7 +165,7 @@ async def test_a_new_member_catches_up_and_another_worker_prepares(tmp_path: Pat
                 )
                 for share in (False, True)
             ]
-        assert shared.ByteSize() * 10 < whole.ByteSize(), "told once, if the asker knows how to read that"
+        assert shared.ByteSize() * 10 < whole.ByteSize(), "sent once, if the caller can read that"
         for process in (b, c):
             await process.end(signal.SIGTERM)
             store = Store.open(process.settings.worker_id, process.settings.data_dir, 0)

@@ -21,7 +21,7 @@ def written(path: Path, content: bytes) -> Path:
 
 
 def with_entries(count: int) -> bytes:
-    """Of which only the list is there: nobody reads the rest."""
+    """A zip that has only the list of its entries: the rest is never read."""
     name = b"n" * 30
     entry = struct.pack("<4s6H3I5H2I", b"PK\x01\x02", *(0,) * 9, len(name), *(0,) * 6) + name
     size = count * len(entry)

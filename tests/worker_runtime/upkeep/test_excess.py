@@ -80,8 +80,8 @@ class Outsider:
         return tuple(name for effect in effects if isinstance(effect, RemoveExcess) for name in effect.names)
 
 
-def says(name: str, *files: FileEntry, epoch: int = 1, life: int = 1) -> Answer:
-    return Answer(worker(name, life), Epoch(1, epoch), files)
+def answered(name: str, *files: FileEntry, epoch: int = 1, incarnation: int = 1) -> Answer:
+    return Answer(worker(name, incarnation), Epoch(1, epoch), files)
 
 
 ALL = (changelog(1), changelog(2))
@@ -99,7 +99,7 @@ def outsider(*files: FileEntry, members: str = "ab") -> Outsider:
 
 def test_what_enough_members_have_is_deleted_after_the_grace() -> None:
     x = outsider(*ALL)
-    assert set(x.answer(says("a", *ALL), says("b", *ALL))) == {e.name for e in ALL}
+    assert set(x.answer(answered("a", *ALL), answered("b", *ALL))) == {e.name for e in ALL}
     assert x.do(ExcessRemoved(GROUP, Epoch(1, 1))) == []
 
 
@@ -107,25 +107,27 @@ def test_what_enough_members_have_is_deleted_after_the_grace() -> None:
     "second",
     [
         None,  # could not be asked
-        says("b", changelog(1)),  # lacks one, on which the other depends
-        says("b", changelog(1), changelog(2, crc=9)),  # other bytes
-        says("b", *ALL, epoch=2),  # has seen a later epoch: it may be about to delete, too
-        says("b", *ALL, epoch=0),
-        says("b", *ALL, life=2),  # another life than the one that the group counts as whole
-        says("c", *ALL),  # no member
-        says("a", *ALL),  # twice the same
+        answered("b", changelog(1)),  # lacks one, on which the other depends
+        answered("b", changelog(1), changelog(2, crc=9)),  # other bytes
+        answered("b", *ALL, epoch=2),  # has seen a later epoch: it may be about to delete, too
+        answered("b", *ALL, epoch=0),
+        answered("b", *ALL, incarnation=2),  # another incarnation than the one that the group counts as whole
+        answered("c", *ALL),  # no member
+        answered("a", *ALL),  # twice the same
     ],
 )
 def test_one_member_is_not_enough(second: Answer | None) -> None:
     x = outsider(*ALL)
-    assert changelog(2).name not in x.answer(*(answer for answer in (says("a", *ALL), second) if answer is not None))
+    assert changelog(2).name not in x.answer(
+        *(answer for answer in (answered("a", *ALL), second) if answer is not None)
+    )
 
 
 def test_what_has_stayed_is_asked_about_again() -> None:
     x = outsider(*ALL)
-    assert x.answer(says("a", *ALL)) == ()
+    assert x.answer(answered("a", *ALL)) == ()
     assert [type(effect) for effect in x.wait(RETRY_S)] == [AskMembers], "soon: one has not answered"
-    assert x.answer(says("a", *ALL), says("b")) == ()
+    assert x.answer(answered("a", *ALL), answered("b")) == ()
     assert x.wait(AGAIN_S - 1) == []
     assert [type(effect) for effect in x.wait(1)] == [AskMembers]
 
@@ -134,7 +136,7 @@ def test_two_members_that_each_have_a_part_are_not_two_copies() -> None:
     """Each name is there twice, the version opens from one member only."""
     files = (sst(1), snapshot(2, sst(1).name))
     x = outsider(*files, members="abc")
-    assert not x.answer(says("a", *files), says("b", files[0]), says("c", files[1]))
+    assert not x.answer(answered("a", *files), answered("b", files[0]), answered("c", files[1]))
 
 
 def test_a_member_that_is_not_whole_is_not_asked() -> None:
@@ -148,27 +150,27 @@ def test_a_member_that_is_not_whole_is_not_asked() -> None:
 def test_a_new_epoch_that_makes_it_a_member_again_stops_it() -> None:
     x = outsider(*ALL)
     x.adopt(group(2, "axb", whole="ab"))
-    assert not x.answer(says("a", *ALL), says("b", *ALL))
+    assert not x.answer(answered("a", *ALL), answered("b", *ALL))
     assert x.wait(10 * GRACE_S) == []
 
 
 def test_an_epoch_that_was_seen_and_not_yet_adopted_stops_it() -> None:
     x = outsider(*ALL)
     x.epochs[GROUP] = Epoch(1, 2)
-    assert not x.answer(says("a", *ALL), says("b", *ALL))
+    assert not x.answer(answered("a", *ALL), answered("b", *ALL))
 
 
 def test_other_members_are_asked_anew() -> None:
     x = outsider(*ALL)
     x.adopt(group(2, "bc"))
-    assert not x.answer(says("a", *ALL), says("b", *ALL))
+    assert not x.answer(answered("a", *ALL), answered("b", *ALL))
     assert x.wait(0) == [AskMembers(GROUP, Epoch(1, 2), (worker("b"), worker("c")))]
 
 
 def test_use_begins_the_grace_anew() -> None:
     x = outsider(*ALL)
     x.do(GroupUsed(GROUP))
-    assert not x.answer(says("a", *ALL), says("b", *ALL)), "used since it asked"
+    assert not x.answer(answered("a", *ALL), answered("b", *ALL)), "used since it asked"
     assert x.wait(GRACE_S - 1) == []
     assert [type(effect) for effect in x.wait(1)] == [AskMembers]
 
@@ -176,50 +178,50 @@ def test_use_begins_the_grace_anew() -> None:
 def test_a_file_that_comes_after_all_had_gone_goes_as_well() -> None:
     """Seed 155: a push that had been accepted while it was a member was slow."""
     x = outsider(*ALL)
-    for name in x.answer(says("a", *ALL), says("b", *ALL)):
+    for name in x.answer(answered("a", *ALL), answered("b", *ALL)):
         x.catalogue.discard(STORE, name)
     x.do(ExcessRemoved(GROUP, Epoch(1, 1)))
     assert x.wait(AGAIN_S) == [], "nothing is left"
     x.catalogue.add(changelog(2))
     assert [type(effect) for effect in x.wait(GRACE_S)] == [AskMembers]
-    assert x.answer(says("a", *ALL), says("b", *ALL)) == (changelog(2).name,)
+    assert x.answer(answered("a", *ALL), answered("b", *ALL)) == (changelog(2).name,)
 
 
 def test_pinned_and_used_files_stay() -> None:
     files = (*ALL, changelog(3))
     x = outsider(*files)
     x.pins, x.names = {version(2)}, {changelog(3).name}
-    assert x.answer(says("a", *files), says("b", *files)) == ()
+    assert x.answer(answered("a", *files), answered("b", *files)) == ()
     x.wait(AGAIN_S)
     x.pins = set()
-    assert set(x.answer(says("a", *files), says("b", *files))) == {e.name for e in ALL}
+    assert set(x.answer(answered("a", *files), answered("b", *files))) == {e.name for e in ALL}
 
 
 def test_what_the_floor_has_passed_goes_once_enough_members_hold_the_floor() -> None:
     """The members have deleted it; retention here cannot, for the floor's closure is not here."""
     theirs = (sst(9), snapshot(9, sst(9).name))
     x = outsider(*ALL, sst(1))
-    assert x.answer(says("a", *theirs), says("b", *theirs)) == ()
+    assert x.answer(answered("a", *theirs), answered("b", *theirs)) == ()
     x.wait(AGAIN_S)
     x.floors[STORE] = version(9)
-    assert x.answer(says("a", *theirs), says("b", theirs[1])) == (), "only one opens it"
+    assert x.answer(answered("a", *theirs), answered("b", theirs[1])) == (), "only one opens it"
     x.wait(AGAIN_S)
-    assert set(x.answer(says("a", *theirs), says("b", *theirs))) == {*(e.name for e in ALL), sst(1).name}
+    assert set(x.answer(answered("a", *theirs), answered("b", *theirs))) == {*(e.name for e in ALL), sst(1).name}
 
 
 def test_zips_go_before_the_files_that_they_name() -> None:
     files = (sst(1), snapshot(2, sst(1).name))
     x = outsider(*files)
-    assert x.answer(says("a", *files), says("b", *files)) == (files[1].name, files[0].name)
+    assert x.answer(answered("a", *files), answered("b", *files)) == (files[1].name, files[0].name)
 
 
 def test_nothing_goes_while_the_newest_version_was_written_here() -> None:
     mine = replace(changelog(3), written_by="x")
     x = outsider(*ALL, mine)
-    assert x.answer(says("a", *ALL, mine), says("b", *ALL, mine)) == ()
+    assert x.answer(answered("a", *ALL, mine), answered("b", *ALL, mine)) == ()
     x.wait(AGAIN_S)
     newer = (*ALL, mine, changelog(4))
-    assert len(x.answer(says("a", *newer), says("b", *newer))) == 3
+    assert len(x.answer(answered("a", *newer), answered("b", *newer))) == 3
 
 
 def test_stores_are_judged_one_after_the_other() -> None:
@@ -227,7 +229,7 @@ def test_stores_are_judged_one_after_the_other() -> None:
     other = StoreId(GROUP.job, GROUP.operator, GROUP.partition, "left")
     files = (changelog(1), replace(changelog(1), store=other))
     x = outsider(*files)
-    assert x.answer(says("a", *files), says("b", *files)) == (files[0].name,)
+    assert x.answer(answered("a", *files), answered("b", *files)) == (files[0].name,)
     x.pins = {version(1)}
     assert x.do(ExcessRemoved(GROUP, Epoch(1, 1))) == []
 

@@ -122,7 +122,7 @@ async def test_a_file_system_that_cannot_be_synced_is_not_believed_again(
         await machine.flusher.flush()
     assert machine.store.index.metadata(recovery.ON_DISK_UNTIL) is None
     monkeypatch.setattr(flusher_module, "PERIOD_S", 0.0)
-    await machine.flusher.run()  # ends: an error that has been told once is not told again
+    await machine.flusher.run()  # ends: an error that was reported once is not reported again
     assert machine.store.index.metadata(recovery.ON_DISK_UNTIL) is None
 
 

@@ -210,10 +210,10 @@ async def test_the_command_tells_sound_from_repaired_from_lost(cluster: Cluster,
         flip_a_bit(on_disk(b, SST))
         code, out, _ = await rhino(*command, "--repair-wait-s", "0.5")
         # Whoever is read first asks the other one for a good copy, which may find the damage there before its scrub.
-        told = [(w["errors"], w["repaired"]) for w in json.loads(out)["workers"]]
-        assert (code, told) in [(1, [(1, 0), (1, 0)]), (1, [(1, 0), (0, 0)]), (1, [(0, 0), (1, 0)])]
+        reported = [(w["errors"], w["repaired"]) for w in json.loads(out)["workers"]]
+        assert (code, reported) in [(1, [(1, 0), (1, 0)]), (1, [(1, 0), (0, 0)]), (1, [(0, 0), (1, 0)])]
         code, out, _ = await rhino("status", "--manager", address, "--json")
-        assert [w["scrub"]["errors"] for w in json.loads(out)["workers"]] == [errors for errors, _ in told]
+        assert [w["scrub"]["errors"] for w in json.loads(out)["workers"]] == [errors for errors, _ in reported]
         code, _, err = await rhino(*command, "--worker", "nobody")
         assert code == 3
         assert "nobody" in err

@@ -10,7 +10,7 @@ from rhino_core.transitions import TransitionTable
 
 
 class FileState(Enum):
-    """Of one announced file."""
+    """The states of one announced file."""
 
     ANNOUNCED = "announced"
     ACCEPTED = "accepted"

@@ -33,7 +33,7 @@ FILES_MAX = 64  # begun and not complete; a link needs few, and they are not cov
 
 
 class State(Enum):
-    """Of the stream."""
+    """The states of the stream."""
 
     NEW = "new"  # the sender does not know its credit yet
     OPEN = "open"  # a message is next

@@ -26,7 +26,7 @@ GROUPS_AT_ONCE = 4  # groups whose files take turns on one stream
 
 
 class State(Enum):
-    """Of the stream."""
+    """The states of the stream."""
 
     AWAIT_WELCOME = "await_welcome"
     OPEN = "open"
@@ -58,7 +58,7 @@ _TRIGGERS = {"welcome": Trigger.WELCOME, "broken": Trigger.BROKEN}
 
 
 class FileState(Enum):
-    """Of one file that is being sent."""
+    """The states of one file that is being sent."""
 
     ASKING = "asking"  # its bytes wait until the receiver has reported where to begin
     SENDING = "sending"
@@ -128,11 +128,11 @@ class Welcomed:
 
 
 @dataclass(frozen=True, slots=True)
-class MayGoOn:
-    """There is more credit, or a file can go on, or is no longer wanted: ask for `next_file` again."""
+class Unblocked:
+    """More credit has arrived, or a file can continue or is no longer wanted: ask for `next_file` again."""
 
 
-Event = Welcomed | MayGoOn | ev.AckReceived | ev.RefusalReceived
+Event = Welcomed | Unblocked | ev.AckReceived | ev.RefusalReceived
 
 
 # ---------------------------------------------------------------- the core
@@ -276,7 +276,7 @@ class PushSender:
                 self._resume(reply.resume)
             case "broken":
                 raise RemoteProtocolError(f"{self._peer}: {reply.broken.message}")
-        return MayGoOn()
+        return Unblocked()
 
     def _resume(self, message: peer_pb2.PushResume) -> None:
         """The receiver has the bytes before the offset. A part of the file may be on its way now."""

@@ -34,7 +34,7 @@ private[spark] class ExecutorListener(executors: Executors, send: Message => Uni
       send(gone(report.executor, report.text))
     } else {
       executors.reported(report.executor, SidecarReport.Attached(report.worker))
-      // Who has read the warning must also read its end: PySpark's default level hides INFO.
+      // The end of a warning is a warning, too: PySpark's default level hides INFO.
       if (missing.remove(report.executor)) logWarning(report.text) else logInfo(report.text)
       tell(report.executor)
     }

@@ -5,7 +5,7 @@ import scala.collection.mutable
 /** A worker of a map. An older manager names hosts only: `id` is "" then. */
 private[spark] case class MapWorker(id: String, host: String)
 
-/** What an executor has reported about its sidecar. */
+/** The report of an executor about its sidecar. */
 private[spark] sealed trait SidecarReport
 private[spark] object SidecarReport {
   case object Missing extends SidecarReport

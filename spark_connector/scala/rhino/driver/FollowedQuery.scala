@@ -10,7 +10,7 @@ import rhino.spark.store.{StatePath, StoreId}
 import rhino.spark.wire.Schema.{copy, message, Message}
 
 /**
- * What the manager must know about a running query.
+ * A running query, with the facts that the manager must know about it.
  *
  * @param stateful Rhino keeps its state
  * @param planned  false before the run's first batch, when its task groups are not known yet

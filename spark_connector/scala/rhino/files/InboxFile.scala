@@ -12,7 +12,7 @@ import rhino.spark.sidecar.SidecarSession
 /** A file for the sidecar. If it is refused it must be deleted: a full disk would stay full until the session's end. */
 private[files] class InboxFile(@volatile private var path: Path) extends Logging {
 
-  /** Where the file was when it was used last. */
+  /** The path of the file when it was last used. */
   def newestPath: Path = path
 
   def name: String = path.getFileName.toString

@@ -5,7 +5,7 @@ import org.apache.hadoop.fs.Path
 
 import rhino.spark.store.{StateFileName, StatePath, StoreId}
 
-/** Where a path on rhino:// is. */
+/** The place to which a path on rhino:// leads. */
 private[rhino] sealed trait Place
 
 private[rhino] object Place {
@@ -21,13 +21,13 @@ private[rhino] object Place {
   case class Outside(checkpoint: UserCheckpoint) extends Place
   case object Nowhere extends Place
 
-  /** Of a path in rhino:///job/operator/partition/store. */
+  /** The place of a path in rhino:///job/operator/partition/store. */
   def of(path: Path): Place = StoreId.parse(path) match {
     case Some((store, name)) => inStore(store, name)
     case None => Nowhere
   }
 
-  /** Of a path in a query checkpoint on rhino://<scheme>[@<authority>]. */
+  /** The place of a path in a query checkpoint on rhino://<scheme>[@<authority>]. */
   def of(path: Path, checkpoint: UserCheckpoint, conf: Configuration): Place = {
     def store(state: StatePath) = {
       val job = CheckpointJobs.of(checkpoint.outside(new Path(state.checkpoint)), conf)

@@ -34,7 +34,7 @@ private[rhino] class SidecarReports(context: PluginContext, host: String)
         Thread.sleep(CheckEveryMs)
     }
 
-  /** What to report now. None: a sidecar that has just gone may come back. */
+  /** The report that is due now. None: a sidecar that has just gone may come back. */
   private def worker(sidecar: SidecarConnection): Option[String] =
     sidecar.attachedTo.orElse(if (sidecar.awayS < AwayS) None else Some(""))
 
@@ -53,7 +53,7 @@ private[rhino] object SidecarReports {
   /** `worker`: id of the worker that the executor belongs to, "" if it has no sidecar. `text`: what the driver logs. */
   case class Report(executor: String, worker: String, text: String) {
 
-    /** Of plain types, because Spark deserializes a message without the classes of this jar. */
+    /** A message of plain types, because Spark deserializes a message without the classes of this jar. */
     def plain: Array[String] = Array(executor, worker, text)
   }
 

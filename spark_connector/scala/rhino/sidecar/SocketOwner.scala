@@ -6,8 +6,8 @@ import java.nio.file.{Files, LinkOption, NoSuchFileException, Paths}
 import scala.jdk.CollectionConverters._
 
 /**
- * Who may answer on the sidecar's socket. In a folder that others can write to, somebody else could put a socket in its
- * place, and serve forged state. Executors and sidecar share files, so they are one Unix user anyway.
+ * Checks which user owns the sidecar's socket. In a folder that others can write to, another user could put a socket in
+ * its place, and serve forged state. Executors and sidecar share files, so they are one Unix user anyway.
  */
 private[rhino] object SocketOwner {
 

@@ -1,6 +1,6 @@
 package rhino.spark.store
 
-/** What the name of a state file, below the root of its store, says about it. */
+/** The facts in the name of a state file, which is relative to the root of its store. */
 private[rhino] object StateFileName {
   private val Versioned = """(\d+)_([^/]+)\.(?:changelog|zip)""".r
   private val Checksum = """.*\.crc(\.[^/]+\.tmp)?""".r

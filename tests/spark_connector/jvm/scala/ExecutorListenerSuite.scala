@@ -23,7 +23,7 @@ class ExecutorListenerSuite extends Suite {
     def reported(id: String, worker: String): Unit = listener.reported(Report(id, worker, s"about $id"))
     def on(worker: String): Seq[String] = executors.usable.on(MapWorker(worker, ""))
 
-    /** What the manager has been told since the last call: executor, host, worker, removed. */
+    /** The reports to the manager since the last call: executor, host, worker, removed. */
     def told(): Seq[(String, String, String, Boolean)] = {
       val all = sent.toList
       sent.clear()

@@ -21,10 +21,10 @@ from worker_runtime.push.core.sender import (
     GROUPS_AT_ONCE,
     Event,
     FileState,
-    MayGoOn,
     OutgoingFile,
     PushSender,
     State,
+    Unblocked,
     Welcomed,
 )
 
@@ -97,7 +97,7 @@ def test_a_file_goes_in_parts_within_the_credit() -> None:
         assert one.size == expected
         sent += one.head + data[one.offset : one.offset + one.size]
     assert core.next_file() is None, "no credit"
-    assert feed(core, credit(500)) == [MayGoOn()]
+    assert feed(core, credit(500)) == [Unblocked()]
     assert core.next_file() is file
     last = core.part(file, 500)
     assert file.done
@@ -135,7 +135,7 @@ def test_a_file_that_asks_sends_its_begin_and_then_waits_for_the_offset() -> Non
     assert core.part(file, 50).head == begin(1, offered.entry, ask_offset=True)
     assert not file.done
     assert core.next_file() is None
-    assert feed(core, resume(1, 70)) == [MayGoOn()]
+    assert feed(core, resume(1, 70)) == [Unblocked()]
     assert core.next_file() is file
     file.skip_known()
     one = core.part(file, 50)

@@ -1,4 +1,4 @@
-"""What one watching worker must learn next: pending changes of groups. Changes of one group coalesce."""
+"""Changes of groups that one watching worker has not received yet. Several changes of one group are sent as one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Update:
     absent: tuple[Worker, ...] = ()
 
 
-class News:
+class PendingChanges:
     """Pending changes for one worker.
 
     They cover the groups of which it is a member, those in `interested` (resolved without being a member), and those of

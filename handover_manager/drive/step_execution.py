@@ -8,7 +8,7 @@ from handover_manager.drive.cleanup import may_own, release
 from handover_manager.drive.states import State, Trigger
 from handover_manager.drive.step import Marker, Outcome, Preparation, Step
 from handover_manager.events import ChangeGroup, Effect, GroupChanged
-from handover_manager.plan.measurements import CopyFigure, StepFigure
+from handover_manager.plan.measurements import CopyMeasurement, StepMeasurement
 from handover_manager.plan.move import Move
 from handover_manager.queries.jobs import Jobs
 from handover_manager.queries.logged import LoggedBatch
@@ -19,7 +19,7 @@ from rhino_core.ids import VirtualNode
 RETRIED: tuple[type[RhinoError], ...] = (ConflictError, UnavailableError, PreconditionError, AlreadyThereError)
 
 
-class Stepping:
+class StepExecution:
     """Methods change the step and return effects other than journalling. The caller journals every change of phase.
 
     `wall_offset_s` is wall clock minus monotonic time, for the times shown to people.
@@ -206,7 +206,7 @@ class Stepping:
             step.unwinding = {group for move in step.moves if move.node in step.redirected for group in move.groups}
             return
         for job in (self._jobs[name] for name in step.of_job()):
-            pause_s = job.times.pause(step.name, job.figures.batch_s)
+            pause_s = job.times.pause(step.name, job.measurements.batch_s)
             if pause_s is not None:
                 outcome.pause_s = max(outcome.pause_s or 0.0, pause_s)
         self._measure(step, outcome.pause_s, now)
@@ -221,10 +221,10 @@ class Stepping:
         jobs = [self._jobs[job] for job in step.of_job()]
         if not any(job.idle for job in jobs):  # otherwise the time says nothing about how long a switch takes
             for job in jobs:
-                job.figures.steps.append(StepFigure(now - step.marker.set_at, pause_s))
+                job.measurements.steps.append(StepMeasurement(now - step.marker.set_at, pause_s))
         if step.bytes_moved:
-            first = self._jobs[min(step.of_job())].figures
-            first.copies.append(CopyFigure(step.bytes_moved, step.preparation.copied_s))
+            first = self._jobs[min(step.of_job())].measurements
+            first.copies.append(CopyMeasurement(step.bytes_moved, step.preparation.copied_s))
 
 
 def _is_marked(step: Step, job: str, configuration_epoch: int) -> bool:

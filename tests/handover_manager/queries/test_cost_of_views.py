@@ -1,4 +1,4 @@
-"""What a look at the cluster costs: as much as has changed, however many virtual nodes there are."""
+"""What a view of the cluster costs: as much as has changed, however many virtual nodes there are."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Counted:
 
         monkeypatch.setattr(DesiredMap, "choose", counting)
 
-    def look(self) -> int:
+    def take_view(self) -> int:
         """Maps that it made."""
         before = self.made
         view = dataclasses.replace(self.cluster.view, revisions=dict(self.revisions))
@@ -61,32 +61,32 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
 
 def test_a_map_is_made_again_only_when_its_groups_or_the_workers_have_changed(counted: Counted) -> None:
     play, cluster = counted.play, counted.cluster
-    assert [counted.look() for _ in range(3)] == [1, 0, 0]
+    assert [counted.take_view() for _ in range(3)] == [1, 0, 0]
     assert play.desired("0/0") == "w1"
     cluster.chain(G0, "w2 w1")
     counted.revisions[JOB] += 1
-    assert [counted.look() for _ in range(2)] == [1, 0]
+    assert [counted.take_view() for _ in range(2)] == [1, 0]
     assert play.desired("0/0") == "w2"
     cluster.lose("w2")
-    assert [counted.look() for _ in range(2)] == [1, 0]
+    assert [counted.take_view() for _ in range(2)] == [1, 0]
     assert play.desired("0/0") == "w1"
     cluster.worker("w1", free_bytes=7)
-    assert counted.look() == 0
+    assert counted.take_view() == 0
     cluster.worker("w1", draining=True)
-    assert counted.look() == 1
+    assert counted.take_view() == 1
     play.begin(TaskGroup(0, (0,), 2), session=1, run_id="run-2")
-    assert play.of(ev.PushLocations), "a run gets its map without a look"
+    assert play.of(ev.PushLocations), "a run gets its map without a view"
     counted.revisions["job-b"] = 1
-    assert counted.look() == 0
+    assert counted.take_view() == 0
 
 
 def test_a_handover_goes_on_without_changes(counted: Counted) -> None:
-    """What waits for time only, as for its deadline."""
-    counted.look()
+    """A handover that waits for time only, such as its deadline."""
+    counted.take_view()
     handover = counted.play.start("w3", "0/0", deadline_s=5)
-    counted.look()
+    counted.take_view()
     counted.play.now += 6
-    counted.look()
+    counted.take_view()
     assert "deadline of 5 s" in handover.reason
 
 

@@ -19,30 +19,30 @@ _ORDER = (
 
 def before_write(records: Iterable[Record], gone: Iterable[str]) -> None:
     """Call it with the records and the deleted keys of one write, before the write."""
-    for moment in _moments(records, gone):
-        hit(f"{moment}.before")
+    for point in _points(records, gone):
+        hit(f"{point}.before")
 
 
 def after_write(records: Iterable[Record], gone: Iterable[str]) -> None:
     """Call it with the records and the deleted keys of one write, once they are on disk."""
-    for moment in _moments(records, gone):
-        hit(f"{moment}.after")
+    for point in _points(records, gone):
+        hit(f"{point}.after")
 
 
-def _moments(records: Iterable[Record], gone: Iterable[str]) -> list[str]:
-    """The moments of one write, in the order in which a step passes them."""
+def _points(records: Iterable[Record], gone: Iterable[str]) -> list[str]:
+    """The failpoints of one write, in the order in which a step passes them."""
     found = {"forget.end" for key in gone if key.startswith(DELETION_PREFIX)}
     for record in records:
         if isinstance(record, StepRecord):
-            found.add(f"handover.{_moment(record)}")
+            found.add(f"handover.{_point(record)}")
         elif isinstance(record, HandoverRecord) and not record.finished_ms:
             found.add("handover.intent")
         elif isinstance(record, DeletionRecord):
             found.add("forget.due" if record.due else "forget.record")
-    return [moment for moment in _ORDER if moment in found]
+    return [point for point in _ORDER if point in found]
 
 
-def _moment(record: StepRecord) -> str:
+def _point(record: StepRecord) -> str:
     match record.phase:
         case Phase.PLANNED | Phase.PREPARING:
             return "intent"
