@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 
+from rhino import rhino_checkpoint
 from rhino.testing import LocalCluster
+from spark_connector.conf import PROVIDER_CLASSES
+from spark_connector.query_checkpoint import PROVIDER_KEY
 from tests.spark.conftest import SharedSession, wait_for
 from tests.spark.queries import QUERIES, events_of, source
 from tests.spark.run import Run, job
@@ -95,3 +101,31 @@ def test_a_plan_that_fails_is_no_trouble_of_rhinos(cluster: LocalCluster, spark:
     told = log.read_text()[seen:]
     assert "Rhino could not follow" not in told
     assert "Rhino cannot follow" not in told
+
+
+@pytest.mark.parametrize(("integration", "locate"), [("provider", str), ("checkpoint", rhino_checkpoint)])
+def test_a_deleted_checkpoint_stays_deleted(
+    integration: str, locate: Callable[[Path], str], spark: SparkSession, tmp_path: Path
+) -> None:
+    """Rhino may look at a run for the first time when it has stopped. Its user may delete the folder at that moment."""
+    spark.conf.set(PROVIDER_KEY, PROVIDER_CLASSES[integration])
+    run = Run(spark, QUERIES["aggregation"], tmp_path, locate)
+    running = run.start()
+    run.advance(running, 2)
+    running.stop()
+    look = first_look(spark, running)
+    assert look.newestCommit().isDefined()
+    assert look.hadState()
+    look = first_look(spark, running)
+    shutil.rmtree(run.checkpoint)
+    assert look.committedIds(0).isEmpty()
+    assert look.newestCommit().isEmpty()
+    assert look.newestOffsets().isEmpty()
+    assert not look.hadState()
+    assert not run.checkpoint.exists()
+
+
+def first_look(spark: SparkSession, running: StreamingQuery) -> Any:
+    """The driver's own view of a run, which has read nothing yet."""
+    assert spark._jvm is not None
+    return spark._jvm.rhino.spark.driver.StreamRun(running._jsq.streamingQuery())

@@ -8,8 +8,8 @@ import org.apache.spark.sql.execution.SparkPlan
 private[spark] case class BatchProgress(batch: Long, source: AnyRef)
 
 /**
- * What Rhino reads of a query's run on this driver, and its one way to end it. `StreamRun` asks Spark; tests have their
- * own.
+ * What Rhino reads of a query's run on this driver, and its one way to end it. Reading creates nothing in the query
+ * checkpoint. `StreamRun` asks Spark; tests have their own.
  */
 private[spark] trait QueryRun {
   def job: String
@@ -52,7 +52,7 @@ private[spark] trait QueryRun {
   def newestCommit: Option[Long]
   def newestOffsets: Option[Long]
 
-  /** Whether the newest batch in the commit log had state. Unlike the logs themselves, this creates no folder. */
+  /** Whether the newest batch in the commit log had state. */
   def hadState: Boolean
 
   /** Batches that Spark keeps, and so the distance of the floors (`minBatchesToRetain`). */

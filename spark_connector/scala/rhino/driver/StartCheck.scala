@@ -7,7 +7,6 @@ import org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
 import org.apache.spark.sql.catalyst.streaming.WriteToStream
 import org.apache.spark.sql.classic.{SparkSession => ClassicSession}
-import org.apache.spark.sql.execution.streaming.checkpointing.OffsetSeqLog
 import org.apache.spark.sql.execution.streaming.state.StateStoreConf
 import org.apache.spark.sql.internal.SQLConf
 
@@ -38,11 +37,8 @@ private[spark] class StartCheck(session: SparkSession) extends (LogicalPlan => U
   }
 
   /** Settings that the checkpoint's newest batch recorded. Spark uses them instead of the session's. */
-  private def recorded(checkpoint: Path, session: ClassicSession): Map[String, String] = {
-    val path = new Path(checkpoint, "offsets")
-    if (!path.getFileSystem(session.sessionState.newHadoopConf()).exists(path)) Map.empty // the log would create it
-    else new OffsetSeqLog(session, path.toString).getLatest().flatMap(_._2.metadataOpt).map(_.conf).getOrElse(Map.empty)
-  }
+  private def recorded(checkpoint: Path, session: ClassicSession): Map[String, String] =
+    new QueryLogs(session, checkpoint).offsets.getLatest().flatMap(_._2.metadataOpt).map(_.conf).getOrElse(Map.empty)
 
   private def setting(conf: SQLConf, key: String): Option[String] =
     if (key == RequiredConf.Format) Some(StateStoreConf(conf).stateStoreCheckpointFormatVersion.toString)

@@ -6,17 +6,13 @@ import org.apache.hadoop.fs.Path
 
 import org.apache.spark.JobExecutionStatus
 import org.apache.spark.sql.execution.SparkPlan
-import org.apache.spark.sql.execution.streaming.checkpointing.{CommitLog, OffsetSeqLog}
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.execution.streaming.state.seam.{Internals, MadePlan}
 
 /** A run as Spark shows it. */
 private[driver] class StreamRun(stream: StreamExecution) extends QueryRun {
   private val session = Internals.session(stream)
-  private lazy val commits = new CommitLog(session, log("commits").toString)
-  private lazy val offsets = new OffsetSeqLog(session, log("offsets").toString)
-
-  private def log(name: String): Path = new Path(new Path(stream.resolvedCheckpointRoot), name)
+  private val logs = new QueryLogs(session, new Path(stream.resolvedCheckpointRoot))
 
   override def job: String = stream.id.toString
   override def runId: UUID = stream.runId
@@ -44,20 +40,17 @@ private[driver] class StreamRun(stream: StreamExecution) extends QueryRun {
   override def isRealTime: Boolean = trigger == StreamRun.RealTimeTrigger
   private def trigger: String = stream.trigger.getClass.getSimpleName
 
-  override def committedIds(batch: Long): Option[Map[Long, Seq[Seq[String]]]] = commits.get(batch).map { metadata =>
-    metadata.stateUniqueIds.getOrElse(Map.empty).map { case (operator, partitions) =>
-      operator -> partitions.toSeq.map(_.toSeq)
+  override def committedIds(batch: Long): Option[Map[Long, Seq[Seq[String]]]] =
+    logs.commits.get(batch).map { metadata =>
+      metadata.stateUniqueIds.getOrElse(Map.empty).map { case (operator, partitions) =>
+        operator -> partitions.toSeq.map(_.toSeq)
+      }
     }
-  }
 
-  override def newestCommit: Option[Long] = commits.getLatestBatchId()
-  override def newestOffsets: Option[Long] = offsets.getLatestBatchId()
+  override def newestCommit: Option[Long] = logs.commits.getLatestBatchId()
+  override def newestOffsets: Option[Long] = logs.offsets.getLatestBatchId()
 
-  override def hadState: Boolean = {
-    val path = log("commits")
-    path.getFileSystem(session.sessionState.newHadoopConf()).exists(path) &&
-      commits.getLatest().exists(_._2.stateUniqueIds.exists(_.nonEmpty))
-  }
+  override def hadState: Boolean = logs.commits.getLatest().exists(_._2.stateUniqueIds.exists(_.nonEmpty))
 
   override def retainedBatches: Int = session.sessionState.conf.minBatchesToRetain
   override def error: String = stream.exception.map(_.getMessage).getOrElse("")
