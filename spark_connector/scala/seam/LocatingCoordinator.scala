@@ -1,7 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state
 package seam
 
-import org.apache.spark.{SparkConf, SparkEnv}
+import org.apache.spark.{SparkConf, SparkContext, SparkEnv}
 import org.apache.spark.rpc.{RpcCallContext, RpcEnv}
 import org.apache.spark.scheduler.ExecutorCacheTaskLocation
 import org.apache.spark.sql.internal.SQLConf
@@ -26,12 +26,21 @@ private class LocatingCoordinator(rpcEnv: RpcEnv, conf: SQLConf, locator: StoreL
     val desired: PartialFunction[Any, Unit] = {
       case request @ GetLocation(id) =>
         locator.locate(id) match {
-          case Some((host, executor)) => context.reply(Some(ExecutorCacheTaskLocation(host, executor).toString))
+          case Some((host, executor)) =>
+            context.reply(Some(ExecutorCacheTaskLocation(named(host, executor), executor).toString))
           case None => spark(request)
         }
     }
     desired.orElse(spark)
   }
+
+  /**
+   * The host as Spark names it for stores and for the files of shuffles. In local mode its scheduler has another name
+   * when `spark.driver.host` is set. With both names in a stage, tasks wait for a host that is never offered: for ever,
+   * because a local scheduler looks for tasks only when one ends.
+   */
+  private def named(host: String, executor: String): String =
+    if (executor == SparkContext.DRIVER_IDENTIFIER) SparkEnv.get.blockManager.blockManagerId.host else host
 }
 
 object LocatingCoordinator {
