@@ -8,11 +8,12 @@ from typing import Annotated
 
 import typer
 
+from rhino.cli.arguments import seconds
 from rhino.cli.options import ManagerOption
 from rhino.cli.output import say, say_json
 from rhino_core.settings import DEFAULT_MANAGER, DEFAULT_SOCKET
 from spark_connector.conf import PROVIDER_CLASSES, application_settings
-from spark_connector.jar import ensure_jar
+from spark_connector.jar import COMPILE_TIMEOUT_S, ensure_jar
 
 
 class Format(enum.StrEnum):
@@ -79,5 +80,12 @@ def jar(
     output_dir: Annotated[
         Path | None, typer.Option(help="Folder of the jar. Default: this installation, or else the user's cache.")
     ] = None,
+    timeout_s: Annotated[
+        float,
+        typer.Option(
+            help="Give up when the compiler takes longer than this many seconds.",
+            callback=seconds("--timeout-s", positive=True),
+        ),
+    ] = COMPILE_TIMEOUT_S,
 ) -> None:
-    say(str(ensure_jar(output_dir, say=True)))
+    say(str(ensure_jar(output_dir, say=True, timeout_s=timeout_s)))
