@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rhino_core.errors import UnavailableError
+from rhino_core.version import rhino_version
 from spark_connector.java import find_java
 from spark_connector.rpc.descriptors import descriptor_set
 from spark_connector.spark_home import minor, spark_jars
@@ -33,7 +34,7 @@ FIXED_TIME = (1980, 1, 1, 0, 0, 0)  # makes builds reproducible: equal sources g
 
 def fingerprint() -> str:
     """Returns a short hash of all inputs of the jar."""
-    digest = hashlib.sha256(descriptor_set())
+    digest = hashlib.sha256(rhino_version().encode() + b"\0" + descriptor_set())
     for source in sources():
         digest.update(source.relative_to(SOURCES).as_posix().encode() + b"\0" + source.read_bytes() + b"\0")
     return digest.hexdigest()[:12]
@@ -102,6 +103,7 @@ def build(version: str, jars: Path, folder: Path, *, timeout_s: float = COMPILE_
             _add(jar, "META-INF/MANIFEST.MF", b"Manifest-Version: 1.0\r\nCreated-By: rhino-state\r\n\r\n")
             _add(jar, "rhino/descriptors.pb", descriptor_set())
             _add(jar, "rhino/spark-version", minor(version).encode())  # the plugin compares it with the running Spark
+            _add(jar, "rhino/version", rhino_version().encode())  # the driver reports it to the manager
             for path in sorted(p for p in classes.rglob("*") if p.is_file()):
                 _add(jar, path.relative_to(classes).as_posix(), path.read_bytes())
         unfinished.replace(target)  # atomically: other processes see the complete jar or none

@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from rhino.cli.main import app
 from rhino_core.errors import UnavailableError
+from rhino_core.version import rhino_version
 from spark_connector import jar
 from spark_connector.rpc.descriptors import descriptor_set
 from spark_connector.spark_home import minor, spark_jars
@@ -60,6 +61,15 @@ def test_the_patch_versions_of_one_spark_share_a_jar() -> None:
     assert jar.jar_name("4.3.0") == jar.jar_name("4.3.12") == jar.jar_name("4.3")
     assert jar.jar_name("4.2.1") != jar.jar_name("4.3.1")
     assert zipfile.ZipFile(jar.ensure_jar()).read("rhino/spark-version").decode() == minor(spark_jars()[0])
+
+
+def test_the_jar_has_the_version_of_this_rhino_and_another_version_means_another_jar(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert zipfile.ZipFile(jar.ensure_jar()).read("rhino/version").decode() == rhino_version()
+    before = jar.jar_name("4.3.0")
+    monkeypatch.setattr(jar, "rhino_version", lambda: "0.0.0")
+    assert jar.jar_name("4.3.0") != before
 
 
 def test_another_source_means_another_jar(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
