@@ -11,9 +11,11 @@ import typer
 from rhino.cli.arguments import seconds
 from rhino.cli.options import ManagerOption
 from rhino.cli.output import say, say_json
+from rhino_core.errors import InvalidSettingError
 from rhino_core.settings import DEFAULT_MANAGER, DEFAULT_SOCKET
 from spark_connector.conf import PROVIDER_CLASSES, application_settings
 from spark_connector.jar import COMPILE_TIMEOUT_S, ensure_jar
+from spark_connector.jar_place import ALLOWED, JARS, PACKAGES
 
 
 class Format(enum.StrEnum):
@@ -60,7 +62,13 @@ def conf(
     integration: Annotated[str, typer.Option(help=f"Integration mode: {' or '.join(PROVIDER_CLASSES)}.")] = "provider",
     replication_factor: Annotated[int, typer.Option(help="Number of secondary copies.")] = 1,
     socket: Annotated[str, typer.Option(help="Socket of the sidecar on every node.")] = str(DEFAULT_SOCKET),
-    jar: Annotated[Path | None, typer.Option(help="Jar of Rhino. Default: the one that `rhino jar` prints.")] = None,
+    jar: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PLACE",
+            help=f"Jar of Rhino: {ALLOWED}. Default: the file that `rhino jar` prints.",
+        ),
+    ] = None,
 ) -> None:
     settings = application_settings(
         manager, socket=socket, replication_factor=replication_factor, integration=integration, jar=jar
@@ -68,12 +76,22 @@ def conf(
     if format is Format.JSON:
         say_json(settings)
     elif format is Format.ARGUMENTS:
-        jars = settings.pop("spark.jars")
-        say(" ".join([f"--jars {jars}", *(f"--conf {name}={value}" for name, value in settings.items())]))
+        say(_arguments(settings))
     else:
         width = max(map(len, settings)) + 1
         for name, value in settings.items():
             say(f"{name:<{width}} {value}")
+
+
+def _arguments(settings: dict[str, str]) -> str:
+    """Raises InvalidSettingError for a value that the shell would split."""
+    for name, value in settings.items():
+        if any(character.isspace() for character in value):
+            raise InvalidSettingError(
+                f"{name} = {value!r}: the shell splits arguments at white space; use --format properties"
+            )
+    options = {JARS: "--jars ", PACKAGES: "--packages "}
+    return " ".join(f"{options.get(name, f'--conf {name}=')}{value}" for name, value in settings.items())
 
 
 def jar(
