@@ -95,14 +95,17 @@ def test_arguments_of_spark_submit(work: Work) -> None:
 
 
 def test_a_file_of_settings_and_a_spark_outside_of_the_python_environment(work: Work) -> None:
-    """The folder looks like an unpacked Spark archive: bin, jars, and python with PySpark in it."""
+    """The folder looks like an unpacked Spark archive: bin, jars, and python with PySpark in it.
+
+    The jar is on every node already.
+    """
     home = work.folder / "spark"
     (home / "python").mkdir(parents=True)
     for name in ("bin", "jars"):
         (home / name).symlink_to(SPARK_HOME / name)
     (home / "python" / "pyspark").symlink_to(SPARK_HOME)
     settings = work.folder / "spark-defaults.conf"
-    work.run(f"{work.conf} > {settings}", SPARK_HOME=str(home))
+    work.run(f"{work.conf} --jar local://{ensure_jar()} > {settings}", SPARK_HOME=str(home))
     assert f"spark.rhino.manager{' ' * 4}" in settings.read_text()
     submit = f"$SPARK_HOME/bin/spark-submit --properties-file {settings} {work.options}"
     work.run(f"{submit} {HERE}/submitted_app.py {work.arguments()}", SPARK_HOME=str(home))
