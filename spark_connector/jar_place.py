@@ -1,4 +1,4 @@
-"""Where Spark gets Rhino's jar from: a file, a URL, or a package in a Maven repository."""
+"""The place from which Spark gets Rhino's jar: a file, a URL, or a package in a Maven repository."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OF_SERVERS = ("http", "https", "ftp")
 def jar_setting(jar: str | Path) -> tuple[str, str]:
     """Returns the name and the value of the Spark setting for a jar at this place (see `ALLOWED`).
 
-    Files must exist here. What others serve is not asked: this machine may not be the one that starts the application.
+    Files must exist here. Servers are not asked: perhaps another machine starts the application.
     Raises InvalidSettingError.
     """
     text = str(jar)

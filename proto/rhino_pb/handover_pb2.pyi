@@ -1023,7 +1023,7 @@ class JobStatus(_message.Message):
     forgotten_ms: _builtins.int
     """when it was forgotten: wall clock, milliseconds since the Unix epoch; 0: it is not"""
     rhino_version: _builtins.str
-    """of the jar of its driver, while that is connected; empty: of an earlier version"""
+    """version of its connected driver's jar; empty: no driver, or one of an earlier version"""
     @_builtins.property
     def virtual_nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___VirtualNodeStatus]: ...
     def __init__(
@@ -1179,7 +1179,7 @@ class DriverHello(_message.Message):
     knows_workers: _builtins.bool
     """the driver reads DesiredLocations.workers; an older driver reads Location.hosts"""
     rhino_version: _builtins.str
-    """of the driver's jar, for people; empty: of an earlier version"""
+    """version of the jar, for people; empty: the driver is of an earlier version"""
     protocol: _builtins.int
     """protocol version of the driver; unset: 1"""
     @_builtins.property

@@ -211,7 +211,7 @@ class FakeDriver:
         self.pushes = 0
 
     async def hello(self, *, protocol: int = 0, rhino_version: str = "") -> int:
-        """Says hello as a driver of that version. The default says as little as the first drivers.
+        """Says hello as a driver of that version. By default it reports as little as the first drivers did.
 
         Returns the manager's generation.
         """

@@ -1,4 +1,4 @@
-"""A web server for one folder, which knows what it was asked for."""
+"""A web server for one folder, with a record of its requests."""
 
 from __future__ import annotations
 

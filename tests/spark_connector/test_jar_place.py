@@ -1,4 +1,4 @@
-"""Where Spark is told to get the jar from, and how `rhino conf` says it."""
+"""The place of the jar, in Spark's settings and in the output of `rhino conf`."""
 
 from __future__ import annotations
 

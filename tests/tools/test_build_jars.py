@@ -1,4 +1,4 @@
-"""What is checked before jars are built for a wheel."""
+"""Checks before jars are built for a wheel."""
 
 from __future__ import annotations
 
