@@ -18,7 +18,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     "A planned move": ("handover",),
     "How fast state travels": ("replication",),
     "What replication costs a query that nothing happens to": ("overhead",),
-    "Why the data path is built this way": ("allocation",),
+    "Why the data path is built this way": ("allocation", "transports"),
     "Workloads and quick runs": ("report", "nexmark", "airline", "keycount", "mapquery"),
 }
 _HEAD = f"""\
