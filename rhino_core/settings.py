@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from rhino_core.ids import ALL_INTERFACES, with_port
+from rhino_core.ids import ALL_INTERFACES, is_loopback, with_port
 from rhino_core.setting import (
     ADDRESS,
     ADVERTISED,
@@ -40,6 +40,33 @@ SIDECAR_PORT = 7462
 HOUR_S = 3600
 DAY_S = 24 * HOUR_S
 
+TLS_DIR_VARIABLE, CLUSTER_KEY_VARIABLE = "RHINO_TLS_DIR", "RHINO_CLUSTER_KEY"  # for daemons and commands
+
+
+def _protected(insecure: bool, settings: Any) -> bool:
+    """Whether the transport was chosen: TLS, typed --insecure, or a port that only this machine reaches."""
+    encrypted = bool(settings.tls_dir or settings.cluster_key)
+    return not encrypted if insecure else encrypted or is_loopback(settings.listen.rpartition(":")[0])
+
+
+_TLS_DIR = Setting(
+    "Folder with the certificate of this process: ca.crt, tls.crt and tls.key, in PEM. New files count at once.",
+    Rule("a folder, and not together with --cluster-key", lambda value, s: not (value and s.cluster_key), "FOLDER"),
+    also=TLS_DIR_VARIABLE,
+)
+_CLUSTER_KEY = Setting(
+    "File with the key of the cluster, from which every process makes its certificates. `rhino cert key` makes one.",
+    Rule("a file", metavar="FILE"),
+    also=CLUSTER_KEY_VARIABLE,
+)
+_INSECURE = Setting(
+    "No encryption and no identities: whoever reaches the ports can read and delete all state.",
+    Rule(
+        "true if --listen can be reached from other machines, unless --tls-dir or --cluster-key is given; with these, "
+        "false",
+        _protected,
+    ),
+)
 _METRICS = Setting("Serve Prometheus metrics on this port, on the host of --listen. 0: no metrics.", PORT)
 _REFLECTION = Setting("Tell every gRPC client which calls there are. For debugging.", FLAG)
 _LOG_LEVEL = Setting("Log messages of this level and above.", LOG_LEVEL)
@@ -77,6 +104,9 @@ class SidecarSettings:
         int, Setting("Port for files from other sidecars, on the host of --listen. 0: a free port.", PORT)
     ] = 0
     socket_group: Annotated[str, Setting("Unix group that may use the socket, beside the sidecar's user.", ANY)] = ""
+    tls_dir: Annotated[str, _TLS_DIR] = ""
+    cluster_key: Annotated[str, _CLUSTER_KEY] = ""
+    insecure: Annotated[bool, _INSECURE] = False
     reserve_bytes: Annotated[
         int,
         Setting(
@@ -178,6 +208,9 @@ class ManagerSettings:
     listen: Annotated[str, Setting("Address for sidecars, drivers and commands. Port 0: a free port.", ADDRESS)] = (
         DEFAULT_MANAGER
     )
+    tls_dir: Annotated[str, _TLS_DIR] = ""
+    cluster_key: Annotated[str, _CLUSTER_KEY] = ""
+    insecure: Annotated[bool, _INSECURE] = False
     heartbeat_interval_s: Annotated[float, Setting("Seconds between the heartbeats of a sidecar.", POSITIVE)] = 0.5
     lease_s: Annotated[
         float,

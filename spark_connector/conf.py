@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rhino_core.errors import InvalidSettingError
 from rhino_core.setting import check_address, require
-from rhino_core.settings import DEFAULT_SOCKET
+from rhino_core.settings import DEFAULT_SOCKET, TLS_DIR_VARIABLE
 from spark_connector.jar import ensure_jar
 from spark_connector.running_session import check_connect, check_session
 from spark_connector.spark_home import spark_jars
@@ -165,12 +166,14 @@ def rhino_conf(
     own provider, all operators, and a checkpointLocation from `rhino_checkpoint`).
     `jar`: path of the jar; by default this package's jar, which is built if it is missing.
 
+    The folder with the driver's certificate is that of the variable RHINO_TLS_DIR, see `tls_conf`.
+
     Raises InvalidSettingError, and UnknownError without a supported PySpark or without Java. Raises PreconditionError
     if a session without Rhino, or Spark Connect, runs in this process: it would take only some of the settings.
     """
     check_connect({})
     check_session()
-    return application_settings(
+    settings = application_settings(
         manager,
         socket=socket,
         replication_factor=replication_factor,
@@ -180,6 +183,12 @@ def rhino_conf(
         integration=integration,
         jar=jar,
     )
+    return settings | tls_conf(os.environ.get(TLS_DIR_VARIABLE, ""))
+
+
+def tls_conf(tls_dir: str) -> dict[str, str]:
+    """Returns the setting for a driver whose certificate is in this folder (`rhino cert driver`). Empty: none."""
+    return {"spark.rhino.tls.dir": str(Path(tls_dir).absolute())} if tls_dir else {}
 
 
 def application_settings(

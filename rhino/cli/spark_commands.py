@@ -11,7 +11,7 @@ import typer
 from rhino.cli.options import ManagerOption
 from rhino.cli.output import say, say_json
 from rhino_core.settings import DEFAULT_MANAGER, DEFAULT_SOCKET
-from spark_connector.conf import PROVIDER_CLASSES, application_settings
+from spark_connector.conf import PROVIDER_CLASSES, application_settings, tls_conf
 from spark_connector.jar import ensure_jar
 
 
@@ -60,10 +60,17 @@ def conf(
     replication_factor: Annotated[int, typer.Option(help="Number of secondary copies.")] = 1,
     socket: Annotated[str, typer.Option(help="Socket of the sidecar on every node.")] = str(DEFAULT_SOCKET),
     jar: Annotated[Path | None, typer.Option(help="Jar of Rhino. Default: the one that `rhino jar` prints.")] = None,
+    tls_dir: Annotated[
+        str,
+        typer.Option(
+            metavar="FOLDER", help="Folder on the driver's machine with its certificate, from `rhino cert driver`."
+        ),
+    ] = "",
 ) -> None:
     settings = application_settings(
         manager, socket=socket, replication_factor=replication_factor, integration=integration, jar=jar
     )
+    settings |= tls_conf(tls_dir)
     if format is Format.JSON:
         say_json(settings)
     elif format is Format.ARGUMENTS:

@@ -8,7 +8,7 @@ import socket
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from rhino_core.rpc.channel import sync_channel
+from rhino.client.connection import manager_channel
 
 TIMEOUT_S = 2.0
 BODY_BYTES_MAX = 1_000_000
@@ -45,7 +45,7 @@ def _of_http(address: str) -> str:
 
 
 def _of_grpc(address: str) -> str:
-    with sync_channel(address) as channel:
+    with manager_channel(address) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         for service, found in ((MANAGER_SERVICE, ""), (PEER_SERVICE, "a Rhino sidecar answers there")):
             try:

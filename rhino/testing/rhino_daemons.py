@@ -13,6 +13,8 @@ from rhino.testing.health import serving
 from rhino.testing.process import Process
 from rhino.testing.reaper import Reaper
 from rhino_core.failpoints import VARIABLE
+from rhino_core.security.identity import Role
+from rhino_core.security.transport import THE_MANAGER, Expected
 from rhino_core.settings import SidecarSettings, without_settings
 
 START_TIMEOUT_S = 60.0
@@ -37,8 +39,8 @@ def _announced(process: Process, service: str) -> dict[str, str] | None:
     return None
 
 
-def _serving(address: str) -> bool | None:
-    return serving(address) or None
+def _serving(address: str, expected: Expected) -> bool | None:
+    return serving(address, expected) or None
 
 
 def start_manager(
@@ -64,7 +66,7 @@ def wait_manager(process: Process) -> str:
     """Waits until the manager's health service reports SERVING. Returns its address."""
     line = process.wait_for("readiness line", lambda: _announced(process, "manager"), timeout_s=START_TIMEOUT_S)
     address = line["address"]
-    process.wait_for("healthy answer", partial(_serving, address), timeout_s=START_TIMEOUT_S)
+    process.wait_for("healthy answer", partial(_serving, address, THE_MANAGER), timeout_s=START_TIMEOUT_S)
     return address
 
 
@@ -87,6 +89,8 @@ def start_sidecar(
 def wait_sidecar(process: Process) -> str:
     """Waits until the sidecar serves. Returns its peer address."""
     line = process.wait_for("readiness line", lambda: _announced(process, "sidecar"), timeout_s=START_TIMEOUT_S)
+    expected = Expected(Role.WORKER, line["worker_id"])
     for address in (f"unix://{line['socket']}", line["peer_address"]):
-        process.wait_for(f"healthy answer at {address}", partial(_serving, address), timeout_s=START_TIMEOUT_S)
+        answers = partial(_serving, address, expected)
+        process.wait_for(f"healthy answer at {address}", answers, timeout_s=START_TIMEOUT_S)
     return line["peer_address"]
