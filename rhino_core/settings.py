@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from rhino_core.ids import ALL_INTERFACES, is_loopback, with_port
+from rhino_core.ids import ALL_INTERFACES, with_port
 from rhino_core.setting import (
     ADDRESS,
     ADVERTISED,
@@ -43,12 +43,6 @@ DAY_S = 24 * HOUR_S
 TLS_DIR_VARIABLE, CLUSTER_KEY_VARIABLE = "RHINO_TLS_DIR", "RHINO_CLUSTER_KEY"  # for daemons and commands
 
 
-def _protected(insecure: bool, settings: Any) -> bool:
-    """Whether the transport was chosen: TLS, typed --insecure, or a port that only this machine reaches."""
-    encrypted = bool(settings.tls_dir or settings.cluster_key)
-    return not encrypted if insecure else encrypted or is_loopback(settings.listen.rpartition(":")[0])
-
-
 _TLS_DIR = Setting(
     "Folder with the certificate of this process: ca.crt, tls.crt and tls.key, in PEM. New files count at once.",
     Rule("a folder, and not together with --cluster-key", lambda value, s: not (value and s.cluster_key), "FOLDER"),
@@ -62,9 +56,8 @@ _CLUSTER_KEY = Setting(
 _INSECURE = Setting(
     "No encryption and no identities: whoever reaches the ports can read and delete all state.",
     Rule(
-        "true if --listen can be reached from other machines, unless --tls-dir or --cluster-key is given; with these, "
-        "false",
-        _protected,
+        "false with --tls-dir and --cluster-key",
+        lambda value, settings: not (value and (settings.tls_dir or settings.cluster_key)),
     ),
 )
 _METRICS = Setting("Serve Prometheus metrics on this port, on the host of --listen. 0: no metrics.", PORT)

@@ -1,6 +1,6 @@
 """`rhino cert`: the authority of a cluster, and the certificates of its processes and people."""
 
-from __future__ import annotations
+# No postponed annotations: those of `_issue` name its local variables.
 
 import datetime as dt
 from pathlib import Path

@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 
 from rhino_core.errors import InvalidSettingError
+from rhino_core.ids import is_loopback
 from rhino_core.security.identity import Role, user_name
 from rhino_core.security.sources import FolderSource, KeySource
 from rhino_core.security.transport import PLAIN, MutualTls, Transport
@@ -25,6 +26,11 @@ def daemon_transport(settings: SidecarSettings | ManagerSettings) -> Transport:
         return MutualTls(KeySource(Path(settings.cluster_key), role, name))
     if settings.tls_dir:
         return _of_folder(Path(settings.tls_dir), role, name if role is Role.WORKER else "")
+    if not settings.insecure and not is_loopback(settings.listen.rpartition(":")[0]):
+        raise InvalidSettingError(
+            f"--listen {settings.listen} can be reached from other machines: give --tls-dir (`rhino cert` makes "
+            "certificates) or --cluster-key, or --insecure if everybody who reaches it may read and delete all state"
+        )
     if settings.insecure:
         log.warning("no encryption and no identities (--insecure): whoever reaches a port can read and delete state")
     return PLAIN
