@@ -8,7 +8,8 @@ from pathlib import Path
 
 from rhino_core.errors import InvalidSettingError
 from rhino_core.setting import check_address, require
-from rhino_core.settings import DEFAULT_SOCKET, TLS_DIR_VARIABLE
+from rhino_core.settings import DEFAULT_SOCKET
+from spark_connector.driver_certificate import tls_conf
 from spark_connector.jar import ensure_jar
 from spark_connector.running_session import check_connect, check_session
 from spark_connector.spark_home import spark_jars
@@ -166,7 +167,7 @@ def rhino_conf(
     own provider, all operators, and a checkpointLocation from `rhino_checkpoint`).
     `jar`: path of the jar; by default this package's jar, which is built if it is missing.
 
-    The folder with the driver's certificate is that of the variable RHINO_TLS_DIR, see `tls_conf`.
+    The driver's certificate is named by RHINO_DRIVER_TLS_DIR, or made from the key that RHINO_CLUSTER_KEY names.
 
     Raises InvalidSettingError, and UnknownError without a supported PySpark or without Java. Raises PreconditionError
     if a session without Rhino, or Spark Connect, runs in this process: it would take only some of the settings.
@@ -183,12 +184,7 @@ def rhino_conf(
         integration=integration,
         jar=jar,
     )
-    return settings | tls_conf(os.environ.get(TLS_DIR_VARIABLE, ""))
-
-
-def tls_conf(tls_dir: str) -> dict[str, str]:
-    """Returns the setting for a driver whose certificate is in this folder (`rhino cert driver`). Empty: none."""
-    return {"spark.rhino.tls.dir": str(Path(tls_dir).absolute())} if tls_dir else {}
+    return settings | tls_conf(os.environ)
 
 
 def application_settings(

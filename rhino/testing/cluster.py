@@ -22,7 +22,6 @@ from rhino.testing.reaper import Reaper
 from rhino.testing.security import ClusterSecurity
 from rhino.testing.shape import ClusterShape
 from rhino_core.settings import SidecarSettings
-from spark_connector.conf import tls_conf
 
 STOP_TIMEOUT_S = 5.0
 
@@ -187,7 +186,7 @@ class LocalCluster:
         state = rhino_settings(self.manager, self.socket) if self._rhino else stock_settings()
         count, driver = len(self.workers), self.network.center
         settings = spark_settings(self.master_url, app_name, self.shape, count, driver)
-        tls = tls_conf(self._security.driver_dir) if self._security else {}
+        tls = self._security.conf() if self._security else {}
         return settings | state | tls | dict(extra or {})
 
     def session(self, app_name: str, extra: Mapping[str, str] | None = None) -> SparkSession:

@@ -11,6 +11,7 @@ from rhino_core.security.folders import write_folder
 from rhino_core.security.identity import Identity, Role
 from rhino_core.security.sources import new_cluster_key, read_cluster_key
 from rhino_core.settings import CLUSTER_KEY_VARIABLE
+from spark_connector.driver_certificate import DRIVER_DIR_VARIABLE, tls_conf
 
 DRIVER = "local-cluster"
 DRIVER_VALID = dt.timedelta(days=30)
@@ -21,12 +22,12 @@ class ClusterSecurity:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._driver_dir = folder / "driver"
         self._is_ours = False
 
-    @property
-    def driver_dir(self) -> str:
-        """The folder with the certificate of Spark drivers."""
-        return str(self._folder / "driver")
+    def conf(self) -> dict[str, str]:
+        """Settings of Spark applications."""
+        return tls_conf({DRIVER_DIR_VARIABLE: str(self._driver_dir)})
 
     def begin(self) -> None:
         named = os.environ.get(CLUSTER_KEY_VARIABLE, "")
@@ -38,7 +39,7 @@ class ClusterSecurity:
             self._is_ours = True
         authority = Authority.of_cluster_key(read_cluster_key(key))
         identity = Identity(authority.cluster, Role.DRIVER, DRIVER)
-        write_folder(Path(self.driver_dir), authority.issue(identity, DRIVER_VALID))
+        write_folder(self._driver_dir, authority.issue(identity, DRIVER_VALID))
 
     def end(self) -> None:
         if self._is_ours:
