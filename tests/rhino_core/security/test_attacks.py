@@ -43,7 +43,7 @@ async def addresses() -> AsyncIterator[tuple[str, str]]:
 async def called(address: str, transport: Transport, expected: Expected, method: str, request: Any) -> grpc.StatusCode:
     """The status of a call: UNIMPLEMENTED or INTERNAL come from behind the checks."""
     async with aio_channel(address, transport, expected) as channel:
-        call = channel.stream_stream(method, request_serializer=lambda message: message.SerializeToString())
+        call = channel.stream_stream(method, lambda message: message.SerializeToString(), lambda data: data)
 
         async def requests() -> AsyncIterator[Any]:
             yield request
