@@ -142,6 +142,8 @@ class Authority:
         """
         if identity.cluster != self.cluster:
             raise InvalidRequestError(f"{identity} is not of the cluster {self.cluster} of this authority")
+        # Not the authority's own name, or else the certificate would count as signed by itself.
+        subject = _subject(f"{identity.role.value}:{identity.name}"[:64])
         now, key = dt.datetime.now(dt.UTC), ec.generate_private_key(CURVE)
         names: list[x509.GeneralName] = [
             x509.UniformResourceIdentifier(identity.uri),
@@ -150,7 +152,7 @@ class Authority:
         ]
         usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         certificate = (
-            _builder(_subject(identity.name[:64]), self.certificate.subject, key, now - CLOCK_SKEW, now + valid)
+            _builder(subject, self.certificate.subject, key, now - CLOCK_SKEW, now + valid)
             .serial_number(x509.random_serial_number())
             .add_extension(x509.SubjectAlternativeName(names), critical=False)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)

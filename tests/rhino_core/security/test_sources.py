@@ -33,6 +33,11 @@ def test_a_certificate_says_who_it_is_for(authority: Authority) -> None:
     assert not other.is_issued()
 
 
+def test_a_process_may_have_the_name_of_its_cluster(authority: Authority) -> None:
+    leaf = authority.issue(Identity("c", Role.WORKER, "c"), HOUR).leaf
+    assert leaf.subject != leaf.issuer, "TLS would take it for a certificate that signed itself"
+
+
 def test_an_authority_issues_for_its_cluster_only(authority: Authority) -> None:
     with pytest.raises(InvalidRequestError, match="not of the cluster c"):
         authority.issue(Identity("d", Role.WORKER, "a"), HOUR)
