@@ -32,6 +32,7 @@ class QueryStarted:
 
     `unplanned`: the run has no batch and no task groups yet, so those of the former run apply. `host` is the driver's.
     `location` is that of the query checkpoint, as Hadoop writes paths. It is empty if the driver does not report it.
+    `rhino_version` is that of the driver's jar. Drivers of earlier versions do not report it.
     """
 
     session: int
@@ -44,6 +45,7 @@ class QueryStarted:
     settings: JobSettings | None = None  # of the session; None: not reported
     host: str = ""
     location: str = ""
+    rhino_version: str = ""
 
 
 @dataclass(frozen=True, slots=True)

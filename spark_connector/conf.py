@@ -6,11 +6,11 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rhino_core.errors import InvalidSettingError
 from rhino_core.setting import check_address, require
 from rhino_core.settings import DEFAULT_SOCKET
 from spark_connector.driver_certificate import tls_conf
 from spark_connector.jar import ensure_jar
+from spark_connector.jar_place import jar_setting
 from spark_connector.running_session import check_connect, check_session
 from spark_connector.spark_home import spark_jars
 
@@ -155,7 +155,7 @@ def rhino_conf(
     timeouts: Timeouts = Timeouts(),
     recovery: bool = True,
     integration: str = "provider",
-    jar: Path | None = None,
+    jar: str | Path | None = None,
 ) -> dict[str, str]:
     """Returns settings for `SparkSession.builder.config(map=...)`.
 
@@ -165,7 +165,8 @@ def rhino_conf(
     `recovery`: whether to set what `recovery_conf` has. It changes timeouts and retries of the whole application.
     `integration`: "provider" (any checkpointLocation, all operators except transformWithState) or "checkpoint" (Spark's
     own provider, all operators, and a checkpointLocation from `rhino_checkpoint`).
-    `jar`: path of the jar; by default this package's jar, which is built if it is missing.
+    `jar`: a file, a URL that Spark reads (text, not a Path), or "ivy://GROUP:ARTIFACT:VERSION" for a package in a Maven
+    repository; by default this package's jar, which is built if it is missing.
 
     The driver's certificate is named by RHINO_DRIVER_TLS_DIR, or made from the key that RHINO_CLUSTER_KEY names.
 
@@ -196,10 +197,10 @@ def application_settings(
     timeouts: Timeouts = Timeouts(),
     recovery: bool = True,
     integration: str = "provider",
-    jar: Path | None = None,
+    jar: str | Path | None = None,
 ) -> dict[str, str]:
     """The same as `rhino_conf`, for an application in another process: it does not matter what runs in this one."""
-    _check_places(manager, socket, integration, jar)
+    _check_places(manager, socket, integration)
     require(replication_factor >= 0, "replication_factor", replication_factor, "0 or more")
     commits.check(replication_factor)
     timeouts.check()
@@ -215,9 +216,10 @@ def application_settings(
     }
 
 
-def _classes(integration: str, jar: Path | None) -> dict[str, str]:
+def _classes(integration: str, jar: str | Path | None) -> dict[str, str]:
+    place, value = jar_setting(jar if jar is not None else ensure_jar(say=True))
     return {
-        "spark.jars": str(jar or ensure_jar(say=True)),
+        place: value,
         "spark.plugins": f"{CLASSES}.RhinoPlugin",
         f"{STREAMING}.stateStore.providerClass": PROVIDER_CLASSES[integration],
         "spark.hadoop.fs.rhino.impl": f"{CLASSES}.RhinoFileSystem",
@@ -225,9 +227,7 @@ def _classes(integration: str, jar: Path | None) -> dict[str, str]:
     }
 
 
-def _check_places(manager: str, socket: str, integration: str, jar: Path | None) -> None:
+def _check_places(manager: str, socket: str, integration: str) -> None:
     check_address("manager", manager)
     require(integration in PROVIDER_CLASSES, "integration", integration, " or ".join(map(repr, PROVIDER_CLASSES)))
     require(socket.startswith("/"), "socket", socket, "an absolute path")
-    if jar is not None and not jar.is_file():
-        raise InvalidSettingError(f"setting jar = {str(jar)!r}: no such file; `rhino jar` makes it")

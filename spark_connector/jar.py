@@ -17,13 +17,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rhino_core.errors import UnavailableError
+from rhino_core.version import rhino_version
 from spark_connector.java import find_java
 from spark_connector.rpc.descriptors import descriptor_set
 from spark_connector.spark_home import minor, spark_jars
 
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE / "scala"
-COMPILE_TIMEOUT_S = 300
+COMPILE_TIMEOUT_S = 900.0  # it takes 10 to 30 s on an idle machine
 # In a checkout, warnings are errors. Users build from a wheel, perhaps with a later patch version of Spark that
 # deprecates something: their build must not fail for it.
 IN_CHECKOUT = (HERE.parent / "pyproject.toml").is_file()
@@ -33,7 +34,7 @@ FIXED_TIME = (1980, 1, 1, 0, 0, 0)  # makes builds reproducible: equal sources g
 
 def fingerprint() -> str:
     """Returns a short hash of all inputs of the jar."""
-    digest = hashlib.sha256(descriptor_set())
+    digest = hashlib.sha256(rhino_version().encode() + b"\0" + descriptor_set())
     for source in sources():
         digest.update(source.relative_to(SOURCES).as_posix().encode() + b"\0" + source.read_bytes() + b"\0")
     return digest.hexdigest()[:12]
@@ -61,8 +62,11 @@ def find_jar(version: str, folders: Sequence[Path] | None = None) -> Path | None
     return next((path for path in paths if path.is_file()), None)
 
 
-def ensure_jar(output: Path | None = None, *, say: bool = False) -> Path:
-    """Returns the jar for the installed Spark, and builds it if it is missing. `say` prints progress on stderr."""
+def ensure_jar(output: Path | None = None, *, say: bool = False, timeout_s: float = COMPILE_TIMEOUT_S) -> Path:
+    """Returns the jar for the installed Spark, and builds it if it is missing. `say` prints progress on stderr.
+
+    Raises UnavailableError if it cannot be written, or if the compiler fails or runs for more than `timeout_s`.
+    """
     version, jars = spark_jars()
     folders: tuple[Path, ...] = (output,) if output else cache_folders()
     if found := find_jar(version, folders):
@@ -74,7 +78,7 @@ def ensure_jar(output: Path | None = None, *, say: bool = False) -> Path:
     if say:
         print(f"building {target.name} (10 to 30 s)", file=sys.stderr, flush=True)
     started = time.monotonic()
-    build(version, jars, writable[0])
+    build(version, jars, writable[0], timeout_s=timeout_s)
     if say:
         print(f"built {target} in {time.monotonic() - started:.1f} s", file=sys.stderr)
     return target
@@ -88,17 +92,18 @@ def _writable(folder: Path) -> bool:
     return os.access(folder, os.W_OK)
 
 
-def build(version: str, jars: Path, folder: Path) -> Path:
+def build(version: str, jars: Path, folder: Path, *, timeout_s: float = COMPILE_TIMEOUT_S) -> Path:
     """Builds the jar for this version of Spark, whose jars are in `jars`, into `folder`. Returns its path."""
     target = folder / jar_name(version)
     with tempfile.TemporaryDirectory(dir=folder) as work:
         classes = Path(work) / "classes"
-        compile_scala(jars, sources(), classes)
+        compile_scala(jars, sources(), classes, timeout_s=timeout_s)
         unfinished = Path(work) / target.name
         with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED) as jar:
             _add(jar, "META-INF/MANIFEST.MF", b"Manifest-Version: 1.0\r\nCreated-By: rhino-state\r\n\r\n")
             _add(jar, "rhino/descriptors.pb", descriptor_set())
             _add(jar, "rhino/spark-version", minor(version).encode())  # the plugin compares it with the running Spark
+            _add(jar, "rhino/version", rhino_version().encode())  # the driver reports it to the manager
             for path in sorted(p for p in classes.rglob("*") if p.is_file()):
                 _add(jar, path.relative_to(classes).as_posix(), path.read_bytes())
         unfinished.replace(target)  # atomically: other processes see the complete jar or none
@@ -109,15 +114,28 @@ def _add(jar: zipfile.ZipFile, name: str, data: bytes) -> None:
     jar.writestr(zipfile.ZipInfo(name, FIXED_TIME), data, zipfile.ZIP_DEFLATED)
 
 
-def compile_scala(jars: Path, files: Sequence[Path], classes: Path, *, classpath: Sequence[Path] = ()) -> None:
+def compile_scala(
+    jars: Path,
+    files: Sequence[Path],
+    classes: Path,
+    *,
+    classpath: Sequence[Path] = (),
+    timeout_s: float = COMPILE_TIMEOUT_S,
+) -> None:
     """Compiles Scala files into the new folder `classes`, against Spark's jars and `classpath`.
 
-    Raises UnavailableError with the compiler's messages.
+    Raises UnavailableError with the compiler's messages, or if it has not ended after `timeout_s`.
     """
     classes.mkdir()
     on_path = os.pathsep.join(str(p) for p in [*classpath, *sorted(jars.glob("*.jar"))])
     command = [str(find_java()), "-Xss4m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", f"{jars}/*"]
     command += ["scala.tools.nsc.Main", *WARNINGS, "-classpath", on_path, "-d", str(classes), *map(str, files)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S, check=False)
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+    except subprocess.TimeoutExpired:
+        raise UnavailableError(
+            f"the Scala compiler had not ended after {timeout_s:g} s and was stopped: this machine is slow or busy. "
+            "`rhino jar --timeout-s` gives it more time; a released wheel of rhino-state has the jar"
+        ) from None
     if result.returncode != 0:
         raise UnavailableError(f"the Scala compiler failed:\n{(result.stdout + result.stderr)[-4000:]}")

@@ -9,9 +9,11 @@ import os
 import subprocess
 import sys
 import tempfile
+import tomllib
 from pathlib import Path
 
 from rhino_core.errors import RhinoError
+from rhino_core.version import rhino_version
 from spark_connector.jar import HERE, build, find_jar
 from spark_connector.spark_home import SUPPORTED, minor, spark_jars
 
@@ -41,7 +43,17 @@ def _installed() -> tuple[str, Path] | None:
         return None
 
 
+def check_version() -> None:
+    """Raises SystemExit if the package is installed in another version than this tree has: jars name their version."""
+    written = tomllib.loads((HERE.parent / "pyproject.toml").read_text())["project"]["version"]
+    if rhino_version() != written:
+        sys.exit(
+            f"rhino-state {rhino_version()} is installed, and pyproject.toml has {written}: install this tree first"
+        )
+
+
 def main() -> None:
+    check_version()
     built = {build_jar(version) for version in SUPPORTED}
     for old in set(JARS.glob("*.jar")) - built:  # of former sources: the wheel takes every jar in the folder
         old.unlink()

@@ -34,8 +34,9 @@ class Stopped:
 class Run:
     """The run that counts. A driver that reports its query again begins a new record of the same run.
 
-    `since_ms` is the wall clock at which the run was accepted first. `host` is that of the driver. `idle_epoch`: no
-    batch runs or will begin under a map older than that of this configuration epoch. None: unknown.
+    `since_ms` is the wall clock at which the run was accepted first. `host` is that of the driver, and
+    `rhino_version` that of its jar ("": not reported). `idle_epoch`: no batch runs or will begin under a map older than
+    that of this configuration epoch. None: unknown.
     """
 
     run_id: str = ""
@@ -45,6 +46,7 @@ class Run:
     since_ms: int = 0
     phase: Running | Lost | Stopped = Stopped()
     idle_epoch: int | None = None
+    rhino_version: str = ""
 
     @property
     def session(self) -> int | None:

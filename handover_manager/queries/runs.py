@@ -69,6 +69,7 @@ class Runs:
             host=event.host,
             since_ms=since_ms or round((now + self._offset_s) * 1000),
             phase=Running(event.session),
+            rhino_version=event.rhino_version,
         )
         job.location = canonical(event.location) or job.location
         if not event.unplanned and job.map.task_groups != event.task_groups:

@@ -104,6 +104,7 @@ def query_started_of(message: pb.QueryStarted, session: int, hello: pb.DriverHel
         settings=convert.settings_of(hello.settings) if hello.HasField("settings") else None,
         host=hello.host,
         location=message.location,
+        rhino_version=hello.rhino_version,
     )
 
 

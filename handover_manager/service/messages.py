@@ -205,6 +205,7 @@ def job_to_pb(job: Job, view: ClusterView) -> pb.JobStatus:
         missed_now=len(logged.missed),
         location=job.location,
         driver_host=run.host,
+        rhino_version=run.rhino_version if run.session is not None else "",
     )
 
 

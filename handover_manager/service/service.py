@@ -152,7 +152,7 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
         hello = await anext(requests, pb.DriverEvent())
         if hello.WhichOneof("event") != "hello":
             raise InvalidRequestError("a driver session begins with DriverHello")
-        check_protocol("the driver", hello.hello.protocol, here="the manager")
+        check_protocol(f"driver {hello.hello.application_id!r}", hello.hello.protocol, here="the manager")
         await self._check_workers(hello.hello)
         session, generation = Session(next(self._numbers), hello.hello, uuid.uuid4().hex), self._runtime.generation
         with self._runtime.session(session):

@@ -1000,6 +1000,7 @@ class JobStatus(_message.Message):
     DRIVER_HOST_FIELD_NUMBER: _builtins.int
     DELETE_IN_S_FIELD_NUMBER: _builtins.int
     FORGOTTEN_MS_FIELD_NUMBER: _builtins.int
+    RHINO_VERSION_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     run_id: _builtins.str
     name: _builtins.str
@@ -1021,6 +1022,8 @@ class JobStatus(_message.Message):
     """the job is forgotten: seconds until its state is deleted; not set: it is not"""
     forgotten_ms: _builtins.int
     """when it was forgotten: wall clock, milliseconds since the Unix epoch; 0: it is not"""
+    rhino_version: _builtins.str
+    """version of its connected driver's jar; empty: no driver, or one of an earlier version"""
     @_builtins.property
     def virtual_nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___VirtualNodeStatus]: ...
     def __init__(
@@ -1040,10 +1043,11 @@ class JobStatus(_message.Message):
         driver_host: _builtins.str = ...,
         delete_in_s: _builtins.float | None = ...,
         forgotten_ms: _builtins.int = ...,
+        rhino_version: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_delete_in_s", b"_delete_in_s", "delete_in_s", b"delete_in_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_delete_in_s", b"_delete_in_s", "application_id", b"application_id", "batch_id", b"batch_id", "configuration_epoch", b"configuration_epoch", "connected", b"connected", "delete_in_s", b"delete_in_s", "driver_host", b"driver_host", "forgotten_ms", b"forgotten_ms", "job", b"job", "location", b"location", "missed_now", b"missed_now", "misses", b"misses", "name", b"name", "run_id", b"run_id", "virtual_nodes", b"virtual_nodes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_delete_in_s", b"_delete_in_s", "application_id", b"application_id", "batch_id", b"batch_id", "configuration_epoch", b"configuration_epoch", "connected", b"connected", "delete_in_s", b"delete_in_s", "driver_host", b"driver_host", "forgotten_ms", b"forgotten_ms", "job", b"job", "location", b"location", "missed_now", b"missed_now", "misses", b"misses", "name", b"name", "rhino_version", b"rhino_version", "run_id", b"run_id", "virtual_nodes", b"virtual_nodes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__delete_in_s: _TypeAlias = _typing.Literal["delete_in_s"]  # noqa: Y015
     _WhichOneofArgType__delete_in_s: _TypeAlias = _typing.Literal["_delete_in_s", b"_delete_in_s"]  # noqa: Y015
@@ -1164,6 +1168,7 @@ class DriverHello(_message.Message):
     HOST_FIELD_NUMBER: _builtins.int
     FORMER_TOKEN_FIELD_NUMBER: _builtins.int
     KNOWS_WORKERS_FIELD_NUMBER: _builtins.int
+    RHINO_VERSION_FIELD_NUMBER: _builtins.int
     PROTOCOL_FIELD_NUMBER: _builtins.int
     application_id: _builtins.str
     spark_version: _builtins.str
@@ -1173,6 +1178,8 @@ class DriverHello(_message.Message):
     """token of the driver's former session, which the driver has closed; empty: there was none"""
     knows_workers: _builtins.bool
     """the driver reads DesiredLocations.workers; an older driver reads Location.hosts"""
+    rhino_version: _builtins.str
+    """version of the jar, for people; empty: the driver is of an earlier version"""
     protocol: _builtins.int
     """protocol version of the driver; unset: 1"""
     @_builtins.property
@@ -1188,11 +1195,12 @@ class DriverHello(_message.Message):
         host: _builtins.str = ...,
         former_token: _builtins.str = ...,
         knows_workers: _builtins.bool = ...,
+        rhino_version: _builtins.str = ...,
         protocol: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["application_id", b"application_id", "former_token", b"former_token", "host", b"host", "knows_workers", b"knows_workers", "protocol", b"protocol", "settings", b"settings", "spark_version", b"spark_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["application_id", b"application_id", "former_token", b"former_token", "host", b"host", "knows_workers", b"knows_workers", "protocol", b"protocol", "rhino_version", b"rhino_version", "settings", b"settings", "spark_version", b"spark_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -28,6 +28,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "conf": (
         "rhino conf --manager manager-host",
         "rhino conf --manager manager-host --format arguments",
+        "rhino conf --manager manager-host --jar hdfs://namenode:8020/jars/rhino-spark.jar",
     ),
     "jar": ("rhino jar", "rhino jar --output-dir /opt/rhino"),
     "status": (

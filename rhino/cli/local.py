@@ -8,13 +8,13 @@ from typing import Annotated
 
 import typer
 from rich.filesize import decimal
-from rich.table import Table
 
+from rhino.cli.columns import Row, say_to, show_columns
 from rhino.cli.confirm import confirm
 from rhino.cli.options import DryRunOption, JsonOption, YesOption
-from rhino.cli.output import console, say, say_json, shown
+from rhino.cli.output import console, say, say_json
 from rhino_core.errors import PreconditionError
-from spark_connector.local.content import Content, delete, look
+from spark_connector.local.content import Content, StoredQuery, delete, look
 
 app = typer.Typer(no_args_is_help=True, help="Look at, and delete, the state that notebooks keep on this machine.")
 DataDirOption = Annotated[
@@ -34,7 +34,7 @@ def show(data_dir: DataDirOption = None, as_json: JsonOption = False) -> None:
         return
     _describe(content)
     users = ", ".join(map(str, content.users)) or "none"
-    console().print(f"processes that use it: {users}; manager: {content.manager or 'not running'}", soft_wrap=True)
+    say(f"processes that use it: {users}; manager: {content.manager or 'not running'}")
 
 
 @app.command()
@@ -62,13 +62,14 @@ def clean(
 
 def _describe(content: Content) -> None:
     out = console()
-    out.print(shown(content.data_dir), soft_wrap=True)
-    table = Table("query", "files", "bytes", "last change", show_edge=False)
-    for query in content.queries:
-        changed = time.strftime("%Y-%m-%d %H:%M", time.localtime(query.changed_s))
-        table.add_row(shown(query.job), str(query.files), decimal(query.bytes), changed)
+    say_to(out, content.data_dir)
     if content.queries:
-        out.print(table)
+        show_columns(out, ("query", "files", "bytes", "last change"), map(_row, content.queries))
     else:
-        out.print("no query has state here")
-    out.print(f"journal, index, logs and temporary files: {decimal(content.other_bytes)}")
+        say_to(out, "no query has state here")
+    say_to(out, f"journal, index, logs and temporary files: {decimal(content.other_bytes)}")
+
+
+def _row(query: StoredQuery) -> Row:
+    changed = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(query.changed_s))
+    return query.job, str(query.files), decimal(query.bytes), changed

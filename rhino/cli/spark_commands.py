@@ -9,12 +9,15 @@ from typing import Annotated
 
 import typer
 
+from rhino.cli.arguments import seconds
 from rhino.cli.options import ManagerOption
 from rhino.cli.output import say, say_json
+from rhino_core.errors import InvalidSettingError
 from rhino_core.settings import CLUSTER_KEY_VARIABLE, DEFAULT_MANAGER, DEFAULT_SOCKET
 from spark_connector.conf import PROVIDER_CLASSES, application_settings
 from spark_connector.driver_certificate import DRIVER_DIR_VARIABLE, tls_conf
-from spark_connector.jar import ensure_jar
+from spark_connector.jar import COMPILE_TIMEOUT_S, ensure_jar
+from spark_connector.jar_place import ALLOWED, JARS, PACKAGES
 
 
 class Format(enum.StrEnum):
@@ -61,7 +64,13 @@ def conf(
     integration: Annotated[str, typer.Option(help=f"Integration mode: {' or '.join(PROVIDER_CLASSES)}.")] = "provider",
     replication_factor: Annotated[int, typer.Option(help="Number of secondary copies.")] = 1,
     socket: Annotated[str, typer.Option(help="Socket of the sidecar on every node.")] = str(DEFAULT_SOCKET),
-    jar: Annotated[Path | None, typer.Option(help="Jar of Rhino. Default: the one that `rhino jar` prints.")] = None,
+    jar: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PLACE",
+            help=f"Jar of Rhino: {ALLOWED}. Default: the file that `rhino jar` prints.",
+        ),
+    ] = None,
     tls_dir: Annotated[
         str,
         typer.Option(
@@ -86,17 +95,34 @@ def conf(
     if format is Format.JSON:
         say_json(settings)
     elif format is Format.ARGUMENTS:
-        jars = settings.pop("spark.jars")
-        say(" ".join([f"--jars {jars}", *(f"--conf {name}={value}" for name, value in settings.items())]))
+        say(_arguments(settings))
     else:
         width = max(map(len, settings)) + 1
         for name, value in settings.items():
             say(f"{name:<{width}} {value}")
 
 
+def _arguments(settings: dict[str, str]) -> str:
+    """Raises InvalidSettingError for a value that the shell would split."""
+    for name, value in settings.items():
+        if any(character.isspace() for character in value):
+            raise InvalidSettingError(
+                f"{name} = {value!r}: the shell splits arguments at white space; use --format properties"
+            )
+    options = {JARS: "--jars ", PACKAGES: "--packages "}
+    return " ".join(f"{options.get(name, f'--conf {name}=')}{value}" for name, value in settings.items())
+
+
 def jar(
     output_dir: Annotated[
         Path | None, typer.Option(help="Folder of the jar. Default: this installation, or else the user's cache.")
     ] = None,
+    timeout_s: Annotated[
+        float,
+        typer.Option(
+            help="Give up when the compiler takes longer than this many seconds.",
+            callback=seconds("--timeout-s", positive=True),
+        ),
+    ] = COMPILE_TIMEOUT_S,
 ) -> None:
-    say(str(ensure_jar(output_dir, say=True)))
+    say(str(ensure_jar(output_dir, say=True, timeout_s=timeout_s)))

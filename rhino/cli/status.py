@@ -81,7 +81,18 @@ def _scrub(scrub: ScrubView) -> Cell:
 
 def _versions(overview: Overview) -> list[Row]:
     workers = [(worker.worker_id, worker.rhino_version or "?") for worker in overview.workers]
-    return [("(manager)", overview.rhino_version or "?"), ("(this command)", rhino_version()), *workers]
+    here = [("(manager)", overview.rhino_version or "?"), ("(this command)", rhino_version())]
+    return [*here, *workers, *_drivers(overview)]
+
+
+def _drivers(overview: Overview) -> list[Row]:
+    """The connected drivers, by the names of their queries."""
+    names = query_names(overview.jobs)
+    queries: dict[tuple[str, str], list[str]] = {}
+    for job in overview.jobs:
+        if job.connected:
+            queries.setdefault((job.application_id, job.rhino_version), []).append(names[job.job])
+    return [(f"(driver of {', '.join(its)})", version or "?") for (_, version), its in queries.items()]
 
 
 def _queries(overview: Overview) -> list[Row]:

@@ -108,6 +108,8 @@ class JobView:
     driver_host: str = ""
     delete_in_s: float | None = None  # it is forgotten: seconds until its state is deleted; None: it is not
     forgotten_ms: int = 0  # wall clock when it was forgotten; 0: it is not
+    application_id: str = ""
+    rhino_version: str = ""  # of the driver's jar, while it is connected; empty: not reported
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,6 +90,7 @@ def _hints(overview: Overview) -> Iterator[str]:
     if once:
         yield f"{_groups_of(once, overview)} kept once on purpose (replicationFactor 0)"
     versions = {worker.rhino_version or "an earlier one" for worker in overview.workers if worker.state == "live"}
+    versions |= {job.rhino_version or "an earlier one" for job in overview.jobs if job.connected}
     versions |= {overview.rhino_version} - {""}
     if len(versions) > 1:
         yield f"{len(versions)} versions of Rhino run: {_named(sorted(versions))}; `--section versions` shows where"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rhino_core.errors import PreconditionError
+from spark_connector.jar_place import jar_file
 from spark_connector.java import export_java_home
 from spark_connector.local.daemons import join
 from spark_connector.local.directory import LocalDirectory
@@ -32,7 +33,7 @@ def local_session(
     For `local[*]` and notebooks. The state stays when the process ends: a later session, or another process, with the
     same `data_dir` continues the same queries. Processes share the daemons, which end after the last one. `data_dir`
     is `$XDG_DATA_HOME/rhino-state/local` by default; `rhino local clean` deletes its content. `conf` has further
-    settings. `integration` and `jar` are those of `rhino_conf`.
+    settings. `integration` is that of `rhino_conf`, and `jar` a file.
 
     Raises PreconditionError if a session runs in this process that cannot use this directory, or with Spark Connect;
     InvalidSettingError for a path that cannot be used; UnavailableError if the daemons do not start. Otherwise as
@@ -40,6 +41,8 @@ def local_session(
     """
     from pyspark.sql import SparkSession
 
+    if jar is not None:
+        jar_file(str(jar), Path(jar))
     given = dict(conf or {})
     directory = LocalDirectory(data_dir)
     check_connect(given)

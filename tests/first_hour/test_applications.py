@@ -129,6 +129,29 @@ def test_an_unpacked_spark_with_its_file_of_defaults(wheel: Path, cluster: Clust
     application.check(rhino=True)
 
 
+def test_a_server_of_spark_connect(wheel: Path, cluster: Cluster, tmp_path: Path) -> None:
+    """Its clients know nothing of Rhino. A second client continues the query of the first."""
+    server = prepare(tmp_path / "server", wheel, "rhino-state")
+    client = prepare(tmp_path / "client", wheel, "pyspark[connect]")
+    unpack_spark(tmp_path / "spark")
+    application = Application(tmp_path / "work")
+    shutil.copy(Path(__file__).with_name("connect_client.py"), application.folder)
+    export = cluster.here(documented(SETTINGS, "export RHINO_MANAGER=manager-host:7461"))
+    start = documented(SETTINGS, "$SPARK_HOME/sbin/start-connect-server.sh --wait $(rhino conf --format arguments)")
+    host = f"{prefix()}1"
+    where = f"--conf spark.connect.grpc.binding.address={host} --conf spark.ui.enabled=false"
+    arguments = f"sc://{host} {application.folder}/rows {application.checkpoint} {application.folder}/result.json"
+    with Terminal(server, "server") as terminal:
+        terminal.run(f"export SPARK_HOME={tmp_path}/spark\n{export}")
+        terminal.run(f"{cluster.here(start)} {where} > connect.log 2>&1 &")
+        started = "until grep -q 'Spark Connect server started at' connect.log; do sleep 0.3; done"
+        terminal.run(started, timeout_s=240)  # clients wait, too, but for minutes between their attempts
+        for _ in range(2):
+            application.add(2)
+            client.run(f"python {application.folder}/connect_client.py {arguments}")
+            application.check(rhino=True)
+
+
 def test_a_query_of_format_1_is_adopted_run_and_released(machine: Machine, cluster: Cluster, tmp_path: Path) -> None:
     application = Application(tmp_path / "work")
     manager = f"export RHINO_MANAGER={cluster.manager}\n"

@@ -210,8 +210,11 @@ class FakeDriver:
         self.maps: dict[str, pb.DesiredLocations] = {}
         self.pushes = 0
 
-    async def hello(self) -> int:
-        """The manager's generation."""
+    async def hello(self, *, protocol: int = 0, rhino_version: str = "") -> int:
+        """Says hello as a driver of that version. By default it reports as little as the first drivers did.
+
+        Returns the manager's generation.
+        """
         hello = pb.DriverHello(
             application_id="app",
             spark_version="4",
@@ -219,6 +222,8 @@ class FakeDriver:
             host="driver-host",
             former_token=self._former_token,
             knows_workers=self._knows_workers,
+            protocol=protocol,
+            rhino_version=rhino_version,
         )
         await self._call.write(pb.DriverEvent(hello=hello))
         welcome = await asyncio.wait_for(self._call.read(), TIMEOUT_S)

@@ -31,13 +31,19 @@ class Run:
         self.location = locate(self.checkpoint)
         self.output = folder / "output"
 
-    def start(self, trigger: str = "250 milliseconds") -> StreamingQuery:
-        """`trigger`: from the start of a batch to that of the next, if there is time."""
+    def start(
+        self, trigger: str = "250 milliseconds", written: Callable[[int], None] = lambda batch_id: None
+    ) -> StreamingQuery:
+        """`trigger`: from the start of a batch to that of the next, if there is time.
+
+        `written` is called with each batch whose output is written. The batch ends, and is logged, after that.
+        """
         self.spark.conf.set("spark.sql.streaming.join.stateFormatVersion", str(self.query.state_format))
         output = str(self.output)
 
         def sink(rows: DataFrame, batch_id: int) -> None:
             rows.withColumn("batch_id", F.lit(batch_id)).write.mode("overwrite").parquet(f"{output}/{batch_id}")
+            written(batch_id)
 
         return (
             self.query.stream(self.spark)

@@ -15,6 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from rhino import rhino_checkpoint
 from rhino.testing import LocalCluster
+from rhino_core.version import rhino_version
 from spark_connector.conf import PROVIDER_CLASSES
 from spark_connector.query_checkpoint import PROVIDER_KEY
 from tests.spark.conftest import SharedSession, wait_for
@@ -62,6 +63,15 @@ def test_a_query_that_cannot_be_read_does_not_keep_others_from_being_followed(
 
     wait_for(known, "the other query's batches are known")
     assert first.isActive
+
+
+def test_the_driver_reports_the_version_of_its_jar(cluster: LocalCluster, spark: SparkSession, tmp_path: Path) -> None:
+    run = Run(spark, QUERIES["aggregation"], tmp_path)
+    run.advance(run.start(), 1)
+    wait_for(lambda: job(cluster, run.query.name), "the query is known")
+    found = job(cluster, run.query.name)
+    assert found is not None
+    assert found.rhino_version == rhino_version()
 
 
 def first_versions(cluster: LocalCluster, run: Run) -> int:

@@ -1,4 +1,7 @@
-"""Applications without a word of Rhino in them, started with what `rhino conf` prints."""
+"""Applications without a word of Rhino in them, started with what `rhino conf` prints.
+
+The jar is a file, or comes from a web server or a Maven repository on this machine.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +12,31 @@ import subprocess
 import sys
 import zipfile
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from rhino.testing import LocalCluster
 from rhino.testing.spark_daemons import SPARK_HOME, spark_env
-from spark_connector.jar import compile_scala
+from spark_connector.jar import compile_scala, ensure_jar
 from tests.spark.conftest import wait_for
+from tests.spark.web import Web
 
 pytestmark = pytest.mark.spark
 HERE = Path(__file__).parent
 FILES = 4
-TIMEOUT_S = 150
+TIMEOUT_S = 240
 LEAN = (
     "--driver-memory 460m --executor-memory 460m --conf spark.ui.enabled=false --conf spark.sql.shuffle.partitions=3"
     " --conf spark.log.level=WARN"
 )
+
+POM = """<project><modelVersion>4.0.0</modelVersion>
+<groupId>com.example</groupId><artifactId>rhino-spark</artifactId><version>1.0</version></project>"""
+# Without it, Spark would ask Maven Central first.
+IVY = """<ivysettings><settings defaultResolver="here"/>
+<resolvers><ibiblio name="here" root="{root}" m2compatible="true"/></resolvers></ivysettings>"""
 
 
 class Work:
@@ -84,18 +95,50 @@ def test_arguments_of_spark_submit(work: Work) -> None:
 
 
 def test_a_file_of_settings_and_a_spark_outside_of_the_python_environment(work: Work) -> None:
-    """The folder looks like an unpacked Spark archive: bin, jars, and python with PySpark in it."""
+    """The folder looks like an unpacked Spark archive: bin, jars, and python with PySpark in it.
+
+    The jar is on every node already.
+    """
     home = work.folder / "spark"
     (home / "python").mkdir(parents=True)
     for name in ("bin", "jars"):
         (home / name).symlink_to(SPARK_HOME / name)
     (home / "python" / "pyspark").symlink_to(SPARK_HOME)
     settings = work.folder / "spark-defaults.conf"
-    work.run(f"{work.conf} > {settings}", SPARK_HOME=str(home))
+    work.run(f"{work.conf} --jar local://{ensure_jar()} > {settings}", SPARK_HOME=str(home))
     assert f"spark.rhino.manager{' ' * 4}" in settings.read_text()
     submit = f"$SPARK_HOME/bin/spark-submit --properties-file {settings} {work.options}"
     work.run(f"{submit} {HERE}/submitted_app.py {work.arguments()}", SPARK_HOME=str(home))
     work.check()
+
+
+@pytest.fixture
+def web(work: Work) -> Iterator[Web]:
+    with Web(work.cluster.network.center, work.folder / "web") as served:
+        yield served
+
+
+def test_a_jar_at_a_url(work: Work, web: Web) -> None:
+    url = web.add("rhino.jar", ensure_jar().read_bytes())
+    arguments = work.run(f"{work.conf} --jar {url} --format arguments")
+    assert arguments.startswith(f"--jars {url} --conf ")
+    work.run(f"spark-submit {work.options} {arguments.strip()} {HERE}/submitted_app.py {work.arguments()}")
+    work.check()
+    assert web.asked.count("/rhino.jar") >= 1 + len(work.cluster.workers), "the driver and each executor fetched it"
+
+
+def test_a_package_of_a_maven_repository(work: Work, web: Web) -> None:
+    folder = "com/example/rhino-spark/1.0"
+    web.add(f"{folder}/rhino-spark-1.0.jar", ensure_jar().read_bytes())
+    root = web.add(f"{folder}/rhino-spark-1.0.pom", POM.encode()).partition("/com/")[0]
+    (work.folder / "ivy.xml").write_text(IVY.format(root=root))
+    ivy = f"--conf spark.jars.ivySettings={work.folder}/ivy.xml --conf spark.jars.ivy={work.folder}/ivy"
+    conf = work.run(f"{work.conf} --jar ivy://com.example:rhino-spark:1.0 --format arguments")
+    assert conf.startswith("--packages com.example:rhino-spark:1.0 --conf ")
+    assert "--jars" not in conf
+    work.run(f"spark-submit {work.options} {ivy} {conf.strip()} {HERE}/submitted_app.py {work.arguments()}")
+    work.check()
+    assert web.asked.count(f"/{folder}/rhino-spark-1.0.jar") == 1, "the driver serves it to the executors"
 
 
 @pytest.mark.exhaustive
@@ -113,7 +156,7 @@ def test_the_shell(work: Work) -> None:
 
 
 @pytest.mark.timeout(400)
-def test_cluster_mode(work: Work) -> None:
+def test_cluster_mode(work: Work, web: Web) -> None:
     """The driver runs on a worker. Spark standalone has this mode for JVM applications only."""
     classes = work.folder / "classes"
     compile_scala(SPARK_HOME / "jars", [HERE / "SubmittedApp.scala"], classes)
@@ -122,6 +165,8 @@ def test_cluster_mode(work: Work) -> None:
         for path in sorted(classes.rglob("*.class")):
             jar.write(path, path.relative_to(classes).as_posix())
     options = f"--master {work.cluster.master_url} --deploy-mode cluster --class submitted.SubmittedApp {LEAN}"
-    work.run(f"spark-submit {options} $({work.conf} --format arguments) {app} {work.arguments()}")
+    # Spark standalone does not send files to the driver's node, so the jar comes from a server.
+    url = web.add("rhino.jar", ensure_jar().read_bytes())
+    work.run(f"spark-submit {options} $({work.conf} --jar {url} --format arguments) {app} {work.arguments()}")
     wait_for(lambda: work.result.is_file() and work.result.read_text(), "the result of the driver", timeout_s=150)
     work.check()

@@ -13,6 +13,7 @@ import pytest
 from rhino.client.overview import fetch_overview
 from rhino_core import failpoints
 from rhino_core.ids import GroupId
+from rhino_core.protocol import PROTOCOL
 from rhino_core.rpc.channel import aio_channel
 from rhino_pb import handover_pb2 as pb
 from rhino_pb import handover_pb2_grpc, replication_pb2, replication_pb2_grpc
@@ -288,6 +289,36 @@ async def test_a_driver_starts_while_a_worker_is_down(scene: Scene, caplog: pyte
     await driver.hello()
     await driver.stop()
     assert "replication factor 2 needs 3 live workers, 2 are live: w1, w2" in caplog.text
+
+
+async def test_the_version_of_a_driver_is_known_while_it_is_connected(scene: Scene) -> None:
+    assert (await scene.job()).rhino_version == "", "an earlier driver does not report it"
+    await scene.driver.stop()
+    scene.driver = FakeDriver(scene.manager.address)
+    await scene.driver.hello(protocol=PROTOCOL, rhino_version="1.2.3")
+    await scene.driver.started(JOB, 2, name="clicks")
+
+    async def reported(version: str) -> bool:
+        return (await scene.job()).rhino_version == version
+
+    await eventually(lambda: reported("1.2.3"), "the new driver's version")
+    overview = await asyncio.to_thread(fetch_overview, scene.manager.address)
+    assert [(job.application_id, job.rhino_version) for job in overview.jobs] == [("app", "1.2.3")]
+    await scene.driver.stop()
+    await eventually(lambda: reported(""), "no driver, so no version")
+
+
+async def test_a_driver_two_protocol_versions_away_is_refused_with_both_named(scene: Scene) -> None:
+    for away in (PROTOCOL - 1, PROTOCOL + 1):
+        driver = FakeDriver(scene.manager.address)
+        await driver.hello(protocol=away)
+        await driver.stop()
+    driver = FakeDriver(scene.manager.address)
+    expected = f"driver 'app' speaks version {PROTOCOL + 2} of Rhino's protocol, the manager version {PROTOCOL}"
+    with pytest.raises(grpc.aio.AioRpcError, match=f"{expected}.*: upgrade the manager") as caught:
+        await driver.hello(protocol=PROTOCOL + 2)
+    assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    await driver.stop()
 
 
 async def test_a_session_begins_with_hello_and_ends_with_the_driver(scene: Scene) -> None:

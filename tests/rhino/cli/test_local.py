@@ -16,9 +16,10 @@ from spark_connector.local.directory import LocalDirectory
 JOB = "1b2c3d4e-0000-4000-8000-000000000001"
 
 
-def rhino(*arguments: str, answer: str | None = None) -> subprocess.CompletedProcess[str]:
+def rhino(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "rhino.cli.main", "local", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, input=answer or "")
+    env = os.environ | environment
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, input="", env=env)
 
 
 @pytest.fixture
@@ -42,6 +43,20 @@ def test_show_lists_queries_and_users(folder: Path) -> None:
     assert "processes that use it: none; manager: not running" in shown.stdout
     as_json = json.loads(rhino("show", "--data-dir", str(folder), "--json").stdout)
     assert [(query["job"], query["files"], query["bytes"]) for query in as_json["queries"]] == [(JOB, 2, 1500)]
+
+
+@pytest.mark.parametrize("command", [("show",), ("clean", "--dry-run")])
+def test_no_name_is_cut_or_wrapped_in_a_pipe(folder: Path, command: tuple[str, ...]) -> None:
+    name = "a-query-id-that-is-longer-than-a-terminal-would-like-" + "x" * 60
+    (folder / "sidecar" / "store" / JOB).rename(folder / "sidecar" / "store" / name)
+    shown = rhino(*command, "--data-dir", str(folder), COLUMNS="30")
+    assert shown.returncode == 0, shown.stderr
+    where, head, row, other, *_ = shown.stdout.splitlines()
+    assert where == str(folder)
+    assert head.split() == ["QUERY", "FILES", "BYTES", "LAST", "CHANGE"]
+    assert row.split()[:4] == [name, "2", "1.5", "kB"]
+    assert other.startswith("journal, index, logs and temporary files: ")
+    assert shown.stdout.isascii(), "no lines of a table"
 
 
 def test_clean_lists_what_it_deletes_and_leaves_an_empty_directory(folder: Path) -> None:

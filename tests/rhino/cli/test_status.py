@@ -15,6 +15,7 @@ from rhino.cli.main import app
 from rhino.cli.status import SECTIONS, render
 from rhino.client.overview import Overview, query_names
 from rhino_core.errors import UnavailableError
+from rhino_core.version import rhino_version
 from tests.rhino.client.views import JOB, group, job, node, overview, worker
 
 CLUSTER = overview(
@@ -88,6 +89,24 @@ def test_only_the_sections_that_are_asked_for_are_shown() -> None:
     heads = {line.split()[0] for line in printed(CLUSTER, "groups") if line.isupper() or line.startswith("GROUP")}
     assert heads == {"GROUP"}
     assert not any("counts" in line and "worker-1 " in line for line in printed(CLUSTER, "workers")[5:])
+
+
+def test_versions_name_each_process_and_each_driver_by_its_queries() -> None:
+    queries = [
+        dataclasses.replace(job(name=name, job_id=name), application_id=application, rhino_version=version)
+        for name, application, version in (("a", "app-1", "1.1"), ("b", "app-1", "1.1"), ("c", "app-2", ""))
+    ]
+    gone = dataclasses.replace(job(name="gone", job_id="gone"), connected=False)
+    seen = dataclasses.replace(overview([worker("w")], (), [*queries, gone]), rhino_version="1.1")
+    rows = [line.rsplit(maxsplit=1) for line in printed(seen, "versions")]
+    at = next(number for number, row in enumerate(rows) if row and row[0] == "PROCESS")
+    assert rows[at + 1 :] == [
+        ["(manager)", "1.1"],
+        ["(this command)", rhino_version()],
+        ["w", "?"],
+        ["(driver of a, b)", "1.1"],
+        ["(driver of c)", "?"],
+    ]
 
 
 @pytest.mark.parametrize(("seen", "code"), [(WELL, 0), (CLUSTER, 6), (LOST, 7)])

@@ -73,7 +73,16 @@ def test_several_versions_are_a_hint() -> None:
     seen = dataclasses.replace(overview(mixed), rhino_version="1.1")
     assert judge(seen).level is Level.OK
     assert judge(seen).hints == ("2 versions of Rhino run: 1.0, 1.1; `--section versions` shows where",)
-    assert judge(dataclasses.replace(seen, workers=tuple(mixed[1:]))).hints == ()
+    same = dataclasses.replace(seen, workers=tuple(mixed[1:]))
+    assert judge(same).hints == ()
+    driver = dataclasses.replace(COUNTS, rhino_version="1.1")
+    assert judge(dataclasses.replace(same, jobs=(driver,))).hints == ()
+    older = dataclasses.replace(driver, rhino_version="")
+    assert (
+        judge(dataclasses.replace(same, jobs=(older,))).hints[0].startswith("2 versions of Rhino run: 1.1, an earlier")
+    )
+    away = dataclasses.replace(older, connected=False)
+    assert judge(dataclasses.replace(same, jobs=(away,))).hints == ()
 
 
 def test_queries_with_the_same_name_are_named_by_id() -> None:

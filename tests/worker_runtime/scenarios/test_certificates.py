@@ -137,7 +137,7 @@ async def test_commits_go_on_while_all_certificates_are_renewed(folders: Folders
             folders.renew(new)
             await commit(5)
             assert FolderSource(tmp_path / "tls/a").current().leaf.issuer == new.certificate.subject
-            # The secondary is restarted or replaced: either way the links are new, with certificates of the new authority.
+            # The secondary is restarted or replaced: either way its links are new, with certificates of the new authority.
             members = (await asyncio.to_thread(fetch_overview, address)).groups[0].members
             secondary = next(one for one in (b, c) if one.settings.worker_id == members[1].worker_id)
             await secondary.end()

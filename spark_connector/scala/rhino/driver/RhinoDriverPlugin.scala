@@ -9,6 +9,7 @@ import org.apache.spark.sql.internal.SQLConf
 
 import rhino.spark.settings.{RequiredConf, Settings}
 import rhino.spark.sidecar.SidecarReports
+import rhino.spark.wire.Resources
 
 private[spark] class RhinoDriverPlugin extends DriverPlugin {
   private val Protocol = 2 // same as in rhino_core/protocol.py
@@ -28,7 +29,8 @@ private[spark] class RhinoDriverPlugin extends DriverPlugin {
     val hello = Seq(
       "application_id" -> s"${sc.appName}-${sc.startTime}", "spark_version" -> SPARK_VERSION,
       "settings" -> settings.message, "host" -> conf.get("spark.driver.host", ""),
-      "knows_workers" -> java.lang.Boolean.TRUE, "protocol" -> Protocol)
+      "knows_workers" -> java.lang.Boolean.TRUE, "rhino_version" -> Resources.text("/rhino/version"),
+      "protocol" -> Protocol)
     val provider = conf.get(SQLConf.STATE_STORE_PROVIDER_CLASS.key, "")
     session = new DriverSession(settings, locations, executors, hello,
       send => new QueryFollower(() => StreamRun.running, locations, () => tasks.take(), provider, send))

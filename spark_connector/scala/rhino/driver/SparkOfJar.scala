@@ -1,12 +1,10 @@
 package rhino.spark.driver
 
-import java.nio.charset.StandardCharsets.UTF_8
-
 import rhino.spark.wire.Resources
 
 /** The minor version of Spark that this jar was compiled for. Another one has other internal classes. */
 private[spark] object SparkOfJar {
-  lazy val version: String = new String(Resources.read("/rhino/spark-version"), UTF_8)
+  lazy val version: String = Resources.text("/rhino/spark-version")
 
   def check(running: String, compiled: String = version): Unit =
     if (!running.startsWith(compiled + ".")) throw new IllegalArgumentException(
