@@ -259,4 +259,5 @@ class ManagerSettings:
 def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
     """Returns the environment for a daemon of one's own, which takes no settings of other daemons from it."""
     prefixes = tuple(f"RHINO_{kind.DAEMON.upper()}_" for kind in (SidecarSettings, ManagerSettings))
-    return {name: value for name, value in environment.items() if not name.startswith(prefixes)}
+    left_out = (*prefixes, TLS_DIR_VARIABLE, CLUSTER_KEY_VARIABLE)
+    return {name: value for name, value in environment.items() if not name.startswith(left_out)}

@@ -267,6 +267,10 @@ class LocalCluster:
 
     # ---- internal
 
+    @property
+    def _cluster_key(self) -> str:
+        return self._security.key if self._security else ""
+
     def _own(self, process: Process) -> Process:
         self._processes.append(process)
         return process
@@ -280,6 +284,7 @@ class LocalCluster:
                 reaper=self._reaper,
                 listen=listen,
                 bootstrap=bootstrap,
+                cluster_key=self._cluster_key,
                 failpoints=self._manager_failpoints,
             )
         )
@@ -309,6 +314,7 @@ class LocalCluster:
             data_dir=self.worker_folder(index) / "rhino",
             socket=socket,
             manager=self.manager,
+            cluster_key=self._cluster_key,
         )
         on_host = partial(self.network.command, index)
         return self._own(

@@ -50,6 +50,7 @@ def start_manager(
     reaper: Reaper,
     listen: str = "127.0.0.1:0",
     bootstrap: bool = True,
+    cluster_key: str = "",
     failpoints: str = "",
 ) -> Process:
     """Starts a manager on its journal without waiting; see `wait_manager`. `bootstrap`: the journal is empty.
@@ -59,6 +60,8 @@ def start_manager(
     arguments = ["manager", "--data-dir", str(data_dir), "--listen", listen]
     if bootstrap:
         arguments.append("--bootstrap")
+    if cluster_key:
+        arguments += ["--cluster-key", cluster_key]
     return _start("rhino-manager", arguments, log_dir=log_dir, reaper=reaper, failpoints=failpoints)
 
 
@@ -75,7 +78,7 @@ def start_sidecar(
 ) -> Process:
     """Starts a sidecar without waiting; see `wait_sidecar`.
 
-    Of the settings it gets the names, addresses and folders; the others have their defaults. `on_host` wraps a command
+    Of the settings it gets the names, addresses, folders and the key; the others have their defaults. `on_host` wraps a command
     so that it runs on the sidecar's host.
     """
     arguments = [
@@ -83,6 +86,8 @@ def start_sidecar(
         *("--data-dir", str(settings.data_dir), "--socket", str(settings.socket)),
         *("--listen", settings.listen, "--manager", settings.manager),
     ]
+    if settings.cluster_key:
+        arguments += ["--cluster-key", settings.cluster_key]
     return _start(name, arguments, log_dir=log_dir, reaper=reaper, on_host=on_host)
 
 

@@ -18,9 +18,10 @@ DRIVER_VALID = dt.timedelta(days=30)
 
 
 class ClusterSecurity:
-    """`begin` sets RHINO_CLUSTER_KEY for this process and those that it starts, unless it is set; `end` undoes this."""
+    """`begin` sets RHINO_CLUSTER_KEY in this process, unless it is set. `end` undoes this."""
 
     def __init__(self, folder: Path) -> None:
+        self.key = ""  # path of the cluster key, from `begin` on
         self._folder = folder
         self._driver_dir = folder / "driver"
         self._is_ours = False
@@ -37,6 +38,7 @@ class ClusterSecurity:
                 new_cluster_key(key)
             os.environ[CLUSTER_KEY_VARIABLE] = str(key)
             self._is_ours = True
+        self.key = str(key)
         authority = Authority.of_cluster_key(read_cluster_key(key))
         identity = Identity(authority.cluster, Role.DRIVER, DRIVER)
         write_folder(self._driver_dir, authority.issue(identity, DRIVER_VALID))
