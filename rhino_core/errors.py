@@ -13,6 +13,7 @@
     ├── PreconditionError       the request is valid, but not in the present state
     │   ├── StaleEpochError     the caller acts under an older epoch
     │   └── TooFewWorkersError  fewer live workers than the replication factor needs
+    ├── AccessDeniedError       the caller is not who it must be for this call
     ├── UnavailableError        a process cannot be reached, or does not answer in time
     │   └── CopiesTimeoutError  too few members confirmed a version within the commit timeout
     ├── NoSpaceError            the disk is full or nearly full
@@ -70,6 +71,10 @@ class StaleEpochError(PreconditionError):
 
 class TooFewWorkersError(PreconditionError):
     """Fewer live workers than the replication factor needs."""
+
+
+class AccessDeniedError(RhinoError):
+    """The caller's certificate does not allow this call."""
 
 
 class UnavailableError(RhinoError):

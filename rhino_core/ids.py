@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import ipaddress
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -269,6 +270,14 @@ def is_address(address: str) -> bool:
 
 
 ALL_INTERFACES = ("0.0.0.0", "[::]", "::")  # hosts to listen on; nobody can connect to them
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches the host: `localhost`, 127.0.0.0/8 or ::1."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
 
 
 def with_port(address: str, port: int) -> str:

@@ -40,6 +40,26 @@ SIDECAR_PORT = 7462
 HOUR_S = 3600
 DAY_S = 24 * HOUR_S
 
+TLS_DIR_VARIABLE, CLUSTER_KEY_VARIABLE = "RHINO_TLS_DIR", "RHINO_CLUSTER_KEY"  # for daemons and commands
+
+
+_TLS_DIR = Setting(
+    "Folder with the certificate of this process: ca.crt, tls.crt and tls.key, in PEM. New files count at once.",
+    Rule("a folder, and not together with --cluster-key", lambda value, s: not (value and s.cluster_key), "FOLDER"),
+    also=TLS_DIR_VARIABLE,
+)
+_CLUSTER_KEY = Setting(
+    "File with the key of the cluster, from which every process makes its certificates. `rhino cert key` makes one.",
+    Rule("a file", metavar="FILE"),
+    also=CLUSTER_KEY_VARIABLE,
+)
+_INSECURE = Setting(
+    "No encryption and no identities: whoever reaches the ports can read and delete all state.",
+    Rule(
+        "false with --tls-dir and --cluster-key",
+        lambda value, settings: not (value and (settings.tls_dir or settings.cluster_key)),
+    ),
+)
 _METRICS = Setting("Serve Prometheus metrics on this port, on the host of --listen. 0: no metrics.", PORT)
 _REFLECTION = Setting("Tell every gRPC client which calls there are. For debugging.", FLAG)
 _LOG_LEVEL = Setting("Log messages of this level and above.", LOG_LEVEL)
@@ -77,6 +97,9 @@ class SidecarSettings:
         int, Setting("Port for files from other sidecars, on the host of --listen. 0: a free port.", PORT)
     ] = 0
     socket_group: Annotated[str, Setting("Unix group that may use the socket, beside the sidecar's user.", ANY)] = ""
+    tls_dir: Annotated[str, _TLS_DIR] = ""
+    cluster_key: Annotated[str, _CLUSTER_KEY] = ""
+    insecure: Annotated[bool, _INSECURE] = False
     reserve_bytes: Annotated[
         int,
         Setting(
@@ -178,6 +201,9 @@ class ManagerSettings:
     listen: Annotated[str, Setting("Address for sidecars, drivers and commands. Port 0: a free port.", ADDRESS)] = (
         DEFAULT_MANAGER
     )
+    tls_dir: Annotated[str, _TLS_DIR] = ""
+    cluster_key: Annotated[str, _CLUSTER_KEY] = ""
+    insecure: Annotated[bool, _INSECURE] = False
     heartbeat_interval_s: Annotated[float, Setting("Seconds between the heartbeats of a sidecar.", POSITIVE)] = 0.5
     lease_s: Annotated[
         float,
@@ -233,4 +259,5 @@ class ManagerSettings:
 def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
     """Returns the environment for a daemon of one's own, which takes no settings of other daemons from it."""
     prefixes = tuple(f"RHINO_{kind.DAEMON.upper()}_" for kind in (SidecarSettings, ManagerSettings))
-    return {name: value for name, value in environment.items() if not name.startswith(prefixes)}
+    left_out = (*prefixes, TLS_DIR_VARIABLE, CLUSTER_KEY_VARIABLE)
+    return {name: value for name, value in environment.items() if not name.startswith(left_out)}

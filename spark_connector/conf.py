@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rhino_core.setting import check_address, require
 from rhino_core.settings import DEFAULT_SOCKET
+from spark_connector.driver_certificate import tls_conf
 from spark_connector.jar import ensure_jar
 from spark_connector.jar_place import jar_setting
 from spark_connector.running_session import check_connect, check_session
@@ -166,12 +168,14 @@ def rhino_conf(
     `jar`: a file, a URL that Spark reads (text, not a Path), or "ivy://GROUP:ARTIFACT:VERSION" for a package in a Maven
     repository; by default this package's jar, which is built if it is missing.
 
+    The driver's certificate is named by RHINO_DRIVER_TLS_DIR, or made from the key that RHINO_CLUSTER_KEY names.
+
     Raises InvalidSettingError, and UnknownError without a supported PySpark or without Java. Raises PreconditionError
     if a session without Rhino, or Spark Connect, runs in this process: it would take only some of the settings.
     """
     check_connect({})
     check_session()
-    return application_settings(
+    settings = application_settings(
         manager,
         socket=socket,
         replication_factor=replication_factor,
@@ -181,6 +185,7 @@ def rhino_conf(
         integration=integration,
         jar=jar,
     )
+    return settings | tls_conf(os.environ)
 
 
 def application_settings(

@@ -8,7 +8,9 @@ from rhino_core.descriptors import run_until_cancelled
 from rhino_core.health import Health
 from rhino_core.ids import Worker
 from rhino_core.notify import Notifier
+from rhino_core.rpc.channel import RenewedChannel, aio_channel
 from rhino_core.rpc.server import Server
+from rhino_core.security.choice import daemon_transport
 from rhino_core.settings import SidecarSettings
 from rhino_pb import peer_pb2_grpc, sidecar_pb2_grpc
 from worker_runtime.checks import SidecarChecks, report
@@ -45,7 +47,9 @@ class Node:
         self._settings = settings
         self._tasks = tasks
         self._running: list[asyncio.Task[None]] = []
-        self._peer_server, self._local_server = Server(reflect=settings.reflection), Server(reflect=settings.reflection)
+        transport = daemon_transport(settings)
+        self._peer_server = Server(transport=transport, reflect=settings.reflection)
+        self._local_server = Server(reflect=settings.reflection)
         self._socket = LocalSocket(settings.socket)
         self.me = self._bind(store)
         self.replication = Replication(self.me, store)
@@ -53,15 +57,16 @@ class Node:
         self.figures = figures
         self.scrubber = Scrubber(self.replication, settings.scrub_period_s, settings.scrub_bytes_per_s)
         directory = Directory(self.replication)
+        to_manager = RenewedChannel(lambda: aio_channel(settings.manager, transport), transport)
         self.manager = ManagerClient(
-            self.replication, figures, self.scrubber.status, directory, settings.manager, tasks
+            self.replication, figures, self.scrubber.status, directory, settings.manager, to_manager, tasks
         )
         self._health = health
         self._notifier = Notifier()
         self._registered = False  # with the manager, since the start
         self._checks = SidecarChecks(self._socket, store, self.manager)
-        self._peers = Peers(self.replication, figures, directory)
-        self._links = Links(self.replication, figures, directory, settings.chunk_bytes, tasks)
+        self._peers = Peers(self.replication, figures, directory, transport)
+        self._links = Links(self.replication, figures, directory, transport, settings.chunk_bytes, tasks)
         self._collector = Collector(self.replication)
         self._flusher = Flusher(store.layout.root, store.index, store.arrivals)
         self._excess = ExcessCollector(self.replication, self._peers, settings.excess_grace_s, tasks)

@@ -43,7 +43,10 @@ def read(cluster: LocalCluster) -> Reading:
         _cpu_s((*executors, driver_pid())),
         daemons_cpu_s(cluster),
         sum(process.io_counters().write_bytes for process in writers),
-        sum(describe(w.peer_address, prepares_max=0, commits_max=0).replicated_bytes_in for w in cluster.workers),
+        sum(
+            describe(w.worker_id, w.peer_address, prepares_max=0, commits_max=0).replicated_bytes_in
+            for w in cluster.workers
+        ),
     )
 
 

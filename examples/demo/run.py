@@ -184,7 +184,7 @@ class Demo:
 
     def _describe(self, except_worker: str = "") -> tuple[SidecarFacts, ...]:
         return tuple(
-            describe(w.peer_address, prepares_max=RECORDS_MAX, commits_max=RECORDS_MAX)
+            describe(w.worker_id, w.peer_address, prepares_max=RECORDS_MAX, commits_max=RECORDS_MAX)
             for w in self.cluster.workers
             if w.worker_id != except_worker
         )

@@ -36,12 +36,12 @@ class Runtime:
     at its deadlines. Calls to other processes run as tasks, and their results come back as events.
     """
 
-    def __init__(self, journal: Journal, cluster: Cluster, forget_grace_s: float) -> None:
+    def __init__(self, journal: Journal, cluster: Cluster, finder: WriterFinder, forget_grace_s: float) -> None:
         """`forget_grace_s`: time for which the state of a forgotten job stays."""
         self._journal = journal
         self._cluster = cluster
         self._forget_grace_s = forget_grace_s
-        self._finder = WriterFinder()
+        self._finder = finder
         self._loop = asyncio.get_running_loop()
         self.core = stored.open_core(journal, self._loop.time())
         self._runner: Runner[ev.Event, ev.Effect] = Runner(self.core, self, self._view)

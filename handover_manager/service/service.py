@@ -22,12 +22,14 @@ from handover_manager.service.cluster import Cluster
 from handover_manager.service.driver_messages import command_of, event_of
 from handover_manager.service.runtime import Runtime
 from handover_manager.service.session import Session
+from handover_manager.service.writers import WriterFinder
 from rhino_core.errors import AlreadyThereError, InvalidRequestError, TooFewWorkersError
 from rhino_core.failpoints import hit
 from rhino_core.journal import Journal
 from rhino_core.protocol import check_protocol
 from rhino_core.rpc import convert
 from rhino_core.rpc.server import Server
+from rhino_core.security.transport import PLAIN, Transport
 from rhino_pb import common_pb2, handover_pb2_grpc
 from rhino_pb import handover_pb2 as pb
 
@@ -45,8 +47,11 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
     Needs a running event loop.
     """
 
-    def __init__(self, journal: Journal, cluster: Cluster, *, forget_grace_s: float) -> None:
-        self._runtime = Runtime(journal, cluster, forget_grace_s)
+    def __init__(
+        self, journal: Journal, cluster: Cluster, *, forget_grace_s: float, transport: Transport = PLAIN
+    ) -> None:
+        """`transport`: for questions to sidecars."""
+        self._runtime = Runtime(journal, cluster, WriterFinder(transport), forget_grace_s)
         self._numbers = itertools.count(1)
 
     def attach(self, server: Server) -> None:

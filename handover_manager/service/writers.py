@@ -12,7 +12,8 @@ import grpc.aio
 from rhino_core.errors import RhinoError
 from rhino_core.ids import StoreVersion, Worker
 from rhino_core.rpc import convert
-from rhino_core.rpc.channel import aio_channel, call
+from rhino_core.rpc.channel import call, worker_channel
+from rhino_core.security.transport import Transport
 from rhino_pb import peer_pb2, peer_pb2_grpc
 
 log = logging.getLogger(__name__)
@@ -22,8 +23,9 @@ CHECK_TIMEOUT_S = 2.0
 class WriterFinder:
     """Finds the writers of versions. Keeps one connection per worker while the worker is in use."""
 
-    def __init__(self) -> None:
-        self._channels: dict[str, grpc.aio.Channel] = {}
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._channels: dict[tuple[str, int], grpc.aio.Channel] = {}  # by address, and edition of our certificate
         self._running = 0
 
     async def close(self) -> None:
@@ -70,9 +72,10 @@ class WriterFinder:
         }
 
     async def _ask(self, worker: Worker, versions: list[StoreVersion]) -> list[StoreVersion]:
-        channel = self._channels.get(worker.peer_address)
+        key = worker.peer_address, self._transport.edition
+        channel = self._channels.get(key)
         if channel is None:
-            channel = self._channels[worker.peer_address] = aio_channel(worker.peer_address)
+            channel = self._channels[key] = worker_channel(worker, self._transport)
         stub = peer_pb2_grpc.PeerStub(channel)
         request = peer_pb2.CheckVersionsRequest(versions=[convert.store_version_to_pb(v) for v in versions])
         doing = f"ask worker {worker.worker_id} at {worker.peer_address} what it wrote"
@@ -84,7 +87,7 @@ class WriterFinder:
         return [convert.store_version_of(check.version) for check in reply.checks if check.written_here]
 
     async def _forget(self, workers: Iterable[Worker]) -> None:
-        """Closes connections to addresses that no worker uses any more."""
-        used = {worker.peer_address for worker in workers}
-        for address in [a for a in self._channels if a not in used]:
-            await self._channels.pop(address).close(None)
+        """Closes connections to addresses that no worker uses any more, and those with a former certificate."""
+        used = {(worker.peer_address, self._transport.edition) for worker in workers}
+        for key in [key for key in self._channels if key not in used]:
+            await self._channels.pop(key).close(None)

@@ -13,6 +13,18 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "rhino manager --data-dir /var/lib/rhino-manager --listen manager-host:7461 --bootstrap",
         "rhino manager --config /etc/rhino/manager.toml",
     ),
+    "cert init": ("rhino cert init", "rhino cert init /secure/ca --cluster production"),
+    "cert key": ("rhino cert key cluster.key",),
+    "cert manager": ("rhino cert manager manager-host --output /etc/rhino/tls",),
+    "cert worker": ("rhino cert worker worker-1", "rhino cert worker worker-1 --days 30 --output /etc/rhino/tls"),
+    "cert driver": (
+        "rhino cert driver etl --output /etc/spark/rhino-tls",
+        "rhino cert driver etl --cluster-key cluster.key",
+    ),
+    "cert operator": ("rhino cert operator alice --output ~/.rhino",),
+    "cert reader": ("rhino cert reader grafana",),
+    "cert show": ("rhino cert show /etc/rhino/tls", "rhino cert show /etc/rhino/tls --json"),
+    "cert verify": ("rhino cert verify /etc/rhino/tls",),
     "conf": (
         "rhino conf --manager manager-host",
         "rhino conf --manager manager-host --format arguments",

@@ -33,6 +33,7 @@ def of_error(error: errors.RhinoError) -> int:
         errors.AlreadyThereError,
         errors.ConflictError,
         errors.PreconditionError,
+        errors.AccessDeniedError,
         errors.NoSpaceError,
     )
     return REFUSED if isinstance(error, refused) else FAILED

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rhino.cli import daemon_commands, examples, exit_codes, handover_commands, local, spark_commands
+from rhino.cli import access, cert, daemon_commands, examples, exit_codes, handover_commands, local, spark_commands
 from rhino.cli.arguments import check_encoding, one_of, seconds
 from rhino.cli.confirm import confirm
 from rhino.cli.former import refuse_former
@@ -161,6 +161,7 @@ def rewind(
     raise typer.Exit(run_rewind(manager, arguments))
 
 
+app.add_typer(cert.app, name="cert", rich_help_panel=DAEMONS)
 app.add_typer(local.app, name="local", rich_help_panel=CARE)
 
 CheckpointArgument = Annotated[
@@ -227,6 +228,7 @@ def release(
     raise typer.Exit(run_release(TakeoverArguments(checkpoint, socket, dry_run, idle_s, as_json)))
 
 
+access.attach(app)
 examples.attach(app)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -12,8 +13,9 @@ from rhino.cli.arguments import seconds
 from rhino.cli.options import ManagerOption
 from rhino.cli.output import say, say_json
 from rhino_core.errors import InvalidSettingError
-from rhino_core.settings import DEFAULT_MANAGER, DEFAULT_SOCKET
+from rhino_core.settings import CLUSTER_KEY_VARIABLE, DEFAULT_MANAGER, DEFAULT_SOCKET
 from spark_connector.conf import PROVIDER_CLASSES, application_settings
+from spark_connector.driver_certificate import DRIVER_DIR_VARIABLE, tls_conf
 from spark_connector.jar import COMPILE_TIMEOUT_S, ensure_jar
 from spark_connector.jar_place import ALLOWED, JARS, PACKAGES
 
@@ -69,10 +71,27 @@ def conf(
             help=f"Jar of Rhino: {ALLOWED}. Default: the file that `rhino jar` prints.",
         ),
     ] = None,
+    tls_dir: Annotated[
+        str,
+        typer.Option(
+            envvar=DRIVER_DIR_VARIABLE,
+            metavar="FOLDER",
+            help="Folder on the driver's machine with its certificate, from `rhino cert driver`.",
+        ),
+    ] = "",
+    cluster_key: Annotated[
+        str,
+        typer.Option(
+            envvar=CLUSTER_KEY_VARIABLE,
+            metavar="FILE",
+            help="File with the key of the cluster. The driver's certificate is made from it, on this machine.",
+        ),
+    ] = "",
 ) -> None:
     settings = application_settings(
         manager, socket=socket, replication_factor=replication_factor, integration=integration, jar=jar
     )
+    settings |= tls_conf({**os.environ, DRIVER_DIR_VARIABLE: tls_dir, CLUSTER_KEY_VARIABLE: cluster_key})
     if format is Format.JSON:
         say_json(settings)
     elif format is Format.ARGUMENTS:

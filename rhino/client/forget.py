@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rhino.client.connection import manager_channel
 from rhino_core import ids
 from rhino_core.rpc import convert
-from rhino_core.rpc.channel import call_sync, sync_channel
+from rhino_core.rpc.channel import call_sync
 from rhino_pb import common_pb2, handover_pb2_grpc
 
 CALL_TIMEOUT_S = 15.0
@@ -45,7 +46,7 @@ class ForgottenWorker:
 def forget_worker(manager: str, worker_id: str, *, dry_run: bool) -> ForgottenWorker:
     """Forgets a worker. Raises PreconditionError while the worker is live, UnknownError, UnavailableError."""
     request = common_pb2.ForgetWorkerRequest(worker_id=worker_id, dry_run=dry_run)
-    with sync_channel(manager) as channel:
+    with manager_channel(manager) as channel:
         stub = handover_pb2_grpc.HandoverManagerStub(channel)
         reply = call_sync(f"manager at {manager}", lambda: stub.ForgetWorker(request, timeout=CALL_TIMEOUT_S))
     only = tuple(convert.group_of(group) for group in reply.only_member)

@@ -12,12 +12,13 @@ import grpc
 from handover_manager.plan.intents import Intent
 from handover_manager.plan.strategy import ALL_AT_ONCE, Strategy
 from rhino.client.codec import decode
+from rhino.client.connection import manager_channel
 from rhino.client.forget import ForgottenJob
 from rhino.client.handover_requests import request_to_pb, strategy_to_pb
 from rhino.client.handovers import DrainView, Explanation, Handover, MoveKind, Phase, Plan
 from rhino.client.overview import JobView
 from rhino_core.errors import UnavailableError
-from rhino_core.rpc.channel import call_sync, sync_channel
+from rhino_core.rpc.channel import call_sync
 from rhino_core.rpc.gate import checked
 from rhino_core.rpc.status import error_of
 from rhino_pb import common_pb2, handover_pb2_grpc
@@ -37,7 +38,7 @@ class HandoverClient:
     def __init__(self, manager: str, *, timeout_s: float = 10.0) -> None:
         self._manager = manager
         self._timeout_s = timeout_s
-        self._channel = sync_channel(manager)
+        self._channel = manager_channel(manager)
         self._stub = handover_pb2_grpc.HandoverManagerStub(self._channel)
 
     def __enter__(self) -> Self:

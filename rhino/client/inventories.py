@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from rhino.client.connection import channel_of, manager_channel
 from rhino.client.handover_client import HandoverClient
 from rhino_core.errors import PreconditionError, UnavailableError
 from rhino_core.ids import GroupId, Worker
 from rhino_core.rpc import convert
-from rhino_core.rpc.channel import call_sync, sync_channel
+from rhino_core.rpc.channel import call_sync
 from rhino_core.rpc.inventory import files_of
 from rhino_pb import peer_pb2, peer_pb2_grpc, replication_pb2, replication_pb2_grpc
 from spark_connector.rewind.plan import StoredFiles
@@ -38,7 +39,7 @@ def collect_files(manager: str, groups: Collection[GroupId]) -> StoredFiles:
 
 
 def _workers(manager: str) -> list[Worker]:
-    with sync_channel(manager) as channel:
+    with manager_channel(manager) as channel:
         stub = replication_pb2_grpc.ReplicationManagerStub(channel)
         request = replication_pb2.ListWorkersRequest()
         reply = call_sync(f"manager at {manager}", lambda: stub.ListWorkers(request, timeout=TIMEOUT_S))
@@ -53,7 +54,7 @@ def _workers(manager: str) -> list[Worker]:
 
 def _add(worker: Worker, groups: Collection[GroupId], stored: StoredFiles) -> None:
     doing = f"inventory of worker {worker.worker_id} at {worker.peer_address}"
-    with sync_channel(worker.peer_address) as channel:
+    with channel_of(worker) as channel:
         stub = peer_pb2_grpc.PeerStub(channel)
         for group in groups:
             request = peer_pb2.InventoryRequest(group=convert.group_to_pb(group), share_lineages=True)

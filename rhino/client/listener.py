@@ -8,7 +8,8 @@ import socket
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from rhino_core.rpc.channel import sync_channel
+from rhino.client.connection import manager_channel, transport
+from rhino_core.security.transport import PLAIN
 
 TIMEOUT_S = 2.0
 BODY_BYTES_MAX = 1_000_000
@@ -44,8 +45,14 @@ def _of_http(address: str) -> str:
     return f"this is the metrics port of a {owner}; give the address of --listen of the manager"
 
 
+def _not_ours() -> str:
+    if transport() is PLAIN:
+        return "asks for a certificate: give --cluster-key or --tls-dir"
+    return "does not accept this command's certificate: it may have another authority, or no TLS at all"
+
+
 def _of_grpc(address: str) -> str:
-    with sync_channel(address) as channel:
+    with manager_channel(address) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         for service, found in ((MANAGER_SERVICE, ""), (PEER_SERVICE, "a Rhino sidecar answers there")):
             try:
@@ -55,6 +62,6 @@ def _of_grpc(address: str) -> str:
                     continue
                 if error.code() is grpc.StatusCode.UNIMPLEMENTED:
                     return "a gRPC server that is not Rhino's answers there"
-                return "a process accepts connections there, but does not speak gRPC in time"
+                return f"a process accepts connections there, but does not speak gRPC in time, or {_not_ours()}"
             return found
     return "a gRPC server that is not a manager answers there"

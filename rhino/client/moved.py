@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rhino.client.codec import decode
-from rhino_core.rpc.channel import call_sync, sync_channel
+from rhino.client.connection import manager_channel
+from rhino_core.rpc.channel import call_sync
 from rhino_pb import handover_pb2, handover_pb2_grpc
 
 CALL_TIMEOUT_S = 15.0
@@ -25,7 +26,7 @@ def move_checkpoint(manager: str, job: str, location: str) -> MovedCheckpoint:
     Raises PreconditionError while a driver runs the job, UnknownError, InvalidRequestError, UnavailableError.
     """
     request = handover_pb2.MoveCheckpointRequest(job=job, location=location)
-    with sync_channel(manager) as channel:
+    with manager_channel(manager) as channel:
         stub = handover_pb2_grpc.HandoverManagerStub(channel)
         reply = call_sync(f"manager at {manager}", lambda: stub.MoveCheckpoint(request, timeout=CALL_TIMEOUT_S))
     return decode(MovedCheckpoint, reply)

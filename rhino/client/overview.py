@@ -10,10 +10,11 @@ from typing import Annotated
 import grpc
 
 from rhino.client.codec import At, Computed, decode
+from rhino.client.connection import manager_channel
 from rhino.client.handovers import Handover
 from rhino.client.scrub import NO_SCRUB, ScrubView
 from rhino_core import ids
-from rhino_core.rpc.channel import call_sync, sync_channel
+from rhino_core.rpc.channel import call_sync
 from rhino_pb import handover_pb2, handover_pb2_grpc, replication_pb2, replication_pb2_grpc
 
 DEFAULTS = ids.JobSettings()
@@ -138,7 +139,7 @@ def query_names(jobs: Iterable[JobView]) -> dict[str, str]:
 
 def fetch_overview(manager: str, *, timeout_s: float = 5.0) -> Overview:
     """Asks the manager at "host:port". Raises UnavailableError if it does not answer within `timeout_s`."""
-    with sync_channel(manager) as channel:
+    with manager_channel(manager) as channel:
         return _ask(manager, channel, timeout_s)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rhino.client.codec import decode
-from rhino_core.rpc.channel import call_sync, sync_channel
+from rhino.client.connection import worker_channel
+from rhino_core.rpc.channel import call_sync
 from rhino_pb import peer_pb2, peer_pb2_grpc, sidecar_pb2
 
 CALL_TIMEOUT_S = 10.0
@@ -37,7 +38,7 @@ NO_SCRUB = ScrubView(0, False, False, 0, 0, 0, 0, 0, 0, 0)
 
 def start_scrub(worker_id: str, peer_address: str) -> ScrubView:
     """Starts a scrub at full pace, or joins a running one. Raises UnavailableError and other RhinoErrors."""
-    with sync_channel(peer_address) as channel:
+    with worker_channel(worker_id, peer_address) as channel:
         stub = peer_pb2_grpc.PeerStub(channel)
         request = peer_pb2.StartScrubRequest()
         doing = f"scrub of worker {worker_id} at {peer_address}"
@@ -46,7 +47,7 @@ def start_scrub(worker_id: str, peer_address: str) -> ScrubView:
 
 def scrub_status(worker_id: str, peer_address: str) -> ScrubView:
     """Asks the worker itself. Raises UnavailableError and other RhinoErrors."""
-    with sync_channel(peer_address) as channel:
+    with worker_channel(worker_id, peer_address) as channel:
         stub = peer_pb2_grpc.PeerStub(channel)
         doing = f"scrub of worker {worker_id} at {peer_address}"
         reply = call_sync(doing, lambda: stub.Describe(sidecar_pb2.DescribeRequest(), timeout=CALL_TIMEOUT_S))

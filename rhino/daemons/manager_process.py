@@ -18,6 +18,7 @@ from rhino_core.health import Health
 from rhino_core.journal import Journal, made_by_older
 from rhino_core.notify import Notifier
 from rhino_core.rpc.server import Server
+from rhino_core.security.choice import daemon_transport
 from rhino_core.settings import ManagerSettings
 from rhino_core.version import rhino_version
 
@@ -70,13 +71,16 @@ async def run_manager(settings: ManagerSettings, on_ready: Callable[[str], None]
     """
     raise_limit()
     failpoints.arm(os.environ)
+    transport = daemon_transport(settings)
     claim(settings.data_dir, "manager", made_by_older)
     journal = Journal(settings.data_dir, bootstrap=settings.bootstrap)
-    server = Server(reflect=settings.reflection, request_bytes_max=REQUEST_BYTES_MAX)
+    server = Server(transport=transport, reflect=settings.reflection, request_bytes_max=REQUEST_BYTES_MAX)
     try:
         address = _bind(server, settings.listen)
         replication = ReplicationService(journal, settings)
-        handover = HandoverService(journal, ClusterPort(replication), forget_grace_s=settings.forget_grace_s)
+        handover = HandoverService(
+            journal, ClusterPort(replication), forget_grace_s=settings.forget_grace_s, transport=transport
+        )
         replication.attach(server)
         handover.attach(server)
         await server.start()

@@ -19,6 +19,7 @@ from rhino.testing.conf import rhino_settings, spark_settings, stock_settings
 from rhino.testing.network import Loopback, Network
 from rhino.testing.process import ClusterError, Process, kill_pid
 from rhino.testing.reaper import Reaper
+from rhino.testing.security import ClusterSecurity
 from rhino.testing.shape import ClusterShape
 from rhino_core.settings import SidecarSettings
 
@@ -54,6 +55,8 @@ class LocalCluster:
     An error of a process contains its name and the end of its log. All processes end with the context, also after
     an exception or Ctrl-C. If this process is killed, a helper process ends the others.
     Sidecars call their node `sidecar_host`, in which "{host}" becomes Spark's name of it.
+    The processes know each other by a cluster key in `folder`, or by that of RHINO_CLUSTER_KEY. While the cluster runs,
+    this variable is set in this process, for its calls and commands. With `secure=False` all connections are plain.
     `manager_failpoints` arms failpoints at every start of the manager (`rhino_core.failpoints`), for tests.
     """
 
@@ -63,6 +66,7 @@ class LocalCluster:
         *,
         workers: int = 3,
         rhino: bool = True,
+        secure: bool = True,
         shape: ClusterShape | None = None,
         network: Network | None = None,
         sidecar_host: str = "{host}",
@@ -78,6 +82,7 @@ class LocalCluster:
         self._sidecar_host = sidecar_host
         self._manager_failpoints = manager_failpoints
         self._rhino = rhino
+        self._security = ClusterSecurity(self.folder / "security") if rhino and secure else None
         self._master: spark_daemons.Master | None = None
         self._processes: list[Process] = []
         self._reaper: Reaper | None = None
@@ -107,6 +112,8 @@ class LocalCluster:
         self._sockets = Path(tempfile.mkdtemp(prefix="rhino-"))
         self._reaper = Reaper()
         self._reaper.remove(self._sockets)
+        if self._security is not None:
+            self._security.begin()
         center = self.network.center
         master = self._own(spark_daemons.start_master(center, log_dir=self.log_dir, reaper=self._reaper))
         sidecars: list[Process | None] = [None] * self._count
@@ -131,6 +138,8 @@ class LocalCluster:
                 else:
                     process.terminate(timeout_s=STOP_TIMEOUT_S)
             self._processes.clear()
+            if self._security is not None:
+                self._security.end()
             if self._reaper is not None:
                 self._reaper.close()
             if self._sockets is not None:
@@ -177,7 +186,8 @@ class LocalCluster:
         state = rhino_settings(self.manager, self.socket) if self._rhino else stock_settings()
         count, driver = len(self.workers), self.network.center
         settings = spark_settings(self.master_url, app_name, self.shape, count, driver)
-        return settings | state | dict(extra or {})
+        tls = self._security.conf() if self._security else {}
+        return settings | state | tls | dict(extra or {})
 
     def session(self, app_name: str, extra: Mapping[str, str] | None = None) -> SparkSession:
         """Opens a PySpark session on this cluster with `conf(app_name, extra)`. Only one may be open at a time."""
@@ -257,6 +267,10 @@ class LocalCluster:
 
     # ---- internal
 
+    @property
+    def _cluster_key(self) -> str:
+        return self._security.key if self._security else ""
+
     def _own(self, process: Process) -> Process:
         self._processes.append(process)
         return process
@@ -270,6 +284,7 @@ class LocalCluster:
                 reaper=self._reaper,
                 listen=listen,
                 bootstrap=bootstrap,
+                cluster_key=self._cluster_key,
                 failpoints=self._manager_failpoints,
             )
         )
@@ -299,6 +314,7 @@ class LocalCluster:
             data_dir=self.worker_folder(index) / "rhino",
             socket=socket,
             manager=self.manager,
+            cluster_key=self._cluster_key,
         )
         on_host = partial(self.network.command, index)
         return self._own(

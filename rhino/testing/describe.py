@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rhino.client.connection import worker_channel
 from rhino_core import ids
 from rhino_core.rpc import convert
-from rhino_core.rpc.channel import call_sync, sync_channel
+from rhino_core.rpc.channel import call_sync
 from rhino_pb import common_pb2, peer_pb2_grpc, sidecar_pb2
 
 _SOURCES = {
@@ -78,13 +79,14 @@ def _commit(worker_id: str, record: sidecar_pb2.CommitRecord) -> CommitFacts:
     )
 
 
-def describe(peer_address: str, *, prepares_max: int, commits_max: int, timeout_s: float = 10.0) -> SidecarFacts:
-    """Asks the sidecar at "host:port". Raises UnavailableError if it does not answer within `timeout_s`."""
+def describe(
+    worker_id: str, peer_address: str, *, prepares_max: int, commits_max: int, timeout_s: float = 10.0
+) -> SidecarFacts:
+    """Asks the sidecar of a worker at "host:port". Raises UnavailableError if it does not answer within `timeout_s`."""
     request = sidecar_pb2.DescribeRequest(prepares_max=prepares_max, commits_max=commits_max)
-    with sync_channel(peer_address) as channel:
+    with worker_channel(worker_id, peer_address) as channel:
         stub = peer_pb2_grpc.PeerStub(channel)
         reply = call_sync(f"sidecar at {peer_address}", lambda: stub.Describe(request, timeout=timeout_s))
-    worker_id = reply.worker.worker_id
     return SidecarFacts(
         worker_id=worker_id,
         stored_bytes=reply.stored_bytes,

@@ -13,6 +13,8 @@ from rhino.testing.health import serving
 from rhino.testing.process import Process
 from rhino.testing.reaper import Reaper
 from rhino_core.failpoints import VARIABLE
+from rhino_core.security.identity import Role
+from rhino_core.security.transport import THE_MANAGER, Expected
 from rhino_core.settings import SidecarSettings, without_settings
 
 START_TIMEOUT_S = 60.0
@@ -37,8 +39,8 @@ def _announced(process: Process, service: str) -> dict[str, str] | None:
     return None
 
 
-def _serving(address: str) -> bool | None:
-    return serving(address) or None
+def _serving(address: str, expected: Expected) -> bool | None:
+    return serving(address, expected) or None
 
 
 def start_manager(
@@ -48,6 +50,7 @@ def start_manager(
     reaper: Reaper,
     listen: str = "127.0.0.1:0",
     bootstrap: bool = True,
+    cluster_key: str = "",
     failpoints: str = "",
 ) -> Process:
     """Starts a manager on its journal without waiting; see `wait_manager`. `bootstrap`: the journal is empty.
@@ -57,6 +60,8 @@ def start_manager(
     arguments = ["manager", "--data-dir", str(data_dir), "--listen", listen]
     if bootstrap:
         arguments.append("--bootstrap")
+    if cluster_key:
+        arguments += ["--cluster-key", cluster_key]
     return _start("rhino-manager", arguments, log_dir=log_dir, reaper=reaper, failpoints=failpoints)
 
 
@@ -64,7 +69,7 @@ def wait_manager(process: Process) -> str:
     """Waits until the manager's health service reports SERVING. Returns its address."""
     line = process.wait_for("readiness line", lambda: _announced(process, "manager"), timeout_s=START_TIMEOUT_S)
     address = line["address"]
-    process.wait_for("healthy answer", partial(_serving, address), timeout_s=START_TIMEOUT_S)
+    process.wait_for("healthy answer", partial(_serving, address, THE_MANAGER), timeout_s=START_TIMEOUT_S)
     return address
 
 
@@ -73,7 +78,7 @@ def start_sidecar(
 ) -> Process:
     """Starts a sidecar without waiting; see `wait_sidecar`.
 
-    Of the settings it gets the names, addresses and folders; the others have their defaults. `on_host` wraps a command
+    Of the settings it gets the names, addresses, folders and the key; the others have their defaults. `on_host` wraps a command
     so that it runs on the sidecar's host.
     """
     arguments = [
@@ -81,12 +86,16 @@ def start_sidecar(
         *("--data-dir", str(settings.data_dir), "--socket", str(settings.socket)),
         *("--listen", settings.listen, "--manager", settings.manager),
     ]
+    if settings.cluster_key:
+        arguments += ["--cluster-key", settings.cluster_key]
     return _start(name, arguments, log_dir=log_dir, reaper=reaper, on_host=on_host)
 
 
 def wait_sidecar(process: Process) -> str:
     """Waits until the sidecar serves. Returns its peer address."""
     line = process.wait_for("readiness line", lambda: _announced(process, "sidecar"), timeout_s=START_TIMEOUT_S)
+    expected = Expected(Role.WORKER, line["worker_id"])
     for address in (f"unix://{line['socket']}", line["peer_address"]):
-        process.wait_for(f"healthy answer at {address}", partial(_serving, address), timeout_s=START_TIMEOUT_S)
+        answers = partial(_serving, address, expected)
+        process.wait_for(f"healthy answer at {address}", answers, timeout_s=START_TIMEOUT_S)
     return line["peer_address"]

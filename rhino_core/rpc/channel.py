@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -9,10 +10,12 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
-from rhino_core.errors import RhinoError
+from rhino_core.ids import Worker
 from rhino_core.retry import calls, calls_sync
 from rhino_core.rpc.gate import checked
 from rhino_core.rpc.status import error_of
+from rhino_core.security.identity import Role
+from rhino_core.security.transport import PLAIN, THE_MANAGER, Expected, Transport
 
 T = TypeVar("T")
 
@@ -32,6 +35,7 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),
 )
+CALL_S_MAX = 30 * 24 * 3600.0  # of a stream between daemons; keepalive detects a dead peer
 REQUEST_BYTES_MAX = 4 * 1024 * 1024
 # Servers probe, too: a driver that vanished must not count as connected forever.
 SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
@@ -48,14 +52,48 @@ SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
 )
 
 
-def aio_channel(address: str) -> grpc.aio.Channel:
-    """Returns a channel to "host:port" or "unix:///path", with its own connection."""
-    return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+def aio_channel(address: str, transport: Transport = PLAIN, expected: Expected = THE_MANAGER) -> grpc.aio.Channel:
+    """Returns a channel to "host:port" or "unix:///path", with its own connection. A Unix socket is never encrypted."""
+    used = PLAIN if address.startswith("unix:") else transport
+    return used.channel(address, expected, CHANNEL_OPTIONS)
 
 
-def sync_channel(address: str) -> grpc.Channel:
+def sync_channel(address: str, transport: Transport = PLAIN, expected: Expected = THE_MANAGER) -> grpc.Channel:
     """Like `aio_channel`, for blocking callers."""
-    return grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+    used = PLAIN if address.startswith("unix:") else transport
+    return used.sync_channel(address, expected, CHANNEL_OPTIONS)
+
+
+def worker_channel(worker: Worker, transport: Transport) -> grpc.aio.Channel:
+    """Returns a channel to the sidecar of a worker."""
+    return aio_channel(worker.peer_address, transport, Expected(Role.WORKER, worker.worker_id))
+
+
+class RenewedChannel:
+    """A channel that another one replaces when this process has a new certificate. Calls end where they began."""
+
+    def __init__(self, open_channel: Callable[[], grpc.aio.Channel], transport: Transport) -> None:
+        self._open_channel = open_channel
+        self._transport = transport
+        self._edition = transport.edition
+        self._channel = open_channel()
+        self._former: set[asyncio.Task[None]] = set()
+
+    def current(self) -> grpc.aio.Channel:
+        """The channel for a new call."""
+        if self._edition != (edition := self._transport.edition):
+            task = asyncio.create_task(self._channel.close(CALL_S_MAX), name="former channel")
+            self._former.add(task)
+            task.add_done_callback(self._former.discard)
+            self._edition, self._channel = edition, self._open_channel()
+        return self._channel
+
+    async def close(self) -> None:
+        """Ends all calls."""
+        for task in self._former:
+            task.cancel()
+        await asyncio.gather(*self._former, return_exceptions=True)
+        await self._channel.close(None)
 
 
 def _admitted(reply: T, doing: str) -> T:
@@ -91,6 +129,3 @@ def call_sync(doing: str, attempt: Callable[[], T], *, retry_for_s: float = 0.0)
             raise error_of(error, doing) from error
 
     return calls_sync(retry_for_s)(once)
-
-
-__all__ = ["CHANNEL_OPTIONS", "SERVER_OPTIONS", "RhinoError", "aio_channel", "call", "call_sync", "sync_channel"]

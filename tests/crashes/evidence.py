@@ -10,9 +10,9 @@ import grpc
 
 from rhino.client.overview import Overview
 from rhino_core.ids import StoreId, StoreVersion, Version
-from rhino_core.rpc.channel import sync_channel
 from rhino_core.rpc.convert import store_version_to_pb
 from rhino_pb import peer_pb2, peer_pb2_grpc
+from tests.as_manager import as_manager
 from tests.chaos import queries
 from workloads.nexmark.output import Verdict, compare
 
@@ -49,7 +49,7 @@ def writer(folder: Path, overview: Overview, job: str, partition: int, batch: in
     request = peer_pb2.CheckVersionsRequest(versions=[store_version_to_pb(version)])
     found = []
     for worker in overview.workers:
-        with sync_channel(worker.peer_address) as channel:
+        with as_manager(worker.worker_id, worker.peer_address) as channel:
             try:
                 reply = peer_pb2_grpc.PeerStub(channel).CheckVersions(request, timeout=CALL_TIMEOUT_S)
             except grpc.RpcError as error:

@@ -26,15 +26,17 @@ KEYS = 7
 
 @dataclass(frozen=True)
 class Cluster:
-    """A manager and two sidecars, of which `socket` is the one of this node."""
+    """A manager and two sidecars, of which `socket` is the one of this node. `key`: that of the cluster."""
 
     manager: str
     socket: Path
+    key: Path
 
     def here(self, command: str) -> str:
         """A documented command with the places of this cluster."""
         moved = command.replace("manager-host:7461", self.manager)
-        return re.sub(r"\brhino (conf|adopt|release)\b", rf"rhino \1 --socket {self.socket}", moved)
+        moved = re.sub(r"\brhino (conf|adopt|release)\b", rf"rhino \1 --socket {self.socket}", moved)
+        return f"export RHINO_CLUSTER_KEY={self.key}\n{moved}"
 
 
 @dataclass
@@ -89,13 +91,15 @@ def cluster(machine: Machine) -> Iterator[Cluster]:
     for name, place in places.items():
         started, beside = started.replace(name, place), beside.replace(name, place)
     with Terminal(machine, "nodes") as nodes:
+        nodes.run(documented("README.md", "rhino cert key cluster.key"))
+        nodes.run(documented("README.md", "export RHINO_CLUSTER_KEY=$PWD/cluster.key"))
         nodes.run(f"{started} > manager.log 2>&1 &")
         for n in (1, 2):
             sidecar = beside.replace("/data/rhino", f"{home}/data-{n}").replace("$(hostname)", f"{network}1{n}")
             nodes.run(f"{sidecar} --socket {home}/{n}.sock > sidecar-{n}.log 2>&1 &")
         ready = f"rhino status --check --manager {manager} | grep -q 'OK: 2 of 2 workers live'"
         nodes.run(f"until {ready}; do sleep 0.3; done", timeout_s=90)
-        yield Cluster(manager, home / "1.sock")
+        yield Cluster(manager, home / "1.sock", home / "cluster.key")
 
 
 def test_spark_submit_with_arguments(machine: Machine, cluster: Cluster, tmp_path: Path) -> None:

@@ -53,7 +53,8 @@ def a_move(job: JobView) -> tuple[str, str]:
     return node.virtual_node, next(worker for worker in ("worker-2", "worker-3") if worker != node.desired_worker)
 
 
-def test_three_workers_by_hand(wheel: Path, tmp_path: Path) -> None:
+def test_three_workers_by_hand(wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RHINO_CLUSTER_KEY", str(tmp_path / "cluster.key"))  # for the calls of this process
     machine = prepare(tmp_path, wheel, "rhino-state[testing]")
     network = prefix()
     manager = f"{network}1:7461"

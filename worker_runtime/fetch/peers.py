@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from typing import NamedTuple
 
 import grpc.aio
 
 from rhino_core.errors import IntegrityError, NoSpaceError, RemoteProtocolError, RhinoError, UnavailableError
 from rhino_core.ids import FileEntry, GroupId, StoreVersion, Worker
-from rhino_core.rpc.channel import aio_channel, call
+from rhino_core.rpc.channel import call, worker_channel
 from rhino_core.rpc.convert import epoch_of, group_to_pb, store_to_pb, store_version_to_pb, worker_of
 from rhino_core.rpc.gate import checked
 from rhino_core.rpc.inventory import files_of
 from rhino_core.rpc.status import error_of
+from rhino_core.security.transport import Transport
 from rhino_pb import peer_pb2, peer_pb2_grpc
 from worker_runtime.fetch.priorities import Turns
 from worker_runtime.manager_link.directory import Directory
@@ -32,15 +34,24 @@ UNUSED_S = 600.0  # a connection used within this time may still carry a fetch
 FETCH_TIMEOUT_S = 24 * 3600.0  # every call needs a deadline; progress is checked per chunk
 
 
+class Connected(NamedTuple):
+    """What a connection is for. `edition`: of this worker's own certificate."""
+
+    worker_id: str
+    address: str
+    edition: int
+
+
 class Peers:
     """Calls to other sidecars, on connections separate from those of pushes."""
 
-    def __init__(self, replication: Replication, figures: Figures, directory: Directory) -> None:
+    def __init__(self, replication: Replication, figures: Figures, directory: Directory, transport: Transport) -> None:
         self._directory = directory
         self._replication = replication
         self._figures = figures
-        self._channels: dict[str, grpc.aio.Channel] = {}
-        self._used_at: dict[str, float] = {}  # monotonic seconds
+        self._transport = transport
+        self._channels: dict[Connected, grpc.aio.Channel] = {}
+        self._used_at: dict[Connected, float] = {}  # monotonic seconds
         self._pulling = KeyedLocks()
         self.turns = Turns(lambda: replication.store.pins.loading)
 
@@ -49,13 +60,13 @@ class Peers:
             await channel.close(None)
 
     async def tidy(self) -> None:
-        """Close unused connections to addresses of workers that this worker no longer deals with."""
+        """Close unused connections to workers that this worker no longer deals with, and with a former certificate."""
         found = (self._directory.find(worker_id) for worker_id in self._directory.wanted())
-        addresses = {worker.peer_address for worker in found if worker is not None}
+        needed = {self._connected(worker) for worker in found if worker is not None}
         unused_since = time.monotonic() - UNUSED_S
-        for address in [a for a, at in self._used_at.items() if a not in addresses and at < unused_since]:
-            del self._used_at[address]
-            await self._channels.pop(address).close(None)
+        for key in [key for key, at in self._used_at.items() if key not in needed and at < unused_since]:
+            del self._used_at[key]
+            await self._channels.pop(key).close(None)
 
     async def inventory(self, worker: Worker, group: GroupId) -> Inventory:
         """Fetch the worker's inventory of a group. Raises UnavailableError and other RhinoErrors."""
@@ -147,10 +158,14 @@ class Peers:
         finally:
             stream.cancel()
 
+    def _connected(self, worker: Worker) -> Connected:
+        return Connected(worker.worker_id, worker.peer_address, self._transport.edition)
+
     def _stub(self, worker: Worker) -> peer_pb2_grpc.PeerAsyncStub:
-        address = self._directory.current(worker).peer_address
-        self._used_at[address] = time.monotonic()
-        channel = self._channels.get(address)
+        worker = self._directory.current(worker)
+        key = self._connected(worker)
+        self._used_at[key] = time.monotonic()
+        channel = self._channels.get(key)
         if channel is None:
-            channel = self._channels[address] = aio_channel(address)
+            channel = self._channels[key] = worker_channel(worker, self._transport)
         return peer_pb2_grpc.PeerStub(channel)

@@ -18,7 +18,7 @@ from rhino_core.errors import PreconditionError, RhinoError, UnavailableError, U
 from rhino_core.ids import Epoch, GroupId, JobSettings, ReplicaGroup, StoreVersion, Worker
 from rhino_core.job_settings import check_changeable
 from rhino_core.protocol import PROTOCOL, check_protocol
-from rhino_core.rpc.channel import aio_channel, call
+from rhino_core.rpc.channel import CALL_S_MAX, RenewedChannel, call
 from rhino_core.rpc.convert import (
     disk_to_pb,
     epoch_of,
@@ -47,7 +47,6 @@ from worker_runtime.storage.scrub_round import ScrubRound
 
 log = logging.getLogger(__name__)
 CALL_TIMEOUT_S = 5.0
-STREAM_TIMEOUT_S = 30 * 24 * 3600.0  # streams last as long as both sides; keepalive detects a dead peer
 
 
 class ManagerClient:
@@ -63,6 +62,7 @@ class ManagerClient:
         scrub_status: Callable[[], ScrubRound],
         directory: Directory,
         address: str,
+        channel: RenewedChannel,
         tasks: asyncio.TaskGroup,
     ) -> None:
         self.address = address
@@ -74,8 +74,7 @@ class ManagerClient:
         self._scrub_status = scrub_status
         self._directory = directory
         self._tasks = tasks
-        self._channel = aio_channel(address)
-        self._stub = replication_pb2_grpc.ReplicationManagerStub(self._channel)
+        self._channel = channel
         self._process_id = str(uuid.uuid4())
         self._lease = b""
         self._settled_at = 0.0  # monotonic seconds
@@ -85,6 +84,10 @@ class ManagerClient:
         self._settings: dict[str, JobSettings] = {}
         self._resolving: dict[GroupId, asyncio.Task[ReplicaGroup]] = {}
         self._asking: dict[GroupId, asyncio.Task[None]] = {}
+
+    @property
+    def _stub(self) -> replication_pb2_grpc.ReplicationManagerAsyncStub:
+        return replication_pb2_grpc.ReplicationManagerStub(self._channel.current())
 
     # ------------------------------------------------------------ queries and requests
 
@@ -152,7 +155,7 @@ class ManagerClient:
         await self._beats.leave(wait=self.connected)
 
     async def close(self) -> None:
-        await self._channel.close(None)
+        await self._channel.close()
 
     # ------------------------------------------------------------ groups
 
@@ -210,7 +213,7 @@ class ManagerClient:
             try:
                 await self._register()
                 pauses.reset()
-                beats = self._stub.Heartbeat(timeout=STREAM_TIMEOUT_S)  # type: ignore[call-arg]  # written below
+                beats = self._stub.Heartbeat(timeout=CALL_S_MAX)  # type: ignore[call-arg]  # written below
                 await _first_end(self._beats.run(beats), self._watch())
             except (RhinoError, OSError) as error:
                 log.warning(
@@ -298,7 +301,7 @@ class ManagerClient:
         request = replication_pb2.WatchGroupsRequest(
             worker_id=me.worker_id, incarnation=me.incarnation, lease=self._lease
         )
-        stream = self._stub.WatchGroups(request, timeout=STREAM_TIMEOUT_S)
+        stream = self._stub.WatchGroups(request, timeout=CALL_S_MAX)
         try:
             async for update in stream:
                 self._apply(checked(update, f"news from the manager at {self.address}"))

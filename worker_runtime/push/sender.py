@@ -18,8 +18,9 @@ from rhino_core import retry
 from rhino_core.errors import RemoteProtocolError, RhinoError
 from rhino_core.ids import Lane, Worker
 from rhino_core.protocol import PROTOCOL, check_protocol
-from rhino_core.rpc.channel import aio_channel, call
+from rhino_core.rpc.channel import call, worker_channel
 from rhino_core.rpc.convert import worker_of, worker_to_pb
+from rhino_core.security.transport import Transport
 from rhino_pb import peer_pb2, peer_pb2_grpc
 from worker_runtime.codec import LANE_TO_PB
 from worker_runtime.protocol import events as ev
@@ -43,8 +44,17 @@ BROKEN_MAX = 1000  # number of interrupted files for which a link remembers to a
 class Link:
     """Pushes to one worker on one lane. Reconnects until stopped."""
 
-    def __init__(self, replication: Replication, figures: Figures, peer: Worker, lane: Lane, chunk_bytes: int) -> None:
+    def __init__(
+        self,
+        replication: Replication,
+        figures: Figures,
+        transport: Transport,
+        peer: Worker,
+        lane: Lane,
+        chunk_bytes: int,
+    ) -> None:
         self.peer = peer
+        self._transport = transport
         self._lane = lane
         self._chunk_bytes = chunk_bytes
         self._replication = replication
@@ -160,7 +170,7 @@ class Link:
             sender=worker_to_pb(self._replication.me), lane=LANE_TO_PB[self._lane], protocol=PROTOCOL
         )
         doing = f"push to {peer.worker_id} at {peer.peer_address}"
-        async with aio_channel(peer.peer_address) as channel:
+        async with worker_channel(peer, self._transport) as channel:
             stub = peer_pb2_grpc.PeerStub(channel)
             reply = await call(doing, lambda: stub.OpenPush(request, timeout=CONNECT_TIMEOUT_S))
         check_protocol(f"sidecar {peer.worker_id!r}", reply.protocol, here=f"sidecar {request.sender.worker_id!r}")

@@ -15,11 +15,13 @@ from handover_manager.plan.measurements import MeasurementsRecord
 from handover_manager.service import runtime as runtimes
 from handover_manager.service import stored, views
 from handover_manager.service.views import Views
+from handover_manager.service.writers import WriterFinder
 from replication_manager.protocol import events as replication
 from replication_manager.service.service import ReplicationService
 from rhino.daemons.cluster_port import ClusterPort
 from rhino_core.ids import NO_EPOCH, GroupId, JobSettings, Worker
 from rhino_core.journal import Journal
+from rhino_core.security.transport import PLAIN
 from rhino_core.settings import ManagerSettings
 from tests.handover_manager.cluster import until
 
@@ -39,7 +41,7 @@ class Scene:
             return take(asked_at=asked_at)
 
         self.port.view = view  # type: ignore[method-assign]
-        self.handover = runtimes.Runtime(self.journal, self.port, forget_grace_s=60.0)
+        self.handover = runtimes.Runtime(self.journal, self.port, WriterFinder(PLAIN), forget_grace_s=60.0)
 
     def register(self, name: str) -> None:
         worker = Worker(name, f"{name}/1", f"host-{name}", f"{name}:1")

@@ -43,7 +43,9 @@ async def served(folder: Path, *, bootstrap: bool = True) -> AsyncIterator[tuple
     """With the object that the handover manager of the same process calls."""
     journal = Journal(folder, bootstrap=bootstrap)
     server = Server()
-    service = ReplicationService(journal, ManagerSettings(folder, "127.0.0.1:0", 0.05, 1.0, 0.2))
+    service = ReplicationService(
+        journal, ManagerSettings(folder, "127.0.0.1:0", heartbeat_interval_s=0.05, lease_s=1.0, suspect_lease_s=0.2)
+    )
     service.attach(server)
     port = server.bind("127.0.0.1:0")
     await server.start()

@@ -5,7 +5,7 @@ import java.util.concurrent.{CompletableFuture, ExecutionException, LinkedBlocki
 
 import scala.util.control.NonFatal
 
-import org.sparkproject.connect.grpc.{Grpc, InsecureChannelCredentials, ManagedChannel, Status, StatusRuntimeException}
+import org.sparkproject.connect.grpc.{Status, StatusRuntimeException}
 
 import org.apache.spark.internal.Logging
 
@@ -27,13 +27,7 @@ private[driver] class DriverSession(
   private val WaitingMax = 256 // events kept while the manager is away; newer batches contain more than older ones
   private val FirstPauseMs = 100L // between attempts to connect
   private val PauseMaxMs = 1000L
-  private val channel: ManagedChannel = {
-    val builder = Grpc.newChannelBuilder(settings.manager, InsecureChannelCredentials.create())
-    builder.keepAliveTime(10, TimeUnit.SECONDS) // gRPC raises shorter intervals to this one
-    builder.keepAliveTimeout(2, TimeUnit.SECONDS)
-    builder.keepAliveWithoutCalls(true)
-    builder.build()
-  }
+  private val connection = new ManagerChannel(settings)
   private val outgoing = new LinkedBlockingQueue[Message](WaitingMax)
   private val queries = follower(send)
   private val opened = new CompletableFuture[Unit]()
@@ -102,6 +96,7 @@ private[driver] class DriverSession(
 
   /** Runs one stream, from hello until its end. Returns why it has ended. */
   private def converse(): Throwable = {
+    val channel = connection.current()
     channel.resetConnectBackoff() // the channel's own pause grows to minutes; `run` has its own
     val stream = new ManagerStream(channel, hello :+ ("former_token" -> token), obey)
     stream.welcome().foreach { its =>
@@ -134,8 +129,8 @@ private[driver] class DriverSession(
   def close(): Unit = {
     closed = true
     queries.stop()
-    channel.shutdown()
+    connection.close()
     thread.join(1000)
-    channel.shutdownNow()
+    connection.closeNow()
   }
 }

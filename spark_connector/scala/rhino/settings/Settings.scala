@@ -8,6 +8,7 @@ import rhino.spark.wire.Schema.Message
 /** The spark.rhino.* settings. Unknown names and malformed values are refused with an error that names them. */
 private[rhino] case class Settings(
     manager: String,
+    tlsDir: Option[String], // folder with the driver's certificate; None: plain text
     socketTemplate: String,
     replicationFactor: Int,
     minCopies: Int, // 0: the default, min(2, replicationFactor + 1)
@@ -34,6 +35,7 @@ private[rhino] case class Settings(
 private[rhino] object Settings {
   private val Prefix = "spark.rhino."
   val Manager = Prefix + "manager"
+  val TlsDir = Prefix + "tls.dir"
   val Socket = Prefix + "socket"
   val ReplicationFactor = Prefix + "replicationFactor"
   val MinCopies = Prefix + "minCopies"
@@ -44,8 +46,8 @@ private[rhino] object Settings {
   val CommitTimeout = Prefix + "commitTimeout"
   val PrepareTimeout = Prefix + "prepareTimeout"
   private val Known = Seq(
-    Manager, Socket, ReplicationFactor, MinCopies, BelowMinCopies, Durability, Placement, ManagerTimeout, CommitTimeout,
-    PrepareTimeout)
+    Manager, TlsDir, Socket, ReplicationFactor, MinCopies, BelowMinCopies, Durability, Placement, ManagerTimeout,
+    CommitTimeout, PrepareTimeout)
 
   private def refuse(key: String, value: String, allowed: String): Nothing =
     throw new IllegalArgumentException(s"Rhino setting $key = '$value': must be $allowed")
@@ -76,6 +78,7 @@ private[rhino] object Settings {
     if (!Set("state", "block")(placement)) refuse(Placement, placement, "'state' or 'block'")
     Settings(
       manager,
+      conf.getOption(TlsDir),
       conf.get(Socket, "/run/rhino/sidecar.sock"),
       factor,
       copies,

@@ -1,0 +1,230 @@
+"""What stands before every method of a server: who calls, whether the request is well-formed, and how errors end."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import secrets
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from rhino_core.errors import AccessDeniedError, InvalidRequestError, LocalProtocolError, RhinoError
+from rhino_core.rpc import gate
+from rhino_core.rpc.channel import REQUEST_BYTES_MAX
+from rhino_core.rpc.status import status_of
+from rhino_core.security import rights
+from rhino_core.security.identity import Identity
+from rhino_core.security.transport import PLAIN, Transport
+
+log = logging.getLogger(__name__)
+# Calls by which people change a cluster. The log records the address of the caller.
+ASKED_BY_PEOPLE = frozenset(
+    {
+        *("StartHandover", "CancelHandover", "DrainWorker", "MoveCheckpoint"),
+        *("ForgetJob", "ForgetJobLater", "UndoForgetJob", "ForgetWorker", "StartScrub"),
+    }
+)
+REQUEST_CHARACTERS = 500  # length of a request in the log
+DETAILS_BYTES = 2000
+# A sidecar may report all its stored files, or a driver all its stores, so some servers accept larger requests.
+LARGE_REQUESTS = frozenset(
+    {
+        "/rhino.v1.ReplicationManager/Register",
+        "/rhino.v1.ReplicationManager/Heartbeat",
+        "/rhino.v1.HandoverManager/DriverSession",
+    }
+)
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+
+
+class Wrapped:
+    """Stands in for the server in a generated add function, so that methods are wrapped once, not at every call."""
+
+    def __init__(self, server: grpc.aio.Server, wrap: Callable[[str, Any], Any]) -> None:
+        self._server = server
+        self._wrap = wrap
+
+    def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler[Any, Any]]) -> None:
+        """Does nothing: the same methods are also registered by name."""
+
+    def add_registered_method_handlers(
+        self, service: str, handlers: dict[str, grpc.RpcMethodHandler[Any, Any]]
+    ) -> None:
+        wrapped = {name: self._wrap(f"/{service}/{name}", handler) for name, handler in handlers.items()}
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, wrapped),))
+        self._server.add_registered_method_handlers(service, wrapped)  # type: ignore[attr-defined]  # not in the stubs
+
+
+def guarded(server: grpc.aio.Server, transport: Transport) -> Wrapped:
+    """For services of Rhino: rights of the caller, gate, errors.
+
+    Raises LocalProtocolError for a method without an entry in the table of rights, unless the transport is plain.
+    """
+    return Wrapped(server, lambda method, handler: _guarded(_Method(method, transport), handler))
+
+
+def authorized(server: grpc.aio.Server, transport: Transport) -> Wrapped:
+    """For services of others, such as health: rights of the caller only."""
+    return Wrapped(server, lambda method, handler: _authorized(_Method(method, transport), handler))
+
+
+class _Method:
+    """One method, and who may call it."""
+
+    def __init__(self, name: str, transport: Transport) -> None:
+        if transport is not PLAIN and name not in rights.RIGHTS:
+            raise LocalProtocolError(f"{name}: nobody has decided who may call it (rhino_core.security.rights)")
+        self.name = name
+        self.by_people = name.rpartition("/")[2] in ASKED_BY_PEOPLE
+        self._transport = transport
+
+    def caller(self, context: Context) -> Identity | None:
+        """Returns who calls; None if this is not known. Raises AccessDeniedError for a caller without the right."""
+        caller = self._transport.caller(context)
+        if caller is not None:
+            rights.check(self.name, caller)
+        return caller
+
+    def admitted(self, request: Any, caller: Identity | None) -> Any:
+        """Checks one message, or wraps a stream of them. Raises RhinoErrors; for a stream, while it is read."""
+        if isinstance(request, AsyncIterator):
+            return self._each_admitted(request, caller)
+        if isinstance(request, _Unreadable):
+            raise InvalidRequestError(f"not a request of this method: {request.reason}")
+        gate.check(request)
+        if caller is not None:
+            rights.check(self.name, caller, request)
+        return request
+
+    async def _each_admitted(self, requests: AsyncIterator[Any], caller: Identity | None) -> AsyncIterator[Any]:
+        async for request in requests:
+            yield self.admitted(request, caller)
+
+
+def _guarded(method: _Method, handler: Any) -> grpc.RpcMethodHandler[Any, Any]:
+    """Returns the handler behind the gate. Its exceptions become a gRPC status."""
+    coders = _readable(method.name, handler.request_deserializer), handler.response_serializer
+    match handler.request_streaming, handler.response_streaming:
+        case False, False:
+            return grpc.unary_unary_rpc_method_handler(_guard_unary(method, handler.unary_unary), *coders)
+        case True, False:
+            return grpc.stream_unary_rpc_method_handler(_guard_unary(method, handler.stream_unary), *coders)
+        case False, True:
+            return grpc.unary_stream_rpc_method_handler(_guard_stream(method, handler.unary_stream), *coders)
+        case _:
+            return grpc.stream_stream_rpc_method_handler(_guard_stream(method, handler.stream_stream), *coders)
+
+
+def _authorized(method: _Method, handler: Any) -> grpc.RpcMethodHandler[Any, Any]:
+    """Returns the handler for callers with the right. Others get PERMISSION_DENIED."""
+    coders = handler.request_deserializer, handler.response_serializer
+    match handler.request_streaming, handler.response_streaming:
+        case False, False:
+            return grpc.unary_unary_rpc_method_handler(_allowed(method, handler.unary_unary), *coders)
+        case False, True:
+            return grpc.unary_stream_rpc_method_handler(_allowed(method, handler.unary_stream), *coders)
+        case True, True:
+            return grpc.stream_stream_rpc_method_handler(_allowed(method, handler.stream_stream), *coders)
+        case _:
+            raise LocalProtocolError(f"{method.name}: no service of others has such a method")
+
+
+def _allowed(method: _Method, inner: Any) -> Any:
+    async def once(request: Any, context: Context) -> Any:
+        await _require(method, context)
+        return await inner(request, context)  # a stream of replies may be written within
+
+    async def streamed(request: Any, context: Context) -> AsyncIterator[Any]:
+        await _require(method, context)
+        async for reply in inner(request, context):
+            yield reply
+
+    return streamed if inspect.isasyncgenfunction(inner) else once
+
+
+async def _require(method: _Method, context: Context) -> None:
+    try:
+        method.caller(context)
+    except AccessDeniedError as error:
+        await context.abort(*_verdict(method.name, context, error))
+
+
+@dataclass(frozen=True, slots=True)
+class _Unreadable:
+    """Replaces a request that cannot be parsed. Otherwise gRPC would log a stack trace for each one."""
+
+    reason: str
+
+
+def _readable(method: str, deserializer: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    def read(data: bytes) -> Any:
+        if len(data) > REQUEST_BYTES_MAX and method not in LARGE_REQUESTS:
+            return _Unreadable(f"{len(data)} bytes, at most {REQUEST_BYTES_MAX} are allowed")
+        try:
+            return deserializer(data)
+        except DecodeError as error:
+            return _Unreadable(str(error))
+
+    return read
+
+
+def _guard_unary(method: _Method, inner: Any) -> Callable[[Any, Context], Awaitable[Any]]:
+    async def guarded(request: Any, context: Context) -> Any:
+        try:
+            caller = method.caller(context)
+            admitted = method.admitted(request, caller)
+            if method.by_people:
+                asked = " ".join(str(admitted).split())[:REQUEST_CHARACTERS]
+                known = {"caller": caller.uri} if caller else {}
+                log.info("asked", extra={"method": method.name, "from": context.peer(), "request": asked, **known})
+            return await inner(admitted, context)
+        except Exception as error:
+            await context.abort(*_verdict(method.name, context, error))
+
+    return guarded
+
+
+def _guard_stream(method: _Method, inner: Any) -> Callable[[Any, Context], AsyncIterator[Any]]:
+    async def guarded(request: Any, context: Context) -> AsyncIterator[Any]:
+        try:
+            admitted = method.admitted(request, method.caller(context))
+            async for reply in inner(admitted, context):
+                yield reply
+        except Exception as error:
+            await context.abort(*_verdict(method.name, context, error))
+
+    return guarded
+
+
+_traced: set[tuple[str, str]] = set()  # bugs whose stack trace was logged: a caller may repeat its call forever
+
+
+def _verdict(method: str, context: Context, error: Exception) -> tuple[grpc.StatusCode, str]:
+    """Returns status and text for the caller, and writes a log line.
+
+    An error that is not a RhinoError is a bug. The caller then gets only a number, and the log has the details.
+    """
+    extra = {"method": method, "from": context.peer(), "error": shortened(str(error)), "kind": type(error).__name__}
+    if isinstance(error, RhinoError):
+        log.log(logging.WARNING if isinstance(error, AccessDeniedError) else logging.INFO, "call refused", extra=extra)
+        return status_of(error), extra["error"]
+    number = secrets.token_hex(4)
+    known = (method, f"{type(error).__name__} {traceback.extract_tb(error.__traceback__)[-1:]}")
+    log.error("call failed", extra={**extra, "id": number}, exc_info=None if known in _traced else error)
+    _traced.add(known)
+    return grpc.StatusCode.INTERNAL, f"internal error {number}: look for this number in the log of the process"
+
+
+def shortened(text: str) -> str:
+    """Shortens an error text: it is sent in the headers of a reply, which may have 8 KiB in total."""
+    encoded = text.encode(errors="replace")
+    if len(encoded) <= DETAILS_BYTES:
+        return text
+    kept = encoded[:DETAILS_BYTES].decode(errors="ignore")
+    return f"{kept}... (cut: {len(text)} characters in all; ask for less at a time)"

@@ -1,0 +1,57 @@
+"""The transport of a process, by its settings."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from rhino_core.errors import InvalidSettingError
+from rhino_core.ids import is_loopback
+from rhino_core.security.identity import Role, user_name
+from rhino_core.security.sources import FolderSource, KeySource
+from rhino_core.security.transport import PLAIN, MutualTls, Transport
+from rhino_core.settings import ManagerSettings, SidecarSettings
+
+log = logging.getLogger(__name__)
+MANAGER_NAME = "manager"  # in certificates that a manager makes from the cluster key
+
+
+def daemon_transport(settings: SidecarSettings | ManagerSettings) -> Transport:
+    """Returns the transport of a daemon. Raises InvalidSettingError for a certificate that is not its own."""
+    if isinstance(settings, SidecarSettings):
+        role, name = Role.WORKER, settings.worker_id
+    else:
+        role, name = Role.MANAGER, MANAGER_NAME
+    if settings.cluster_key:
+        return MutualTls(KeySource(Path(settings.cluster_key), role, name))
+    if settings.tls_dir:
+        return _of_folder(Path(settings.tls_dir), role, name if role is Role.WORKER else "")
+    if not settings.insecure and not is_loopback(settings.listen.rpartition(":")[0]):
+        raise InvalidSettingError(
+            f"--listen {settings.listen} can be reached from other machines: give --tls-dir (`rhino cert` makes "
+            "certificates) or --cluster-key, or --insecure if everybody who reaches it may read and delete all state"
+        )
+    if settings.insecure:
+        log.warning("no encryption and no identities (--insecure): whoever reaches a port can read and delete state")
+    return PLAIN
+
+
+def client_transport(tls_dir: str, cluster_key: str, role: Role = Role.OPERATOR) -> Transport:
+    """Returns the transport of a command or program. Both empty: plain. Raises InvalidSettingError.
+
+    With a cluster key, the identity is that of the Unix user, in this role.
+    """
+    if tls_dir and cluster_key:
+        raise InvalidSettingError(f"a folder with a certificate ({tls_dir}) or a cluster key ({cluster_key}), not both")
+    if cluster_key:
+        return MutualTls(KeySource(Path(cluster_key), role, user_name()))
+    return MutualTls(FolderSource(Path(tls_dir))) if tls_dir else PLAIN
+
+
+def _of_folder(folder: Path, role: Role, name: str) -> Transport:
+    transport = MutualTls(FolderSource(folder))
+    own = transport.identity
+    if own.role is not role or (name and own.name != name):
+        expected = f"{role.value} {name!r}" if name else f"a {role.value}"
+        raise InvalidSettingError(f"{folder}: the certificate is that of {own}, but this process is {expected}")
+    return transport

@@ -1,0 +1,134 @@
+"""Where a process has its certificate from: a folder that others renew, or a cluster key."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import os
+import secrets
+import stat
+import threading
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from rhino_core.errors import InvalidSettingError, RhinoError
+from rhino_core.folder import FILE_MODE
+from rhino_core.security.certificates import KEY_BYTES, Authority, Material
+from rhino_core.security.identity import Identity, Role
+
+log = logging.getLogger(__name__)
+# The names in a Kubernetes secret for TLS, which cert-manager and others write. All three change at once there.
+AUTHORITIES_FILE, CERTIFICATE_FILE, KEY_FILE = "ca.crt", "tls.crt", "tls.key"
+DERIVED_VALID = dt.timedelta(days=2)
+DERIVED_RENEWED = dt.timedelta(days=1)  # before the end
+OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+class Source(Protocol):
+    def current(self) -> Material:
+        """The certificate to use for a new connection: the same object as long as it is unchanged."""
+        ...
+
+
+class FolderSource:
+    """A folder with `ca.crt`, `tls.crt` and `tls.key` in PEM. New files count for the next connection.
+
+    A file that cannot be read or does not fit to the others changes nothing: it may be half of a renewal.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Raises InvalidSettingError."""
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._stamp = self._stamps()
+        self._material = self._read()
+
+    def current(self) -> Material:
+        with self._lock:
+            try:
+                stamp = self._stamps()
+                if stamp != self._stamp:
+                    self._material, self._stamp = self._read(), stamp
+                    about = {"folder": str(self._folder), "until": str(self._material.leaf.not_valid_after_utc)}
+                    log.info("new certificate", extra={"identity": self._material.identity.uri, **about})
+            except RhinoError as error:
+                log.warning("certificates cannot be read; the former ones stay", extra={"error": str(error)})
+            return self._material
+
+    def _stamps(self) -> tuple[tuple[int, int, int], ...]:
+        try:
+            found = [(self._folder / name).stat() for name in (AUTHORITIES_FILE, CERTIFICATE_FILE, KEY_FILE)]
+        except OSError as error:
+            raise InvalidSettingError(
+                f"{error.filename}: {error.strerror}; the folder of --tls-dir has {AUTHORITIES_FILE}, "
+                f"{CERTIFICATE_FILE} and {KEY_FILE}: `rhino cert` makes such folders"
+            ) from None
+        return tuple((one.st_mtime_ns, one.st_ino, one.st_size) for one in found)
+
+    def _read(self) -> Material:
+        key_file = self._folder / KEY_FILE
+        try:
+            material = Material(
+                (self._folder / AUTHORITIES_FILE).read_bytes(),
+                (self._folder / CERTIFICATE_FILE).read_bytes(),
+                key_file.read_bytes(),
+            )
+            mode = key_file.stat().st_mode
+        except OSError as error:
+            raise InvalidSettingError(f"{error.filename}: {error.strerror}") from None
+        if mode & stat.S_IRWXO:
+            raise InvalidSettingError(f"{key_file} is open to every user: chmod o= {key_file}")
+        try:
+            return material.check()
+        except InvalidSettingError as error:
+            raise InvalidSettingError(f"{self._folder}: {error}") from None
+
+
+class KeySource:
+    """Makes short certificates in memory from the cluster key. Whoever has the key can be anybody in the cluster."""
+
+    def __init__(self, file: Path, role: Role, name: str) -> None:
+        """Raises InvalidSettingError."""
+        self._authority = Authority.of_cluster_key(read_cluster_key(file))
+        self._identity = Identity(self._authority.cluster, role, name)
+        self._lock = threading.Lock()
+        self._material = self._issue()
+
+    def current(self) -> Material:
+        with self._lock:
+            if self._material.leaf.not_valid_after_utc - dt.datetime.now(dt.UTC) < DERIVED_RENEWED:
+                self._material = self._issue()
+            return self._material
+
+    def _issue(self) -> Material:
+        return self._authority.issue(self._identity, DERIVED_VALID)
+
+
+def new_cluster_key(file: Path) -> None:
+    """Writes a new key that only this user may read. Raises InvalidSettingError if the file exists."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with open(file, "xb", opener=partial(os.open, mode=FILE_MODE)) as out:
+            out.write(secrets.token_hex(KEY_BYTES).encode() + b"\n")
+    except OSError as error:
+        raise InvalidSettingError(f"cluster key {file}: {error.strerror}") from None
+
+
+def read_cluster_key(file: Path) -> bytes:
+    """Returns the secret. Raises InvalidSettingError if others may read the file, or if it is not such a key."""
+    try:
+        text = file.read_text("ascii").strip()
+        mode = file.stat().st_mode
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not a key"
+        raise InvalidSettingError(f"cluster key {file}: {reason}; `rhino cert key {file}` makes one") from None
+    if mode & OTHERS:
+        raise InvalidSettingError(f"cluster key {file} is open to other users: chmod 600 {file}")
+    try:
+        secret = bytes.fromhex(text)
+    except ValueError:
+        secret = b""
+    if len(secret) != KEY_BYTES:
+        raise InvalidSettingError(f"cluster key {file}: must be {2 * KEY_BYTES} hexadecimal digits")
+    return secret

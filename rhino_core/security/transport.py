@@ -1,0 +1,135 @@
+"""Connections between processes: plain, or TLS 1.3 with certificates on both sides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, cast
+
+import grpc
+import grpc.aio
+
+from rhino_core.errors import AccessDeniedError, InvalidRequestError
+from rhino_core.security.certificates import Material
+from rhino_core.security.identity import Identity, Role, one_identity
+from rhino_core.security.sources import Source
+
+Options = Sequence[tuple[str, Any]]
+Context = Any  # grpc.aio.ServicerContext
+
+
+class Expected(NamedTuple):
+    """Who must answer at an address. `name`: the worker id of a worker."""
+
+    role: Role
+    name: str = ""
+
+
+THE_MANAGER = Expected(Role.MANAGER)
+
+
+class Transport(Protocol):
+    """How a process connects, listens, and learns who calls it."""
+
+    @property
+    def edition(self) -> int:
+        """A number that is new whenever new channels use another certificate than former ones."""
+        ...
+
+    def channel(self, address: str, expected: Expected, options: Options) -> grpc.aio.Channel:
+        """A channel to "host:port". Its calls fail with UNAVAILABLE if another process answers there."""
+        ...
+
+    def sync_channel(self, address: str, expected: Expected, options: Options) -> grpc.Channel: ...
+
+    def listen(self, server: grpc.aio.Server, address: str) -> int:
+        """Binds "host:port" and returns the port. Raises RuntimeError."""
+        ...
+
+    def caller(self, context: Context) -> Identity | None:
+        """Who calls; None: not known, so that everybody may call everything. Raises AccessDeniedError."""
+        ...
+
+
+class Plain:
+    """No encryption, and no identities."""
+
+    edition = 0
+
+    def channel(self, address: str, expected: Expected, options: Options) -> grpc.aio.Channel:
+        return grpc.aio.insecure_channel(address, options=options)
+
+    def sync_channel(self, address: str, expected: Expected, options: Options) -> grpc.Channel:
+        return grpc.insecure_channel(address, options=tuple(options))
+
+    def listen(self, server: grpc.aio.Server, address: str) -> int:
+        return server.add_insecure_port(address)
+
+    def caller(self, context: Context) -> Identity | None:
+        return None
+
+
+PLAIN = Plain()
+
+
+class MutualTls:
+    """TLS with certificates on both sides, from a source that may renew them."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._used = source.current()
+        self._edition = 1
+        self.identity = self._used.identity  # of this process
+
+    @property
+    def edition(self) -> int:
+        if (now := self._source.current()) is not self._used:
+            self._used = now
+            self._edition += 1
+        return self._edition
+
+    def channel(self, address: str, expected: Expected, options: Options) -> grpc.aio.Channel:
+        return grpc.aio.secure_channel(address, self._credentials(), options=self._options(expected, options))
+
+    def sync_channel(self, address: str, expected: Expected, options: Options) -> grpc.Channel:
+        return grpc.secure_channel(address, self._credentials(), options=self._options(expected, options))
+
+    def listen(self, server: grpc.aio.Server, address: str) -> int:
+        return server.add_secure_port(address, _server_credentials(self._source))
+
+    def caller(self, context: Context) -> Identity | None:
+        uris = [uri.decode(errors="replace") for uri in context.auth_context().get("peer_uri", ())]
+        try:
+            caller = one_identity(uris)
+        except InvalidRequestError as error:
+            raise AccessDeniedError(str(error)) from None
+        if caller.cluster != self.identity.cluster:
+            raise AccessDeniedError(f"{caller} is of another cluster than {self.identity}")
+        return caller
+
+    def _credentials(self) -> grpc.ChannelCredentials:
+        now = self._source.current()
+        return grpc.ssl_channel_credentials(now.authorities, now.key, now.certificate)
+
+    def _options(self, expected: Expected, options: Options) -> tuple[tuple[str, Any], ...]:
+        server = Identity(self.identity.cluster, expected.role, expected.name or expected.role.value)
+        return (*options, ("grpc.ssl_target_name_override", server.server_name))
+
+
+def _server_credentials(source: Source) -> grpc.ServerCredentials:
+    """Credentials that ask the source at every handshake."""
+    used = source.current()
+
+    def renewed() -> grpc.ServerCertificateConfiguration | None:
+        nonlocal used
+        now = source.current()
+        if now is used:
+            return None
+        used = now
+        return _configuration(now)
+
+    first, ask = _configuration(used), cast("Callable[[], grpc.ServerCertificateConfiguration]", renewed)
+    return grpc.dynamic_ssl_server_credentials(first, ask, require_client_authentication=True)
+
+
+def _configuration(material: Material) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration([(material.key, material.certificate)], material.authorities)

@@ -1,0 +1,50 @@
+"""The certificate of a Spark driver: a folder that the user names, or one made from the cluster key."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from rhino_core.errors import InvalidSettingError
+from rhino_core.security.certificates import Authority
+from rhino_core.security.folders import write_folder
+from rhino_core.security.identity import Identity, Role, user_name
+from rhino_core.security.sources import read_cluster_key
+from rhino_core.settings import CLUSTER_KEY_VARIABLE
+
+DRIVER_DIR_VARIABLE = "RHINO_DRIVER_TLS_DIR"
+VALID = dt.timedelta(days=365)
+
+
+def tls_conf(environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns `spark.rhino.tls.dir`, or nothing if connections are plain.
+
+    RHINO_DRIVER_TLS_DIR names the folder. Otherwise RHINO_CLUSTER_KEY names a cluster key, and the certificate is made
+    from it for a year, in the Unix user's folder of states. Raises InvalidSettingError.
+    """
+    if folder := environment.get(DRIVER_DIR_VARIABLE, ""):
+        return _conf(Path(folder))
+    if key := environment.get(CLUSTER_KEY_VARIABLE, ""):
+        return _conf(_made(Path(key), environment))
+    return {}
+
+
+def _conf(folder: Path) -> dict[str, str]:
+    return {"spark.rhino.tls.dir": str(folder.absolute())}
+
+
+def _made(key: Path, environment: Mapping[str, str]) -> Path:
+    authority = Authority.of_cluster_key(read_cluster_key(key))
+    base = environment.get("XDG_STATE_HOME") or Path.home() / ".local/state"
+    folder = Path(base) / "rhino-state/drivers" / authority.cluster
+    material = authority.issue(Identity(authority.cluster, Role.DRIVER, user_name()), VALID)
+    try:
+        write_folder(folder, material)
+    except OSError as error:
+        raise InvalidSettingError(
+            f"the driver's certificate: {error.filename}: {os.strerror(error.errno or 0)}; name another folder with "
+            f"{DRIVER_DIR_VARIABLE}, and make the certificate there with `rhino cert driver`"
+        ) from None
+    return folder

@@ -1,0 +1,62 @@
+package rhino.spark.driver
+
+import java.nio.file.{Files, Path, Paths}
+import java.util.concurrent.TimeUnit
+
+import org.sparkproject.connect.grpc.{ChannelCredentials, Grpc, InsecureChannelCredentials, ManagedChannel}
+import org.sparkproject.connect.grpc.TlsChannelCredentials
+
+import org.apache.spark.internal.Logging
+
+import rhino.spark.settings.Settings
+
+/**
+ * The connection to the manager. With `spark.rhino.tls.dir` it is TLS with certificates on both sides, and who answers
+ * must have the name of a manager of the same cluster, whatever its host. New files count for the next stream.
+ */
+private[driver] class ManagerChannel(settings: Settings) extends Logging {
+  private var channel: ManagedChannel = _
+  private var written: Seq[Long] = Nil // times of the files that the channel uses
+
+  /** The channel for a new stream. Throws IllegalArgumentException for files that are no certificate. */
+  def current(): ManagedChannel = {
+    val now = files.map(file => Files.getLastModifiedTime(file).toMillis)
+    if (channel == null || now != written) {
+      val made = open()
+      if (channel != null) {
+        logInfo(s"new certificate in ${settings.tlsDir.get}")
+        channel.shutdown()
+      }
+      channel = made
+      written = now
+    }
+    channel
+  }
+
+  def close(): Unit = if (channel != null) channel.shutdown()
+
+  def closeNow(): Unit = if (channel != null) channel.shutdownNow()
+
+  private def files: Seq[Path] =
+    settings.tlsDir.toSeq.flatMap(folder => ManagerChannel.FileNames.map(Paths.get(folder, _)))
+
+  private def open(): ManagedChannel = {
+    val builder = Grpc.newChannelBuilder(settings.manager, credentials)
+    settings.tlsDir.foreach(folder => builder.overrideAuthority(TlsIdentity.managerName(Paths.get(folder, "tls.crt"))))
+    builder.keepAliveTime(10, TimeUnit.SECONDS) // gRPC raises shorter intervals to this one
+    builder.keepAliveTimeout(2, TimeUnit.SECONDS)
+    builder.keepAliveWithoutCalls(true)
+    builder.build()
+  }
+
+  private def credentials: ChannelCredentials = files match {
+    case Seq(authorities, certificate, key) =>
+      TlsChannelCredentials.newBuilder().trustManager(authorities.toFile).keyManager(certificate.toFile, key.toFile)
+        .build()
+    case _ => InsecureChannelCredentials.create()
+  }
+}
+
+private[driver] object ManagerChannel {
+  private val FileNames = Seq("ca.crt", "tls.crt", "tls.key")
+}

@@ -1,0 +1,127 @@
+"""Certificates from a folder and from a cluster key: renewal, and what is refused."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from rhino_core.errors import InvalidRequestError, InvalidSettingError
+from rhino_core.security import sources
+from rhino_core.security.certificates import Authority, Material
+from rhino_core.security.folders import write_folder
+from rhino_core.security.identity import Identity, Role
+from rhino_core.security.sources import FolderSource, KeySource, new_cluster_key, read_cluster_key
+
+HOUR = dt.timedelta(hours=1)
+WORKER = Identity("c", Role.WORKER, "a")
+
+
+@pytest.fixture(scope="module")
+def authority() -> Authority:
+    return Authority.create("c")
+
+
+def test_a_certificate_says_who_it_is_for(authority: Authority) -> None:
+    material = authority.issue(WORKER, HOUR, ["node-1", "10.0.0.7", "[::1]"])
+    assert material.check().identity == WORKER
+    assert material.is_issued()
+    other = Material(Authority.create("c").certificate_pem, material.certificate, material.key)
+    assert not other.is_issued()
+
+
+def test_a_process_may_have_the_name_of_its_cluster(authority: Authority) -> None:
+    leaf = authority.issue(Identity("c", Role.WORKER, "c"), HOUR).leaf
+    assert leaf.subject != leaf.issuer, "TLS would take it for a certificate that signed itself"
+
+
+def test_an_authority_issues_for_its_cluster_only(authority: Authority) -> None:
+    with pytest.raises(InvalidRequestError, match="not of the cluster c"):
+        authority.issue(Identity("d", Role.WORKER, "a"), HOUR)
+
+
+def test_new_files_count_and_half_of_a_renewal_does_not(authority: Authority, tmp_path: Path) -> None:
+    folder, first, second = tmp_path / "tls", authority.issue(WORKER, HOUR), authority.issue(WORKER, 2 * HOUR)
+    write_folder(folder, first)
+    source = FolderSource(folder)
+    used = source.current()
+    assert used == first
+    assert source.current() is used
+    (folder / "tls.crt").write_bytes(second.certificate)
+    assert source.current() is used, "the key is still the former one"
+    (folder / "tls.key").write_bytes(second.key)
+    assert source.current() == second
+    (folder / "ca.crt").unlink()
+    assert source.current() == second
+    write_folder(folder, first)
+    assert source.current() == first
+
+
+def test_files_are_closed_to_others(authority: Authority, tmp_path: Path) -> None:
+    write_folder(tmp_path / "tls", authority.issue(WORKER, HOUR))
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "tls").iterdir()}
+    assert modes == {0o600}
+    (tmp_path / "tls/tls.key").chmod(0o644)
+    with pytest.raises(InvalidSettingError, match="open to every user: chmod o="):
+        FolderSource(tmp_path / "tls")
+
+
+@pytest.mark.parametrize("missing", ["ca.crt", "tls.crt", "tls.key"])
+def test_a_missing_file_is_named(authority: Authority, tmp_path: Path, missing: str) -> None:
+    write_folder(tmp_path, authority.issue(WORKER, HOUR))
+    (tmp_path / missing).unlink()
+    with pytest.raises(InvalidSettingError, match=f"{missing}: No such file.*rhino cert"):
+        FolderSource(tmp_path)
+
+
+@pytest.mark.parametrize("damaged", ["ca.crt", "tls.crt", "tls.key"])
+def test_what_is_no_pem_is_refused(authority: Authority, tmp_path: Path, damaged: str) -> None:
+    write_folder(tmp_path, authority.issue(WORKER, HOUR))
+    (tmp_path / damaged).write_bytes(b"\x00 not PEM")
+    with pytest.raises(InvalidSettingError, match="in PEM"):
+        FolderSource(tmp_path)
+
+
+def test_holders_of_a_key_trust_each_other_and_nobody_else(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    new_cluster_key(one)
+    new_cluster_key(other)
+    worker, manager = KeySource(one, Role.WORKER, "a").current(), KeySource(one, Role.MANAGER, "m").current()
+    stranger = KeySource(other, Role.MANAGER, "m").current()
+    assert worker.identity.cluster == manager.identity.cluster != stranger.identity.cluster
+    assert Material(worker.authorities, manager.certificate, manager.key).is_issued()
+    assert not Material(worker.authorities, stranger.certificate, stranger.key).is_issued()
+
+
+def test_a_certificate_from_the_key_is_renewed_before_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    new_cluster_key(tmp_path / "key")
+    source = KeySource(tmp_path / "key", Role.WORKER, "a")
+    used = source.current()
+    assert source.current() is used
+    monkeypatch.setattr(sources, "DERIVED_RENEWED", sources.DERIVED_VALID + HOUR)
+    renewed = source.current()
+    assert renewed is not used
+    assert renewed.identity == used.identity
+
+
+def test_a_key_file_is_checked(tmp_path: Path) -> None:
+    key = tmp_path / "sub/cluster.key"
+    new_cluster_key(key)
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    assert len(read_cluster_key(key)) == 32
+    with pytest.raises(InvalidSettingError, match="File exists"):
+        new_cluster_key(key)
+    key.chmod(0o640)
+    with pytest.raises(InvalidSettingError, match="chmod 600"):
+        read_cluster_key(key)
+    for text in (b"", b"ab", b"x" * 64, b"\xff" * 64, b"0" * 62):
+        os.truncate(key, 0)
+        key.write_bytes(text)
+        key.chmod(0o600)
+        with pytest.raises(InvalidSettingError, match="cluster key"):
+            read_cluster_key(key)
+    with pytest.raises(InvalidSettingError, match="rhino cert key"):
+        read_cluster_key(tmp_path / "absent")
