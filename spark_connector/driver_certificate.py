@@ -27,7 +27,9 @@ def tls_conf(environment: Mapping[str, str]) -> dict[str, str]:
     if folder := environment.get(DRIVER_DIR_VARIABLE, ""):
         return _conf(Path(folder))
     if key := environment.get(CLUSTER_KEY_VARIABLE, ""):
-        return _conf(_made(Path(key), environment))
+        authority = Authority.of_cluster_key(read_cluster_key(Path(key)))
+        base = environment.get("XDG_STATE_HOME") or Path.home() / ".local/state"
+        return _conf(_made(authority, Path(base) / "rhino-state/drivers" / authority.cluster))
     return {}
 
 
@@ -35,10 +37,12 @@ def _conf(folder: Path) -> dict[str, str]:
     return {"spark.rhino.tls.dir": str(folder.absolute())}
 
 
-def _made(key: Path, environment: Mapping[str, str]) -> Path:
-    authority = Authority.of_cluster_key(read_cluster_key(key))
-    base = environment.get("XDG_STATE_HOME") or Path.home() / ".local/state"
-    folder = Path(base) / "rhino-state/drivers" / authority.cluster
+def key_conf(key: Path, folder: Path) -> dict[str, str]:
+    """The same, with a certificate that is made from the key into this folder."""
+    return _conf(_made(Authority.of_cluster_key(read_cluster_key(key)), folder))
+
+
+def _made(authority: Authority, folder: Path) -> Path:
     material = authority.issue(Identity(authority.cluster, Role.DRIVER, user_name()), VALID)
     try:
         write_folder(folder, material)

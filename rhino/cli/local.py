@@ -35,6 +35,8 @@ def show(data_dir: DataDirOption = None, as_json: JsonOption = False) -> None:
     _describe(content)
     users = ", ".join(map(str, content.users)) or "none"
     say(f"processes that use it: {users}; manager: {content.manager or 'not running'}")
+    if content.manager:
+        say(f"rhino status --manager {content.manager} --cluster-key {Path(content.data_dir) / 'cluster.key'}")
 
 
 @app.command()

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from rhino_core.errors import PreconditionError, UnavailableError
 from spark_connector.conf import application_settings
+from spark_connector.driver_certificate import key_conf
 from spark_connector.local.directory import LocalDirectory, Running
 from spark_connector.local.locks import HeldLock
 
@@ -46,7 +47,7 @@ class LocalDaemons:
         socket = str(self.directory.socket)
         conf = application_settings(
             self.manager, socket=socket, replication_factor=0, integration=integration, recovery=False, jar=jar
-        )
+        ) | key_conf(self.directory.key, self.directory.driver)
         # Spark's default is /tmp. The sidecar takes hard links of files there if it is on the same file system.
         if SPARK_TEMPORARY.stat().st_dev == self.directory.path.stat().st_dev:
             return conf

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rhino_core.errors import InvalidSettingError
+from rhino_core.errors import AlreadyThereError, InvalidSettingError
 from rhino_core.folder import FILE_MODE, claim, subfolder
+from rhino_core.security.sources import new_cluster_key
 from spark_connector.local.locks import FileLock
 
 KIND = "local session"
@@ -49,6 +50,8 @@ class LocalDirectory:
         self.sidecar = self.path / "sidecar"
         self.spark = self.path / "spark"  # spark.local.dir, if the default is on another file system
         self.logs = self.path / "logs"
+        self.key = self.path / "cluster.key"  # without it, no other Unix user can call the daemons
+        self.driver = self.path / "driver"  # certificate of the drivers
         self.users = FileLock(self.path / "users.lock")
         self.starting = FileLock(self.path / "starting.lock")
         self.supervisor = FileLock(self.path / "supervisor.lock")
@@ -69,6 +72,9 @@ class LocalDirectory:
         claim(self.path, KIND, lambda _: False)
         for folder in (self.spark, self.logs):
             subfolder(folder)
+        if not self.key.exists():
+            with contextlib.suppress(AlreadyThereError):  # another process was faster
+                new_cluster_key(self.key)
 
     def exists(self) -> bool:
         """Whether there is anything to look at. Raises PreconditionError if the folder has other files."""

@@ -59,7 +59,7 @@ def local_session(
         load_jar(ours["spark.jars"])
         print(
             f"Rhino keeps state in {directory.path} (rhino local clean deletes it); "
-            f"rhino status --manager {daemons.manager}",
+            f"rhino status --manager {daemons.manager} --cluster-key {directory.key}",
             file=sys.stderr,
         )
     return SparkSession.builder.config(map=settings).getOrCreate()

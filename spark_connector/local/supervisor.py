@@ -113,6 +113,7 @@ class Supervisor:
         self._sidecar.start(
             *("--data-dir", str(self._directory.sidecar), "--worker-id", WORKER_ID, "--host", os.uname().nodename),
             *("--socket", str(self._directory.socket), "--listen", LOOPBACK, "--manager", address),
+            *("--cluster-key", str(self._directory.key)),
         )
         running = Running(os.getpid(), address)
         self._directory.write_running(running)
@@ -122,7 +123,7 @@ class Supervisor:
         """Listens on the address of the former start if it is free: running drivers connect to it again."""
         # The sidecar's folder is younger than the journal. If it exists, an empty journal is a loss to report.
         first = () if self._directory.sidecar.exists() else ("--bootstrap",)
-        folder = ("--data-dir", str(self._directory.manager), *first)
+        folder = ("--data-dir", str(self._directory.manager), "--cluster-key", str(self._directory.key), *first)
         try:
             address = self._manager.start(*folder, "--listen", listen)["address"]
         except UnavailableError:
@@ -134,7 +135,8 @@ class Supervisor:
     def run(self, running: Running) -> None:
         """Returns when nobody has used the directory for LINGER_S, or after SIGTERM. Raises UnavailableError."""
         unused_since: float | None = None
-        manager = ("--data-dir", str(self._directory.manager), "--listen", running.manager)
+        folder = ("--data-dir", str(self._directory.manager), "--cluster-key", str(self._directory.key))
+        manager = (*folder, "--listen", running.manager)
         while not self._stop.wait(POLL_S):
             now = time.monotonic()
             self._manager.restart_if_ended(now, *manager)

@@ -5,6 +5,7 @@ import pytest
 
 from rhino import CommitRules, Timeouts, local_session, rhino_conf
 from rhino_core.errors import InvalidSettingError, PreconditionError, UnknownError
+from rhino_core.security.sources import new_cluster_key
 from spark_connector.conf import SPARK_PROVIDER, recovery_conf
 from spark_connector.java import find_java
 from spark_connector.local.daemons import LocalDaemons
@@ -48,6 +49,7 @@ def test_a_task_is_tried_on_another_worker_before_its_attempts_are_over(jar: Pat
 
 def test_one_process_is_as_patient_with_itself_as_spark(jar: Path) -> None:
     daemons = LocalDaemons("127.0.0.1:7461", LocalDirectory(jar.parent))
+    new_cluster_key(daemons.directory.key)
     cluster, one = rhino_conf("127.0.0.1:7461", jar=jar), daemons.conf(jar=jar)
     assert "spark.executor.heartbeatInterval" in cluster
     assert set(cluster) - set(one) == set(recovery_conf())
@@ -55,6 +57,7 @@ def test_one_process_is_as_patient_with_itself_as_spark(jar: Path) -> None:
 
 def test_one_process_writes_where_its_sidecar_can_take_hard_links(jar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     daemons = LocalDaemons("127.0.0.1:7461", LocalDirectory(jar.parent))
+    new_cluster_key(daemons.directory.key)
     monkeypatch.setattr("spark_connector.local.daemons.SPARK_TEMPORARY", jar.parent)
     assert "spark.local.dir" not in daemons.conf(jar=jar)
     monkeypatch.setattr("spark_connector.local.daemons.SPARK_TEMPORARY", Path("/proc"))  # another file system

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rhino_core.errors import InvalidRequestError, InvalidSettingError
+from rhino_core.errors import AlreadyThereError, InvalidRequestError, InvalidSettingError
 from rhino_core.security import sources
 from rhino_core.security.certificates import Authority, Material
 from rhino_core.security.folders import write_folder
@@ -112,8 +112,9 @@ def test_a_key_file_is_checked(tmp_path: Path) -> None:
     new_cluster_key(key)
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
     assert len(read_cluster_key(key)) == 32
-    with pytest.raises(InvalidSettingError, match="File exists"):
+    with pytest.raises(AlreadyThereError, match="exists already"):
         new_cluster_key(key)
+    assert list(key.parent.iterdir()) == [key]
     key.chmod(0o640)
     with pytest.raises(InvalidSettingError, match="chmod 600"):
         read_cluster_key(key)

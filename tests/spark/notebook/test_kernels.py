@@ -80,8 +80,11 @@ def follows(seen: list[tuple[int, int]], before: list[tuple[int, int]]) -> bool:
     return seen[0][0] >= before[-1][0] and is_exact(seen)
 
 
-def test_a_query_continues_through_stop_buttons_and_restarts_of_its_kernel(folder: Path) -> None:
+def test_a_query_continues_through_stop_buttons_and_restarts_of_its_kernel(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     directory = LocalDirectory(folder / "rhino-state" / "local")
+    monkeypatch.setenv("RHINO_CLUSTER_KEY", str(directory.key))  # for the calls of this process
     with kernel(folder) as notebook:
         notebook.run(SESSION)
         assert f"Rhino keeps state in {directory.path} (rhino local clean deletes it)" in notebook.printed

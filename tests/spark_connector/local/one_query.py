@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -118,6 +119,7 @@ def jobs(manager: str) -> tuple[JobView, ...]:
 def main() -> None:
     daemons = join(Path(sys.argv[1]) / "state")
     conf = daemons.conf() | SMALL
+    os.environ["RHINO_CLUSTER_KEY"] = str(daemons.directory.key)  # for the calls of this process
     manager = conf["spark.rhino.manager"]
     run = Run(SparkSession.builder.config(map=conf).getOrCreate(), Path(sys.argv[1]) / "checkpoint")
     run.start()

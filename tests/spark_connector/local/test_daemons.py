@@ -68,8 +68,9 @@ def user(folder: Path) -> Iterator[User]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """A data directory, unused again at the end."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A data directory, unused again at the end. This process has its key."""
+    monkeypatch.setenv("RHINO_CLUSTER_KEY", str(tmp_path / "state" / "cluster.key"))
     yield tmp_path / "state"
     directory = LocalDirectory(tmp_path / "state")
     if directory.exists():
@@ -177,6 +178,16 @@ def test_a_directory_in_use_names_its_users(folder: Path) -> None:
         assert serving(one.manager)
 
 
+def test_nobody_without_the_key_is_let_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every Unix user of the machine reaches the port."""
+    with user(folder) as one:
+        assert fetch_overview(one.manager).workers
+        assert (folder / "cluster.key").stat().st_mode & 0o777 == 0o600
+        monkeypatch.delenv("RHINO_CLUSTER_KEY")
+        with pytest.raises(UnavailableError):
+            fetch_overview(one.manager, timeout_s=2)
+
+
 def test_daemons_that_cannot_start_say_why_and_leave_no_user(folder: Path) -> None:
     LocalDirectory(folder).create()
     (folder / "sidecar").mkdir()
@@ -200,9 +211,11 @@ def test_one_process_joins_once_and_leaves(folder: Path) -> None:
     assert not serving(joined.manager)
 
 
-def test_temporary_daemons_leave_nothing(tmp_path: Path) -> None:
+def test_temporary_daemons_leave_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with temporary_daemons(tmp_path) as daemons:
+        monkeypatch.setenv("RHINO_CLUSTER_KEY", str(daemons.directory.key))
         assert serving(daemons.manager)
         assert list(tmp_path.iterdir()) == [daemons.directory.path]
     assert list(tmp_path.iterdir()) == []
+    monkeypatch.delenv("RHINO_CLUSTER_KEY")
     assert not serving(daemons.manager)
