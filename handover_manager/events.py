@@ -33,6 +33,7 @@ class QueryStarted:
     `unplanned`: the run has no batch and no task groups yet, so those of the former run apply. `host` is the driver's.
     `location` is that of the query checkpoint, as Hadoop writes paths. It is empty if the driver does not report it.
     `rhino_version` is that of the driver's jar. Drivers of earlier versions do not report it.
+    `principal` is the name in the driver's certificate. It is empty without certificates.
     """
 
     session: int
@@ -46,6 +47,7 @@ class QueryStarted:
     host: str = ""
     location: str = ""
     rhino_version: str = ""
+    principal: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,14 @@ class ExecutorChanged:
     host: str
     removed: bool
     worker_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerSet:
+    """An operator says which driver may run a job. `owner`: the name in its certificate; empty: the next one."""
+
+    job: str
+    owner: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +197,7 @@ Event = (
     | SessionAnswered
     | ExecutorChanged
     | CheckpointMoved
+    | OwnerSet
     | BatchLogged
     | QueryIdle
     | WritersFound

@@ -142,6 +142,8 @@ class HandoverCore:
                 return self._runs.executor_changed(event)
             case ev.CheckpointMoved():
                 return self._runs.checkpoint_moved(event)
+            case ev.OwnerSet():
+                return self._runs.owner_set(event)
             case ev.BatchLogged():
                 return self._runs.batch_logged(event, now)
             case ev.QueryIdle():

@@ -89,6 +89,20 @@ def elsewhere(job: Job, event: QueryStarted) -> RefuseQuery | None:
     )
 
 
+def foreign(job: Job, event: QueryStarted) -> RefuseQuery | None:
+    """The refusal of a run because the job belongs to another driver. None if it may run the job."""
+    if not job.owner or not event.principal or event.principal == job.owner:
+        return None
+    return RefuseQuery(
+        event.session,
+        event.job,
+        event.run_id,
+        f"job {job.job} ({job.run.name or 'without a name'}) belongs to the driver {job.owner!r}, and the certificate "
+        f"of this one says {event.principal!r}. An operator can change that: "
+        f"`rhino owner --job {job.job} --to {event.principal}`",
+    )
+
+
 def _refuse(event: QueryStarted, what: str, way_out: str) -> RefuseQuery:
     shared = "Copies of a checkpoint share one state, and each would delete what the other needs"
     return RefuseQuery(event.session, event.job, event.run_id, f"{what}. {shared}. The way out: {way_out}")

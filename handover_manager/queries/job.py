@@ -20,12 +20,14 @@ class Job:
     """A streaming query: its run, its map of desired workers, and its logged batches.
 
     `location` is that of the query checkpoint, in canonical spelling. It is empty until a driver has reported it.
+    `owner` is the name in the certificate of the driver that may run it. It is empty while any driver may.
     """
 
     job: str
     map: DesiredMap
     run: Run = field(default_factory=Run)
     location: str = ""
+    owner: str = ""
     logged: LoggedBatches = field(default_factory=LoggedBatches)
     times: BatchTimes = field(default_factory=BatchTimes)
     measurements: Measurements = field(default_factory=Measurements)

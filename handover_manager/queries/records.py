@@ -36,6 +36,7 @@ class JobRecord(Record):
     host: str = ""
     since_ms: int = 0
     location: str = ""
+    owner: str = ""
 
 
 def job_key(job: str) -> str:
@@ -59,6 +60,7 @@ def record_of_job(job: Job) -> JobRecord:
         host=run.host,
         since_ms=run.since_ms,
         location=job.location,
+        owner=job.owner,
     )
 
 
@@ -67,4 +69,4 @@ def job_of_record(record: JobRecord) -> Job:
     run = Run(record.run_id, record.name, record.application_id, record.host, record.since_ms)
     desired = {VirtualNode(record.job, d.task_group, d.partition): d.worker for d in record.desired}
     restored = DesiredMap(record.job, record.task_groups, record.configuration_epoch, desired)
-    return Job(record.job, restored, run, record.location)
+    return Job(record.job, restored, run, record.location, record.owner)

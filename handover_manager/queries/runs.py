@@ -10,6 +10,7 @@ from handover_manager.events import (
     FindWriters,
     NameExecutors,
     NameSettings,
+    OwnerSet,
     ProbeSession,
     PublishLogged,
     QueryEnded,
@@ -50,7 +51,7 @@ class Runs:
         if event.unplanned and (job is None or not job.map.task_groups):
             return []
         if job is not None:
-            refusal = claims.elsewhere(job, event)
+            refusal = claims.foreign(job, event) or claims.elsewhere(job, event)
             if refusal is not None:
                 return [refusal]
             holder = job.run.session
@@ -72,6 +73,7 @@ class Runs:
             rhino_version=event.rhino_version,
         )
         job.location = canonical(event.location) or job.location
+        job.owner = job.owner or event.principal
         if not event.unplanned and job.map.task_groups != event.task_groups:
             job.take_plan(event.task_groups)
         job.map.choose(view)
@@ -172,6 +174,12 @@ class Runs:
             raise InvalidRequestError(f"location {event.location!r}: must be absolute, such as hdfs://namenode/ckpt/q")
         _check_stopped(job)
         job.location = location
+        return [persist_job(job)]
+
+    def owner_set(self, event: OwnerSet) -> list[Effect]:
+        """Sets the driver that may run a job. A run that goes on is not disturbed. Raises UnknownError."""
+        job = self._jobs.find(event.job)
+        job.owner = event.owner
         return [persist_job(job)]
 
     def check_not_running(self, name: str, lost_before: float) -> str:

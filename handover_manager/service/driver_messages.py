@@ -25,11 +25,14 @@ from rhino_pb import handover_pb2 as pb
 GROUPS_MAX = 2 * PARTITIONS_MAX  # replica groups of one query
 
 
-def event_of(message: pb.DriverEvent, session: int, hello: pb.DriverHello) -> Event:
-    """The event that a driver reports after its hello. Raises InvalidRequestError for an impossible one."""
+def event_of(message: pb.DriverEvent, session: int, hello: pb.DriverHello, principal: str = "") -> Event:
+    """The event that a driver reports after its hello. `principal`: the name in the driver's certificate.
+
+    Raises InvalidRequestError for an impossible one.
+    """
     match message.WhichOneof("event"):
         case "query_started":
-            return query_started_of(message.query_started, session, hello)
+            return query_started_of(message.query_started, session, hello, principal)
         case "batch_logged":
             return batch_logged_of(message.batch_logged, session)
         case "query_idle":
@@ -86,7 +89,9 @@ def command_of(effect: DriverEffect, generation: int, hello: pb.DriverHello) -> 
             return pb.DriverCommand(probe=pb.DriverProbe())
 
 
-def query_started_of(message: pb.QueryStarted, session: int, hello: pb.DriverHello) -> QueryStarted:
+def query_started_of(
+    message: pb.QueryStarted, session: int, hello: pb.DriverHello, principal: str = ""
+) -> QueryStarted:
     """Raises InvalidRequestError for more than GROUPS_MAX replica groups: each of them costs time and memory."""
     count = sum(group.partitions * max(1, len(group.operators)) for group in message.task_groups)
     if count > GROUPS_MAX:
@@ -105,6 +110,7 @@ def query_started_of(message: pb.QueryStarted, session: int, hello: pb.DriverHel
         host=hello.host,
         location=message.location,
         rhino_version=hello.rhino_version,
+        principal=principal,
     )
 
 

@@ -204,6 +204,7 @@ def job_to_pb(job: Job, view: ClusterView) -> pb.JobStatus:
         misses=sum(logged.misses.values()),
         missed_now=len(logged.missed),
         location=job.location,
+        owner=job.owner,
         driver_host=run.host,
         rhino_version=run.rhino_version if run.session is not None else "",
     )

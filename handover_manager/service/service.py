@@ -29,6 +29,7 @@ from rhino_core.journal import Journal
 from rhino_core.protocol import check_protocol
 from rhino_core.rpc import convert
 from rhino_core.rpc.server import Server
+from rhino_core.security.caller import CALLER
 from rhino_core.security.transport import PLAIN, Transport
 from rhino_pb import common_pb2, handover_pb2_grpc
 from rhino_pb import handover_pb2 as pb
@@ -147,6 +148,11 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
         job = self._runtime.core.jobs.find(request.job)
         return pb.MoveCheckpointReply(job=job.job, location=job.location)
 
+    async def SetJobOwner(self, request: pb.SetJobOwnerRequest, context: Context) -> pb.SetJobOwnerReply:
+        self._runtime.apply(ev.OwnerSet(request.job, request.owner))
+        job = self._runtime.core.jobs.find(request.job)
+        return pb.SetJobOwnerReply(job=job.job, owner=job.owner)
+
     async def DriverSession(self, request_iterator: Requests, context: Context) -> AsyncIterator[pb.DriverCommand]:
         requests = aiter(request_iterator)
         hello = await anext(requests, pb.DriverEvent())
@@ -154,7 +160,9 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
             raise InvalidRequestError("a driver session begins with DriverHello")
         check_protocol(f"driver {hello.hello.application_id!r}", hello.hello.protocol, here="the manager")
         await self._check_workers(hello.hello)
-        session, generation = Session(next(self._numbers), hello.hello, uuid.uuid4().hex), self._runtime.generation
+        driver = CALLER.get()
+        session = Session(next(self._numbers), hello.hello, uuid.uuid4().hex, driver.name if driver else "")
+        generation = self._runtime.generation
         with self._runtime.session(session):
             yield pb.DriverCommand(welcome=pb.DriverWelcome(generation=generation, token=session.token))
             reader = asyncio.create_task(self._read(requests, session))
@@ -171,7 +179,7 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
     async def _read(self, requests: Requests, session: Session) -> None:
         try:
             async for event in requests:
-                self._runtime.apply(event_of(event, session.number, session.hello))
+                self._runtime.apply(event_of(event, session.number, session.hello, session.principal))
         finally:
             session.close()
 

@@ -15,7 +15,9 @@ class Session:
     `token` is known to this driver only. `replaced`: the driver has a newer session, so this one must end.
     """
 
-    def __init__(self, number: int, hello: pb.DriverHello, token: str) -> None:
+    def __init__(self, number: int, hello: pb.DriverHello, token: str, principal: str = "") -> None:
+        """`principal`: the name in the driver's certificate, empty without one."""
+        self.principal = principal
         self.number = number
         self.hello = hello
         self.token = token

@@ -906,6 +906,52 @@ class MoveCheckpointReply(_message.Message):
 Global___MoveCheckpointReply: _TypeAlias = MoveCheckpointReply  # noqa: Y015
 
 @_typing.final
+class SetJobOwnerRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    """query id or unique query name"""
+    owner: _builtins.str
+    """name in the certificate of a driver; empty: the next driver that runs the job"""
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        owner: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "owner", b"owner"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetJobOwnerRequest: _TypeAlias = SetJobOwnerRequest  # noqa: Y015
+
+@_typing.final
+class SetJobOwnerReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    owner: _builtins.str
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        owner: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "owner", b"owner"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetJobOwnerReply: _TypeAlias = SetJobOwnerReply  # noqa: Y015
+
+@_typing.final
 class UndoForgetJobRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1001,6 +1047,7 @@ class JobStatus(_message.Message):
     DELETE_IN_S_FIELD_NUMBER: _builtins.int
     FORGOTTEN_MS_FIELD_NUMBER: _builtins.int
     RHINO_VERSION_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     run_id: _builtins.str
     name: _builtins.str
@@ -1024,6 +1071,8 @@ class JobStatus(_message.Message):
     """when it was forgotten: wall clock, milliseconds since the Unix epoch; 0: it is not"""
     rhino_version: _builtins.str
     """version of its connected driver's jar; empty: no driver, or one of an earlier version"""
+    owner: _builtins.str
+    """name in the certificate of the driver that may run it; empty: any driver"""
     @_builtins.property
     def virtual_nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___VirtualNodeStatus]: ...
     def __init__(
@@ -1044,10 +1093,11 @@ class JobStatus(_message.Message):
         delete_in_s: _builtins.float | None = ...,
         forgotten_ms: _builtins.int = ...,
         rhino_version: _builtins.str = ...,
+        owner: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_delete_in_s", b"_delete_in_s", "delete_in_s", b"delete_in_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_delete_in_s", b"_delete_in_s", "application_id", b"application_id", "batch_id", b"batch_id", "configuration_epoch", b"configuration_epoch", "connected", b"connected", "delete_in_s", b"delete_in_s", "driver_host", b"driver_host", "forgotten_ms", b"forgotten_ms", "job", b"job", "location", b"location", "missed_now", b"missed_now", "misses", b"misses", "name", b"name", "rhino_version", b"rhino_version", "run_id", b"run_id", "virtual_nodes", b"virtual_nodes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_delete_in_s", b"_delete_in_s", "application_id", b"application_id", "batch_id", b"batch_id", "configuration_epoch", b"configuration_epoch", "connected", b"connected", "delete_in_s", b"delete_in_s", "driver_host", b"driver_host", "forgotten_ms", b"forgotten_ms", "job", b"job", "location", b"location", "missed_now", b"missed_now", "misses", b"misses", "name", b"name", "owner", b"owner", "rhino_version", b"rhino_version", "run_id", b"run_id", "virtual_nodes", b"virtual_nodes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__delete_in_s: _TypeAlias = _typing.Literal["delete_in_s"]  # noqa: Y015
     _WhichOneofArgType__delete_in_s: _TypeAlias = _typing.Literal["_delete_in_s", b"_delete_in_s"]  # noqa: Y015

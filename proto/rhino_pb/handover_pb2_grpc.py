@@ -91,6 +91,11 @@ class HandoverManagerStub:
                 request_serializer=rhino__pb_dot_handover__pb2.MoveCheckpointRequest.SerializeToString,
                 response_deserializer=rhino__pb_dot_handover__pb2.MoveCheckpointReply.FromString,
                 _registered_method=True)
+        self.SetJobOwner = channel.unary_unary(
+                '/rhino.v1.HandoverManager/SetJobOwner',
+                request_serializer=rhino__pb_dot_handover__pb2.SetJobOwnerRequest.SerializeToString,
+                response_deserializer=rhino__pb_dot_handover__pb2.SetJobOwnerReply.FromString,
+                _registered_method=True)
         self.DrainWorker = channel.unary_unary(
                 '/rhino.v1.HandoverManager/DrainWorker',
                 request_serializer=rhino__pb_dot_handover__pb2.DrainRequest.SerializeToString,
@@ -200,6 +205,13 @@ class HandoverManagerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetJobOwner(self, request, context):
+        """Says which driver may run a job from now on. Otherwise only the driver that ran it first may. NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DrainWorker(self, request, context):
         """Marks a worker as draining and moves everything off it, or removes the mark. Idempotent.
         FAILED_PRECONDITION if the other workers are too few for the copies. Other errors: see HandoverRequest.
@@ -286,6 +298,11 @@ def add_HandoverManagerServicer_to_server(servicer, server):
                     servicer.MoveCheckpoint,
                     request_deserializer=rhino__pb_dot_handover__pb2.MoveCheckpointRequest.FromString,
                     response_serializer=rhino__pb_dot_handover__pb2.MoveCheckpointReply.SerializeToString,
+            ),
+            'SetJobOwner': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetJobOwner,
+                    request_deserializer=rhino__pb_dot_handover__pb2.SetJobOwnerRequest.FromString,
+                    response_serializer=rhino__pb_dot_handover__pb2.SetJobOwnerReply.SerializeToString,
             ),
             'DrainWorker': grpc.unary_unary_rpc_method_handler(
                     servicer.DrainWorker,
@@ -606,6 +623,33 @@ class HandoverManager:
             '/rhino.v1.HandoverManager/MoveCheckpoint',
             rhino__pb_dot_handover__pb2.MoveCheckpointRequest.SerializeToString,
             rhino__pb_dot_handover__pb2.MoveCheckpointReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetJobOwner(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rhino.v1.HandoverManager/SetJobOwner',
+            rhino__pb_dot_handover__pb2.SetJobOwnerRequest.SerializeToString,
+            rhino__pb_dot_handover__pb2.SetJobOwnerReply.FromString,
             options,
             channel_credentials,
             insecure,

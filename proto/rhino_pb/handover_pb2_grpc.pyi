@@ -68,6 +68,8 @@ class HandoverManagerStub:
     """Records that the query checkpoint of a stopped job was moved to another location. NOT_FOUND; FAILED_PRECONDITION
     while a driver runs the job; INVALID_ARGUMENT for a location that is not absolute.
     """
+    SetJobOwner: _grpc.UnaryUnaryMultiCallable[_handover_pb2.SetJobOwnerRequest, _handover_pb2.SetJobOwnerReply]
+    """Says which driver may run a job from now on. Otherwise only the driver that ran it first may. NOT_FOUND."""
     DrainWorker: _grpc.UnaryUnaryMultiCallable[_handover_pb2.DrainRequest, _handover_pb2.DrainStatus]
     """Marks a worker as draining and moves everything off it, or removes the mark. Idempotent.
     FAILED_PRECONDITION if the other workers are too few for the copies. Other errors: see HandoverRequest.
@@ -118,6 +120,8 @@ class HandoverManagerAsyncStub(HandoverManagerStub):
     """Records that the query checkpoint of a stopped job was moved to another location. NOT_FOUND; FAILED_PRECONDITION
     while a driver runs the job; INVALID_ARGUMENT for a location that is not absolute.
     """
+    SetJobOwner: _aio.UnaryUnaryMultiCallable[_handover_pb2.SetJobOwnerRequest, _handover_pb2.SetJobOwnerReply]  # type: ignore[assignment]
+    """Says which driver may run a job from now on. Otherwise only the driver that ran it first may. NOT_FOUND."""
     DrainWorker: _aio.UnaryUnaryMultiCallable[_handover_pb2.DrainRequest, _handover_pb2.DrainStatus]  # type: ignore[assignment]
     """Marks a worker as draining and moves everything off it, or removes the mark. Idempotent.
     FAILED_PRECONDITION if the other workers are too few for the copies. Other errors: see HandoverRequest.
@@ -231,6 +235,14 @@ class HandoverManagerServicer(metaclass=_abc_1.ABCMeta):
         """Records that the query checkpoint of a stopped job was moved to another location. NOT_FOUND; FAILED_PRECONDITION
         while a driver runs the job; INVALID_ARGUMENT for a location that is not absolute.
         """
+
+    @_abc_1.abstractmethod
+    def SetJobOwner(
+        self,
+        request: _handover_pb2.SetJobOwnerRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_handover_pb2.SetJobOwnerReply, _abc.Awaitable[_handover_pb2.SetJobOwnerReply]]:
+        """Says which driver may run a job from now on. Otherwise only the driver that ran it first may. NOT_FOUND."""
 
     @_abc_1.abstractmethod
     def DrainWorker(

@@ -51,6 +51,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "local show": ("rhino local show", "rhino local show --data-dir ~/state"),
     "local clean": ("rhino local clean --dry-run", "rhino local clean --data-dir ~/state --yes"),
+    "owner": ("rhino owner --job counts --to etl", "rhino owner --job counts --next-driver"),
     "moved": ("rhino moved --job counts --to hdfs://namenode:8020/ckpt/counts",),
     "rewind": (
         "rhino rewind /ckpt/counts --dry-run",

@@ -141,6 +141,22 @@ def moved(
     raise typer.Exit(run_moved(manager, job, to, as_json=as_json))
 
 
+@app.command(rich_help_panel=STATE)
+def owner(
+    job: Annotated[str, typer.Option(help="The query: its id, or its name if it is unique.")],
+    to: Annotated[
+        str, typer.Option(metavar="NAME", help="Name in the certificate of the driver that may run it.")
+    ] = "",
+    next_driver: Annotated[bool, typer.Option("--next-driver", help="The next driver that runs it gets it.")] = False,
+    manager: ManagerOption = DEFAULT_MANAGER,
+    as_json: JsonOption = False,
+) -> None:
+    """Say which driver may run a query. With certificates, that is the driver that ran it first."""
+    from rhino.cli.owner import run_owner
+
+    raise typer.Exit(run_owner(manager, job, to, next_driver=next_driver, as_json=as_json))
+
+
 @app.command(help=REWIND_HELP, rich_help_panel=CHECKPOINTS)
 def rewind(
     checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="The checkpointLocation of the query.")],

@@ -107,6 +107,7 @@ class JobView:
     location: str = ""  # of the query checkpoint; empty: not reported by a driver
     driver_host: str = ""
     delete_in_s: float | None = None  # it is forgotten: seconds until its state is deleted; None: it is not
+    owner: str = ""  # name in the certificate of the driver that may run it; empty: any driver
     forgotten_ms: int = 0  # wall clock when it was forgotten; 0: it is not
     application_id: str = ""
     rhino_version: str = ""  # of the driver's jar, while it is connected; empty: not reported

@@ -19,6 +19,7 @@ from rhino_core.rpc import gate
 from rhino_core.rpc.channel import REQUEST_BYTES_MAX
 from rhino_core.rpc.status import status_of
 from rhino_core.security import rights
+from rhino_core.security.caller import CALLER
 from rhino_core.security.identity import Identity
 from rhino_core.security.transport import PLAIN, Transport
 
@@ -26,7 +27,7 @@ log = logging.getLogger(__name__)
 # Calls by which people change a cluster. The log records the address of the caller.
 ASKED_BY_PEOPLE = frozenset(
     {
-        *("StartHandover", "CancelHandover", "DrainWorker", "MoveCheckpoint"),
+        *("StartHandover", "CancelHandover", "DrainWorker", "MoveCheckpoint", "SetJobOwner"),
         *("ForgetJob", "ForgetJobLater", "UndoForgetJob", "ForgetWorker", "StartScrub"),
     }
 )
@@ -89,6 +90,7 @@ class _Method:
         caller = self._transport.caller(context)
         if caller is not None:
             rights.check(self.name, caller)
+        CALLER.set(caller)
         return caller
 
     def admitted(self, request: Any, caller: Identity | None) -> Any:

@@ -135,7 +135,9 @@ FIELDS: dict[str, Rule] = dict(
         _of(_JOB_OR_NONE, "DescribeGroupsRequest.job HandoverPlan.job Move.job"),
         # These fields may also contain the name of a query:
         _of(_LABEL, "ForgetJobRequest.job ForgetJobReply.job HandoverRequest.job ExplainRequest.job"),
-        _of(_LABEL, "ListHandoversRequest.job UndoForgetJobRequest.job"),
+        _of(
+            _LABEL, "ListHandoversRequest.job UndoForgetJobRequest.job MoveCheckpointRequest.job SetJobOwnerRequest.job"
+        ),
         _of(_STORE, "store"),
         _of(_ID, "checkpoint_id"),
         _of(_WORKER, "worker_id worker workers holders Move.target"),
@@ -153,7 +155,7 @@ FIELDS: dict[str, Rule] = dict(
         _of(_INBOX, "inbox_name"),
         _of(_NODE, "virtual_node virtual_nodes waiting_for"),
         _of(_PROCESS, "process_id"),
-        _of(_SAFE_OR_NONE, "session_id run_id handover_id former_token DriverWelcome.token"),
+        _of(_SAFE_OR_NONE, "session_id run_id handover_id former_token DriverWelcome.token owner"),
         # texts
         _of(_LABEL, "client protocol_version application_id spark_version executor_id by kind strategy"),
         _of(_LABEL, "QueryStarted.name JobStatus.name rhino_version"),

@@ -1,6 +1,7 @@
 """A handover core on a scripted cluster: events in, effects out, invariants after every event."""
 
-from __future__ import annotations
+from __future__ from dataclasses import replace
+import annotations
 
 import json
 from typing import TypeVar
@@ -118,10 +119,12 @@ class Play:
         job: str = JOB,
         name: str = "q",
         location: str = "",
+        principal: str = "",
     ) -> None:
         groups = task_groups or (TaskGroup(0, (0,), 2),)
         app, host = f"app-{session}", f"driver-{session}"
-        self(ev.QueryStarted(session, app, job, run_id, name, groups, host=host, location=location))
+        started = ev.QueryStarted(session, app, job, run_id, name, groups, host=host, location=location)
+        self(replace(started, principal=principal))
 
     def batch(
         self, batch_id: int, writers: dict[GroupId, str], job: str = JOB, run_id: str = RUN, *, repeated: bool = False
