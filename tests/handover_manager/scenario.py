@@ -1,9 +1,9 @@
 """A handover core on a scripted cluster: events in, effects out, invariants after every event."""
 
-from __future__ from dataclasses import replace
-import annotations
+from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TypeVar
 
 from handover_manager import events as ev
