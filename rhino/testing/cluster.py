@@ -268,7 +268,8 @@ class LocalCluster:
     # ---- internal
 
     @property
-    def _cluster_key(self) -> str:
+    def cluster_key(self) -> str:
+        """Path of the cluster key. Empty if all connections are plain."""
         return self._security.key if self._security else ""
 
     def _own(self, process: Process) -> Process:
@@ -284,7 +285,7 @@ class LocalCluster:
                 reaper=self._reaper,
                 listen=listen,
                 bootstrap=bootstrap,
-                cluster_key=self._cluster_key,
+                cluster_key=self.cluster_key,
                 failpoints=self._manager_failpoints,
             )
         )
@@ -314,7 +315,7 @@ class LocalCluster:
             data_dir=self.worker_folder(index) / "rhino",
             socket=socket,
             manager=self.manager,
-            cluster_key=self._cluster_key,
+            cluster_key=self.cluster_key,
         )
         on_host = partial(self.network.command, index)
         return self._own(

@@ -55,12 +55,17 @@ private[driver] class DriverSession(
     case error: StatusRuntimeException if error.getStatus.getCode != Status.Code.UNAVAILABLE =>
       new IllegalStateException(
         s"the Rhino manager at ${settings.manager} refuses this application: ${error.getStatus.getDescription}", error)
+    case error: IllegalArgumentException => error // the certificate
     case other =>
       new IllegalStateException(
         s"no Rhino manager answers at ${settings.manager} within ${settings.managerTimeoutS} s " +
           s"(${other.getMessage}): start one with `rhino manager --listen ${settings.manager} --data-dir <folder>`, " +
-          s"or correct ${Settings.Manager}", other)
+          s"or correct ${Settings.Manager}" + tlsHint, other)
   }
+
+  private def tlsHint: String =
+    if (settings.tlsDir.isEmpty) s". If it asks for a certificate, name its folder with ${Settings.TlsDir}"
+    else s". If it runs, it may not accept the certificate in ${settings.tlsDir.get}"
 
   private def run(): Unit = {
     var pauseMs = FirstPauseMs

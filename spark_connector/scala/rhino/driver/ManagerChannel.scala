@@ -1,6 +1,8 @@
 package rhino.spark.driver
 
+import java.io.IOException
 import java.nio.file.{Files, Path, Paths}
+import java.security.GeneralSecurityException
 import java.util.concurrent.TimeUnit
 
 import org.sparkproject.connect.grpc.{ChannelCredentials, Grpc, InsecureChannelCredentials, ManagedChannel}
@@ -14,12 +16,21 @@ import rhino.spark.settings.Settings
  * The connection to the manager. With `spark.rhino.tls.dir` it is TLS with certificates on both sides, and who answers
  * must have the name of a manager of the same cluster, whatever its host. New files count for the next stream.
  */
-private[driver] class ManagerChannel(settings: Settings) extends Logging {
+private[spark] class ManagerChannel(settings: Settings) extends Logging {
   private var channel: ManagedChannel = _
   private var written: Seq[Long] = Nil // times of the files that the channel uses
 
-  /** The channel for a new stream. Throws IllegalArgumentException for files that are no certificate. */
-  def current(): ManagedChannel = {
+  /** The channel for a new stream. Throws IllegalArgumentException for files that are no certificate of a driver. */
+  def current(): ManagedChannel =
+    try renewed()
+    catch {
+      case error@(_: IOException | _: GeneralSecurityException | _: IllegalArgumentException) =>
+        throw new IllegalArgumentException(
+          s"${Settings.TlsDir} = ${settings.tlsDir.get}: ${error.getClass.getSimpleName}: ${error.getMessage}. The " +
+            s"folder must have ${ManagerChannel.FileNames.mkString(", ")}: `rhino cert driver` makes them", error)
+    }
+
+  private def renewed(): ManagedChannel = {
     val now = files.map(file => Files.getLastModifiedTime(file).toMillis)
     if (channel == null || now != written) {
       val made = open()

@@ -6,8 +6,8 @@ import java.security.cert.{CertificateFactory, X509Certificate}
 import scala.jdk.CollectionConverters._
 import scala.util.Using
 
-/** What a certificate says of its owner: one URI `rhino://<cluster>/<role>/<name>` (rhino_core/security/identity.py). */
-private[driver] object TlsIdentity {
+/** What a certificate says: one URI `rhino://<cluster>/<role>/<name>`, see rhino_core/security/identity.py. */
+private[spark] object TlsIdentity {
   private val UriKind = 6 // of a subject alternative name (RFC 5280, 4.2.1.6)
   private val Identity = "rhino://([0-9a-z-]+)/driver/([0-9A-Za-z._-]+)".r
 

@@ -17,7 +17,7 @@ class SettingsSuite extends Suite {
   test("only the manager must be given") {
     val settings = Settings(conf())
     expect(settings, Settings(
-      "h:7461", "/run/rhino/sidecar.sock", 1, 0, "degraded", "replicated", "state", 60, 60, 120))
+      "h:7461", None, "/run/rhino/sidecar.sock", 1, 0, "degraded", "replicated", "state", 60, 60, 120))
   }
 
   test("a jar for another version of Spark is refused, with both versions") {
