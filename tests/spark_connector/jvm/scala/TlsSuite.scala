@@ -45,7 +45,8 @@ class TlsSuite extends Suite {
   }
 
   private def channel(folder: Path) =
-    new ManagerChannel(Settings(new SparkConf(false).set(Settings.Manager, "h:1").set(Settings.TlsDir, folder.toString)))
+    new ManagerChannel(
+      Settings(new SparkConf(false).set(Settings.Manager, "h:1").set(Settings.TlsDir, folder.toString)))
 
   test("the managers of the driver's cluster have one name") {
     expect(TlsIdentity.managerName(folder(driver).resolve("tls.crt")), "manager.production.rhino")
