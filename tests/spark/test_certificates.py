@@ -47,7 +47,8 @@ def test_a_new_certificate_counts_and_another_driver_is_refused(cluster: LocalCl
         run = Run(spark, QUERIES["aggregation"], tmp_path)
         running = run.start()
         run.advance(running, 2)
-        assert seen_job(cluster).owner == "etl"
+        found = seen_job(cluster)
+        assert found.owner == "etl"
 
         seen = len(log.read_text())
         issue(cluster, tls, "etl")
@@ -65,7 +66,7 @@ def test_a_new_certificate_counts_and_another_driver_is_refused(cluster: LocalCl
         wait_for(lambda: not refused.isActive, "the refusal")
         assert re.search("belongs to the driver 'etl'", str(refused.exception()))
 
-        set_owner(cluster.manager, seen_job(cluster).job, "adhoc")
+        set_owner(cluster.manager, found.job, "adhoc")
         running = run.start()
         run.advance(running, 2)
         running.stop()
