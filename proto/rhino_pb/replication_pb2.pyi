@@ -656,9 +656,12 @@ class ListWorkersReply(_message.Message):
     WORKERS_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
     RHINO_VERSION_FIELD_NUMBER: _builtins.int
+    INSECURE_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     rhino_version: _builtins.str
     """of the manager"""
+    insecure: _builtins.bool
+    """it runs with --insecure: without encryption and identities"""
     @_builtins.property
     def workers(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkerStatus]: ...
     def __init__(
@@ -667,10 +670,11 @@ class ListWorkersReply(_message.Message):
         workers: _abc.Iterable[Global___WorkerStatus] | None = ...,
         generation: _builtins.int = ...,
         rhino_version: _builtins.str = ...,
+        insecure: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "rhino_version", b"rhino_version", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "insecure", b"insecure", "rhino_version", b"rhino_version", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -173,6 +173,7 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
         records = sorted(self.core.membership.records.values(), key=lambda r: r.worker.worker_id)
         return pb.ListWorkersReply(
             rhino_version=rhino_version(),
+            insecure=self._settings.insecure,
             workers=[
                 messages.worker_status(
                     record,

@@ -121,6 +121,7 @@ class Overview:
     jobs: tuple[JobView, ...]
     handovers: tuple[Handover, ...] = ()  # those that have not ended
     rhino_version: str = ""  # of the manager; empty: not reported
+    insecure: bool = False  # the manager runs with --insecure
 
 
 def query_names(jobs: Iterable[JobView]) -> dict[str, str]:
@@ -162,4 +163,5 @@ def _ask(manager: str, channel: grpc.Channel, timeout_s: float) -> Overview:
         jobs=tuple(decode(JobView, j) for j in jobs.jobs),
         handovers=tuple(decode(Handover, h) for h in handovers.handovers if not h.finished_ms),
         rhino_version=workers.rhino_version,
+        insecure=workers.insecure,
     )

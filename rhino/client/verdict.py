@@ -92,6 +92,8 @@ def _hints(overview: Overview) -> Iterator[str]:
     versions = {worker.rhino_version or "an earlier one" for worker in overview.workers if worker.state == "live"}
     versions |= {job.rhino_version or "an earlier one" for job in overview.jobs if job.connected}
     versions |= {overview.rhino_version} - {""}
+    if overview.insecure:
+        yield "no encryption and no identities (--insecure): whoever reaches a port can read and delete state"
     if len(versions) > 1:
         yield f"{len(versions)} versions of Rhino run: {_named(sorted(versions))}; `--section versions` shows where"
     draining = [worker.worker_id for worker in overview.workers if worker.draining]

@@ -68,6 +68,12 @@ def test_copies_that_share_a_host_are_a_hint() -> None:
     assert verdict.hints == ("all copies of 1 of 2 replica groups are on one host, and are lost with it: h",)
 
 
+def test_plain_connections_are_a_hint() -> None:
+    seen = overview([worker("a")])
+    assert judge(seen).hints == ()
+    assert judge(dataclasses.replace(seen, insecure=True)).hints[0].startswith("no encryption and no identities")
+
+
 def test_several_versions_are_a_hint() -> None:
     mixed = [dataclasses.replace(worker(name), rhino_version=version) for name, version in (("a", "1.0"), ("b", "1.1"))]
     seen = dataclasses.replace(overview(mixed), rhino_version="1.1")
