@@ -60,6 +60,10 @@ _INSECURE = Setting(
         lambda value, settings: not (value and (settings.tls_dir or settings.cluster_key)),
     ),
 )
+_AUDIT_LOG = Setting(
+    "File for the audit log: who changed what, and who was refused. Without it, only the ordinary log has these lines.",
+    Rule("a file", metavar="FILE"),
+)
 _METRICS = Setting("Serve Prometheus metrics on this port, on the host of --listen. 0: no metrics.", PORT)
 _REFLECTION = Setting("Tell every gRPC client which calls there are. For debugging.", FLAG)
 _LOG_LEVEL = Setting("Log messages of this level and above.", LOG_LEVEL)
@@ -100,6 +104,7 @@ class SidecarSettings:
     tls_dir: Annotated[str, _TLS_DIR] = ""
     cluster_key: Annotated[str, _CLUSTER_KEY] = ""
     insecure: Annotated[bool, _INSECURE] = False
+    audit_log: Annotated[str, _AUDIT_LOG] = ""
     reserve_bytes: Annotated[
         int,
         Setting(
@@ -204,6 +209,7 @@ class ManagerSettings:
     tls_dir: Annotated[str, _TLS_DIR] = ""
     cluster_key: Annotated[str, _CLUSTER_KEY] = ""
     insecure: Annotated[bool, _INSECURE] = False
+    audit_log: Annotated[str, _AUDIT_LOG] = ""
     heartbeat_interval_s: Annotated[float, Setting("Seconds between the heartbeats of a sidecar.", POSITIVE)] = 0.5
     lease_s: Annotated[
         float,

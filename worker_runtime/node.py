@@ -10,6 +10,7 @@ from rhino_core.ids import Worker
 from rhino_core.notify import Notifier
 from rhino_core.rpc.channel import RenewedChannel, aio_channel
 from rhino_core.rpc.server import Server
+from rhino_core.security.audit import AuditLog
 from rhino_core.security.choice import daemon_transport
 from rhino_core.settings import SidecarSettings
 from rhino_pb import peer_pb2_grpc, sidecar_pb2_grpc
@@ -48,7 +49,8 @@ class Node:
         self._tasks = tasks
         self._running: list[asyncio.Task[None]] = []
         transport = daemon_transport(settings)
-        self._peer_server = Server(transport=transport, reflect=settings.reflection)
+        self._audit = AuditLog(settings.audit_log)
+        self._peer_server = Server(transport=transport, audit=self._audit, reflect=settings.reflection)
         self._local_server = Server(reflect=settings.reflection)
         self._socket = LocalSocket(settings.socket)
         self.me = self._bind(store)
@@ -150,3 +152,4 @@ class Node:
         self._flusher.close()
         await self._peers.close()
         await self.manager.close()
+        self._audit.close()

@@ -20,7 +20,7 @@ from rhino_core.errors import InvalidRequestError, PreconditionError, Unavailabl
 from rhino_core.ids import JobSettings, Worker, check_job
 from rhino_core.journal import Journal
 from rhino_core.protocol import PROTOCOL, check_protocol
-from rhino_core.rpc import convert
+from rhino_core.rpc import audited, convert
 from rhino_core.rpc.server import Server
 from rhino_core.settings import ManagerSettings
 from rhino_core.version import rhino_version
@@ -69,9 +69,11 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
     async def Register(self, request: pb.RegisterRequest, context: Context) -> pb.RegisterReply:
         protocol = check_protocol(f"sidecar {request.worker.worker_id!r}", request.protocol, here="the manager")
         _check_claims(request)
+        worker, former = convert.worker_of(request.worker), self.core.membership.records.get(request.worker.worker_id)
+        known_as = former.worker if former is not None else None
         self.handle(
             ev.Registered(
-                worker=convert.worker_of(request.worker),
+                worker=worker,
                 process_id=request.process_id,
                 highest_epoch=convert.epoch_of(request.highest_epoch),
                 reports=tuple(messages.report_of(report) for report in request.groups),
@@ -81,6 +83,8 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
                 version=request.rhino_version,
             )
         )
+        if worker != known_as:
+            audited.note(former=f"{known_as.peer_address} {known_as.incarnation}" if known_as is not None else "")
         return pb.RegisterReply(
             generation=self.core.generation,
             heartbeat_interval_s=self._settings.heartbeat_interval_s,

@@ -18,6 +18,7 @@ from rhino_core.health import Health
 from rhino_core.journal import Journal, made_by_older
 from rhino_core.notify import Notifier
 from rhino_core.rpc.server import Server
+from rhino_core.security.audit import AuditLog
 from rhino_core.security.choice import daemon_transport
 from rhino_core.settings import ManagerSettings
 from rhino_core.version import rhino_version
@@ -73,8 +74,9 @@ async def run_manager(settings: ManagerSettings, on_ready: Callable[[str], None]
     failpoints.arm(os.environ)
     transport = daemon_transport(settings)
     claim(settings.data_dir, "manager", made_by_older)
+    audit = AuditLog(settings.audit_log)
     journal = Journal(settings.data_dir, bootstrap=settings.bootstrap)
-    server = Server(transport=transport, reflect=settings.reflection, request_bytes_max=REQUEST_BYTES_MAX)
+    server = Server(transport=transport, audit=audit, reflect=settings.reflection, request_bytes_max=REQUEST_BYTES_MAX)
     try:
         address = _bind(server, settings.listen)
         replication = ReplicationService(journal, settings)
@@ -97,3 +99,4 @@ async def run_manager(settings: ManagerSettings, on_ready: Callable[[str], None]
     finally:
         await server.stop(STOP_GRACE_S)
         journal.close()
+        audit.close()

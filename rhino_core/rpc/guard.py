@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 import secrets
@@ -15,23 +16,15 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from rhino_core.errors import AccessDeniedError, InvalidRequestError, LocalProtocolError, RhinoError
-from rhino_core.rpc import gate
+from rhino_core.rpc import audited, gate
 from rhino_core.rpc.channel import REQUEST_BYTES_MAX
 from rhino_core.rpc.status import status_of
 from rhino_core.security import rights
+from rhino_core.security.audit import AuditLog
 from rhino_core.security.caller import CALLER
-from rhino_core.security.identity import Identity
 from rhino_core.security.transport import PLAIN, Transport
 
 log = logging.getLogger(__name__)
-# Calls by which people change a cluster. The log records the address of the caller.
-ASKED_BY_PEOPLE = frozenset(
-    {
-        *("StartHandover", "CancelHandover", "DrainWorker", "MoveCheckpoint", "SetJobOwner"),
-        *("ForgetJob", "ForgetJobLater", "UndoForgetJob", "ForgetWorker", "StartScrub"),
-    }
-)
-REQUEST_CHARACTERS = 500  # length of a request in the log
 DETAILS_BYTES = 2000
 # A sidecar may report all its stored files, or a driver all its stores, so some servers accept larger requests.
 LARGE_REQUESTS = frozenset(
@@ -62,51 +55,56 @@ class Wrapped:
         self._server.add_registered_method_handlers(service, wrapped)  # type: ignore[attr-defined]  # not in the stubs
 
 
-def guarded(server: grpc.aio.Server, transport: Transport) -> Wrapped:
-    """For services of Rhino: rights of the caller, gate, errors.
+def guarded(server: grpc.aio.Server, transport: Transport, audit: AuditLog) -> Wrapped:
+    """For services of Rhino: rights of the caller, gate, audit log, errors.
 
     Raises LocalProtocolError for a method without an entry in the table of rights, unless the transport is plain.
     """
-    return Wrapped(server, lambda method, handler: _guarded(_Method(method, transport), handler))
+    return Wrapped(server, lambda method, handler: _guarded(_Method(method, transport, audit), handler))
 
 
-def authorized(server: grpc.aio.Server, transport: Transport) -> Wrapped:
+def authorized(server: grpc.aio.Server, transport: Transport, audit: AuditLog) -> Wrapped:
     """For services of others, such as health: rights of the caller only."""
-    return Wrapped(server, lambda method, handler: _authorized(_Method(method, transport), handler))
+    return Wrapped(server, lambda method, handler: _authorized(_Method(method, transport, audit), handler))
 
 
 class _Method:
     """One method, and who may call it."""
 
-    def __init__(self, name: str, transport: Transport) -> None:
+    def __init__(self, name: str, transport: Transport, audit: AuditLog) -> None:
         if transport is not PLAIN and name not in rights.RIGHTS:
             raise LocalProtocolError(f"{name}: nobody has decided who may call it (rhino_core.security.rights)")
         self.name = name
-        self.by_people = name.rpartition("/")[2] in ASKED_BY_PEOPLE
         self._transport = transport
+        self._audit = audit
 
-    def caller(self, context: Context) -> Identity | None:
-        """Returns who calls; None if this is not known. Raises AccessDeniedError for a caller without the right."""
-        caller = self._transport.caller(context)
-        if caller is not None:
-            rights.check(self.name, caller)
-        CALLER.set(caller)
-        return caller
+    def begin(self, request: Any, context: Context) -> audited.Call:
+        call = audited.Call(self._audit, self.name, context)
+        call.asks(request)  # also for a caller who is refused
+        return call
 
-    def admitted(self, request: Any, caller: Identity | None) -> Any:
+    def identify(self, call: audited.Call, context: Context) -> None:
+        """Learns who calls, if this can be known. Raises AccessDeniedError for a caller without the right."""
+        call.caller = self._transport.caller(context)
+        if call.caller is not None:
+            rights.check(self.name, call.caller)
+        CALLER.set(call.caller)
+
+    def admitted(self, request: Any, call: audited.Call) -> Any:
         """Checks one message, or wraps a stream of them. Raises RhinoErrors; for a stream, while it is read."""
         if isinstance(request, AsyncIterator):
-            return self._each_admitted(request, caller)
+            return self._each_admitted(request, call)
         if isinstance(request, _Unreadable):
             raise InvalidRequestError(f"not a request of this method: {request.reason}")
         gate.check(request)
-        if caller is not None:
-            rights.check(self.name, caller, request)
+        if call.caller is not None:
+            rights.check(self.name, call.caller, request)
         return request
 
-    async def _each_admitted(self, requests: AsyncIterator[Any], caller: Identity | None) -> AsyncIterator[Any]:
+    async def _each_admitted(self, requests: AsyncIterator[Any], call: audited.Call) -> AsyncIterator[Any]:
         async for request in requests:
-            yield self.admitted(request, caller)
+            call.asks(request)
+            yield self.admitted(request, call)
 
 
 def _guarded(method: _Method, handler: Any) -> grpc.RpcMethodHandler[Any, Any]:
@@ -139,22 +137,23 @@ def _authorized(method: _Method, handler: Any) -> grpc.RpcMethodHandler[Any, Any
 
 def _allowed(method: _Method, inner: Any) -> Any:
     async def once(request: Any, context: Context) -> Any:
-        await _require(method, context)
+        await _require(method, request, context)
         return await inner(request, context)  # a stream of replies may be written within
 
     async def streamed(request: Any, context: Context) -> AsyncIterator[Any]:
-        await _require(method, context)
+        await _require(method, request, context)
         async for reply in inner(request, context):
             yield reply
 
     return streamed if inspect.isasyncgenfunction(inner) else once
 
 
-async def _require(method: _Method, context: Context) -> None:
+async def _require(method: _Method, request: Any, context: Context) -> None:
+    call = method.begin(request, context)
     try:
-        method.caller(context)
+        method.identify(call, context)
     except AccessDeniedError as error:
-        await context.abort(*_verdict(method.name, context, error))
+        await context.abort(*_verdict(method.name, context, error, call))
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,28 +177,38 @@ def _readable(method: str, deserializer: Callable[[bytes], Any]) -> Callable[[by
 
 def _guard_unary(method: _Method, inner: Any) -> Callable[[Any, Context], Awaitable[Any]]:
     async def guarded(request: Any, context: Context) -> Any:
+        call = method.begin(request, context)
+        audited.begin(call)
         try:
-            caller = method.caller(context)
-            admitted = method.admitted(request, caller)
-            if method.by_people:
-                asked = " ".join(str(admitted).split())[:REQUEST_CHARACTERS]
-                known = {"caller": caller.uri} if caller else {}
-                log.info("asked", extra={"method": method.name, "from": context.peer(), "request": asked, **known})
-            return await inner(admitted, context)
+            method.identify(call, context)
+            reply = await inner(method.admitted(request, call), context)
+        except asyncio.CancelledError:
+            call.cancelled()
+            raise
         except Exception as error:
-            await context.abort(*_verdict(method.name, context, error))
+            await context.abort(*_verdict(method.name, context, error, call))
+        else:
+            call.ended(reply)
+            return reply
 
     return guarded
 
 
 def _guard_stream(method: _Method, inner: Any) -> Callable[[Any, Context], AsyncIterator[Any]]:
     async def guarded(request: Any, context: Context) -> AsyncIterator[Any]:
+        call = method.begin(request, context)
         try:
-            admitted = method.admitted(request, method.caller(context))
-            async for reply in inner(admitted, context):
+            method.identify(call, context)
+            async for reply in inner(method.admitted(request, call), context):
+                call.answers()
                 yield reply
+        except (asyncio.CancelledError, GeneratorExit):
+            call.cancelled()
+            raise
         except Exception as error:
-            await context.abort(*_verdict(method.name, context, error))
+            await context.abort(*_verdict(method.name, context, error, call))
+        else:
+            call.ended()
 
     return guarded
 
@@ -207,20 +216,23 @@ def _guard_stream(method: _Method, inner: Any) -> Callable[[Any, Context], Async
 _traced: set[tuple[str, str]] = set()  # bugs whose stack trace was logged: a caller may repeat its call forever
 
 
-def _verdict(method: str, context: Context, error: Exception) -> tuple[grpc.StatusCode, str]:
-    """Returns status and text for the caller, and writes a log line.
+def _verdict(method: str, context: Context, error: Exception, call: audited.Call) -> tuple[grpc.StatusCode, str]:
+    """Returns status and text for the caller, and writes a log line, or an audit line if the call has one.
 
     An error that is not a RhinoError is a bug. The caller then gets only a number, and the log has the details.
     """
     extra = {"method": method, "from": context.peer(), "error": shortened(str(error)), "kind": type(error).__name__}
     if isinstance(error, RhinoError):
-        log.log(logging.WARNING if isinstance(error, AccessDeniedError) else logging.INFO, "call refused", extra=extra)
+        if not call.failed(error, extra["error"]):
+            log.info("call refused", extra=extra)
         return status_of(error), extra["error"]
     number = secrets.token_hex(4)
+    told = f"internal error {number}: look for this number in the log of the process"
+    call.failed(error, told)
     known = (method, f"{type(error).__name__} {traceback.extract_tb(error.__traceback__)[-1:]}")
     log.error("call failed", extra={**extra, "id": number}, exc_info=None if known in _traced else error)
     _traced.add(known)
-    return grpc.StatusCode.INTERNAL, f"internal error {number}: look for this number in the log of the process"
+    return grpc.StatusCode.INTERNAL, told
 
 
 def shortened(text: str) -> str:

@@ -16,6 +16,7 @@ from rhino_core.errors import UnavailableError
 from rhino_core.rpc.binding import check_free
 from rhino_core.rpc.channel import REQUEST_BYTES_MAX, SERVER_OPTIONS
 from rhino_core.rpc.guard import authorized, guarded
+from rhino_core.security.audit import AuditLog
 from rhino_core.security.transport import PLAIN, Transport
 
 READY = "ready"  # in gRPC health: the process and all that it depends on
@@ -25,10 +26,19 @@ class Server:
     """A grpc.aio server with health and reflection. Methods with streaming replies must be async generators."""
 
     def __init__(
-        self, *, transport: Transport = PLAIN, reflect: bool = False, request_bytes_max: int = REQUEST_BYTES_MAX
+        self,
+        *,
+        transport: Transport = PLAIN,
+        audit: AuditLog | None = None,
+        reflect: bool = False,
+        request_bytes_max: int = REQUEST_BYTES_MAX,
     ) -> None:
-        """`request_bytes_max` limits one client message. Above REQUEST_BYTES_MAX it affects only LARGE_REQUESTS."""
+        """`request_bytes_max` limits one client message. Above REQUEST_BYTES_MAX it affects only LARGE_REQUESTS.
+
+        `audit`: None: audit lines go to the ordinary log only.
+        """
         self._transport = transport
+        self._audit = audit if audit is not None else AuditLog()
         limit = ("grpc.max_receive_message_length", request_bytes_max)
         self._server = grpc.aio.server(options=(*SERVER_OPTIONS, limit))
         self._health: Any = health_aio.HealthServicer()
@@ -39,7 +49,7 @@ class Server:
 
     def add(self, add_to_server: Callable[[Any, Any], None], servicer: Any, name: str) -> None:
         """Registers `servicer` by its generated add function. `name` is the full service name, for health."""
-        add_to_server(servicer, guarded(self._server, self._transport))
+        add_to_server(servicer, guarded(self._server, self._transport, self._audit))
         self._names.append(name)
 
     def bind(self, address: str) -> int:
@@ -65,7 +75,7 @@ class Server:
         await self._server.start()
 
     def _allowed(self) -> Any:
-        return authorized(self._server, self._transport)
+        return authorized(self._server, self._transport, self._audit)
 
     async def ready(self) -> None:
         await self.report(alive=True, ready=True)

@@ -118,14 +118,13 @@ def test_the_log_tells_who_asked_for_what(tmp_path: Path) -> None:
         assert process.wait(20) == 0
         process.stdout.close()
     lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
-    asked = [(line["method"].rpartition("/")[2], line["request"]) for line in lines if line["message"] == "asked"]
-    assert asked[0][0] == "DrainWorker"
-    assert 'worker: "w1"' in asked[0][1]
-    assert {method for method, _ in asked} == {"DrainWorker", "ForgetWorker", "CancelHandover"}
-    refused = [line for line in lines if line["message"] == "call refused"]
-    assert len(refused) >= 3
-    logged = [line for line in lines if line["message"] in ("asked", "call refused")]
-    assert all(line["from"].startswith("ipv4:127.0.0.1:") for line in logged)
+    audited = {line["method"].rpartition("/")[2]: line for line in lines if line["message"] == "audit"}
+    assert audited.keys() == {"DrainWorker", "ForgetWorker", "CancelHandover"}
+    assert audited["DrainWorker"]["names"] == {"worker": "w1"}
+    assert audited["CancelHandover"]["names"] == {"handover_id": "h1"}
+    assert {line["outcome"] for line in audited.values()} == {"UnknownError"}
+    assert all(line["peer"].startswith("ipv4:127.0.0.1:") for line in audited.values())
+    assert not [line for line in lines if line["message"] == "call refused"], "the same once more"
 
 
 def test_a_manager_announces_itself_and_answers_status(tmp_path: object) -> None:

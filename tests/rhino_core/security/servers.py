@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from rhino_core.rpc.server import Server
+from rhino_core.security.audit import AuditLog
 from rhino_core.security.certificates import Authority, Material
 from rhino_core.security.identity import Identity, Role
 from rhino_core.security.transport import Expected, MutualTls, Transport
@@ -46,9 +47,14 @@ class _Reading(replication_pb2_grpc.ReplicationManagerServicer):
 
 
 @asynccontextmanager
-async def serving(manager: Transport, worker: Transport) -> AsyncIterator[tuple[str, str]]:
-    """Yields the addresses of a manager's and of a sidecar's server."""
-    servers = [Server(transport=manager, reflect=True), Server(transport=worker, reflect=True)]
+async def serving(
+    manager: Transport,
+    worker: Transport,
+    audit: AuditLog | None = None,
+    handover: type[Any] = handover_pb2_grpc.HandoverManagerServicer,
+) -> AsyncIterator[tuple[str, str]]:
+    """Yields the addresses of a manager's and of a sidecar's server. `handover`: the manager's handover service."""
+    servers = [Server(transport=transport, audit=audit, reflect=True) for transport in (manager, worker)]
     servers[0].add(
         replication_pb2_grpc.add_ReplicationManagerServicer_to_server,
         _unimplemented(_Reading),
@@ -56,7 +62,7 @@ async def serving(manager: Transport, worker: Transport) -> AsyncIterator[tuple[
     )
     servers[0].add(
         handover_pb2_grpc.add_HandoverManagerServicer_to_server,
-        _unimplemented(handover_pb2_grpc.HandoverManagerServicer),
+        _unimplemented(handover),
         "rhino.v1.HandoverManager",
     )
     servers[1].add(

@@ -98,8 +98,9 @@ async def test_a_role_without_the_right(
     caplog.set_level(logging.INFO)
     address, expected = place(method, addresses)
     assert await called(address, tls(OURS, role, "a"), expected, method, request_of(method)) is REFUSED
-    [record] = [record for record in caplog.records if record.msg == "call refused"]
-    assert f"rhino://{CLUSTER}/{role.value}/a" in record.__dict__["error"]
+    [record] = [record for record in caplog.records if record.name == "rhino.audit"]
+    assert record.__dict__["principal"] == f"rhino://{CLUSTER}/{role.value}/a"
+    assert record.__dict__["outcome"] == "AccessDeniedError"
     assert record.levelno == logging.WARNING
 
 
@@ -109,9 +110,9 @@ async def test_the_name_of_another_worker(
 ) -> None:
     address, expected = place(method, addresses)
     assert await called(address, tls(OURS, WORKER, "b"), expected, method, request_of(method, "a")) is REFUSED
-    assert f"rhino://{CLUSTER}/worker/b speaks for worker 'a'" in caplog.text or any(
-        "speaks for worker 'a'" in str(record.__dict__.get("error")) for record in caplog.records
-    )
+    [record] = [record for record in caplog.records if record.name == "rhino.audit"]
+    assert f"rhino://{CLUSTER}/worker/b speaks for worker 'a'" in record.__dict__["reason"]
+    assert record.__dict__["names"]["worker_id"] == "a"
 
 
 @pytest.mark.parametrize("method", sorted(RIGHTS.keys() & INPUTS.keys()))

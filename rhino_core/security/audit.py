@@ -1,0 +1,151 @@
+"""The audit log: who called what, about which objects, and how it ended. One JSON object per line.
+
+Every line goes to the ordinary log, as logger `rhino.audit`, and to a file of its own if there is one. A full disk
+stops no call: a line that cannot be written is counted, and the file says later how many are missing.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import stat
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rhino_core.errors import InvalidSettingError
+from rhino_core.folder import FILE_MODE
+
+log = logging.getLogger("rhino.audit")
+OK, CANCELLED = "ok", "cancelled"
+ACCEPTED, ENDED = "accepted", "ended"  # of sessions; gRPC does not tell a server whether a client closed or vanished
+REASON_CHARACTERS = 500
+# Not to block on something that is no file. Readable, to see whether the last line is whole.
+_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What happened. `outcome`: one of the words above, or the kind of the error, with its text in `reason`.
+
+    `principal`: the URI in the caller's certificate; empty: it has none, or none that counts. `peer`: its address as
+    gRPC writes it. `names`: of the objects, from the request and the reply. `duration_s`: seconds since the call began.
+    """
+
+    principal: str
+    peer: str
+    method: str
+    names: Mapping[str, object]
+    outcome: str
+    duration_s: float
+    reason: str = ""
+    time_s: float = field(default_factory=time.time)  # wall clock, seconds since the Unix epoch
+
+
+class AuditLog:
+    """Writes audit lines. Methods may be called by any thread, and never raise.
+
+    Another process may rename or delete the file at any time: the next line goes to a new one of the same name.
+    """
+
+    def __init__(self, file: str = "") -> None:
+        """`file`: empty: only the ordinary log. Raises InvalidSettingError if the file cannot be appended to."""
+        self._path = Path(file).absolute() if file else None
+        self._lock = threading.Lock()
+        self._out = -1
+        self._missing = 0  # lines that could not be written since the last one that was
+        if self._path is not None:
+            try:
+                self._out = _open(self._path)
+            except OSError as error:
+                raise InvalidSettingError(
+                    f"--audit-log {file}: {error.strerror}; give a file that this user may write, in an existing folder"
+                ) from None
+
+    def write(self, line: Line, *, alarm: bool = False) -> None:
+        """Logs the line; `alarm`: as a warning."""
+        fields = {
+            "principal": line.principal,
+            "peer": line.peer,
+            "method": line.method,
+            "names": dict(line.names),
+            "outcome": line.outcome,
+            **({"reason": line.reason[:REASON_CHARACTERS]} if line.reason else {}),
+            "duration_s": round(line.duration_s, 6),
+        }
+        log.log(logging.WARNING if alarm else logging.INFO, "audit", extra=fields)
+        with self._lock:
+            if self._path is not None:
+                self._append(self._path, {"time": _stamp(line.time_s), **fields})
+
+    def close(self) -> None:
+        """Closes the file. Lines that follow go to the ordinary log only."""
+        with self._lock:
+            if self._out >= 0:
+                os.close(self._out)
+            self._path, self._out = None, -1
+
+    def _append(self, path: Path, fields: Mapping[str, object]) -> None:
+        try:
+            self._follow(path)
+            if self._missing:
+                self._put({"time": fields["time"], "missing_lines": self._missing})
+                log.info("the audit log is written again", extra={"file": str(path), "missing_lines": self._missing})
+                self._missing = 0
+            self._put(fields)
+        except OSError as error:
+            self._missing += 1
+            if self._missing == 1:
+                log.error(
+                    "audit log cannot be written; until it can, only this log has its lines",
+                    extra={"file": str(path), "error": error.strerror},
+                )
+
+    def _follow(self, path: Path) -> None:
+        """Opens the file anew if the name belongs to another one, or to none."""
+        if self._out >= 0:
+            try:
+                if os.path.samestat(os.stat(path), os.fstat(self._out)):
+                    return
+            except FileNotFoundError:
+                pass  # renamed or deleted
+            former, self._out = self._out, -1
+            os.close(former)
+        self._out = _open(path)
+
+    def _put(self, fields: Mapping[str, object]) -> None:
+        data = json.dumps(fields, default=str).encode() + b"\n"
+        if _is_torn(self._out):
+            data = b"\n" + data
+        if os.write(self._out, data) < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _open(path: Path) -> int:
+    """Opens a regular file that only this Unix user may read, and makes it if necessary. Raises OSError."""
+    out = os.open(path, _FLAGS, FILE_MODE)
+    try:
+        mode = os.fstat(out).st_mode
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        if stat.S_IMODE(mode) != FILE_MODE:
+            os.fchmod(out, FILE_MODE)
+    except OSError:
+        os.close(out)
+        raise
+    return out
+
+
+def _is_torn(file: int) -> bool:
+    """Whether the file ends within a line, because the disk was full."""
+    size = os.fstat(file).st_size
+    return size > 0 and os.pread(file, 1, size - 1) != b"\n"
+
+
+def _stamp(time_s: float) -> str:
+    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(time_s))
+    return f"{whole}.{int(time_s % 1 * 1000):03d}Z"

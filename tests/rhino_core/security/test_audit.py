@@ -1,0 +1,196 @@
+"""The file of the audit log: who may read it, rotation, a full disk, and threads."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import stat
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rhino_core.errors import InvalidSettingError
+from rhino_core.security.audit import AuditLog, Line
+
+
+def line(number: int = 0, **names: object) -> Line:
+    names = {"job": f"j{number}", **names}
+    return Line("rhino://c/operator/alice", "ipv4:127.0.0.1:1", "/s/ForgetJob", names, "ok", 0.25, time_s=1.5)
+
+
+def lines(file: Path) -> list[Any]:
+    return [json.loads(text) for text in file.read_text().splitlines()]
+
+
+def test_a_line(tmp_path: Path) -> None:
+    file = tmp_path / "audit.log"
+    log = AuditLog(str(file))
+    log.write(line())
+    log.close()
+    [found] = lines(file)
+    assert found == {
+        "time": "1970-01-01T00:00:01.500Z",
+        "principal": "rhino://c/operator/alice",
+        "peer": "ipv4:127.0.0.1:1",
+        "method": "/s/ForgetJob",
+        "names": {"job": "j0"},
+        "outcome": "ok",
+        "duration_s": 0.25,
+    }
+
+
+def test_names_of_strangers_stay_on_their_line(tmp_path: Path) -> None:
+    file = tmp_path / "audit.log"
+    AuditLog(str(file)).write(line(worker='w"\n{"principal": "forged"}\u2028\ud800'))
+    assert len(file.read_bytes().splitlines()) == 1
+    assert lines(file)[0]["names"]["worker"].startswith('w"\n{')
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o077, 0o777])
+def test_only_its_user_may_read_it_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+    former = os.umask(umask)
+    try:
+        AuditLog(str(tmp_path / "new")).write(line())
+    finally:
+        os.umask(former)
+    (tmp_path / "old").write_text("")
+    (tmp_path / "old").chmod(0o644)
+    AuditLog(str(tmp_path / "old"))
+    assert {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("new", "old")} == {0o600}
+
+
+def test_a_later_start_appends(tmp_path: Path) -> None:
+    file = tmp_path / "audit.log"
+    for number in range(2):
+        log = AuditLog(str(file))
+        log.write(line(number))
+        log.close()
+        log.write(line(9))  # closed: in the ordinary log only
+    assert [one["names"]["job"] for one in lines(file)] == ["j0", "j1"]
+
+
+@pytest.mark.parametrize("way", ["renamed", "deleted", "renamed and made anew", "copied and truncated"])
+def test_rotation(tmp_path: Path, way: str) -> None:
+    file, old = tmp_path / "audit.log", tmp_path / "audit.log.1"
+    log = AuditLog(str(file))
+    log.write(line(0))
+    if way == "deleted":
+        file.unlink()
+    elif way == "copied and truncated":
+        shutil.copy(file, old)
+        os.truncate(file, 0)
+    else:
+        file.rename(old)
+    if way == "renamed and made anew":
+        file.touch(0o640)
+    log.write(line(1))
+    log.write(line(2))
+    assert [one["names"]["job"] for one in lines(file)] == ["j1", "j2"]
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert way == "deleted" or [one["names"]["job"] for one in lines(old)] == ["j0"]
+    opened = [os.readlink(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd") if _is_open(name)]
+    assert not [path for path in opened if path.startswith(str(old)) or path == f"{file} (deleted)"], "still open"
+    log.close()
+
+
+def _is_open(name: str) -> bool:
+    return os.path.lexists(f"/proc/self/fd/{name}")
+
+
+class FullDisk:
+    """Stands in for os.write: takes as many bytes as there is room."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self._write = os.write
+
+    def __call__(self, file: int, data: bytes) -> int:
+        if not self.room:
+            raise OSError(28, "No space left on device")
+        written = self._write(file, data[: self.room])
+        self.room -= written
+        return written
+
+
+@pytest.mark.parametrize("room", [0, 40])
+def test_a_full_disk_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, room: int
+) -> None:
+    caplog.set_level(logging.INFO)
+    file = tmp_path / "audit.log"
+    log = AuditLog(str(file))
+    log.write(line(0))
+    disk = FullDisk(room)
+    monkeypatch.setattr(os, "write", disk)
+    for number in range(1, 4):
+        log.write(line(number))
+    disk.room = 10_000
+    log.write(line(4))
+    log.write(line(5))
+    found = file.read_text().splitlines()
+    if room:
+        torn = found.pop(1)
+        assert len(torn) == room
+    assert [json.loads(text).get("missing_lines") for text in found] == [None, 3, None, None]
+    assert [json.loads(text)["names"]["job"] for text in found if "names" in text] == ["j0", "j4", "j5"]
+    logged = [record.__dict__["names"]["job"] for record in caplog.records if record.msg == "audit"]
+    assert logged == [f"j{number}" for number in range(6)], "the ordinary log has all of them"
+    assert len([record for record in caplog.records if "cannot be written" in record.msg]) == 1
+    [again] = [record for record in caplog.records if "written again" in record.msg]
+    assert again.__dict__["missing_lines"] == 3
+
+
+def test_a_torn_line_of_a_former_process(tmp_path: Path) -> None:
+    file = tmp_path / "audit.log"
+    file.write_text('{"time": "19')
+    AuditLog(str(file)).write(line(1))
+    assert json.loads(file.read_text().splitlines()[1])["names"] == {"job": "j1"}
+
+
+def test_a_folder_that_is_gone_and_comes_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    log = AuditLog(str(folder / "audit.log"))
+    shutil.rmtree(folder)
+    log.write(line(0))
+    log.write(line(1))
+    assert len([record for record in caplog.records if "cannot be written" in record.msg]) == 1
+    folder.mkdir()
+    log.write(line(2))
+    assert [one.get("missing_lines") for one in lines(folder / "audit.log")] == [2, None]
+
+
+def test_threads(tmp_path: Path) -> None:
+    """Lines neither mix nor get lost, while the file is renamed away."""
+    file = tmp_path / "audit.log"
+    log = AuditLog(str(file))
+    each = 200
+
+    def write(first: int) -> None:
+        for number in range(first, first + each):
+            log.write(line(number, workers=["w" * 50] * 20))
+
+    threads = [threading.Thread(target=write, args=(each * number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    renamed = 0
+    while any(thread.is_alive() for thread in threads):
+        if file.exists():
+            file.rename(tmp_path / f"audit.log.{renamed}")
+            renamed += 1
+    for thread in threads:
+        thread.join(60)
+    assert renamed > 1
+    found = [one["names"]["job"] for part in tmp_path.iterdir() for one in lines(part)]
+    assert sorted(found) == sorted(f"j{number}" for number in range(4 * each))
+
+
+def test_what_is_no_file_for_it(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for wrong, why in (("fifo", "not a regular file"), (".", "Is a directory"), ("no/such", "No such file")):
+        with pytest.raises(InvalidSettingError, match=f"--audit-log .*{why}.*; give a file"):
+            AuditLog(str(tmp_path / wrong))
