@@ -139,10 +139,11 @@ class WritersFound:
 
 @dataclass(frozen=True, slots=True)
 class HandoverRequested:
-    """A user asks for a handover. `handover_id` is new and unique."""
+    """A user asks for a handover. `handover_id` is new and unique. `by`: the user's identity; empty: not known."""
 
     handover_id: str
     request: Request
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,10 +169,14 @@ class DrainEnded:
 
 @dataclass(frozen=True, slots=True)
 class ForgetRequested:
-    """The user forgets a job, given by its id or unique name. Its state is deleted after `grace_s`; 0: at once."""
+    """The user forgets a job, given by its id or unique name. Its state is deleted after `grace_s`; 0: at once.
+
+    `by`: the user's identity; empty: not known.
+    """
 
     job: str
     grace_s: float
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

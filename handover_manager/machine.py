@@ -150,9 +150,9 @@ class HandoverCore:
                 return self._execution.query_idle(event.job, self.view, now) if self._runs.query_idle(event) else []
             case ev.WritersFound():
                 return self._writers_found(event, now)
-            case ev.HandoverRequested(handover_id, request):
+            case ev.HandoverRequested(handover_id, request, by):
                 plan = self.plan(request, now=now)
-                return self._execution.start(handover_id, plan, deadline_of(request), self.view, now)
+                return self._execution.start(handover_id, plan, deadline_of(request), self.view, now, by)
             case ev.CancelRequested(handover_id):
                 return self._execution.cancel(handover_id, self.view, now)
             case ev.GroupChanged():
@@ -161,8 +161,8 @@ class HandoverCore:
                 return self._execution.group_changed(event, self.view, now)
             case ev.DrainEnded(worker):
                 return self._execution.shorten(worker, self.view)
-            case ev.ForgetRequested(name, grace_s):
-                return self._forget(name, grace_s, now)
+            case ev.ForgetRequested():
+                return self._forget(event, now)
             case ev.ForgetUndone(name):
                 return self.deletions.undo(name)
             case ev.JobForgotten(job):
@@ -191,10 +191,10 @@ class HandoverCore:
             self._again_at = now + AGAIN_S
         return seen
 
-    def _forget(self, name: str, grace_s: float, now: float) -> list[ev.Effect]:
-        name = self.check_forgettable(name, now=now)
+    def _forget(self, event: ev.ForgetRequested, now: float) -> list[ev.Effect]:
+        name = self.check_forgettable(event.job, now=now)
         run = next((job.run for job in self.jobs.all() if job.job == name), Run())
-        return self.deletions.begin(name, run, grace_s, now)
+        return self.deletions.begin(name, run, event.grace_s, now, event.by)
 
     def _writers_found(self, event: ev.WritersFound, now: float) -> list[ev.Effect]:
         found = self.jobs.writers_found(event)

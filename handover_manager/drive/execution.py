@@ -33,10 +33,12 @@ class Execution:
         self._step_execution = StepExecution(jobs, wall_offset_s)
         self._cleanup = Cleanup(jobs, handovers)
 
-    def start(self, handover_id: str, plan: Plan, deadline_s: float, view: ClusterView, now: float) -> list[Effect]:
-        """Journals the intent. Begins at once, unless the strategy asks for a later start."""
+    def start(
+        self, handover_id: str, plan: Plan, deadline_s: float, view: ClusterView, now: float, by: str = ""
+    ) -> list[Effect]:
+        """Journals the intent. Begins at once, unless the strategy asks for a later start. `by`: who asked for it."""
         started_ms = self._step_execution.wall_ms(now)
-        handover = Handover(handover_id, plan, deadline_s, started_ms, make_steps(handover_id, plan))
+        handover = Handover(handover_id, plan, deadline_s, started_ms, make_steps(handover_id, plan), by=by)
         handover.begin_at = now + max(plan.strategy.start_at_ms - started_ms, 0) / 1000
         handover.steps[0].deadline = handover.begin_at + deadline_s
         return [*self._handovers.add(handover), *self._drive(handover, view, now)]

@@ -60,7 +60,7 @@ def _desired(job: Job, node: VirtualNode, known: list[GroupSeen], view: ClusterV
 
 def _running(moved: list[tuple[Handover, Step, Move]]) -> list[str]:
     return [
-        f"handover {h.handover_id} ({h.plan.intent}) moves it from {m.origin} to {m.target}: step "
+        f"handover {_asked(h)} moves it from {m.origin} to {m.target}: step "
         f"{h.steps.index(step) + 1} of {len(h.steps)}, {step.phase.value}; {m.target}: {m.why}"
         for h, step, m in moved
         if not step.state.ended
@@ -74,10 +74,12 @@ def _last(moved: list[tuple[Handover, Step, Move]]) -> list[str]:
     outcome, h, step, m = max(done, key=lambda found: found[0].finished_ms)
     in_batch = step.phase is Phase.CONFIRMED and outcome.batch_id is not None
     result = f"in batch {outcome.batch_id}" if in_batch else step.reason
-    return [
-        f"last handover {h.handover_id} ({h.plan.intent}), from {m.origin} to {m.target} ({m.why}): "
-        f"{step.phase.value} {result}"
-    ]
+    return [f"last handover {_asked(h)}, from {m.origin} to {m.target} ({m.why}): {step.phase.value} {result}"]
+
+
+def _asked(handover: Handover) -> str:
+    by = f", asked for by {handover.by}" if handover.by else ""
+    return f"{handover.handover_id} ({handover.plan.intent}{by})"
 
 
 def _actual(job: Job, node: VirtualNode, desired: str, actual: str) -> str:

@@ -35,6 +35,7 @@ class Handover:
     begin_at: float = 0.0  # the requested start
     gap: Gap | None = None  # after a confirmed step
     finished_ms: int | None = None
+    by: str = ""  # identity of who asked for it; empty: not known
 
     @property
     def current(self) -> Step | None:

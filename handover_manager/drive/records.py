@@ -53,13 +53,14 @@ class PlanRecord(Record):
 
 @dataclass(frozen=True, slots=True)
 class HandoverRecord(Record):
-    """Intent and end. `finished_ms` is 0 before the end."""
+    """Intent and end. `finished_ms` is 0 before the end. Older records lack `by`."""
 
     handover_id: str
     plan: PlanRecord
     deadline_s: float
     started_ms: int
     finished_ms: int
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,7 @@ def record_of_handover(handover: Handover) -> HandoverRecord:
         deadline_s=handover.deadline_s,
         started_ms=handover.started_ms,
         finished_ms=handover.finished_ms or 0,
+        by=handover.by,
     )
 
 
@@ -114,6 +116,7 @@ def handover_of_record(record: HandoverRecord, steps: Mapping[str, StepRecord]) 
         started_ms=record.started_ms,
         steps=make_steps(record.handover_id, plan),
         finished_ms=record.finished_ms or None,
+        by=record.by,
     )
     for number, step in enumerate(handover.steps, 1):
         if found := steps.get(step_key(record.handover_id, number)):

@@ -23,7 +23,10 @@ RECORD_S = 300.0  # the time that is left is journalled as often as this
 
 @dataclass(frozen=True, slots=True)
 class DeletionRecord(Record):
-    """A forgotten job in the journal. `run_id`: its newest run. `due`: the grace is over, nothing takes it back."""
+    """A forgotten job in the journal. `run_id`: its newest run. `due`: the grace is over, nothing takes it back.
+
+    `by`: who has forgotten it; empty: not known. Older records lack it.
+    """
 
     job: str
     name: str
@@ -31,11 +34,12 @@ class DeletionRecord(Record):
     forgotten_ms: int  # wall clock, for people
     left_s: float
     due: bool = False
+    by: str = ""
 
 
 @dataclass(slots=True)
 class Deletion:
-    """A forgotten job. Times ending in `_at` are monotonic. `due`: the grace is over, nothing takes it back."""
+    """A forgotten job. Times ending in `_at` are monotonic. Otherwise as in the journal."""
 
     job: str
     name: str
@@ -44,6 +48,7 @@ class Deletion:
     due_at: float
     recorded_at: float  # time of the newest record
     due: bool = False
+    by: str = ""
 
     def left_s(self, now: float) -> float:
         return max(self.due_at - now, 0.0)
@@ -59,12 +64,16 @@ def deletion_key(job: str) -> str:
 def record_of_deletion(deletion: Deletion) -> DeletionRecord:
     """Its time that is left is that at `recorded_at`."""
     left_s = 0.0 if deletion.due else deletion.left_s(deletion.recorded_at)
-    return DeletionRecord(deletion.job, deletion.name, deletion.run_id, deletion.forgotten_ms, left_s, due=deletion.due)
+    return DeletionRecord(
+        deletion.job, deletion.name, deletion.run_id, deletion.forgotten_ms, left_s, due=deletion.due, by=deletion.by
+    )
 
 
 def deletion_of_record(record: DeletionRecord, now: float) -> Deletion:
     due_at = now + record.left_s
-    return Deletion(record.job, record.name, record.run_id, record.forgotten_ms, due_at, now, due=record.due)
+    return Deletion(
+        record.job, record.name, record.run_id, record.forgotten_ms, due_at, now, due=record.due, by=record.by
+    )
 
 
 class Deletions:
@@ -101,15 +110,15 @@ class Deletions:
         gone = [one for one in self._jobs.values() if not one.due and runs.get(one.job, "") != one.run_id]
         return [effect for deletion in gone for effect in self.end(deletion.job)]
 
-    def begin(self, job: str, run: Run, grace_s: float, now: float) -> list[Effect]:
-        """Forgets a job that does not run. `run`: its newest one.
+    def begin(self, job: str, run: Run, grace_s: float, now: float, by: str = "") -> list[Effect]:
+        """Forgets a job that does not run. `run`: its newest one. `by`: who asks for it.
 
         The grace of a forgotten job does not begin again, but 0 ends it.
         """
         deletion = self._jobs.get(job)
         if deletion is None:
             forgotten_ms = round((now + self._offset_s) * 1000)
-            deletion = Deletion(job, run.name, run.run_id, forgotten_ms, now + grace_s, now)
+            deletion = Deletion(job, run.name, run.run_id, forgotten_ms, now + grace_s, now, by=by)
             self._jobs[job] = deletion
         elif grace_s:
             return []
@@ -130,6 +139,7 @@ class Deletions:
         if deletion is None:
             return []
         since = datetime.fromtimestamp(deletion.forgotten_ms / 1000, UTC).isoformat(" ", "seconds")
+        since += f" by {deletion.by}" if deletion.by else ""
         reason = f"{deletion} was forgotten at {since}, and its state will be deleted in "
         reason += f"{duration(deletion.left_s(now))}. To go on with its state, take that back with `rhino forget --job "
         reason += f"{deletion.job} --undo`, and start the query again. Otherwise start it from a new checkpoint"

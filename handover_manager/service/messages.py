@@ -175,6 +175,7 @@ def handover_to_pb(handover: Handover) -> pb.HandoverStatus:
         waiting_for=[node.name for node in sorted(handover.waiting_for)],
         steps=[_step_to_pb(step) for step in handover.steps],
         measured=_measured_to_pb(handover),
+        by=handover.by,
     )
 
 
@@ -216,4 +217,5 @@ def with_deletions(jobs: Iterable[pb.JobStatus], deletions: Iterable[Deletion], 
     for deletion in deletions:
         message = found.setdefault(deletion.job, pb.JobStatus(job=deletion.job, batch_id=_batch_id(None)))
         message.delete_in_s, message.forgotten_ms = deletion.left_s(now), deletion.forgotten_ms
+        message.forgotten_by = deletion.by
     return list(found.values())

@@ -102,10 +102,10 @@ class Runtime:
         self.refresh_view()
         return self.core.plan(request, now=self._loop.time())
 
-    def start(self, handover_id: str, request: Request) -> Handover:
-        """Plans on a fresh view, and starts the handover."""
+    def start(self, handover_id: str, request: Request, by: str) -> Handover:
+        """Plans on a fresh view, and starts the handover. `by`: who asks for it; empty: not known."""
         self.refresh_view()
-        self.apply(ev.HandoverRequested(handover_id, request))
+        self.apply(ev.HandoverRequested(handover_id, request, by))
         return self.core.handovers.find(handover_id)
 
     def set_draining(self, worker: str, draining: bool) -> None:
@@ -120,8 +120,8 @@ class Runtime:
         self.refresh_view()
         return self.core.drain_state(worker, now=self._loop.time())
 
-    def forget_job(self, name: str, *, dry_run: bool, at_once: bool) -> common_pb2.ForgetJobReply:
-        """Forgets a job: its state is deleted at once, or after the grace.
+    def forget_job(self, name: str, by: str, *, dry_run: bool, at_once: bool) -> common_pb2.ForgetJobReply:
+        """Forgets a job: its state is deleted at once, or after the grace. `by`: who asks for it; empty: not known.
 
         Raises PreconditionError while the job may be running, and UnknownError if it is not known.
         """
@@ -131,7 +131,7 @@ class Runtime:
         former = self.core.deletions.get(job) if grace_s else None
         usage.left_s = grace_s if former is None else former.left_s(self._loop.time())
         if not dry_run:
-            self.apply(ev.ForgetRequested(job, grace_s))
+            self.apply(ev.ForgetRequested(job, grace_s, by))
         return usage
 
     def _usage(self, job: str) -> common_pb2.ForgetJobReply:

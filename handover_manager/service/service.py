@@ -78,7 +78,7 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
         return messages.handover_to_pb(self._start(messages.request_of(request)))
 
     def _start(self, request: Request) -> Handover:
-        return self._runtime.start(uuid.uuid4().hex[:12], request)
+        return self._runtime.start(uuid.uuid4().hex[:12], request, _who())
 
     async def DrainWorker(self, request: pb.DrainRequest, context: Context) -> pb.DrainStatus:
         """Marks the worker, so that nothing new is placed there. One handover of all jobs then moves the rest off."""
@@ -130,10 +130,10 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
         return pb.ListJobsReply(jobs=messages.with_deletions(jobs, core.deletions.all(), now))
 
     async def ForgetJob(self, request: common_pb2.ForgetJobRequest, context: Context) -> common_pb2.ForgetJobReply:
-        return self._runtime.forget_job(request.job, dry_run=request.dry_run, at_once=True)
+        return self._runtime.forget_job(request.job, _who(), dry_run=request.dry_run, at_once=True)
 
     async def ForgetJobLater(self, request: common_pb2.ForgetJobRequest, context: Context) -> common_pb2.ForgetJobReply:
-        return self._runtime.forget_job(request.job, dry_run=request.dry_run, at_once=False)
+        return self._runtime.forget_job(request.job, _who(), dry_run=request.dry_run, at_once=False)
 
     async def UndoForgetJob(self, request: pb.UndoForgetJobRequest, context: Context) -> pb.UndoForgetJobReply:
         return pb.UndoForgetJobReply(job=self._runtime.undo_forget_job(request.job))
@@ -206,3 +206,9 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
                     await self._runtime.change()
             except TimeoutError:
                 raise TooFewWorkersError(f"{few}; start more sidecars or lower the replication factor") from None
+
+
+def _who() -> str:
+    """The URI in the caller's certificate; empty without certificates."""
+    caller = CALLER.get()
+    return caller.uri if caller is not None else ""

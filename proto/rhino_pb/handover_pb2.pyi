@@ -465,6 +465,7 @@ class HandoverStatus(_message.Message):
     WAITING_FOR_FIELD_NUMBER: _builtins.int
     STEPS_FIELD_NUMBER: _builtins.int
     MEASURED_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
     handover_id: _builtins.str
     phase: Global___HandoverPhase.ValueType
     reason: _builtins.str
@@ -479,6 +480,8 @@ class HandoverStatus(_message.Message):
     """-1 until confirmed; also if the query was idle at the confirmation"""
     bytes_moved: _builtins.int
     """bytes that the targets received for it"""
+    by: _builtins.str
+    """URI in the certificate of who asked for it; empty: not known"""
     @_builtins.property
     def plan(self) -> Global___HandoverPlan: ...
     @_builtins.property
@@ -509,10 +512,11 @@ class HandoverStatus(_message.Message):
         waiting_for: _abc.Iterable[_builtins.str] | None = ...,
         steps: _abc.Iterable[Global___StepStatus] | None = ...,
         measured: Global___Measured | None = ...,
+        by: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["measured", b"measured", "plan", b"plan"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_moved", b"bytes_moved", "configuration_epoch", b"configuration_epoch", "confirmed_batch_id", b"confirmed_batch_id", "finished_ms", b"finished_ms", "handover_id", b"handover_id", "marked_ms", b"marked_ms", "measured", b"measured", "phase", b"phase", "plan", b"plan", "reason", b"reason", "started_ms", b"started_ms", "steps", b"steps", "waiting_for", b"waiting_for"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "bytes_moved", b"bytes_moved", "configuration_epoch", b"configuration_epoch", "confirmed_batch_id", b"confirmed_batch_id", "finished_ms", b"finished_ms", "handover_id", b"handover_id", "marked_ms", b"marked_ms", "measured", b"measured", "phase", b"phase", "plan", b"plan", "reason", b"reason", "started_ms", b"started_ms", "steps", b"steps", "waiting_for", b"waiting_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1048,6 +1052,7 @@ class JobStatus(_message.Message):
     FORGOTTEN_MS_FIELD_NUMBER: _builtins.int
     RHINO_VERSION_FIELD_NUMBER: _builtins.int
     OWNER_FIELD_NUMBER: _builtins.int
+    FORGOTTEN_BY_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     run_id: _builtins.str
     name: _builtins.str
@@ -1073,6 +1078,8 @@ class JobStatus(_message.Message):
     """version of its connected driver's jar; empty: no driver, or one of an earlier version"""
     owner: _builtins.str
     """name in the certificate of the driver that may run it; empty: any driver"""
+    forgotten_by: _builtins.str
+    """URI in the certificate of who has forgotten it; empty: not known, or not forgotten"""
     @_builtins.property
     def virtual_nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___VirtualNodeStatus]: ...
     def __init__(
@@ -1094,10 +1101,11 @@ class JobStatus(_message.Message):
         forgotten_ms: _builtins.int = ...,
         rhino_version: _builtins.str = ...,
         owner: _builtins.str = ...,
+        forgotten_by: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_delete_in_s", b"_delete_in_s", "delete_in_s", b"delete_in_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_delete_in_s", b"_delete_in_s", "application_id", b"application_id", "batch_id", b"batch_id", "configuration_epoch", b"configuration_epoch", "connected", b"connected", "delete_in_s", b"delete_in_s", "driver_host", b"driver_host", "forgotten_ms", b"forgotten_ms", "job", b"job", "location", b"location", "missed_now", b"missed_now", "misses", b"misses", "name", b"name", "owner", b"owner", "rhino_version", b"rhino_version", "run_id", b"run_id", "virtual_nodes", b"virtual_nodes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_delete_in_s", b"_delete_in_s", "application_id", b"application_id", "batch_id", b"batch_id", "configuration_epoch", b"configuration_epoch", "connected", b"connected", "delete_in_s", b"delete_in_s", "driver_host", b"driver_host", "forgotten_by", b"forgotten_by", "forgotten_ms", b"forgotten_ms", "job", b"job", "location", b"location", "missed_now", b"missed_now", "misses", b"misses", "name", b"name", "owner", b"owner", "rhino_version", b"rhino_version", "run_id", b"run_id", "virtual_nodes", b"virtual_nodes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__delete_in_s: _TypeAlias = _typing.Literal["delete_in_s"]  # noqa: Y015
     _WhichOneofArgType__delete_in_s: _TypeAlias = _typing.Literal["_delete_in_s", b"_delete_in_s"]  # noqa: Y015

@@ -72,14 +72,14 @@ def run_list(job: str, call: CallOptions, *, running: bool) -> int:
     if call.as_json:
         say_json(handovers)
         return exit_codes.OK
-    head = ("handover", "started", "query", "intent", "moves", "state", "result")
+    head = ("handover", "started", "query", "intent", "moves", "by", "state", "result")
     show_columns(console(), head, (_listed(one, names) for one in handovers))
     return exit_codes.OK
 
 
 def _listed(handover: Handover, names: Mapping[str, str]) -> Row:
     jobs = sorted({names.get(move.job, move.job) for move in handover.plan.moves})
-    what = (",".join(jobs), handover.plan.intent, str(len(handover.plan.moves)))
+    what = (",".join(jobs), handover.plan.intent, str(len(handover.plan.moves)), handover.by)
     return handover.handover_id, moment(handover.started_ms), *what, _progress(handover), _result(handover)
 
 
@@ -93,7 +93,9 @@ def run_show(handover_id: str, call: CallOptions) -> int:
     if call.as_json:
         say_json(handover)
         return exit_codes.OK
-    say(f"handover {handover.handover_id} ({handover.plan.intent}): {_progress(handover)} {_result(handover)}".rstrip())
+    by = f", asked for by {handover.by}" if handover.by else ""
+    state = f"{_progress(handover)} {_result(handover)}".rstrip()
+    say(f"handover {handover.handover_id} ({handover.plan.intent}{by}): {state}")
     steps = zip(handover.steps, handover.plan.steps, strict=False)
     rows = [_step(number, step, planned) for number, (step, planned) in enumerate(steps, 1)]
     show_columns(console(), ("step", "state", "marked", "ended", "batch", "moved", "virtual nodes", "reason"), rows)

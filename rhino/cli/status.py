@@ -128,9 +128,9 @@ def _forgotten(overview: Overview) -> list[Row]:
     names = query_names(overview.jobs)
     rows: list[Row] = []
     for left_s, job in sorted((job.delete_in_s, job.job) for job in overview.jobs if job.delete_in_s is not None):
-        since = next(one.forgotten_ms for one in overview.jobs if one.job == job)
-        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(since / 1000))
-        rows.append((names[job], job, at, Cell(duration(left_s), "yellow")))
+        found = next(one for one in overview.jobs if one.job == job)
+        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(found.forgotten_ms / 1000))
+        rows.append((names[job], job, at, found.forgotten_by, Cell(duration(left_s), "yellow")))
     return rows
 
 
@@ -180,7 +180,7 @@ SECTIONS: dict[str, Section] = {
     "workers": (("worker", "state", "host", "owns", "copies", "stored", "free", "beat", "scrub"), _workers),
     "queries": (("query", "driver", "batch", "nodes", "away", "misses", "rows", "state"), _queries),
     "balance": (BALANCE_HEAD, balance_rows),
-    "forgotten": (("query", "id", "forgotten", "deleted in"), _forgotten),
+    "forgotten": (("query", "id", "forgotten", "by", "deleted in"), _forgotten),
     "handovers": (("handover", "query", "intent", "step", "state", "waiting for"), _handovers),
     "versions": (("process", "version"), _versions),
     "nodes": (("query", "node", "desired", "actual", "misses", "rows", "task", "holders"), _nodes),

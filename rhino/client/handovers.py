@@ -133,7 +133,10 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """Status of a handover. Times are wall clock in milliseconds since the epoch, or 0 if not reached yet."""
+    """Status of a handover. Times are wall clock in milliseconds since the epoch, or 0 if not reached yet.
+
+    `by` is the URI in the certificate of who asked for it, or empty if that is not known.
+    """
 
     handover_id: str
     phase: Phase
@@ -148,6 +151,7 @@ class Handover:
     waiting_for: tuple[str, ...]
     steps: tuple[Step, ...] = ()
     measured: Measured | None = None
+    by: str = ""
 
     @property
     def duration_s(self) -> float:

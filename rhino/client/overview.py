@@ -109,6 +109,7 @@ class JobView:
     delete_in_s: float | None = None  # it is forgotten: seconds until its state is deleted; None: it is not
     owner: str = ""  # name in the certificate of the driver that may run it; empty: any driver
     forgotten_ms: int = 0  # wall clock when it was forgotten; 0: it is not
+    forgotten_by: str = ""  # URI in the certificate of who has forgotten it; empty: not known
     application_id: str = ""
     rhino_version: str = ""  # of the driver's jar, while it is connected; empty: not reported
 

@@ -158,7 +158,7 @@ FIELDS: dict[str, Rule] = dict(
         _of(_SAFE_OR_NONE, "session_id run_id handover_id former_token DriverWelcome.token owner"),
         # texts
         _of(_LABEL, "client protocol_version application_id spark_version executor_id by kind strategy"),
-        _of(_LABEL, "QueryStarted.name JobStatus.name rhino_version"),
+        _of(_LABEL, "QueryStarted.name JobStatus.name rhino_version forgotten_by"),
         _of(
             _TEXT,
             "message disk_message reason reasons blockers why basis intent store_root inbox QueryEnded.error",

@@ -155,6 +155,19 @@ def test_why_a_virtual_node_is_where_it_is(play: Play) -> None:
         play.core.explain("q", "0/7")
 
 
+def test_who_asked_for_a_handover_is_told_also_after_a_restart(play: Play) -> None:
+    play(ev.HandoverRequested("h1", Request("", intent=Drain("w1")), "rhino://c/operator/alice"))
+    asked = "handover h1 (drain w1, asked for by rhino://c/operator/alice)"
+    assert f"{asked} moves it from w1" in "\n".join(play.core.explain("q", "0/0").reasons)
+    play.batch(2, {G0: "w2", G1: "w2"})
+    again = play.restart()
+    assert again.handover().by == "rhino://c/operator/alice"
+    assert f"last {asked}, from w1" in "\n".join(again.core.explain(JOB, "0/0").reasons)
+    for record in play.journal.values():
+        record.pop("by", None)  # as an older manager wrote them
+    assert play.restart().handover().by == ""
+
+
 def test_the_owner_out_of_reach_is_told() -> None:
     cluster = Cluster("w1", "w2")
     cluster.chain(GroupId(JOB, 0, 0), "w1 w2")

@@ -68,6 +68,24 @@ def test_the_state_stays_for_the_grace_and_the_query_is_refused_by_name(play: Pl
     assert KEY not in play.journal
 
 
+def test_who_has_forgotten_it_is_told_also_after_a_restart(play: Play) -> None:
+    play(ev.ForgetRequested(JOB, GRACE_S, "rhino://c/operator/alice"))
+    play(ev.ForgetRequested(JOB, GRACE_S, "rhino://c/operator/bob"))  # changes nothing
+    again = play.restart()
+    (found,) = again.core.deletions.all()
+    assert found.by == "rhino://c/operator/alice"
+    (refused,) = start(again)
+    assert "was forgotten at 1970-01-12 13:46:50+00:00 by rhino://c/operator/alice, and its state" in refused.reason
+
+
+def test_a_record_of_an_older_manager_says_of_nobody(play: Play) -> None:
+    play(LATER)
+    del play.journal[KEY]["by"]
+    again = play.restart()
+    assert [one.by for one in again.core.deletions.all()] == [""]
+    assert "13:46:50+00:00, and its state" in start(again)[0].reason
+
+
 def test_a_run_without_a_plan_is_refused_too(play: Play) -> None:
     play(LATER)
     unplanned = ev.QueryStarted(2, "app", JOB, "run-2", "q", (), unplanned=True)

@@ -58,6 +58,7 @@ def test_the_tables_of_a_usual_cluster_fit_80_columns() -> None:
 
 def test_a_forgotten_query_is_shown_with_the_time_left_and_leaves_its_name_to_a_new_one() -> None:
     old = dataclasses.replace(WELL.jobs[0], connected=False, delete_in_s=86390.0, forgotten_ms=1)
+    old = dataclasses.replace(old, forgotten_by="rhino://c/operator/alice")
     lines = printed(dataclasses.replace(WELL, jobs=(old,)))
     assert lines[0].startswith("OK")
     assert lines[1].startswith(
@@ -67,7 +68,7 @@ def test_a_forgotten_query_is_shown_with_the_time_left_and_leaves_its_name_to_a_
     assert len([line for line in lines if line.startswith("counts  forgotten")]) == 1
     at = lines.index(next(line for line in lines if line.startswith("QUERY") and "FORGOTTEN" in line))
     assert lines[at + 1].split()[:2] == ["counts", JOB]
-    assert lines[at + 1].split()[3:] == ["23", "h", "59", "min"]
+    assert lines[at + 1].split()[3:] == ["rhino://c/operator/alice", "23", "h", "59", "min"]
     new = dataclasses.replace(WELL.jobs[0], job="new")
     both = printed(dataclasses.replace(WELL, jobs=(new, old)), "forgotten")
     assert [line.split()[:2] for line in both if line.startswith(JOB)] == [[JOB, JOB]]

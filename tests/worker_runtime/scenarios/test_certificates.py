@@ -4,30 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
+from handover_manager.plan.strategy import Strategy
 from rhino.client import connection
 from rhino.client.handover_client import HandoverClient
 from rhino.client.overview import fetch_overview
 from rhino.client.scrub import start_scrub
 from rhino_core.errors import AccessDeniedError, UnavailableError
 from rhino_core.ids import StoreId, Version
+from rhino_core.rpc.channel import aio_channel
 from rhino_core.security.certificates import Authority
 from rhino_core.security.choice import client_transport
 from rhino_core.security.folders import write_folder
 from rhino_core.security.identity import Identity, Role
 from rhino_core.security.sources import FolderSource, new_cluster_key
-from rhino_core.security.transport import PLAIN
+from rhino_core.security.transport import PLAIN, THE_MANAGER
+from rhino_pb import common_pb2, handover_pb2_grpc
+from rhino_pb import handover_pb2 as pb
+from tests.handover_manager.cluster import END_OF_STREAM
 from tests.worker_runtime.cluster import Cluster, Process, changelog_bytes
 from tests.worker_runtime.scenarios.test_with_manager import lineage, manager, settings_of, version
 
 STORE = StoreId("job", 0, 3, "default")
 VALID = dt.timedelta(hours=1)
+AUDIT_LOG = "audit.log"
 
 
 class Folders:
@@ -61,16 +71,27 @@ def folders(tmp_path: Path) -> Folders:
 @asynccontextmanager
 async def secure_cluster(folders: Folders, tmp_path: Path, *names: str) -> AsyncIterator[tuple[str, list[Process]]]:
     """The manager's address, and sidecars with these names. This process is an operator."""
-    settings = replace(settings_of(tmp_path), tls_dir=folders.of(Role.MANAGER, "manager"))
+    settings = replace(
+        settings_of(tmp_path), tls_dir=folders.of(Role.MANAGER, "manager"), audit_log=str(tmp_path / AUDIT_LOG)
+    )
     connection.use(client_transport(folders.of(Role.OPERATOR, "alice"), ""))
     try:
         async with asyncio.timeout(200), Cluster(tmp_path) as cluster, manager(settings) as address:
             cluster.address = address
-            made = [cluster.make(name, tls_dir=folders.of(Role.WORKER, name)) for name in names]
+            made = [
+                cluster.make(
+                    name, tls_dir=folders.of(Role.WORKER, name), audit_log=str(tmp_path / f"{name}-{AUDIT_LOG}")
+                )
+                for name in names
+            ]
             await asyncio.gather(*(process.start() for process in made))
             yield address, made
     finally:
         connection.use(None)
+
+
+def audited(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
 
 
 async def two_whole_members(address: str, *, newest: int = 0) -> None:
@@ -99,6 +120,9 @@ async def test_versions_are_replicated_fetched_and_shown(folders: Folders, tmp_p
             assert client.path(STORE, f"{version(3)}.changelog").read_bytes() == content
         assert b.worker is not None
         assert (await asyncio.to_thread(start_scrub, "b", b.worker.peer_address)).number
+        (line,) = audited(tmp_path / f"b-{AUDIT_LOG}")
+        assert (line["principal"], line["method"]) == ("rhino://c/operator/alice", "/rhino.v1.Peer/StartScrub")
+        assert (line["outcome"], line["names"]) == ("ok", {})
         with pytest.raises(UnavailableError):  # another worker's name at its address
             await asyncio.to_thread(start_scrub, "a", b.worker.peer_address)
 
@@ -113,6 +137,58 @@ async def test_who_may_not_call_is_told_so(folders: Folders, tmp_path: Path) -> 
             connection.use(stranger)
             with pytest.raises(UnavailableError):
                 await asyncio.to_thread(fetch_overview, address, timeout_s=2)
+
+
+@asynccontextmanager
+async def running_query(address: str, folders: Folders) -> AsyncIterator[None]:
+    """The driver `etl` runs the query `q` of the job. At the end it stops it."""
+    transport = client_transport(folders.of(Role.DRIVER, "etl"), "")
+    async with aio_channel(address, transport, THE_MANAGER) as channel:
+        session: Any = cast("Any", handover_pb2_grpc.HandoverManagerStub(channel)).DriverSession()
+        hello = pb.DriverHello(application_id="app", host="h", settings=common_pb2.JobSettings())
+        await session.write(pb.DriverEvent(hello=hello))
+        groups = [pb.TaskGroup(task_group=0, operators=[0], partitions=4)]
+        started = pb.QueryStarted(job="job", run_id="r", name="q", task_groups=groups)
+        await session.write(pb.DriverEvent(query_started=started))
+        while (await session.read()).WhichOneof("command") != "desired":
+            pass
+        yield
+        await session.write(pb.DriverEvent(query_ended=pb.QueryEnded(job="job", run_id="r")))
+        await session.done_writing()
+        while await session.read() is not END_OF_STREAM:
+            pass
+
+
+async def test_who_moved_and_forgot_what_is_known_later(
+    folders: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("handover_manager.machine.SETTLE_S", 0.0)
+    alice, etl = "rhino://c/operator/alice", "rhino://c/driver/etl"
+    async with secure_cluster(folders, tmp_path, "a", "b", "c") as (address, (a, _, _)):
+        async with a.attach() as client:
+            await client.commit(STORE, version(1), changelog_bytes(1), lineage(1))
+        await two_whole_members(address)
+        members = (await asyncio.to_thread(fetch_overview, address)).groups[0].members
+        with HandoverClient(address) as operator:
+            async with running_query(address, folders):
+                later = Strategy(start_at_ms=int(time.time() * 1000) + 60_000)  # so that it can be cancelled
+                start = partial(operator.start, "q", ["0/3"], members[1].worker_id, strategy=later)
+                started = await asyncio.to_thread(start)
+                why = "\n".join((await asyncio.to_thread(operator.explain, "q", "0/3")).reasons)
+                assert f"asked for by {alice}) moves it from a" in why
+                await asyncio.to_thread(operator.cancel, started.handover_id)
+            await asyncio.to_thread(operator.forget_job, "q")
+            (job,) = (await asyncio.to_thread(fetch_overview, address)).jobs
+            (handover,) = await asyncio.to_thread(operator.list)
+            assert (job.forgotten_by, started.by, handover.by) == (alice, alice, alice)
+    lines = audited(tmp_path / AUDIT_LOG)
+    found = [(line["principal"], line["method"].rpartition("/")[2], line["outcome"]) for line in lines]
+    assert set(found[:3]) == {(f"rhino://c/worker/{name}", "Register", "ok") for name in "abc"}
+    assert found[3:5] == [(etl, "DriverSession", "accepted"), (alice, "StartHandover", "ok")]
+    names = {"job": "q", "virtual_nodes": ["0/3"], "target": members[1].worker_id, "handover_id": started.handover_id}
+    assert lines[4]["names"] == names
+    assert found[5] == (alice, "CancelHandover", "ok")
+    assert sorted(found[6:]) == [(etl, "DriverSession", "ended"), (alice, "ForgetJobLater", "ok")]
 
 
 async def test_commits_go_on_while_all_certificates_are_renewed(folders: Folders, tmp_path: Path) -> None:
