@@ -50,8 +50,12 @@ class Identity:
 
     @property
     def server_name(self) -> str:
-        """The DNS name in the certificate by which clients check a server. All managers of a cluster have one."""
-        start = "" if self.role is Role.MANAGER else f"{self.name}."
+        """The DNS name in the certificate by which clients check a server. All managers of a cluster have one.
+
+        DNS names do not tell capitals apart, so "A" is written "_a", and "_" is written "__".
+        """
+        name = re.sub("[A-Z_]", lambda found: f"_{found[0].lower()}", self.name)
+        start = "" if self.role is Role.MANAGER else f"{name}."
         return f"{start}{self.role.value}.{self.cluster}.rhino"
 
     def __str__(self) -> str:

@@ -13,7 +13,8 @@ from rhino_core.security.identity import Identity, Role, one_identity, parse
     [
         (Identity("c", Role.MANAGER, "m-1"), "rhino://c/manager/m-1", "manager.c.rhino"),
         (Identity("c", Role.WORKER, "127.0.7.12"), "rhino://c/worker/127.0.7.12", "127.0.7.12.worker.c.rhino"),
-        (Identity("key-1f", Role.READER, "a_b"), "rhino://key-1f/reader/a_b", "a_b.reader.key-1f.rhino"),
+        (Identity("c", Role.WORKER, "Node_A"), "rhino://c/worker/Node_A", "_node___a.worker.c.rhino"),
+        (Identity("key-1f", Role.READER, "a_b"), "rhino://key-1f/reader/a_b", "a__b.reader.key-1f.rhino"),
     ],
 )
 def test_uri_and_server_name(identity: Identity, uri: str, server_name: str) -> None:
@@ -43,6 +44,13 @@ def test_uri_and_server_name(identity: Identity, uri: str, server_name: str) -> 
 def test_what_is_no_identity(uri: str) -> None:
     with pytest.raises(InvalidRequestError):
         parse(uri)
+
+
+def test_names_that_differ_in_capitals_only_are_told_apart() -> None:
+    names = ["a", "A", "_a", "__a", "_A", "a_", "aA", "a_a"]
+    safe = [f"x{name}" for name in names]  # a name begins with a letter or a digit
+    made = {Identity("c", Role.WORKER, name).server_name.lower() for name in safe}
+    assert len(made) == len(names)
 
 
 def test_a_worker_cannot_have_the_name_of_a_manager() -> None:
