@@ -8,12 +8,11 @@ from pathlib import Path
 
 from rhino_core.security.certificates import Authority
 from rhino_core.security.folders import write_folder
-from rhino_core.security.identity import Identity, Role
+from rhino_core.security.identity import Identity, Role, user_name
 from rhino_core.security.sources import new_cluster_key, read_cluster_key
 from rhino_core.settings import CLUSTER_KEY_VARIABLE
 from spark_connector.driver_certificate import DRIVER_DIR_VARIABLE, tls_conf
 
-DRIVER = "local-cluster"
 DRIVER_VALID = dt.timedelta(days=30)
 
 
@@ -40,7 +39,7 @@ class ClusterSecurity:
             self._is_ours = True
         self.key = str(key)
         authority = Authority.of_cluster_key(read_cluster_key(key))
-        identity = Identity(authority.cluster, Role.DRIVER, DRIVER)
+        identity = Identity(authority.cluster, Role.DRIVER, user_name())  # as `rhino_conf` does
         write_folder(self._driver_dir, authority.issue(identity, DRIVER_VALID))
 
     def end(self) -> None:

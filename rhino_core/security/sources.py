@@ -43,6 +43,7 @@ class FolderSource:
         self._lock = threading.Lock()
         self._stamp = self._stamps()
         self._material = self._read()
+        self._failure = ""  # of the last look at the files
 
     def current(self) -> Material:
         with self._lock:
@@ -52,8 +53,11 @@ class FolderSource:
                     self._material, self._stamp = self._read(), stamp
                     about = {"folder": str(self._folder), "until": str(self._material.leaf.not_valid_after_utc)}
                     log.info("new certificate", extra={"identity": self._material.identity.uri, **about})
+                self._failure = ""
             except RhinoError as error:
-                log.warning("certificates cannot be read; the former ones stay", extra={"error": str(error)})
+                if str(error) != self._failure:  # every call looks, and the reason may last
+                    log.warning("certificates cannot be read; the former ones stay", extra={"error": str(error)})
+                self._failure = str(error)
             return self._material
 
     def _stamps(self) -> tuple[tuple[int, int, int], ...]:

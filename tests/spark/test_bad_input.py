@@ -153,7 +153,8 @@ def test_a_refused_checkpoint_goes_on_with_its_own_provider(outcomes: dict[str, 
 def few_settings(tmp_path_factory: pytest.TempPathFactory, cluster: LocalCluster) -> dict[str, Outcome]:
     """The three settings and the jar, and what this cluster needs: as docs/user/settings.md says, nothing else."""
     good = rhino_conf(cluster.manager)
-    few = {key: good[key] for key in ("spark.jars", "spark.plugins", PROVIDER, "spark.rhino.manager")}
+    needed = ("spark.jars", "spark.plugins", PROVIDER, "spark.rhino.manager", "spark.rhino.tls.dir")
+    few = {key: good[key] for key in needed}
     few["spark.rhino.socket"] = cluster.socket.replace("{host}", cluster.workers[0].host)
     on_rhino = few | {PROVIDER: PROVIDER_CLASSES["checkpoint"], "test.rhino": "true"}
     sums = {"spark.sql.streaming.checkpoint.fileChecksum.enabled": "true", "test.batches": "4"} | SNAPSHOTS

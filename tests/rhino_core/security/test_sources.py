@@ -60,6 +60,22 @@ def test_new_files_count_and_half_of_a_renewal_does_not(authority: Authority, tm
     assert source.current() == first
 
 
+def test_a_folder_that_cannot_be_read_is_told_once(
+    authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_folder(tmp_path, authority.issue(WORKER, HOUR))
+    source = FolderSource(tmp_path)
+    for _ in range(2):
+        (tmp_path / "tls.crt").write_bytes(b"no PEM")
+        for _ in range(3):
+            source.current()
+        assert [record.levelname for record in caplog.records] == ["WARNING"]
+        write_folder(tmp_path, authority.issue(WORKER, HOUR))
+        caplog.clear()
+        source.current()
+        caplog.clear()
+
+
 def test_files_are_closed_to_others(authority: Authority, tmp_path: Path) -> None:
     write_folder(tmp_path / "tls", authority.issue(WORKER, HOUR))
     modes = {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "tls").iterdir()}
