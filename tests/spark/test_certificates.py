@@ -31,7 +31,9 @@ def issue(cluster: LocalCluster, folder: Path, name: str) -> None:
     write_folder(folder, authority.issue(Identity(authority.cluster, Role.DRIVER, name), dt.timedelta(hours=1)))
 
 
-def seen_job(cluster: LocalCluster) -> JobView:
+def known(cluster: LocalCluster) -> JobView:
+    """The query, once its driver is connected and has reported it."""
+    wait_for(lambda: job(cluster, "aggregation"), "the driver reports its query")
     found = job(cluster, "aggregation")
     assert found is not None
     return found
@@ -47,7 +49,7 @@ def test_a_new_certificate_counts_and_another_driver_is_refused(cluster: LocalCl
         run = Run(spark, QUERIES["aggregation"], tmp_path)
         running = run.start()
         run.advance(running, 2)
-        found = seen_job(cluster)
+        found = known(cluster)
         assert found.owner == "etl"
 
         seen = len(log.read_text())
@@ -55,7 +57,7 @@ def test_a_new_certificate_counts_and_another_driver_is_refused(cluster: LocalCl
         cluster.restart_manager()
         run.advance(running, 2)
         wait_for(lambda: f"new certificate in {tls}" in log.read_text()[seen:], "the new certificate is used")
-        wait_for(lambda: seen_job(cluster).connected, "the driver is connected again")
+        known(cluster)
         run.advance(running, 1)
         running.stop()
 
