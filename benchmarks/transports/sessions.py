@@ -36,7 +36,7 @@ class Session(Protocol):
         ...
 
     def open(self, data: bytes) -> bytes:
-        """What is complete of all bytes that came over the wire."""
+        """Returns the plain bytes of the records that are complete. The rest waits for the next call."""
         ...
 
 

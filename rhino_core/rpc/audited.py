@@ -97,7 +97,7 @@ class Call:
             self._write(OK if self._names is None else ENDED)
 
     def cancelled(self) -> None:
-        """The caller waits no longer, or the server stops. What was asked may be done or not."""
+        """The caller waits no longer, or the server stops. The server may have made the change before that."""
         if self._is_of_interest:
             self._write(CANCELLED if self._names is None else ENDED)
 

@@ -71,8 +71,11 @@ class Made:
 
 @pytest.fixture(scope="module", params=["killed", "closed", "power lost"])
 def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """The index of a process that was killed (it is in RocksDB's log), or of one that has ended (it is in tables), or
-    one with an end that was never synced, after a loss of power that took nothing."""
+    """An index in one of three forms.
+
+    After kill -9 its end is in RocksDB's log. After a clean end it is in tables. After a loss of power its end was
+    never synced, but nothing of it is lost.
+    """
     folder, left = tmp_path_factory.mktemp("made"), tmp_path_factory.mktemp("left") / "index"
     index, states = Index(folder, Disk(folder, 0), BOOT), []
     for n in range(STEPS):
