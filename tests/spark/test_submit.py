@@ -25,7 +25,7 @@ from tests.spark.web import Web
 
 pytestmark = pytest.mark.spark
 HERE = Path(__file__).parent
-FILES = 4
+FILES = 3
 TIMEOUT_S = 240
 LEAN = (
     "--driver-memory 460m --executor-memory 460m --conf spark.ui.enabled=false --conf spark.sql.shuffle.partitions=3"
@@ -87,17 +87,11 @@ def work(cluster: LocalCluster, tmp_path: Path) -> Work:
     return Work(cluster, tmp_path)
 
 
-def test_arguments_of_spark_submit(work: Work) -> None:
-    work.run(
-        f"spark-submit {work.options} $({work.conf} --format arguments) {HERE}/submitted_app.py {work.arguments()}"
-    )
-    work.check()
-
-
+@pytest.mark.exhaustive
 def test_a_file_of_settings_and_a_spark_outside_of_the_python_environment(work: Work) -> None:
     """The folder looks like an unpacked Spark archive: bin, jars, and python with PySpark in it.
 
-    The jar is on every node already.
+    The jar is on every node already. Not in CI: tests/first_hour runs the same on one node.
     """
     home = work.folder / "spark"
     (home / "python").mkdir(parents=True)
@@ -118,7 +112,9 @@ def web(work: Work) -> Iterator[Web]:
         yield served
 
 
+@pytest.mark.exhaustive
 def test_a_jar_at_a_url(work: Work, web: Web) -> None:
+    """Not in CI: cluster mode has its jar from there, too."""
     url = web.add("rhino.jar", ensure_jar().read_bytes())
     arguments = work.run(f"{work.conf} --jar {url} --format arguments")
     assert arguments.startswith(f"--jars {url} --conf ")
