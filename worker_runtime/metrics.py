@@ -50,7 +50,7 @@ class SidecarMetrics(Collector):
             self._not_ready.labels(state.value)
 
     def register(self) -> None:
-        """Start to observe and export."""
+        """Starts to observe and export."""
         self._figures.on_commit, self._figures.on_prepare = self._committed, self._prepared
         self._registry.register(self)
 

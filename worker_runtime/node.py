@@ -91,14 +91,14 @@ class Node:
         self._local_server.add(sidecar_pb2_grpc.add_SidecarServicer_to_server, self._local, "rhino.v1.Sidecar")
 
     def _bind(self, store: Store) -> Worker:
-        """Bind the ports first: the address is part of the worker's description."""
+        """Binds the ports first: the address is part of the worker's description."""
         settings = self._settings
         port = self._peer_server.bind(settings.listen)
         self._socket.bind(self._local_server.bind)
         return Worker(settings.worker_id, store.incarnation, settings.host, settings.peer_address(port))
 
     async def serve(self) -> None:
-        """Start everything. The health checks do not report ready yet."""
+        """Starts everything. The health checks do not report ready yet."""
         await self._peer_server.start()
         await self._local_server.start()
         self._socket.open_to_group(self._settings.socket_group)
@@ -126,7 +126,7 @@ class Node:
         return self._local.waiting_commits
 
     async def _tidy(self) -> None:
-        """End connections to workers that are gone: clusters grow and shrink for months."""
+        """Ends connections to workers that are gone: clusters grow and shrink for months."""
         while True:
             await asyncio.sleep(TIDY_S)
             self._links.tidy()

@@ -24,7 +24,7 @@ class Precedence:
         self._commit_at = float("-inf")
 
     def commit(self) -> None:
-        """Record a step of a commit: it was requested, received or acknowledged."""
+        """Records a step of a commit: it was requested, received or acknowledged."""
         self._commit_at = self._clock()
 
     @property
@@ -38,7 +38,7 @@ class Precedence:
         return (due_at if self._loading() else min(self._commit_at + QUIET_S, due_at)) - self._clock()
 
     async def yield_to_commits(self, sent_at: float) -> float:
-        """Wait until the next chunk may be sent. Return the time, for the next call."""
+        """Waits until the next chunk may be sent. Returns the time, for the next call."""
         while (wait_s := self.wait_s(sent_at)) > 0:  # noqa: ASYNC110  the end moves with every commit
             await asyncio.sleep(wait_s)
         return self._clock()

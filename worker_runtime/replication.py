@@ -82,7 +82,7 @@ class Replication:
         self._links, self._upstreams, self._catch_up, self._groups = links, upstreams, catch_up, groups
 
     async def run(self) -> None:
-        """Run until cancelled, then cancel all waiting commits."""
+        """Runs until cancelled, then cancels all waiting commits."""
         try:
             await self._runner.run()
         finally:
@@ -128,7 +128,7 @@ class Replication:
                 self.post(ev.CommitAbandoned(request))
 
     async def drop_damaged(self, store: StoreId, names: Iterable[str]) -> None:
-        """Remove changed or missing files from the store, so that they are fetched again.
+        """Removes changed or missing files from the store, so that they are fetched again.
 
         Their hard links are removed, too: otherwise each would be "repaired" from the other.
         """

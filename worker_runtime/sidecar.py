@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 async def run_sidecar(settings: SidecarSettings, on_ready: Callable[[Worker], None]) -> None:
-    """Run until cancelled. Then refuse new work, send the farewell to the manager and end.
+    """Runs until cancelled. Then refuses new work, sends the farewell to the manager and ends.
 
     `on_ready` is called once, when the sidecar has recovered, is registered with the manager and serves. The sidecar
     waits for a manager that has not started yet, and continues without one that disappears. Raises IntegrityError if a
@@ -69,7 +69,7 @@ async def _run_node(
 
 @contextlib.asynccontextmanager
 async def _metrics(settings: SidecarSettings, health: Health) -> AsyncIterator[Callable[[Node], None]]:
-    """Serve metrics, if configured, of the node that the caller passes."""
+    """Serves metrics, if configured, of the node that the caller passes."""
     if not settings.metrics_port:
         yield lambda node: None
         return

@@ -42,7 +42,7 @@ class Identity:
 
 
 def make(folder: Path) -> None:
-    """Write the files of both ends, and `openssl.cnf`, into a new folder."""
+    """Writes the files of both ends, and `openssl.cnf`, into a new folder."""
     folder.mkdir(parents=True)
     authority = ec.generate_private_key(ec.SECP256R1())
     name = _name("rhino benchmark authority")

@@ -150,7 +150,7 @@ class Pair:
         os.sync()  # nobody pays for writing back what another one wrote
 
     def free_pages(self, size_bytes: int) -> None:
-        """Write and delete so many bytes, so that the next file gets pages that were freed just now.
+        """Writes and deletes so many bytes, so that the next file gets pages that were freed just now.
 
         A virtual machine may hand pages that are free for longer back to its host. They cost several times as much.
         """

@@ -24,11 +24,11 @@ class Session(Protocol):
         ...
 
     def send(self, head: bytes, data: memoryview) -> None:
-        """Send both; blocks. Raises OSError."""
+        """Sends both; blocks. Raises OSError."""
         ...
 
     def fill(self, view: memoryview) -> None:
-        """Receive as many bytes as the view has; blocks. Raises EOFError at the end of the stream, and OSError."""
+        """Receives as many bytes as the view has; blocks. Raises EOFError at the end of the stream, and OSError."""
         ...
 
     def seal(self, data: bytes) -> Sequence[bytes]:

@@ -40,7 +40,7 @@ class Puller:
         self._running: dict[GroupId, asyncio.Task[None]] = {}
 
     def start(self, order: ev.StartCatchUp) -> None:
-        """Start a catch-up in place of a running one of the same group. Files that are already here stay."""
+        """Starts a catch-up in place of a running one of the same group. Files that are already here stay."""
         if former := self._running.get(order.group):
             former.cancel()
         task = self._tasks.create_task(self._run(order), name=f"catch-up of {order.group}")
@@ -52,7 +52,7 @@ class Puller:
             del self._running[group]
 
     async def _run(self, order: ev.StartCatchUp) -> None:
-        """Run until everything is here, or until this worker is no longer a member."""
+        """Runs until everything is here, or until this worker is no longer a member."""
         started, pauses = time.monotonic(), CATCH_UP.pauses()
         while self._still_member(order.group):
             inventories = await self._ask_all(order)
@@ -86,7 +86,7 @@ class Puller:
                 return None
 
     async def _pull_all(self, order: ev.StartCatchUp, inventories: list[Inventory]) -> int | None:
-        """Pull the missing files. Return the bytes fetched, or None if some file could not be fetched.
+        """Pulls the missing files. Returns the bytes fetched, or None if some file could not be fetched.
 
         Retention may delete a pulled snapshot before the changelogs that need it are here, so compare again at the end.
         """

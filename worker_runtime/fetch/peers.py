@@ -60,7 +60,7 @@ class Peers:
             await channel.close(None)
 
     async def tidy(self) -> None:
-        """Close unused connections to workers that this worker no longer deals with, and with a former certificate."""
+        """Closes unused connections to workers that this worker no longer deals with, and with a former certificate."""
         found = (self._directory.find(worker_id) for worker_id in self._directory.wanted())
         needed = {self._connected(worker) for worker in found if worker is not None}
         unused_since = time.monotonic() - UNUSED_S
@@ -69,7 +69,7 @@ class Peers:
             await self._channels.pop(key).close(None)
 
     async def inventory(self, worker: Worker, group: GroupId) -> Inventory:
-        """Fetch the worker's inventory of a group. Raises UnavailableError and other RhinoErrors."""
+        """Fetches the worker's inventory of a group. Raises UnavailableError and other RhinoErrors."""
         request = peer_pb2.InventoryRequest(group=group_to_pb(group), share_lineages=True)
         stub = self._stub(worker)
         reply = await call(
@@ -92,7 +92,7 @@ class Peers:
         return [check.held for check in reply.checks]
 
     async def pull(self, found: Found) -> int:
-        """Get the file from the first holder that delivers it. Return the bytes fetched (0 if they were already here).
+        """Gets the file from the first holder that delivers it. Returns the bytes fetched (0: they were already here).
 
         Raises the error of the last holder if none of them delivers it.
         """

@@ -41,7 +41,7 @@ class Preparer:
         self._fetches = asyncio.Semaphore(FETCHES_AT_ONCE)
 
     async def prepare(self, session: str, versions: Sequence[StoreVersion]) -> PrepareRecord:
-        """Prepare the versions. READY means: all files are here, checked, visible, and pinned for `session`.
+        """Prepares the versions. READY means: all files are here, checked, visible, and pinned for `session`.
 
         Raises IntegrityError if a file was damaged here and no other worker has an intact copy.
         """
@@ -88,7 +88,7 @@ class Preparer:
         return self._store.catalogue.store(version.store).closure(version.version) or frozenset()
 
     async def _drop_damaged(self, attempt: Attempt) -> None:
-        """Compare the files of the closures with the index. Drop those that differ, so that they are fetched again.
+        """Compares the files of the closures with the index. Drops those that differ, so that they are fetched again.
 
         Without a damaged snapshot, the version has another closure, whose files are compared next.
         """
@@ -98,14 +98,14 @@ class Preparer:
                 await self._replication.drop_damaged(version.store, damaged)
 
     def _show(self, versions: Iterable[StoreVersion]) -> None:
-        """List the files: what Spark's commit log names is committed, even if the call that wrote it failed."""
+        """Lists the files: what Spark's commit log names is committed, even if the call that wrote it failed."""
         for version in versions:
             for name in self._closure(version):
                 self._store.files.set_visible(version.store, name, visible=True)
             self._store.files.set_visible(version.store, f"{version.version}.changelog", visible=True)
 
     async def _fetch_round(self, missing: list[StoreVersion]) -> Verdict | None:
-        """Ask the live workers and fetch. Return a final verdict, or None to check again."""
+        """Asks the live workers and fetches. Returns a final verdict, or None to check again."""
         survey, plans = await self._survey(missing)
         unknown = [version for version, plan in zip(missing, plans, strict=True) if plan is None]
         if unknown:
@@ -132,7 +132,7 @@ class Preparer:
                 return False
 
     async def _survey(self, missing: list[StoreVersion]) -> tuple[Survey, list[list[Found] | None]]:
-        """Ask all live workers concurrently. Stop as soon as the answers suffice."""
+        """Asks all live workers concurrently. Stops as soon as the answers suffice."""
         survey, here = Survey(missing), self._store.catalogue
         workers = [w for w in self._manager.live_workers() if w.worker_id != self._replication.me.worker_id]
         asks = [asyncio.ensure_future(self._ask(worker, missing, survey)) for worker in workers]

@@ -39,7 +39,7 @@ class Turns:
                 self._free.set()
 
     async def catch_up(self) -> None:
-        """Return when a catch-up may begin a file."""
+        """Returns when a catch-up may begin a file."""
         await self._free.wait()
         until = time.monotonic() + PATIENCE_S
         while self._loading() and time.monotonic() < until:

@@ -67,7 +67,7 @@ class Turnstile:
 
 
 async def is_turn(turn: asyncio.Future[None]) -> bool:
-    """Wait for the turn, at most SIGN_S. Return whether it has come."""
+    """Waits for the turn, at most SIGN_S. Returns whether it has come."""
     await asyncio.wait({turn}, timeout=SIGN_S)
     return turn.done()
 

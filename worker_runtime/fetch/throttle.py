@@ -13,7 +13,7 @@ class Throttle:
         self._free_at = 0.0
 
     async def spend(self, size_bytes: int) -> None:
-        """Wait until this many bytes may be processed."""
+        """Waits until this many bytes may be processed."""
         if self._bytes_per_s == 0:
             return
         now = asyncio.get_running_loop().time()

@@ -105,13 +105,13 @@ class ManagerClient:
         return asyncio.get_running_loop().time() < self._settled_at
 
     def changed(self, group: GroupId) -> None:
-        """Report this group with the next heartbeat, or at once if its epoch or wholeness has changed."""
+        """Reports this group with the next heartbeat, or at once if its epoch or wholeness has changed."""
         self._changed.add(group)
         if self._reported.get(group) != self._account(group):
             self._beats.beat_now()
 
     def ask(self, group: GroupId) -> None:
-        """Fetch the current group, however long the manager is unreachable. The machine adopts it."""
+        """Fetches the current group, however long the manager is unreachable. The machine adopts it."""
         if group not in self._asking:
             task = self._tasks.create_task(self._ask(group), name=f"ask for group {group}")
             self._asking[group] = task
@@ -151,7 +151,7 @@ class ManagerClient:
             raise PreconditionError(f"job {group.job} was forgotten: start the query with a new checkpoint")
 
     async def leave(self) -> None:
-        """Tell the manager that this worker is leaving, if the manager can be reached."""
+        """Tells the manager that this worker is leaving, if the manager can be reached."""
         await self._beats.leave(wait=self.connected)
 
     async def close(self) -> None:
@@ -160,7 +160,7 @@ class ManagerClient:
     # ------------------------------------------------------------ groups
 
     async def _resolve(self, group: GroupId, settings: JobSettings, *, existing_only: bool = False) -> ReplicaGroup:
-        """Ask the manager, once for all callers that wait for the same group."""
+        """Asks the manager, once for all callers that wait for the same group."""
         task = self._resolving.get(group)
         if task is None:
             task = asyncio.create_task(self._resolve_once(group, settings, existing_only), name=f"resolve {group}")
@@ -337,7 +337,7 @@ class ManagerClient:
 
 
 async def _first_end(*parts: Awaitable[None]) -> None:
-    """Run all parts. When the first one ends, end the others and raise its error, if any."""
+    """Runs all parts. When the first one ends, ends the others and raises its error, if any."""
     tasks = [asyncio.ensure_future(part) for part in parts]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

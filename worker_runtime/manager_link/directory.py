@@ -28,7 +28,7 @@ class Directory:
         self.changed: Callable[[Collection[str]], None] = lambda returned: None
 
     def update(self, live: list[Worker], absent: list[Worker]) -> None:
-        """Record the manager's update. Both lists are complete."""
+        """Records the manager's update. Both lists are complete."""
         before = {worker.worker_id for worker in self.live}
         self.live, self.absent = live, absent
         self._named = {worker.worker_id: worker for worker in (*absent, *live)}

@@ -41,11 +41,11 @@ class Heartbeats:
         self._left = asyncio.Event()
 
     def beat_now(self) -> None:
-        """Send the next heartbeat at once."""
+        """Sends the next heartbeat at once."""
         self._now.set()
 
     async def leave(self, *, wait: bool) -> None:
-        """Send the farewell as the next heartbeat. If asked, wait a short time until the manager has received it."""
+        """Sends the farewell as the next heartbeat. If asked, waits a short time until the manager has received it."""
         self.leaving = True
         self._now.set()
         if not wait:
@@ -57,7 +57,7 @@ class Heartbeats:
             log.warning("the manager did not take the farewell", extra={"manager": self._address})
 
     async def run(self, stream: Stream) -> None:
-        """Send heartbeats until the farewell is received or the manager ends its side.
+        """Sends heartbeats until the farewell is received or the manager ends its side.
 
         Raises RhinoError if the stream breaks.
         """
@@ -84,7 +84,7 @@ class Heartbeats:
             stream.cancel()
 
     async def _until_next(self, reader: asyncio.Task[None]) -> None:
-        """Wait one interval, or less if something changes that others wait for."""
+        """Waits one interval, or less if something changes that others wait for."""
         early = asyncio.create_task(self._now.wait())
         await asyncio.wait({early, reader}, timeout=self.interval_s, return_when=asyncio.FIRST_COMPLETED)
         early.cancel()
@@ -93,6 +93,6 @@ class Heartbeats:
 
 
 async def _drain(stream: Stream) -> None:
-    """Read replies until the stream ends."""
+    """Reads replies until the stream ends."""
     while isinstance(await stream.read(), replication_pb2.HeartbeatReply):
         pass

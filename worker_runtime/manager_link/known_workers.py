@@ -30,7 +30,7 @@ class KnownWorkers:
         return [Worker(**known_fields(Worker, fields)) for fields in json.loads(self._text)]
 
     def update(self, workers: Iterable[Worker]) -> None:
-        """Record the complete set."""
+        """Records the complete set."""
         fields = [dataclasses.asdict(worker) for worker in sorted(workers, key=lambda w: w.worker_id)]
         text = json.dumps(fields)
         if text == self._text:

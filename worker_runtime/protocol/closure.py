@@ -267,7 +267,7 @@ class Catalogue:
         self._kept(entry.store).add(entry, arrived_s)
 
     def had_snapshot(self, store: StoreId, version: Version) -> None:
-        """Record a version 1 whose zip is no longer here: changelogs alone do not open the store."""
+        """Records a version 1 whose zip is no longer here: changelogs alone do not open the store."""
         self._kept(store).first_snapshots.add(version)
 
     def discard(self, store: StoreId, name: str) -> None:

@@ -89,13 +89,13 @@ class Commits:
         return key
 
     def pop(self, key: FileKey) -> list[Commit]:
-        """Remove and return all callers that wait for this file."""
+        """Removes and returns all callers that wait for this file."""
         popped = list(self._waiting.get(key, ()))
         self._drop(popped)
         return popped
 
     def abandon(self, request: int) -> list[FileKey]:
-        """Forget one caller. Return the files for which nobody waits any more."""
+        """Forgets one caller. Returns the files for which nobody waits any more."""
         commit = self._requests.get(request)
         return self._drop([commit]) if commit is not None else []
 
@@ -110,11 +110,11 @@ class Commits:
         return waiting
 
     def check_again(self, commit: Commit, now: float, *, closure_due: bool) -> None:
-        """Report a commit of `slow` once more after SLOW_S."""
+        """Reports a commit of `slow` once more after SLOW_S."""
         self._checks.append((now + SLOW_S, commit.request, closure_due))
 
     def due(self, now: float) -> tuple[list[Commit], list[FileKey]]:
-        """Remove the commits whose deadline has passed. Also return the files for which nobody waits any more."""
+        """Removes the commits whose deadline has passed. Also returns the files for which nobody waits any more."""
         late: list[Commit] = []
         while self._deadlines and self._deadlines[0][0] <= now:
             commit = self._requests.get(heapq.heappop(self._deadlines)[1])
@@ -138,7 +138,7 @@ class Commits:
         assert all(self._waiting.values()), "a file without callers is kept"
 
     def _drop(self, commits: list[Commit]) -> list[FileKey]:
-        """Remove these commits. Return the files for which nobody waits any more."""
+        """Removes these commits. Returns the files for which nobody waits any more."""
         empty: list[FileKey] = []
         for commit in commits:
             key = key_of(commit.entry)

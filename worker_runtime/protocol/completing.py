@@ -101,7 +101,7 @@ class Completing:
         return effects + self.recheck(entry.store)
 
     def recheck(self, store: StoreId) -> list[ev.Effect]:
-        """Acknowledge versions of the store that are complete here now, and complete its commits."""
+        """Acknowledges versions of the store that are complete here now, and completes its commits."""
         return self._receiving.acknowledge_again(store) + self.try_complete_all(store)
 
     # ------------------------------------------------------------ commits
@@ -113,7 +113,7 @@ class Completing:
         return effects
 
     def try_complete(self, key: FileKey) -> list[ev.Effect]:
-        """Complete the commits of a file once enough whole members of the current epoch hold its version."""
+        """Completes the commits of a file once enough whole members of the current epoch hold its version."""
         if key not in self._commits or (state := self._groups.state(key.store.group)) is None:
             return []
         group, policy, here = state.group, state.policy, self._catalogue.store(key.store)
@@ -139,6 +139,6 @@ class Completing:
             self.settle(key)
 
     def settle(self, key: FileKey) -> None:
-        """Forget a file that all members hold. Keep the list of its holders while a commit still waits for the file."""
+        """Forgets a file that all members hold. Keeps the list of its holders while a commit still waits for it."""
         if key not in self._commits and self._outbox.settle(key):
             self._receiving.release(key)

@@ -30,16 +30,16 @@ class SendWindow:
         return taken
 
     def give_back(self, keep_bytes: int) -> int:
-        """Return all credit but `keep_bytes` to the receiver, because there is nothing to send.
+        """Returns all credit but `keep_bytes` to the receiver, because there is nothing to send.
 
-        Return the number of bytes.
+        Returns the number of bytes.
         """
         back = max(0, self._available - keep_bytes)
         self._available -= back
         return back
 
     def give(self, credit_bytes: int) -> None:
-        """Add credit from the receiver. Raises RemoteProtocolError for a negative amount."""
+        """Adds credit from the receiver. Raises RemoteProtocolError for a negative amount."""
         if credit_bytes < 0:
             raise RemoteProtocolError(f"credit of {credit_bytes} bytes")
         self._available += credit_bytes
@@ -83,9 +83,9 @@ class GrantPool:
         return self._limit
 
     def open(self) -> tuple[int, int]:
-        """Open a stream.
+        """Opens a stream.
 
-        Return its number and its initial credit in bytes (0 if the limit is exhausted; see `top_up`).
+        Returns its number and its initial credit in bytes (0 if the limit is exhausted; see `top_up`).
         """
         self._last += 1
         grant = self._free_share(self._window)
@@ -93,7 +93,7 @@ class GrantPool:
         return self._last, grant
 
     def received(self, stream: int, data_bytes: int) -> None:
-        """Record received bytes. Raises RemoteProtocolError if the sender has overrun its credit."""
+        """Records received bytes. Raises RemoteProtocolError if the sender has overrun its credit."""
         state = self._streams[stream]
         credit = state.window_bytes - state.buffered_bytes - state.returnable_bytes
         if data_bytes > credit:
@@ -102,7 +102,7 @@ class GrantPool:
         state.idle = state.silent = False
 
     def returned(self, stream: int, credit_bytes: int) -> None:
-        """Record credit that an idle sender gives back.
+        """Records credit that an idle sender gives back.
 
         Raises RemoteProtocolError if it exceeds the sender's credit.
         """
@@ -177,7 +177,7 @@ class GrantPool:
         return ended
 
     def close(self, stream: int) -> None:
-        """End a stream and free its credit. The caller has dropped its buffers."""
+        """Ends a stream and frees its credit. The caller has dropped its buffers."""
         self._streams.pop(stream, None)
 
     def check_invariants(self) -> None:

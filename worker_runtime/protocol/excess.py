@@ -191,7 +191,7 @@ class ExcessMachine:
             assert state.due is None or (self._deadline is not None and self._deadline <= state.due), "never due"
 
     def _wait(self, state: _Outside, due: float) -> None:
-        """Ask the members at `due`. Whatever is under way for the group ends: its answers may be outdated."""
+        """Asks the members at `due`. Whatever is under way for the group ends: its answers may be outdated."""
         state.phase = _Waiting(due)
         self._deadline = due if self._deadline is None else min(due, self._deadline)
 

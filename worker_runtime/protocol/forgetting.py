@@ -25,7 +25,7 @@ class Forgetting:
         self._sending = sending
 
     def forget(self, job: str, fence: Epoch) -> list[ev.Effect]:
-        """Record the fence, which refuses later senders, and end everything under way of the job.
+        """Records the fence, which refuses later senders, and end everything under way of the job.
 
         A repeated report only deletes stray files.
         """

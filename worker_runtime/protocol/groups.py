@@ -99,7 +99,7 @@ class Groups:
         return [*effects, ev.ReportGroup(new.group)]
 
     def change_addresses(self, same: ReplicaGroup) -> bool:
-        """Take over addresses from another description of the adopted epoch. Return whether its members are the same.
+        """Takes over addresses from another description of the adopted epoch. Returns whether its members are the same.
 
         If they are not, two managers issued the same epoch: acks under it were given for the first group, which stays.
         """
@@ -150,7 +150,7 @@ class Groups:
         return [*state.damaged(self._me), ev.ReportGroup(group)]
 
     def tick(self, now: float, incomplete: Callable[[GroupId], bool]) -> list[ev.Effect]:
-        """Start the catch-ups that are due. `incomplete`: as for `caught_up`."""
+        """Starts the catch-ups that are due. `incomplete`: as for `caught_up`."""
         self._deadline_valid = False
         effects: list[ev.Effect] = []
         for group, state in self._states.items():

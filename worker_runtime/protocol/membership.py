@@ -170,7 +170,7 @@ class GroupState:
         return [] if self.outside else self._start(MemberTrigger.BEHIND, me)
 
     def tick(self, me: Worker, now: float, *, incomplete: bool) -> list[ev.Effect]:
-        """Start a catch-up if a repair or the periodic comparison of inventories is due."""
+        """Starts a catch-up if a repair or the periodic comparison of inventories is due."""
         due = self.next_deadline()
         if due is None or due > now:
             return []
@@ -182,7 +182,7 @@ class GroupState:
         return self._start(MemberTrigger.COMPARE, me)
 
     def _start(self, trigger: MemberTrigger, me: Worker) -> list[ev.Effect]:
-        """Start a catch-up from the other members. If there are none, this member is whole at once."""
+        """Starts a catch-up from the other members. If there are none, this member is whole at once."""
         self._repair = None
         others = tuple(m.worker for m in self.group.members if m.worker.worker_id != me.worker_id)
         if not others:

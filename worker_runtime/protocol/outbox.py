@@ -55,7 +55,7 @@ class Outbox:
     # ------------------------------------------------------------ offers
 
     def offer(self, entry: FileEntry, epoch: Epoch, chain: tuple[Worker, ...]) -> list[ev.Effect]:
-        """Push `entry` to every member of `chain`: offer it to the first one.
+        """Pushes `entry` to every member of `chain`: offers it to the first one.
 
         Recently bypassed members come last. This replaces an earlier offer of the file.
         """
@@ -84,7 +84,7 @@ class Outbox:
         return self.break_forwarding_loop(out, upstreams) or (self._send(out) if grown else [])
 
     def break_forwarding_loop(self, out: Outgoing, upstreams: Collection[str]) -> list[ev.Effect]:
-        """Offer the file to another member if forwarding duties form a loop.
+        """Offers the file to another member if forwarding duties form a loop.
 
         Workers that have sent each other the file may each rely on the other to forward it. Then nobody offers it to
         the remaining members. Therefore, once the first of the chain has the file, another member becomes the first:
@@ -133,14 +133,14 @@ class Outbox:
         return self._send(out)
 
     def drop(self, key: FileKey) -> list[ev.Effect]:
-        """Push this file to nobody any more."""
+        """Pushes this file to nobody any more."""
         out = self._files.pop(key, None)
         if out is None:
             return []
         return [self._withdraw(out, w) for w in out.chain if w == out.to or w in out.pending_directly()]
 
     def settle(self, key: FileKey) -> bool:
-        """Forget the file if all members of its chain hold it. Return whether it is not here (any more)."""
+        """Forgets the file if all members of its chain hold it. Returns whether it is not here (any more)."""
         out = self._files.get(key)
         if out is None:
             return True
@@ -186,7 +186,7 @@ class Outbox:
         return min(self._retries.values(), default=None)
 
     def retry(self, now: float) -> list[ev.Effect]:
-        """Offer again the files that members could not accept some time ago. Also end the expired bypasses."""
+        """Offers again the files that members could not accept some time ago. Also end the expired bypasses."""
         if self._bypassed:
             self._bypassed = {worker_id: until for worker_id, until in self._bypassed.items() if until > now}
         effects: list[ev.Effect] = []
@@ -200,7 +200,7 @@ class Outbox:
     # ------------------------------------------------------------ effects
 
     def _send(self, out: Outgoing) -> list[ev.Effect]:
-        """Offer the file to the first of its chain, which forwards it to the members not known to hold it.
+        """Offers the file to the first of its chain, which forwards it to the members not known to hold it.
 
         A member that has already stored the file answers at once. Its earlier ack may have been lost with a link.
         """
@@ -212,7 +212,7 @@ class Outbox:
         return [ev.OfferFile(out.to, out.entry, out.epoch, behind, lane)]
 
     def _offer_alone(self, out: Outgoing, to: Worker) -> ev.Effect:
-        """Offer the file to a member that is not the first of the chain.
+        """Offers the file to a member that is not the first of the chain.
 
         It forwards to nobody: the first of the chain does.
         """

@@ -23,14 +23,14 @@ class Parked:
         return len(self._begins)
 
     def add(self, begin: ev.BeginReceived) -> list[ev.BeginReceived]:
-        """Return the entries that were evicted. Their senders have to try again."""
+        """Returns the entries that were evicted. Their senders have to try again."""
         key = (begin.upstream, key_of(begin.entry))
         self._begins.pop(key, None)
         self._begins[key] = begin
         return [self._begins.pop(next(iter(self._begins)))] if len(self._begins) > PARKED_MAX else []
 
     def take(self, decided: ReplicaGroup) -> list[ev.BeginReceived]:
-        """Remove and return the group's entries that the manager's answer decides: those of its epoch or an earlier
+        """Removes and returns the group's entries that the manager's answer decides: those of its epoch or an earlier
         one.
         """
         due = [

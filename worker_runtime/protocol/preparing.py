@@ -49,7 +49,7 @@ class Survey:
         self._held: set[StoreVersion] = set()  # versions that some worker claims to hold
 
     def add(self, worker: Worker, held: Iterable[StoreVersion], files: Iterable[FileEntry]) -> None:
-        """Add one worker's complete answer: the versions it holds, and the files it stores of their groups."""
+        """Adds one worker's complete answer: the versions it holds, and the files it stores of their groups."""
         self._asked.add(worker.worker_id)
         self._held.update(held)
         for entry in files:
@@ -118,7 +118,7 @@ class Attempt:
         return [version for version in self.versions if not here.store(version.store).holds(version.version)]
 
     def dropped(self, store: StoreId, names: Sequence[str]) -> None:
-        """Record files that were damaged and have been dropped."""
+        """Records files that were damaged and have been dropped."""
         self.damaged += [f"{store}/{name}" for name in names]
         self.here_before[store].difference_update(names)
         self.held_before = False

@@ -169,7 +169,7 @@ class Receiving:
     # ------------------------------------------------------------ what upstreams wait for
 
     def refuse(self, key: FileKey, reason: ev.Refusal, message: str, member: Worker) -> list[ev.Effect]:
-        """Tell the upstreams that `member` does not have the file."""
+        """Tells the upstreams that `member` does not have the file."""
         current = self._groups.epoch(key.store.group)
         return [
             _refusal(upstream, key, reason, current, message, member) for upstream in sorted(self.upstreams.of(key))
@@ -182,7 +182,7 @@ class Receiving:
         return effects
 
     def acknowledge_again(self, store: StoreId) -> list[ev.Effect]:
-        """Acknowledge those versions of the store that were incomplete and that this worker holds now."""
+        """Acknowledges those versions of the store that were incomplete and that this worker holds now."""
         effects: list[ev.Effect] = []
         for name in self._incomplete.names(store):
             entry = self._catalogue.get(store, name)
@@ -196,7 +196,7 @@ class Receiving:
         return effects
 
     def release(self, key: FileKey) -> None:
-        """Forget the upstreams of a file once they have all acks: its version is held here and by those behind."""
+        """Forgets the upstreams of a file once they have all acks: its version is held here and by those behind."""
         if key not in self._outbox and key not in self._incomplete:
             self.upstreams.forget(key)
 

@@ -44,7 +44,7 @@ class Sending:
             assert adopted is None or out.epoch == adopted.epoch, f"{key} is offered under {out.epoch}"
 
     def push(self, entry: FileEntry) -> list[ev.Effect]:
-        """Push a file that an executor of this worker wrote."""
+        """Pushes a file that an executor of this worker wrote."""
         key, group = key_of(entry), self._groups.get(entry.store.group)
         if self._catalogue.get(*key) is None:
             return []  # damaged since; it is pushed when it is back
@@ -63,7 +63,7 @@ class Sending:
         return effects
 
     def push_closure(self, entry: FileEntry) -> list[ev.Effect]:
-        """Push the whole closure of a version to members that stored the file but cannot open the version.
+        """Pushes the whole closure of a version to members that stored the file but cannot open the version.
 
         Such a member lacks older files. It may have collected them before a late snapshot that names them arrived from
         here. This worker is not a member of the group, and members catch up from members only, so nobody else would
@@ -107,7 +107,7 @@ class Sending:
         return [effect for key in self._outbox.of_group(group) for effect in self._outbox.drop(key)]
 
     def _offer_again(self, key: FileKey, group: ReplicaGroup) -> list[ev.Effect]:
-        """Offer a file under a new epoch.
+        """Offers a file under a new epoch.
 
         A file with a waiting commit needs a new ack from every member. Other files need only the missing acks. This
         includes files that this worker was forwarding for others: their writer may be gone.

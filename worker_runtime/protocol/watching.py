@@ -16,7 +16,7 @@ def events_of_update(
     *,
     snapshot: bool,
 ) -> list[ev.Event]:
-    """Return the events in the order in which the machine must handle them.
+    """Returns the events in the order in which the machine must handle them.
 
     A snapshot contains all groups that concern this worker. So a group that is in `known` but not in the snapshot has
     gone.

@@ -50,7 +50,7 @@ class Admission:
         return self._locks.hold((store, name))
 
     async def admit(self, entry: FileEntry, seal: Seal, *, received: bool, linked: bool = False) -> StoredFile:
-        """Record the file and let it count. The commit of an uploaded version lists it later.
+        """Records the file and lets it count. The commit of an uploaded version lists it later.
 
         `received`: it came from another worker; else an executor uploaded it. `linked`: the file's bytes were not read,
         because it is a hard link of a stored file. Raises NoSpaceError, IntegrityError if the index cannot be written,
@@ -75,7 +75,7 @@ class Admission:
         return record
 
     async def _check_unlinked(self, record: StoredFile) -> None:
-        """Verify a link whose other names have been removed meanwhile, perhaps because the file was damaged."""
+        """Verifies a link whose other names have been removed meanwhile, perhaps because the file was damaged."""
         entry, path = record.entry, self._stored.path(record.entry)
 
         def verify() -> bool:

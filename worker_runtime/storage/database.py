@@ -48,7 +48,7 @@ class ReadOnlyDatabase:
         self._db = Rdict(str(path), options=options, access_type=AccessType.read_only())
 
     def close(self) -> None:
-        """Close the database.
+        """Closes the database.
 
         An error of RocksDB is only logged: everything written has already reached the operating system.
         """
@@ -114,7 +114,7 @@ class Database(ReadOnlyDatabase):
             raise
 
     def _check_complete(self, required: int | None) -> None:
-        """Read all entries, changing nothing."""
+        """Reads all entries, changing nothing."""
         if required is None:
             raise _damaged(self.path, f"the file {NAME!r} in it has a wrong checksum")
         if not self._written.known and not (self.path / "CURRENT").exists():
@@ -144,7 +144,7 @@ class Database(ReadOnlyDatabase):
         self._written.record(self.sequence_number())
 
     def write(self, batch: WriteBatch) -> None:
-        """Write the batch atomically."""
+        """Writes the batch atomically."""
         self._db.write(batch)
         self._written.record(self.sequence_number())
 

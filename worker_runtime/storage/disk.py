@@ -72,7 +72,7 @@ class Disk:
     # ------------------------------------------------------------ failures
 
     def record_error(self, error: OSError) -> None:
-        """Record an error that indicates a failing disk. Other errors are ignored."""
+        """Records an error that indicates a failing disk. Other errors are ignored."""
         if error.errno in _FAILING:
             self._fail(str(error))
 

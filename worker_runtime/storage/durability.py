@@ -30,7 +30,7 @@ class JobDurability:
         return self.of(store.job) is Durability.SYNCED
 
     def learn(self, job: str, durability: Durability) -> None:
-        """Record the job's durability. Call this before the group is used.
+        """Records the job's durability. Call this before the group is used.
 
         A job's durability never changes, unless a manager has lost its journal. Then files stored under the weaker
         durability are synced now (this blocks), and a stronger durability stays. Raises UnavailableError if the disk
@@ -46,5 +46,5 @@ class JobDurability:
         self._index.put_durability(job, durability)
 
     def forget(self, job: str) -> None:
-        """Forget the job. The index deletes the durability together with everything else of the job."""
+        """Forgets the job. The index deletes the durability together with everything else of the job."""
         self._known.pop(job, None)

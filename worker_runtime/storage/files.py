@@ -74,7 +74,7 @@ def checksum(fd: int) -> int:
 
 
 def create(path: Path) -> int:
-    """Create a new file, open for writing. Raises OSError."""
+    """Creates a new file, open for writing. Raises OSError."""
     hit("store.incoming.create.before")
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
     hit("store.incoming.create.after")
@@ -94,7 +94,7 @@ def size_of(path: Path) -> int:
 
 
 def open_inbox_file(path: Path, device: int) -> int:
-    """Open a client's file. Never follows a link; accepts only a regular file on the store's own file system.
+    """Opens a client's file. Never follows a link; accepts only a regular file on the store's own file system.
 
     Raises UnknownError, InvalidRequestError, OSError.
     """
@@ -174,7 +174,7 @@ def _linked(status: os.stat_result, stored: Iterable[tuple[Path, Checked]]) -> C
 
 
 def rename_in(source: Path, target: Path) -> None:
-    """Rename the file. Create the folder only if it turns out to be missing, which is rare. Raises OSError."""
+    """Renames the file. Creates the folder only if it turns out to be missing, which is rare. Raises OSError."""
     try:
         os.rename(source, target)
     except FileNotFoundError:
@@ -192,7 +192,7 @@ def link_in(source: Path, target: Path) -> None:
 
 
 def move_in(source: Path, target: Path, identity: tuple[int, int]) -> None:
-    """Rename a checked file to its final name. Raises InvalidRequestError if it was replaced meanwhile."""
+    """Renames a checked file to its final name. Raises InvalidRequestError if it was replaced meanwhile."""
     hit("store.move_in.rename.before")
     try:
         rename_in(source, target)
@@ -243,7 +243,7 @@ def read_cached(fd: int, into: memoryview, offset: int) -> bool:
 
 
 def read_pieces(path: Path, piece_bytes: int) -> Iterator[bytes]:
-    """Yield the bytes of a stored file in pieces."""
+    """Yields the bytes of a stored file in pieces."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     offset = 0
     try:

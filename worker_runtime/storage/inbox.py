@@ -57,7 +57,7 @@ class Inbox:
                     del self._used[key]
 
     def sweep(self) -> int:
-        """Delete files that were unused for ABANDONED_S and that nobody has open for writing. Return their number."""
+        """Deletes files that were unused for ABANDONED_S and that nobody has open for writing. Returns their number."""
         now, former, removed = self._clock(), self._observed, 0
         observed: dict[str, _Observation] = {}
         for path in self._files():

@@ -59,20 +59,20 @@ class Incoming:
         return incoming
 
     def reserve(self, allocator: FileAllocator, size_bytes: int) -> None:
-        """Reserve disk space for the file's final size. Sets `reserved` if space was reserved.
+        """Reserves disk space for the file's final size. Sets `reserved` if space was reserved.
 
         Raises OSError if there is no space.
         """
         self.reserved = allocator.reserve(self._fd, size_bytes)
 
     def release_space(self) -> None:
-        """Release reserved space behind the received bytes."""
+        """Releases reserved space behind the received bytes."""
         if self.reserved:
             os.ftruncate(self._fd, self._size)
             self.reserved = False
 
     def suspend(self, path: Path) -> None:
-        """Close the file and move the received bytes to `path`."""
+        """Closes the file and moves the received bytes to `path`."""
         self.release_space()
         os.close(self._fd)
         self._fd = -1
@@ -83,7 +83,7 @@ class Incoming:
         return self._size
 
     def write(self, pieces: Sequence[Piece]) -> None:
-        """Append all pieces, with one system call if possible."""
+        """Appends all pieces, with one system call if possible."""
         hit("store.incoming.write.before")
         size = sum(map(len, pieces))
         written = os.writev(self._fd, pieces)
@@ -97,7 +97,7 @@ class Incoming:
         self._size += size
 
     def finish(self, size_bytes: int, crc: int) -> Seal:
-        """Close the file. If length or checksum differ from the announced ones, remove it and raise IntegrityError."""
+        """Closes the file. If length or checksum are not as announced, removes it and raises IntegrityError."""
         seal = seal_of(os.fstat(self._fd))
         if (self._size, self._crc) != (size_bytes, crc):
             self.abort()
@@ -109,7 +109,7 @@ class Incoming:
         return seal
 
     def abort(self) -> None:
-        """Remove what was written. Harmless after a failed `finish`."""
+        """Removes what was written. Harmless after a failed `finish`."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

@@ -162,7 +162,7 @@ class Index(IndexReader):
         self._lineages.written(store, pointers)
 
     def delete_files(self, store: StoreId, names: Iterable[str], oldest_base: int | None = 0) -> None:
-        """Delete the records of these files atomically.
+        """Deletes the records of these files atomically.
 
         `oldest_base`: number of the oldest version in any remaining lineage; None if no lineage remains. If a snapshot
         of version 1 is deleted, the index still records that it existed (`first_snapshots`).
@@ -183,7 +183,7 @@ class Index(IndexReader):
         return bool(self._lineages.below(store, None))
 
     def drop_job(self, job: str, fence: Epoch, groups: Iterable[GroupId], files: Iterable[tuple[StoreId, str]]) -> None:
-        """Write the job's fence, and delete its durability, groups and files, atomically."""
+        """Writes the job's fence, and deletes its durability, groups and files, atomically."""
         hit("store.drop_job.index.before")
         batch = WriteBatch(raw_mode=True)
         batch.put(f"g/{job}".encode(), json.dumps(fence).encode())

@@ -28,7 +28,7 @@ class Layout:
         self._paths = functools.lru_cache(PATHS_MAX)(lambda store, name: self.store / f"{store}/{name}")
 
     def create(self) -> None:
-        """Create the subfolders, inside a folder that belongs to the sidecar.
+        """Creates the subfolders, inside a folder that belongs to the sidecar.
 
         Raises PreconditionError for a link in place of a folder.
         """

@@ -94,14 +94,14 @@ class Partials:
         return None
 
     def trim(self) -> None:
-        """Delete the oldest partial files: those beyond COUNT_MAX, and those that nobody has resumed for AGE_S_MAX."""
+        """Deletes the oldest partial files: those beyond COUNT_MAX, and those that nobody has resumed for AGE_S_MAX."""
         with self._lock:
             newest_first = sorted(self._kept_at, key=lambda key: self._kept_at[key], reverse=True)
             oldest = time.monotonic() - AGE_S_MAX
             self._drop([*newest_first[COUNT_MAX:], *(k for k in newest_first if self._kept_at[k] < oldest)])
 
     def clear(self) -> bool:
-        """Delete all partial files. Return whether there were any."""
+        """Deletes all partial files. Returns whether there were any."""
         with self._lock:
             found = list(self._kept_at)
             self._drop(found)

@@ -49,7 +49,7 @@ class IncomingFiles:
         self._allocator = allocator
 
     def begin(self, entry: FileEntry, pieces: Sequence[Piece] = ()) -> Incoming:
-        """Create a temporary file and write the first bytes. Raises NoSpaceError, IntegrityError."""
+        """Creates a temporary file and writes the first bytes. Raises NoSpaceError, IntegrityError."""
         with self._disk.errors_of(_name(entry)):
             self._space.make_room(entry.size_bytes)
             incoming = Incoming(*self._allocator.create(entry.size_bytes, lambda: self._partials.temporary(entry)))
@@ -66,7 +66,7 @@ class IncomingFiles:
         return incoming
 
     def append(self, entry: FileEntry, incoming: Incoming, pieces: Sequence[Piece]) -> None:
-        """Append bytes. Raises NoSpaceError, IntegrityError."""
+        """Appends bytes. Raises NoSpaceError, IntegrityError."""
         with self._disk.errors_of(_name(entry)):
             incoming.write(pieces)
         if not incoming.reserved:
@@ -123,7 +123,7 @@ class IncomingFiles:
         return None
 
     def place(self, entry: FileEntry, incoming: Incoming) -> Seal:
-        """Verify the bytes and give the file its final name. Nothing is left behind if this fails.
+        """Verifies the bytes and gives the file its final name. Nothing is left behind if this fails.
 
         Raises NoSpaceError, IntegrityError, also for wrong bytes.
         """
@@ -164,7 +164,7 @@ class ReceivedFiles:
     # All of these raise NoSpaceError, IntegrityError.
 
     async def begin(self, entry: FileEntry, pieces: Sequence[Piece] = ()) -> Incoming:
-        """Create a temporary file and write the first bytes. A cancelled caller leaves nothing."""
+        """Creates a temporary file and writes the first bytes. A cancelled caller leaves nothing."""
         made: list[Incoming] = []
         try:
             await self._threads.run(entry.lane, lambda: made.append(self._incoming.begin(entry, pieces)))
@@ -201,7 +201,7 @@ class ReceivedFiles:
     # ------------------------------------------------------------ complete files
 
     async def finish(self, entry: FileEntry, incoming: Incoming) -> StoredFile:
-        """Verify the bytes and put the file into the store. Data files and changelogs are visible at once.
+        """Verifies the bytes and puts the file into the store. Data files and changelogs are visible at once.
 
         Raises IntegrityError for wrong bytes, AlreadyThereError if a file of this name with another checksum is here,
         UnavailableError if the file cannot be synced.
@@ -226,7 +226,7 @@ class ReceivedFiles:
             return await self._admission.admit(entry, seal, received=True)
 
     async def receive_linked(self, entry: FileEntry) -> bool:
-        """Store the file without a transfer. Return false if its bytes are not here under another name.
+        """Stores the file without a transfer. Returns false if its bytes are not here under another name.
 
         Raises like `finish`.
         """
@@ -247,7 +247,7 @@ class ReceivedFiles:
 
 
 def _same(known: StoredFile, entry: FileEntry) -> StoredFile:
-    """Return `known`. Raises AlreadyThereError unless `entry` has the same bytes."""
+    """Returns `known`. Raises AlreadyThereError unless `entry` has the same bytes."""
     if (known.entry.crc32c, known.entry.size_bytes) != (entry.crc32c, entry.size_bytes):
         raise AlreadyThereError(f"{entry.store}/{entry.name} is here with another checksum")
     return known

@@ -64,7 +64,7 @@ def made_by_older(folder: Path) -> bool:
 
 
 def open_index(layout: Layout, disk: Disk, boot_id: str, *, empty_store: bool) -> Index:
-    """Open the index. On a full disk, first delete unfinished files.
+    """Opens the index. On a full disk, first deletes unfinished files.
 
     Raises PreconditionError if the index is lost, and IntegrityError if it is damaged, unless the files that it named
     may be deleted (`empty_store`). Raises AlreadyThereError while another process has the index open, NoSpaceError.
@@ -91,7 +91,7 @@ def open_index(layout: Layout, disk: Disk, boot_id: str, *, empty_store: bool) -
 
 
 def clear_temporary(layout: Layout, *more: Path) -> None:
-    """Delete what earlier sessions and transfers have left. Needs neither the index nor disk space."""
+    """Deletes what earlier sessions and transfers have left. Needs neither the index nor disk space."""
     for folder in (layout.tmp, layout.preallocated, layout.inbox, *more):
         for path in list(folder.iterdir()):
             if not _TEMPORARY.match(path.name):
@@ -113,7 +113,7 @@ def read_again_after_ns(index: Index, boot_id: str, *, failed: bool) -> int | No
 
 
 def recover_folder(layout: Layout, index: Index, boot_id: str, *, failed: bool) -> Recovered:
-    """Make index and folder agree. Blocks. `failed`: a sync had failed before the machine was rebooted.
+    """Makes index and folder agree. Blocks. `failed`: a sync had failed before the machine was rebooted.
 
     Raises IntegrityError if the index is damaged or cannot be written, NoSpaceError.
     """
@@ -170,7 +170,7 @@ def _sound(layout: Layout, record: StoredFile, *, deep: bool) -> bool:
 
 
 def _remove_orphans(layout: Layout, kept: Iterable[StoredFile]) -> int:
-    """Delete files that never got into the index, and empty folders. Return the number of files."""
+    """Deletes files that never got into the index, and empty folders. Returns the number of files."""
     known = {layout.path(record.entry.store, record.entry.name) for record in kept}
     orphans = [path for path in _stored(layout) if path not in known]
     for path in orphans:

@@ -39,16 +39,16 @@ class Removal:
         self._space = space
 
     async def collect(self, store: StoreId, busy: Iterable[str]) -> tuple[str, ...]:
-        """Delete the files that no version at or above the floor, no pin and nothing in `busy` needs.
+        """Deletes the files that no version at or above the floor, no pin and nothing in `busy` needs.
 
-        Return their names. Raises like `remove`.
+        Returns their names. Raises like `remove`.
         """
         names = self._retention.collectable(store, busy)
         await self.remove(store, names)
         return names
 
     async def remove(self, store: StoreId, names: Iterable[str]) -> None:
-        """Remove the files from the index at once, then from disk. The order holds even if the process dies in between.
+        """Removes the files from the index at once, then from disk. The order holds even if the process dies between.
 
         Raises like `take_out`.
         """

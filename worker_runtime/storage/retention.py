@@ -38,7 +38,7 @@ class Retention:
         return [StoreVersion(store, floor) for store, floor in self._floors.items() if store.group == group]
 
     def raise_floor(self, store: StoreId, floor: Version) -> bool:
-        """Raise the floor, which never falls. Return true if it changed."""
+        """Raises the floor, which never falls. Returns true if it changed."""
         current = self._floors.get(store)
         if raise_floor(current, floor) == current:
             return False
@@ -57,7 +57,7 @@ class Retention:
     # ------------------------------------------------------------ exceptions
 
     def mark_spread(self, job: str) -> None:
-        """Record that the job's files are spread blocks.
+        """Records that the job's files are spread blocks.
 
         Nothing of such a job is collected, because a worker cannot tell from its own blocks what other workers need of
         them. Raises NoSpaceError, IntegrityError.
@@ -69,7 +69,7 @@ class Retention:
         return self._index.metadata(f"spread/{job}") is not None
 
     def protecting(self, store: StoreId, names: Collection[str]) -> AbstractContextManager[None]:
-        """Keep these files meanwhile: a zip that names them is being taken over."""
+        """Keeps these files meanwhile: a zip that names them is being taken over."""
         return self._protecting([(store, name) for name in names]) if names else _NOTHING
 
     @contextlib.contextmanager

@@ -66,7 +66,7 @@ class Store:
 
     @classmethod
     def open(cls, worker_id: str, data_dir: Path, reserve_bytes: int, *, empty_store: bool = False) -> Store:
-        """Open and recover the store. Blocks. `empty_store`: files may be deleted if the index is lost or damaged.
+        """Opens and recovers the store. Blocks. `empty_store`: files may be deleted if the index is lost or damaged.
 
         Raises PreconditionError for a folder that is not the sidecar's or has lost its index, IntegrityError if the
         index is damaged, AlreadyThereError if another process has it open.

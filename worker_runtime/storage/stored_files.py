@@ -140,7 +140,7 @@ class StoredFiles:
             self.hide_incomplete(store, [name for name in named if name not in catalogue])
 
     def set_visible(self, store: StoreId, name: str, *, visible: bool) -> None:
-        """List the file, or list it no longer.
+        """Lists the file, or lists it no longer.
 
         If the index cannot be written, this lasts until the process ends: after a restart, Prepare lists what is
         committed.

@@ -74,7 +74,7 @@ class Syncer:
             pool.shutdown()
 
     async def sync(self, path: Path, lane: Lane) -> None:
-        """Return when the file, its folders and the index are on disk. Raises UnavailableError if the disk fails."""
+        """Returns when the file, its folders and the index are on disk. Raises UnavailableError if the disk fails."""
         self._require_sound()
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[lane].append((path, done))
@@ -83,7 +83,7 @@ class Syncer:
         await done
 
     def sync_everything(self) -> None:
-        """Sync everything on the store's file system. Blocks. Raises UnavailableError if the disk fails."""
+        """Syncs everything on the store's file system. Blocks. Raises UnavailableError if the disk fails."""
         self._require_sound()
         folder = os.open(self._layout.root, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -102,7 +102,7 @@ class Syncer:
             raise UnavailableError(f"{self._layout.root}: {self.failure}; nothing more can be promised to be on disk")
 
     async def _run(self, lane: Lane) -> None:
-        """Run rounds until no request waits."""
+        """Runs rounds until no request waits."""
         loop = asyncio.get_running_loop()
         while batch := self._waiting[lane]:
             self._waiting[lane] = []
@@ -125,7 +125,7 @@ class Syncer:
             done.set_result(None)
 
     def _round(self, paths: Iterable[Path], pool: ThreadPoolExecutor) -> None:
-        """Sync the files in any order: nobody is notified before all of them are done.
+        """Syncs the files in any order: nobody is notified before all of them are done.
 
         The file that records how much of the index is on disk describes the previous round.
         """
@@ -159,7 +159,7 @@ class Syncer:
 
 
 def _open(path: Path) -> int:
-    """Open the file, waiting while no descriptor is free.
+    """Opens the file, waiting while no descriptor is free.
 
     A lack of descriptors does not mean that the disk fails. Callers have a deadline of their own.
     """

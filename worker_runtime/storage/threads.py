@@ -31,7 +31,7 @@ _LARGE_THREADS = 2
 
 
 async def run_in(pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
-    """Run blocking work in a thread.
+    """Runs blocking work in a thread.
 
     A cancelled caller waits until the thread no longer uses its files, and the work's error is dropped.
     """
@@ -65,12 +65,12 @@ class Threads:
         self._large = ThreadPoolExecutor(_LARGE_THREADS, thread_name_prefix="store-large")
 
     def close(self) -> None:
-        """Wait for all work that was started or submitted."""
+        """Waits for all work that was started or submitted."""
         for pool in (*self._pools.values(), self._large):
             pool.shutdown()
 
     async def run(self, lane: Lane, work: Callable[[], T]) -> T:
-        """Run blocking work in the lane's pool."""
+        """Runs blocking work in the lane's pool."""
         return await run_in(self._pools[lane], work)
 
     async def open(self, lane: Lane, path: Path) -> int:
@@ -85,7 +85,7 @@ class Threads:
         return opened[0]
 
     async def run_small(self, lane: Lane, work: Callable[[], T], size_bytes: int) -> T:
-        """Run small work at once if the disk is fast, else like `run`.
+        """Runs small work at once if the disk is fast, else like `run`.
 
         Large work has its own pool, so that it delays no other commit.
         """
@@ -102,7 +102,7 @@ class Threads:
                 self._slow_until = ended + SLOW_FOR_S
 
     def submit(self, lane: Lane, work: Callable[[], object]) -> None:
-        """Run work soon. Nobody waits for its end, so an error is logged."""
+        """Runs work soon. Nobody waits for its end, so an error is logged."""
         self._pools[lane].submit(_logged, work)
 
 

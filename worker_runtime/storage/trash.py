@@ -29,7 +29,7 @@ class Trash:
         self._threads = threads
 
     def move(self, path: Path) -> Path | None:
-        """Move a file or folder to the trash. Return its new path.
+        """Moves a file or folder to the trash. Returns its new path.
 
         None if it does not exist, or if it stays until the next start deletes it. Raises LocalProtocolError for a path
         outside the store: nothing else may be deleted, whatever the cause.
@@ -48,7 +48,7 @@ class Trash:
         return trashed
 
     def discard_folder(self, folder: Path) -> None:
-        """Delete a folder soon, with everything in it."""
+        """Deletes a folder soon, with everything in it."""
 
         def discard() -> None:
             hit("store.discard_folder.before")
@@ -58,7 +58,7 @@ class Trash:
         self._threads.submit(Lane.BULK, discard)
 
     async def delete(self, what: str, paths: Iterable[Path]) -> None:
-        """Delete moved files, in a thread. `what` names them in errors. Raises NoSpaceError, IntegrityError."""
+        """Deletes moved files, in a thread. `what` names them in errors. Raises NoSpaceError, IntegrityError."""
 
         def unlink() -> None:
             with self._disk.errors_of(what):

@@ -60,7 +60,7 @@ class Uploads:
     async def take_over(
         self, store: StoreId, name: str, inbox_file: Path, lineage: tuple[Version, ...] = ()
     ) -> StoredFile:
-        """Take a client's file out of its inbox into the store. A changelog or zip is hidden at first.
+        """Takes a client's file out of its inbox into the store. A changelog or zip is hidden at first.
 
         The same file may come again, even if the first attempt has already moved it out of the inbox. Raises
         AlreadyThereError for a different file of the same name, PreconditionError for a zip that names a file missing
@@ -114,7 +114,7 @@ class Uploads:
     # ------------------------------------------------------------ blocking work
 
     def _take(self, store: StoreId, name: str, inbox_file: Path, likely: Iterable[tuple[Path, Checked]]) -> _Checked:
-        """Check the file. Move it into the store unless it is a zip: the files that a zip names are checked first."""
+        """Checks the file. Moves it into the store unless it is a zip: the files that a zip names are checked first."""
         with self._disk.errors_of(f"{store}/{name}"):
             checked = self._check(inbox_file, parse_name(name).kind, likely)
             if not checked.references:  # saves a second switch to a thread for everything but zips

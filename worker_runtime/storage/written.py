@@ -69,13 +69,13 @@ class Written:
             sync_folder(self._path.parent)
 
     def record(self, number: int) -> None:
-        """Record what has been written. Raises OSError."""
+        """Records what has been written. Raises OSError."""
         with self._lock:
             self._number = number
             self._save()
 
     def synced(self, number: int) -> None:
-        """Record what is on disk. Raises OSError."""
+        """Records what is on disk. Raises OSError."""
         with self._lock:
             self._synced = max(self._synced, number)
             self._save()
@@ -85,7 +85,7 @@ class Written:
         os.pwrite(self._file, text + zlib.crc32(text).to_bytes(4), 0)
 
     def close(self) -> None:
-        """Close the file. May be called again."""
+        """Closes the file. May be called again."""
         if self._file >= 0:
             os.close(self._file)
         self._file = -1

@@ -29,7 +29,7 @@ class Collector:
         self._wake = asyncio.Event()
 
     def floors(self, floors: Iterable[StoreVersion]) -> None:
-        """Apply floors from the manager. Lower ones than the known ones are ignored."""
+        """Applies floors from the manager. Lower ones than the known ones are ignored."""
         for floor in floors:
             if self._store.retention.raise_floor(floor.store, floor.version):
                 self._due.add(floor.store)

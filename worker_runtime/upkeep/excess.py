@@ -35,7 +35,7 @@ class ExcessCollector:
         await self._runner.run()
 
     def observe(self, event: ev.Event) -> None:
-        """Forward those events of the chain machine that this machine needs, too."""
+        """Forwards those events of the chain machine that this machine needs, too."""
         match event:
             case ev.GroupAdopted() | ev.GroupLeft() | ev.JobForgotten():
                 self._runner.post(event)
@@ -71,7 +71,7 @@ class ExcessCollector:
                 self._remove(effect)
 
     def _remove(self, effect: excess.RemoveExcess) -> None:
-        """Let the files count no longer, at once: nothing else has run since the machine decided. Then delete them."""
+        """Takes the files out of the count at once: nothing else has run since the machine decided. Deletes them."""
         try:
             trashed = self._store.removal.take_out(effect.store, effect.names)
         except RhinoError as error:  # the machine asks again later

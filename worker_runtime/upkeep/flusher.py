@@ -49,7 +49,7 @@ class Flusher:
             await self.flush()
 
     async def flush(self) -> None:
-        """Sync and record the time. Does nothing if no file has arrived since the last time."""
+        """Syncs and records the time. Does nothing if no file has arrived since the last time."""
         until_ns, written = self._arrivals.newest_ns, self._index.sequence_number()
         if until_ns <= int(self._index.metadata(ON_DISK_UNTIL) or 0):
             return

@@ -52,7 +52,7 @@ class Scrubber:
         self.found = 0  # damaged or missing files since start
 
     def start_now(self) -> ScrubRound:
-        """Start a scrub at full pace in place of a slow one. Join a scrub at full pace that is running or pausing."""
+        """Starts a scrub at full pace in place of a slow one. Joins a scrub at full pace that is running or pausing."""
         if not (self._round.running and self._round.full_pace):
             self._begin(full_pace=True)
             self._asked.set()
@@ -69,7 +69,7 @@ class Scrubber:
         return self._round
 
     async def run(self) -> None:
-        """Run scrubs. Begin with one after a reboot, unless all files were read at the start."""
+        """Runs scrubs. Begins with one after a reboot, unless all files were read at the start."""
         if self._store.partly_read and self._period_s and not self._round.running:
             self._begin(full_pace=False)
         while True:
@@ -85,7 +85,7 @@ class Scrubber:
         return self._round.running and (self._round.full_pace or self._period_s > 0)
 
     async def _pause(self) -> None:
-        """Wait until a period after the start of the newest scrub, or until a request."""
+        """Waits until a period after the start of the newest scrub, or until a request."""
         begun_s_ago = time.time() - self._round.started_ms / 1000
         left_s = min(self._period_s - begun_s_ago, self._period_s) if self._period_s else None
         try:
@@ -104,7 +104,7 @@ class Scrubber:
     # ------------------------------------------------------------ checking
 
     async def _check_files(self, scrub: ScrubRound) -> None:
-        """Check all files behind the position, until the end or until another scrub replaces this one."""
+        """Checks all files behind the position, until the end or until another scrub replaces this one."""
         throttle = Throttle(0 if scrub.full_pace else self._bytes_per_s)
         if scrub.full_pace:
             await asyncio.sleep(max(self._rests_until - time.monotonic(), 0.0))
@@ -163,7 +163,7 @@ class Scrubber:
             await asyncio.sleep(FILE_PAUSE_S)
 
     async def _matches(self, entry: FileEntry, scrub: ScrubRound, throttle: Throttle) -> bool:
-        """Read the file piece by piece and compare size and checksum. Raises OSError."""
+        """Reads the file piece by piece and compares size and checksum. Raises OSError."""
         pieces = read_pieces(self._store.files.path(entry), PIECE_BYTES)
         before, size, crc = scrub.checked_bytes, 0, 0
         while size <= entry.size_bytes:

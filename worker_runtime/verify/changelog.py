@@ -47,7 +47,7 @@ def is_lz4(data: bytes) -> bool:
 
 
 def parse(data: bytes) -> Changelog:
-    """Parse a changelog. Raises IntegrityError for data that Spark would not read to its end."""
+    """Parses a changelog. Raises IntegrityError for data that Spark would not read to its end."""
     reader = _Reader(lz4_blocks.unpack(data))
     version, lineage = _header(reader)
     changes = tuple(_changes_v3(reader) if version == "v3" else _changes_v4(reader))

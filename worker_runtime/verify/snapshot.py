@@ -69,7 +69,7 @@ def _plain(name: str) -> str:
 
 
 def lay_out(metadata: Metadata, link: Link, folder: Path) -> None:
-    """Put the data files where the manifest expects them. Raises IntegrityError."""
+    """Puts the data files where the manifest expects them. Raises IntegrityError."""
     for name, path, size_bytes in metadata.files:
         target = folder / path
         target.parent.mkdir(exist_ok=True)
@@ -94,7 +94,7 @@ class Database:
         self._db.close()
 
     def count(self) -> int:
-        """Read every entry of every column family, verifying all blocks. Return their number.
+        """Reads every entry of every column family, verifying all blocks. Returns their number.
 
         Raises IntegrityError, MergedValuesError.
         """

@@ -43,12 +43,12 @@ class FileAllocator:
         return path, create(path)
 
     def reserve(self, fd: int, size_bytes: int) -> bool:
-        """Reserve disk space for a large file of this final size. Return whether space was reserved.
+        """Reserves disk space for a large file of this final size. Returns whether space was reserved.
 
         Raises OSError if there is no space.
         """
         return size_bytes >= RESERVE_BYTES_MIN and reserve(fd, size_bytes)
 
     def close(self) -> None:
-        """Delete preallocated files. Call this before the threads end."""
+        """Deletes preallocated files. Call this before the threads end."""
         self._preallocated.close()

@@ -18,7 +18,7 @@ if _fallocate is not None:
 
 
 def reserve(fd: int, size_bytes: int) -> bool:
-    """Reserve space for the first `size_bytes` of an open file.
+    """Reserves space for the first `size_bytes` of an open file.
 
     Returns False if the system does not support it. Raises OSError (ENOSPC).
     """

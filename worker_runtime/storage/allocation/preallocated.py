@@ -49,7 +49,7 @@ class PreallocatedFiles:
         return made
 
     def close(self) -> None:
-        """Delete the remaining files. Call this before the threads end."""
+        """Deletes the remaining files. Call this before the threads end."""
         with self._lock:
             self._closed = True
             while self._ready:
@@ -57,7 +57,7 @@ class PreallocatedFiles:
         self._leave()
 
     def _fill(self) -> None:
-        """Create files until enough are ready.
+        """Creates files until enough are ready.
 
         Errors of the disk are ignored here: callers that create their own files meet them.
         """
@@ -93,7 +93,7 @@ class PreallocatedFiles:
         return self._folder
 
     def _leave(self) -> None:
-        """Stop using the present folder. Remove earlier folders from which all files have been taken."""
+        """Stops using the present folder. Removes earlier folders from which all files have been taken."""
         with self._lock:
             if self._folder is not None:
                 self._former.append(self._folder)

@@ -17,7 +17,7 @@ _TOP_DIRECTORY = 0x00020000  # FS_TOPDIR_FL, `chattr +T`
 
 
 def spread_subfolders(folder: Path) -> None:
-    """Set the mark. It is only a hint: a file system that does not support it refuses, and nothing changes."""
+    """Sets the mark. It is only a hint: a file system that does not support it refuses, and nothing changes."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         flags = array.array("l", [0])
