@@ -106,6 +106,7 @@ class BatchLogged:
     `work` covers the virtual nodes whose tasks have ended since the last report. `repeated`: a new session sends the
     newest batch once more, because the first report may have been lost. Such a batch may have begun under any former
     map. `floors` are the oldest versions that Spark may still load.
+    `rows`: input rows. `batch_s`: the duration of the batch in seconds. Both are 0 if the driver does not report them.
     """
 
     session: int
@@ -116,6 +117,8 @@ class BatchLogged:
     work: Mapping[VirtualNode, Work] = field(default_factory=dict)
     repeated: bool = False
     floors: tuple[StoreVersion, ...] = ()
+    rows: int = 0
+    batch_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,10 @@ from collections.abc import Iterable
 from typing import assert_never
 
 from handover_manager import events as ev
+from handover_manager.adapt.adaptation import Adaptation, Parts
+from handover_manager.adapt.decisions import Decision
+from handover_manager.adapt.policy import Policy
+from handover_manager.adapt.trial import AdaptationRecord
 from handover_manager.drive.drain import DrainState, check_enough, drain_state
 from handover_manager.drive.execution import Execution
 from handover_manager.drive.explain import Explanation, explain
@@ -25,6 +29,7 @@ from handover_manager.view import ClusterView
 from rhino_core.errors import InvalidRequestError, PreconditionError
 
 SETTLE_S = 10.0  # after a start, time for workers and drivers to register before they count as lost
+USUAL = Policy()
 AGAIN_S = 0.25  # after a view with effects, or a refused change of a group: time until the next view at the latest
 
 
@@ -32,6 +37,7 @@ class HandoverCore:
     """Plans and drives handovers, and keeps the map of desired workers of every job.
 
     `started` is the monotonic time at which this process started. `wall_offset_s` is wall clock minus monotonic time.
+    `adapted`: what the journal has of adaptation.
     """
 
     def __init__(
@@ -42,6 +48,8 @@ class HandoverCore:
         jobs: Iterable[Job] = (),
         handovers: Iterable[Handover] = (),
         deletions: Iterable[Deletion] = (),
+        policy: Policy = USUAL,
+        adapted: tuple[AdaptationRecord | None, Iterable[Decision]] = (None, ()),
     ) -> None:
         self._offset_s = wall_offset_s
         self.jobs = Jobs(jobs)
@@ -49,6 +57,14 @@ class HandoverCore:
         self.deletions = Deletions(wall_offset_s, deletions)
         self._runs = Runs(self.jobs, wall_offset_s)
         self._execution = Execution(self.jobs, self.handovers, wall_offset_s)
+        self.adaptation = Adaptation(
+            Parts(self.jobs, self.handovers, self._execution, self._predicted),
+            policy,
+            wall_offset_s=wall_offset_s,
+            started=started,
+            record=adapted[0],
+            decisions=adapted[1],
+        )
         self.view = ClusterView()
         self._settled_at = started + SETTLE_S
         self._seen_at = started  # time of the newest view: everything due by then is done
@@ -145,7 +161,7 @@ class HandoverCore:
             case ev.OwnerSet():
                 return self._runs.owner_set(event)
             case ev.BatchLogged():
-                return self._runs.batch_logged(event, now)
+                return self._batch_logged(event, now)
             case ev.QueryIdle():
                 return self._execution.query_idle(event.job, self.view, now) if self._runs.query_idle(event) else []
             case ev.WritersFound():
@@ -166,7 +182,8 @@ class HandoverCore:
             case ev.ForgetUndone(name):
                 return self.deletions.undo(name)
             case ev.JobForgotten(job):
-                return [*self.handovers.forget(job), *self._runs.forget(job), *self.deletions.end(job)]
+                forgotten = [*self.handovers.forget(job), *self._runs.forget(job), *self.adaptation.forget(job)]
+                return [*forgotten, *self.deletions.end(job)]
             case _:
                 assert_never(event)
 
@@ -187,9 +204,16 @@ class HandoverCore:
         seen = [*self._execution.observe(self.view, now), *self.jobs.refresh(self.view), *self._runs.expire(now)]
         if now >= self._settled_at:
             seen += self.deletions.observe(self.handovers.moved_jobs(), now)
+            seen += self.adaptation.observe(self.view, now)
         if seen:
             self._again_at = now + AGAIN_S
         return seen
+
+    def _batch_logged(self, event: ev.BatchLogged, now: float) -> list[ev.Effect]:
+        effects = self._runs.batch_logged(event, now)
+        if effects and not event.repeated:
+            self.adaptation.batch_logged(event)
+        return effects
 
     def _forget(self, event: ev.ForgetRequested, now: float) -> list[ev.Effect]:
         name = self.check_forgettable(event.job, now=now)

@@ -246,6 +246,33 @@ class ManagerSettings:
             HOUR_S,
         ),
     ] = 24.0 * HOUR_S
+    adaptation: Annotated[
+        str,
+        Setting(
+            "Whether virtual nodes move by themselves when the load of a query is uneven. observe: `rhino why` tells "
+            "what would move. act: they move. off: nothing is observed.",
+            Rule("off, observe or act", lambda value, _: value in ("off", "observe", "act"), "MODE"),
+        ),
+    ] = "observe"
+    adaptation_band: Annotated[
+        float,
+        Setting(
+            "The busiest worker of a query may exceed the mean by this part before adaptation acts.",
+            Rule("0.05 to 10", lambda value, _: 0.05 <= value <= 10),
+        ),
+    ] = 0.2
+    adaptation_cool_down_s: Annotated[
+        float,
+        Setting(
+            "Minutes that a virtual node stays where adaptation has moved it.", POSITIVE, "adaptation_cool_down_min", 60
+        ),
+    ] = 600.0
+    adaptation_hourly_bytes: Annotated[
+        int, Setting("MiB that adaptation may copy in an hour.", NOT_NEGATIVE, "adaptation_hourly_mb", MIB)
+    ] = 64 * 1024 * MIB
+    adaptation_hourly_moves: Annotated[
+        int, Setting("Virtual nodes that adaptation may move in an hour.", NOT_NEGATIVE)
+    ] = 256
     metrics_port: Annotated[int, _METRICS] = 0
     reflection: Annotated[bool, _REFLECTION] = False
     log_level: Annotated[str, _LOG_LEVEL] = "info"

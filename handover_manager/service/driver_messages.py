@@ -132,4 +132,6 @@ def batch_logged_of(message: pb.BatchLogged, session: int) -> BatchLogged:
         work={VirtualNode(message.job, w.task_group, w.partition): _work_of(w) for w in message.work},
         repeated=message.repeated,
         floors=tuple(convert.store_version_of(f.version) for f in message.floors),
+        rows=message.input_rows,
+        batch_s=message.batch_s,
     )

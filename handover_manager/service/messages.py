@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from handover_manager.adapt.decisions import Decision
 from handover_manager.drive.drain import DrainState
 from handover_manager.drive.explain import Explanation
 from handover_manager.drive.handover import Handover
@@ -219,3 +220,24 @@ def with_deletions(jobs: Iterable[pb.JobStatus], deletions: Iterable[Deletion], 
         message.delete_in_s, message.forgotten_ms = deletion.left_s(now), deletion.forgotten_ms
         message.forgotten_by = deletion.by
     return list(found.values())
+
+
+def decision_to_pb(decision: Decision) -> pb.AdaptationDecision:
+    return pb.AdaptationDecision(
+        number=decision.number,
+        started_ms=decision.at_ms,
+        finished_ms=decision.last_ms,
+        times=decision.repeated,
+        job=decision.job,
+        outcome=decision.outcome.value,
+        why=decision.why,
+        measured=decision.measured,
+        expected=decision.expected,
+        planned=decision.planned,
+        gain_s=decision.gain_s,
+        cost_s=decision.cost_s,
+        bytes_to_move=decision.bytes,
+        moves=[pb.DecidedMove(virtual_node=m.node, origin=m.origin, target=m.target) for m in decision.moves],
+        hot=decision.hot,
+        handover_id=decision.handover_id,
+    )

@@ -9,8 +9,10 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequen
 from typing import Any, assert_never
 
 from handover_manager import events as ev
+from handover_manager.adapt.policy import Policy
 from handover_manager.drive.drain import DrainState
 from handover_manager.drive.handover import Handover
+from handover_manager.machine import USUAL
 from handover_manager.plan.planner import Plan, Request
 from handover_manager.service import stored
 from handover_manager.service.cluster import Cluster
@@ -36,14 +38,16 @@ class Runtime:
     at its deadlines. Calls to other processes run as tasks, and their results come back as events.
     """
 
-    def __init__(self, journal: Journal, cluster: Cluster, finder: WriterFinder, forget_grace_s: float) -> None:
-        """`forget_grace_s`: time for which the state of a forgotten job stays."""
+    def __init__(
+        self, journal: Journal, cluster: Cluster, finder: WriterFinder, forget_grace_s: float, policy: Policy = USUAL
+    ) -> None:
+        """`forget_grace_s`: time for which the state of a forgotten job stays. `policy`: that of adaptation."""
         self._journal = journal
         self._cluster = cluster
         self._forget_grace_s = forget_grace_s
         self._finder = finder
         self._loop = asyncio.get_running_loop()
-        self.core = stored.open_core(journal, self._loop.time())
+        self.core = stored.open_core(journal, self._loop.time(), policy)
         self._runner: Runner[ev.Event, ev.Effect] = Runner(self.core, self, self._view)
         self._views = Views(lambda: self._runner.post(self._view()))
         self._change = asyncio.Event()  # set and replaced at each change of the cluster

@@ -13,8 +13,9 @@ from typing import Any, TypeAlias
 import grpc.aio
 
 from handover_manager import events as ev
+from handover_manager.adapt.policy import Policy
 from handover_manager.drive.handover import Handover
-from handover_manager.machine import HandoverCore
+from handover_manager.machine import USUAL, HandoverCore
 from handover_manager.plan.intents import Drain
 from handover_manager.plan.planner import Request
 from handover_manager.service import messages
@@ -49,10 +50,16 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
     """
 
     def __init__(
-        self, journal: Journal, cluster: Cluster, *, forget_grace_s: float, transport: Transport = PLAIN
+        self,
+        journal: Journal,
+        cluster: Cluster,
+        *,
+        forget_grace_s: float,
+        transport: Transport = PLAIN,
+        policy: Policy = USUAL,
     ) -> None:
-        """`transport`: for questions to sidecars."""
-        self._runtime = Runtime(journal, cluster, WriterFinder(transport), forget_grace_s)
+        """`transport`: for questions to sidecars. `policy`: that of adaptation."""
+        self._runtime = Runtime(journal, cluster, WriterFinder(transport), forget_grace_s, policy)
         self._numbers = itertools.count(1)
 
     def attach(self, server: Server) -> None:
@@ -105,6 +112,12 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
     async def Explain(self, request: pb.ExplainRequest, context: Context) -> pb.ExplainReply:
         self._runtime.refresh_view()
         return messages.explanation_to_pb(self._runtime.core.explain(request.job, request.virtual_node))
+
+    async def ListDecisions(self, request: pb.ListDecisionsRequest, context: Context) -> pb.ListDecisionsReply:
+        adaptation = self._runtime.core.adaptation
+        job = self._runtime.core.jobs.find(request.job).job if request.job else ""
+        found = [messages.decision_to_pb(one) for one in adaptation.decisions.all() if job in ("", one.job)]
+        return pb.ListDecisionsReply(mode=adaptation.policy.mode.value, decisions=found)
 
     async def WatchHandover(
         self, request: pb.WatchHandoverRequest, context: Context

@@ -7,6 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from handover_manager import events as ev
+from handover_manager.adapt.decisions import DECISION_PREFIX, Decision
+from handover_manager.adapt.policy import Policy
+from handover_manager.adapt.trial import TRIAL_KEY, AdaptationRecord
 from handover_manager.drive.records import (
     HANDOVER_PREFIX,
     STEP_PREFIX,
@@ -15,7 +18,7 @@ from handover_manager.drive.records import (
     StepRecord,
     handover_of_record,
 )
-from handover_manager.machine import HandoverCore
+from handover_manager.machine import USUAL, HandoverCore
 from handover_manager.plan.measurements import (
     MEASUREMENTS_PREFIX,
     MeasurementsRecord,
@@ -41,7 +44,7 @@ def persist(journal: Journal, effects: Iterable[ev.Effect]) -> None:
     after_write(records.values(), gone)
 
 
-def restore(values: Mapping[str, Any], *, now: float, wall_offset_s: float) -> HandoverCore:
+def restore(values: Mapping[str, Any], *, now: float, wall_offset_s: float, policy: Policy = USUAL) -> HandoverCore:
     """The core from its records. A handover past its marker gets its full deadline again.
 
     Raises PreconditionError for a record that only a newer version knows.
@@ -54,12 +57,22 @@ def restore(values: Mapping[str, Any], *, now: float, wall_offset_s: float) -> H
             job.measurements = measurements_of_record(record)
     handovers = [handover_of_record(r, steps) for r in _decoded(values, HANDOVER_PREFIX, HandoverRecord).values()]
     deletions = [deletion_of_record(r, now) for r in _decoded(values, DELETION_PREFIX, DeletionRecord).values()]
-    return HandoverCore(started=now, wall_offset_s=wall_offset_s, jobs=jobs, handovers=handovers, deletions=deletions)
+    adapted = _decoded(values, TRIAL_KEY, AdaptationRecord).get(TRIAL_KEY)
+    return HandoverCore(
+        started=now,
+        wall_offset_s=wall_offset_s,
+        jobs=jobs,
+        handovers=handovers,
+        deletions=deletions,
+        policy=policy,
+        adapted=(adapted, _decoded(values, DECISION_PREFIX, Decision).values()),
+    )
 
 
-def open_core(journal: Journal, now: float) -> HandoverCore:
+def open_core(journal: Journal, now: float, policy: Policy = USUAL) -> HandoverCore:
     """The core as journalled."""
-    return restore(dict(journal.items("handover_manager/")), now=now, wall_offset_s=time.time() - now)
+    values = dict(journal.items("handover_manager/"))
+    return restore(values, now=now, wall_offset_s=time.time() - now, policy=policy)
 
 
 def _decoded(values: Mapping[str, Any], prefix: str, kind: type[R]) -> dict[str, R]:

@@ -784,6 +784,176 @@ class ExplainReply(_message.Message):
 Global___ExplainReply: _TypeAlias = ExplainReply  # noqa: Y015
 
 @_typing.final
+class ListDecisionsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    """query id or unique query name; empty: all"""
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListDecisionsRequest: _TypeAlias = ListDecisionsRequest  # noqa: Y015
+
+@_typing.final
+class ListDecisionsReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODE_FIELD_NUMBER: _builtins.int
+    DECISIONS_FIELD_NUMBER: _builtins.int
+    mode: _builtins.str
+    """"off", "observe" or "act" """
+    @_builtins.property
+    def decisions(self) -> _containers.RepeatedCompositeFieldContainer[Global___AdaptationDecision]: ...
+    def __init__(
+        self,
+        *,
+        mode: _builtins.str = ...,
+        decisions: _abc.Iterable[Global___AdaptationDecision] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decisions", b"decisions", "mode", b"mode"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListDecisionsReply: _TypeAlias = ListDecisionsReply  # noqa: Y015
+
+@_typing.final
+class AdaptationDecision(_message.Message):
+    """One decision of adaptation, or the same one several times in a row. An imbalance is the task time of the busiest
+    worker over the mean of all workers. What was not computed is not set.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    STARTED_MS_FIELD_NUMBER: _builtins.int
+    FINISHED_MS_FIELD_NUMBER: _builtins.int
+    TIMES_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    MEASURED_FIELD_NUMBER: _builtins.int
+    EXPECTED_FIELD_NUMBER: _builtins.int
+    PLANNED_FIELD_NUMBER: _builtins.int
+    GAIN_S_FIELD_NUMBER: _builtins.int
+    COST_S_FIELD_NUMBER: _builtins.int
+    BYTES_TO_MOVE_FIELD_NUMBER: _builtins.int
+    MOVES_FIELD_NUMBER: _builtins.int
+    HOT_FIELD_NUMBER: _builtins.int
+    HANDOVER_ID_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    started_ms: _builtins.int
+    """wall clock, when it was decided first"""
+    finished_ms: _builtins.int
+    """wall clock, when it was decided last"""
+    times: _builtins.int
+    """how often"""
+    job: _builtins.str
+    outcome: _builtins.str
+    why: _builtins.str
+    """for people"""
+    measured: _builtins.float
+    """imbalance in the newest batches"""
+    expected: _builtins.float
+    """as forecast"""
+    planned: _builtins.float
+    """as forecast, after the moves"""
+    gain_s: _builtins.float
+    """seconds that the moves save within the horizon"""
+    cost_s: _builtins.float
+    """seconds that they cost"""
+    bytes_to_move: _builtins.int
+    handover_id: _builtins.str
+    """empty: none was begun"""
+    @_builtins.property
+    def moves(self) -> _containers.RepeatedCompositeFieldContainer[Global___DecidedMove]: ...
+    @_builtins.property
+    def hot(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """virtual nodes that alone exceed a worker's share"""
+
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        started_ms: _builtins.int = ...,
+        finished_ms: _builtins.int = ...,
+        times: _builtins.int = ...,
+        job: _builtins.str = ...,
+        outcome: _builtins.str = ...,
+        why: _builtins.str = ...,
+        measured: _builtins.float | None = ...,
+        expected: _builtins.float | None = ...,
+        planned: _builtins.float | None = ...,
+        gain_s: _builtins.float | None = ...,
+        cost_s: _builtins.float | None = ...,
+        bytes_to_move: _builtins.int = ...,
+        moves: _abc.Iterable[Global___DecidedMove] | None = ...,
+        hot: _abc.Iterable[_builtins.str] | None = ...,
+        handover_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cost_s", b"_cost_s", "_expected", b"_expected", "_gain_s", b"_gain_s", "_measured", b"_measured", "_planned", b"_planned", "cost_s", b"cost_s", "expected", b"expected", "gain_s", b"gain_s", "measured", b"measured", "planned", b"planned"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost_s", b"_cost_s", "_expected", b"_expected", "_gain_s", b"_gain_s", "_measured", b"_measured", "_planned", b"_planned", "bytes_to_move", b"bytes_to_move", "cost_s", b"cost_s", "expected", b"expected", "finished_ms", b"finished_ms", "gain_s", b"gain_s", "handover_id", b"handover_id", "hot", b"hot", "job", b"job", "measured", b"measured", "moves", b"moves", "number", b"number", "outcome", b"outcome", "planned", b"planned", "started_ms", b"started_ms", "times", b"times", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cost_s: _TypeAlias = _typing.Literal["cost_s"]  # noqa: Y015
+    _WhichOneofArgType__cost_s: _TypeAlias = _typing.Literal["_cost_s", b"_cost_s"]  # noqa: Y015
+    _WhichOneofReturnType__expected: _TypeAlias = _typing.Literal["expected"]  # noqa: Y015
+    _WhichOneofArgType__expected: _TypeAlias = _typing.Literal["_expected", b"_expected"]  # noqa: Y015
+    _WhichOneofReturnType__gain_s: _TypeAlias = _typing.Literal["gain_s"]  # noqa: Y015
+    _WhichOneofArgType__gain_s: _TypeAlias = _typing.Literal["_gain_s", b"_gain_s"]  # noqa: Y015
+    _WhichOneofReturnType__measured: _TypeAlias = _typing.Literal["measured"]  # noqa: Y015
+    _WhichOneofArgType__measured: _TypeAlias = _typing.Literal["_measured", b"_measured"]  # noqa: Y015
+    _WhichOneofReturnType__planned: _TypeAlias = _typing.Literal["planned"]  # noqa: Y015
+    _WhichOneofArgType__planned: _TypeAlias = _typing.Literal["_planned", b"_planned"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cost_s) -> _WhichOneofReturnType__cost_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected) -> _WhichOneofReturnType__expected | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__gain_s) -> _WhichOneofReturnType__gain_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__measured) -> _WhichOneofReturnType__measured | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__planned) -> _WhichOneofReturnType__planned | None: ...
+
+Global___AdaptationDecision: _TypeAlias = AdaptationDecision  # noqa: Y015
+
+@_typing.final
+class DecidedMove(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VIRTUAL_NODE_FIELD_NUMBER: _builtins.int
+    ORIGIN_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    virtual_node: _builtins.str
+    origin: _builtins.str
+    target: _builtins.str
+    def __init__(
+        self,
+        *,
+        virtual_node: _builtins.str = ...,
+        origin: _builtins.str = ...,
+        target: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["origin", b"origin", "target", b"target", "virtual_node", b"virtual_node"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DecidedMove: _TypeAlias = DecidedMove  # noqa: Y015
+
+@_typing.final
 class WatchHandoverRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1364,11 +1534,17 @@ class BatchLogged(_message.Message):
     FLOORS_FIELD_NUMBER: _builtins.int
     WORK_FIELD_NUMBER: _builtins.int
     REPEATED_FIELD_NUMBER: _builtins.int
+    INPUT_ROWS_FIELD_NUMBER: _builtins.int
+    BATCH_S_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     run_id: _builtins.str
     batch_id: _builtins.int
     repeated: _builtins.bool
     """the newest batch, sent again at the start of a session; it says nothing about the present map"""
+    input_rows: _builtins.int
+    """of the batch; 0: unknown"""
+    batch_s: _builtins.float
+    """seconds that the batch took; 0: unknown"""
     @_builtins.property
     def versions(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.StoreVersion]:
         """for every store; version = batch_id + 1"""
@@ -1391,10 +1567,12 @@ class BatchLogged(_message.Message):
         floors: _abc.Iterable[_common_pb2.Floor] | None = ...,
         work: _abc.Iterable[Global___NodeWork] | None = ...,
         repeated: _builtins.bool = ...,
+        input_rows: _builtins.int = ...,
+        batch_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_id", b"batch_id", "floors", b"floors", "job", b"job", "repeated", b"repeated", "run_id", b"run_id", "versions", b"versions", "work", b"work"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_id", b"batch_id", "batch_s", b"batch_s", "floors", b"floors", "input_rows", b"input_rows", "job", b"job", "repeated", b"repeated", "run_id", b"run_id", "versions", b"versions", "work", b"work"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -111,6 +111,11 @@ class HandoverManagerStub:
                 request_serializer=rhino__pb_dot_handover__pb2.ExplainRequest.SerializeToString,
                 response_deserializer=rhino__pb_dot_handover__pb2.ExplainReply.FromString,
                 _registered_method=True)
+        self.ListDecisions = channel.unary_unary(
+                '/rhino.v1.HandoverManager/ListDecisions',
+                request_serializer=rhino__pb_dot_handover__pb2.ListDecisionsRequest.SerializeToString,
+                response_deserializer=rhino__pb_dot_handover__pb2.ListDecisionsReply.FromString,
+                _registered_method=True)
         self.DriverSession = channel.stream_stream(
                 '/rhino.v1.HandoverManager/DriverSession',
                 request_serializer=rhino__pb_dot_handover__pb2.DriverEvent.SerializeToString,
@@ -234,6 +239,13 @@ class HandoverManagerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListDecisions(self, request, context):
+        """What adaptation has decided about the load of queries, oldest first. NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DriverSession(self, request_iterator, context):
         """The session of a Spark driver. The driver reports queries and logged batches, and receives desired locations.
         """
@@ -318,6 +330,11 @@ def add_HandoverManagerServicer_to_server(servicer, server):
                     servicer.Explain,
                     request_deserializer=rhino__pb_dot_handover__pb2.ExplainRequest.FromString,
                     response_serializer=rhino__pb_dot_handover__pb2.ExplainReply.SerializeToString,
+            ),
+            'ListDecisions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListDecisions,
+                    request_deserializer=rhino__pb_dot_handover__pb2.ListDecisionsRequest.FromString,
+                    response_serializer=rhino__pb_dot_handover__pb2.ListDecisionsReply.SerializeToString,
             ),
             'DriverSession': grpc.stream_stream_rpc_method_handler(
                     servicer.DriverSession,
@@ -731,6 +748,33 @@ class HandoverManager:
             '/rhino.v1.HandoverManager/Explain',
             rhino__pb_dot_handover__pb2.ExplainRequest.SerializeToString,
             rhino__pb_dot_handover__pb2.ExplainReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListDecisions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rhino.v1.HandoverManager/ListDecisions',
+            rhino__pb_dot_handover__pb2.ListDecisionsRequest.SerializeToString,
+            rhino__pb_dot_handover__pb2.ListDecisionsReply.FromString,
             options,
             channel_credentials,
             insecure,

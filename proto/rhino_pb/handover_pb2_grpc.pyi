@@ -78,6 +78,8 @@ class HandoverManagerStub:
     """Whether the worker can be removed now; changes nothing. NOT_FOUND."""
     Explain: _grpc.UnaryUnaryMultiCallable[_handover_pb2.ExplainRequest, _handover_pb2.ExplainReply]
     """Explains why a virtual node and its replica groups are where they are. NOT_FOUND, INVALID_ARGUMENT."""
+    ListDecisions: _grpc.UnaryUnaryMultiCallable[_handover_pb2.ListDecisionsRequest, _handover_pb2.ListDecisionsReply]
+    """What adaptation has decided about the load of queries, oldest first. NOT_FOUND."""
     DriverSession: _grpc.StreamStreamMultiCallable[_handover_pb2.DriverEvent, _handover_pb2.DriverCommand]
     """The session of a Spark driver. The driver reports queries and logged batches, and receives desired locations."""
 
@@ -130,6 +132,8 @@ class HandoverManagerAsyncStub(HandoverManagerStub):
     """Whether the worker can be removed now; changes nothing. NOT_FOUND."""
     Explain: _aio.UnaryUnaryMultiCallable[_handover_pb2.ExplainRequest, _handover_pb2.ExplainReply]  # type: ignore[assignment]
     """Explains why a virtual node and its replica groups are where they are. NOT_FOUND, INVALID_ARGUMENT."""
+    ListDecisions: _aio.UnaryUnaryMultiCallable[_handover_pb2.ListDecisionsRequest, _handover_pb2.ListDecisionsReply]  # type: ignore[assignment]
+    """What adaptation has decided about the load of queries, oldest first. NOT_FOUND."""
     DriverSession: _aio.StreamStreamMultiCallable[_handover_pb2.DriverEvent, _handover_pb2.DriverCommand]  # type: ignore[assignment]
     """The session of a Spark driver. The driver reports queries and logged batches, and receives desired locations."""
 
@@ -269,6 +273,14 @@ class HandoverManagerServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_handover_pb2.ExplainReply, _abc.Awaitable[_handover_pb2.ExplainReply]]:
         """Explains why a virtual node and its replica groups are where they are. NOT_FOUND, INVALID_ARGUMENT."""
+
+    @_abc_1.abstractmethod
+    def ListDecisions(
+        self,
+        request: _handover_pb2.ListDecisionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_handover_pb2.ListDecisionsReply, _abc.Awaitable[_handover_pb2.ListDecisionsReply]]:
+        """What adaptation has decided about the load of queries, oldest first. NOT_FOUND."""
 
     @_abc_1.abstractmethod
     def DriverSession(

@@ -1,4 +1,4 @@
-"""The commands about handovers: `rhino plan`, `rhino handover`, `rhino drain`, `rhino explain`."""
+"""The commands about handovers: `rhino plan`, `rhino handover`, `rhino drain`, `rhino explain`, `rhino why`."""
 
 from __future__ import annotations
 
@@ -175,6 +175,17 @@ def explain(
     raise typer.Exit(run_explain(job, virtual_node, call))
 
 
+def why(
+    call: CallOptions,
+    job: AllJobsOption = "",
+    last: Annotated[int, typer.Option(help="Show so many of the newest decisions.", min=1)] = 10,
+) -> None:
+    """Tell what adaptation has decided about uneven load: what moved, what would have, and what spoke against it."""
+    from rhino.cli.why import run_why
+
+    raise typer.Exit(run_why(job, call, last=last))
+
+
 COMMANDS: dict[str, Callable[..., None]] = {
     "cancel": cancel,
     "list": list_handovers,
@@ -192,6 +203,7 @@ def register(app: typer.Typer, panel: str) -> None:
     for name, command in COMMANDS.items():
         handover_app.command(name)(expanded(command))
     app.command("explain", rich_help_panel=panel)(expanded(explain))
+    app.command("why", rich_help_panel=panel)(expanded(why))
     app.add_typer(plan_app, name="plan", rich_help_panel=panel)
     app.add_typer(handover_app, name="handover", rich_help_panel=panel)
     app.command("drain", rich_help_panel=panel)(expanded(drain))

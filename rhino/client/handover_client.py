@@ -13,6 +13,7 @@ from handover_manager.plan.intents import Intent
 from handover_manager.plan.strategy import ALL_AT_ONCE, Strategy
 from rhino.client.codec import decode
 from rhino.client.connection import manager_channel
+from rhino.client.decisions import Decisions
 from rhino.client.forget import ForgottenJob
 from rhino.client.handover_requests import request_to_pb, strategy_to_pb
 from rhino.client.handovers import DrainView, Explanation, Handover, MoveKind, Phase, Plan
@@ -142,6 +143,11 @@ class HandoverClient:
         """Explains the location of a virtual node and its replica groups."""
         request = pb.ExplainRequest(job=job, virtual_node=virtual_node)
         return decode(Explanation, self._call("explain", self._stub.Explain, request, retry=True))
+
+    def decisions(self, job: str = "") -> Decisions:
+        """Returns what adaptation has decided about a job (empty: about all jobs), oldest first."""
+        request = pb.ListDecisionsRequest(job=job)
+        return decode(Decisions, self._call("list decisions", self._stub.ListDecisions, request, retry=True))
 
     def list(self, job: str = "") -> tuple[Handover, ...]:
         """Returns the handovers of a job (empty: of all jobs), oldest first."""

@@ -8,6 +8,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Callable
 
+from handover_manager.adapt.policy import policy_of
 from handover_manager.service.service import HandoverService
 from replication_manager.service.service import ReplicationService
 from rhino.daemons.cluster_port import ClusterPort
@@ -81,7 +82,11 @@ async def run_manager(settings: ManagerSettings, on_ready: Callable[[str], None]
         address = _bind(server, settings.listen)
         replication = ReplicationService(journal, settings)
         handover = HandoverService(
-            journal, ClusterPort(replication), forget_grace_s=settings.forget_grace_s, transport=transport
+            journal,
+            ClusterPort(replication),
+            forget_grace_s=settings.forget_grace_s,
+            transport=transport,
+            policy=policy_of(settings),
         )
         replication.attach(server)
         handover.attach(server)

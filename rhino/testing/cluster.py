@@ -286,6 +286,7 @@ class LocalCluster:
                 listen=listen,
                 bootstrap=bootstrap,
                 cluster_key=self.cluster_key,
+                adaptation=self.shape.adaptation,
                 failpoints=self._manager_failpoints,
             )
         )

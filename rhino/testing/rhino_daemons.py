@@ -52,12 +52,13 @@ def start_manager(
     bootstrap: bool = True,
     cluster_key: str = "",
     failpoints: str = "",
+    adaptation: str = "observe",
 ) -> Process:
     """Starts a manager on its journal without waiting; see `wait_manager`. `bootstrap`: the journal is empty.
 
     `failpoints` are armed in it, see `rhino_core.failpoints`.
     """
-    arguments = ["manager", "--data-dir", str(data_dir), "--listen", listen]
+    arguments = ["manager", "--data-dir", str(data_dir), "--listen", listen, "--adaptation", adaptation]
     if bootstrap:
         arguments.append("--bootstrap")
     if cluster_key:

@@ -1,4 +1,4 @@
-"""How large a local cluster is."""
+"""How large a local cluster is, and whether it adapts."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ClusterShape:
-    """Sizes of a local cluster."""
+    """Sizes of a local cluster, and the mode of its adaptation (`rhino manager --adaptation`)."""
 
     worker_cores: int = 2  # concurrent tasks on each worker
     executor_memory_mb: int = 768  # heap of an executor, one per worker
     driver_memory_mb: int = 768  # heap of the driver
+    adaptation: str = "observe"

@@ -133,6 +133,7 @@ FIELDS: dict[str, Rule] = dict(
         # names
         _of(_JOB, "job"),
         _of(_JOB_OR_NONE, "DescribeGroupsRequest.job HandoverPlan.job Move.job"),
+        _of(_LABEL, "ListDecisionsRequest.job"),
         # These fields may also contain the name of a query:
         _of(_LABEL, "ForgetJobRequest.job ForgetJobReply.job HandoverRequest.job ExplainRequest.job"),
         _of(
@@ -153,10 +154,11 @@ FIELDS: dict[str, Rule] = dict(
         _of(_FILE, "name references"),
         _of(_FILE_OR_NONE, "same_as"),
         _of(_INBOX, "inbox_name"),
-        _of(_NODE, "virtual_node virtual_nodes waiting_for"),
+        _of(_NODE, "virtual_node virtual_nodes waiting_for hot"),
         _of(_PROCESS, "process_id"),
         _of(_SAFE_OR_NONE, "session_id run_id handover_id former_token DriverWelcome.token owner"),
         # texts
+        _of(_LABEL, "mode outcome"),
         _of(_LABEL, "client protocol_version application_id spark_version executor_id by kind strategy"),
         _of(_LABEL, "QueryStarted.name JobStatus.name rhino_version forgotten_by"),
         _of(
@@ -179,13 +181,15 @@ FIELDS: dict[str, Rule] = dict(
         _of(_SIZE, "replicated_bytes_out replicated_bytes_in fetched_bytes granted_bytes memory_limit_bytes"),
         _of(_SIZE, "resumed_bytes linked_bytes checked_bytes total_bytes bytes_to_move state_bytes bytes_moved"),
         _of(_SIZE, "JobUsage.bytes ForgetWorkerReply.bytes"),
-        _of(ANYTHING, "rows"),  # Spark sends -1 for an unknown count: do not refuse the batch's report
+        _of(ANYTHING, "rows input_rows"),  # Spark sends -1 for an unknown count: do not refuse the batch's report
         _of(ANYTHING, "crc32c transfer prepares_max commits_max protocol"),
         _of(_COUNT, "number checked_files errors repaired files stored_files groups owned_groups member_groups"),
         _of(_COUNT, "configuration_epoch configuration_epochs misses missed_now staying worker_indexes"),
+        _of(_COUNT, "AdaptationDecision.times"),
         _of(_COUNT, "batch_size gap_batches max_transfers DrainStatus.virtual_nodes"),
         _of(_SECONDS, "commit_timeout_s timeout_s deadline_s gap_s oldest_s lease_s heartbeat_interval_s settling_s"),
-        _of(_SECONDS, "last_heartbeat_ago_s task_s pause_s total_s prepare_s left_s delete_in_s"),
+        _of(_SECONDS, "last_heartbeat_ago_s task_s pause_s total_s prepare_s left_s delete_in_s batch_s"),
+        _of(Number(0, 1e15), "gain_s cost_s measured expected planned"),
         _of(_MILLISECONDS, "duration_ms started_ms finished_ms marked_ms start_at_ms modified_ms forgotten_ms"),
         _of(Number(0, 1e15), "Measured.error"),
         # bytes

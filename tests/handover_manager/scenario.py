@@ -7,7 +7,9 @@ from dataclasses import replace
 from typing import TypeVar
 
 from handover_manager import events as ev
+from handover_manager.adapt.policy import Policy
 from handover_manager.drive.handover import Handover
+from handover_manager.machine import USUAL
 from handover_manager.plan.planner import Plan, Request
 from handover_manager.service.stored import restore
 from handover_manager.view import ClusterView, GroupSeen, TaskGroup, WorkerSeen
@@ -81,11 +83,18 @@ class Cluster:
 class Play:
     """Feeds a core and journals its effects; `now` is set by the test."""
 
-    def __init__(self, cluster: Cluster, journal: dict[str, dict[str, object]] | None = None, now: float = 0.0) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        journal: dict[str, dict[str, object]] | None = None,
+        now: float = 0.0,
+        policy: Policy = USUAL,
+    ) -> None:
         self.cluster = cluster
+        self.policy = policy
         self.now = now
         self.journal = {} if journal is None else journal
-        self.core = restore(self.journal, now=now, wall_offset_s=WALL_OFFSET_S)
+        self.core = restore(self.journal, now=now, wall_offset_s=WALL_OFFSET_S, policy=policy)
         self.effects: list[ev.Effect] = []
         self._take(self.core.handle(ev.Restarted(), now=now))
 
@@ -156,7 +165,7 @@ class Play:
 
     def restart(self) -> Play:
         """The manager comes up again with what it journalled; nobody has introduced himself yet."""
-        return Play(self.cluster, self.journal, self.now)
+        return Play(self.cluster, self.journal, self.now, self.policy)
 
 
 def pair() -> Play:

@@ -118,7 +118,9 @@ private[spark] class FollowedQuery(
     "batch_id" -> batch,
     "versions" -> named,
     "floors" -> versions(batch - retained).getOrElse(Nil).map(v => message("Floor", "version" -> v)),
-    "work" -> work.take())
+    "work" -> work.take(),
+    "input_rows" -> run.inputRows(batch),
+    "batch_s" -> run.batchSeconds(batch))
 
   /**
    * Events for a manager that was just connected. The report of the newest batch may have been lost, so it is repeated.

@@ -38,6 +38,10 @@ private[spark] trait QueryRun {
   /** Batches that have computed something, among the newest triggers. */
   def computedBatches: Seq[Long]
 
+  /** Input rows of a batch, and the seconds that it took; 0 if Spark does not know the batch any more. */
+  def inputRows(batch: Long): Long
+  def batchSeconds(batch: Long): Double
+
   /** Whether the query ends by itself when its present data is processed. */
   def endsItself: Boolean
 

@@ -36,6 +36,12 @@ private[driver] class StreamRun(stream: StreamExecution) extends QueryRun {
   override def computedBatches: Seq[Long] =
     stream.recentProgress.toSeq.filter(_.durationMs.containsKey("addBatch")).map(_.batchId)
 
+  private def progressOf(batch: Long) =
+    stream.recentProgress.find(p => p.batchId == batch && p.durationMs.containsKey("addBatch"))
+  override def inputRows(batch: Long): Long = progressOf(batch).map(_.numInputRows).getOrElse(0L)
+  override def batchSeconds(batch: Long): Double =
+    progressOf(batch).flatMap(p => Option(p.durationMs.get("triggerExecution"))).map(_ / 1e3).getOrElse(0.0)
+
   override def endsItself: Boolean = StreamRun.EndingTriggers.exists(trigger.startsWith)
   override def isRealTime: Boolean = trigger == StreamRun.RealTimeTrigger
   private def trigger: String = stream.trigger.getClass.getSimpleName

@@ -1,0 +1,275 @@
+"""Adaptation: observes the load of queries, decides, moves virtual nodes, and verifies (Madsen & Zhou, section 3).
+
+One plan is under way at a time. What did not help goes back, and its virtual nodes stay for twice as long.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from statistics import median
+from typing import NamedTuple
+
+from handover_manager.adapt.budget import Budget, CoolDowns
+from handover_manager.adapt.decisions import DecidedMove, Decision, Decisions, Outcome
+from handover_manager.adapt.policy import Mode, Policy
+from handover_manager.adapt.proposal import Situated, Verdict, judge
+from handover_manager.adapt.trial import (
+    TRIAL_KEY,
+    AdaptationRecord,
+    Stage,
+    Trial,
+    record_of_trial,
+    trial_of_record,
+)
+from handover_manager.adapt.windows import Batch, Windows, imbalance, worker_loads
+from handover_manager.drive.execution import Execution
+from handover_manager.drive.handovers import Handovers
+from handover_manager.drive.states import Phase
+from handover_manager.events import BatchLogged, Effect, Persist
+from handover_manager.plan.move import make_move
+from handover_manager.plan.planner import DEFAULT_DEADLINE_S, Plan, Situation
+from handover_manager.queries.job import Job
+from handover_manager.queries.jobs import Jobs
+from handover_manager.view import ClusterView
+from rhino_core.errors import RhinoError
+
+BY = "adaptation"  # who asks for its handovers
+WATCH_S = 1800.0  # time in which batches have to show whether a plan has helped
+
+
+class Parts(NamedTuple):
+    """The parts of the core that adaptation works with. `predict` adds a prediction to a plan, at a time."""
+
+    jobs: Jobs
+    handovers: Handovers
+    execution: Execution
+    predict: Callable[[Plan, float], Plan]
+
+
+class Adaptation:
+    """The adaptation of all queries. Methods return effects, to be executed in order.
+
+    `wall_offset_s` is wall clock minus monotonic time. `started`: now.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        policy: Policy,
+        *,
+        wall_offset_s: float,
+        started: float,
+        record: AdaptationRecord | None = None,
+        decisions: Iterable[Decision] = (),
+    ) -> None:
+        self._jobs, self._handovers, self._execution, self._predict = parts
+        self.policy = policy
+        self._offset_s = wall_offset_s
+        restored = record or AdaptationRecord()
+        self._budget = Budget(policy.hourly_bytes, policy.hourly_moves, restored.spent, started)
+        self._cool_downs = CoolDowns(policy.cool_down_s, restored.frozen, started)
+        self.trial = trial_of_record(restored.trial, started + WATCH_S) if restored.trial is not None else None
+        self.decisions = Decisions(decisions)
+        self._windows: dict[str, Windows] = {}
+        self._ended: set[str] = set()  # jobs with a window that ended since the last view
+
+    def batch_logged(self, event: BatchLogged) -> None:
+        """Records the load of an accepted batch, which was not repeated."""
+        job = self._jobs.get(event.job)
+        if self.policy.mode is Mode.OFF or job is None or not event.work:
+            return
+        windows = self._windows.setdefault(job.job, Windows(self.policy.window_batches, self.policy.windows))
+        known = {node: work for node, work in event.work.items() if node in job.map.nodes}
+        batch = Batch(event.run_id, job.map.configuration_epoch, known, event.rows, event.batch_s)
+        if windows.add(batch, job.map.desired):
+            self._ended.add(job.job)
+
+    def observe(self, view: ClusterView, now: float) -> list[Effect]:
+        """Follows the plan under way, and decides about queries with a new window."""
+        effects = self._follow(view, now) if self.trial is not None else []
+        ended, self._ended = sorted(self._ended), set()
+        for name in ended:
+            job = self._jobs.get(name)
+            if job is not None and job.run.session is not None:
+                effects += self._decide(job, view, now)
+        return effects
+
+    def forget(self, job: str) -> list[Effect]:
+        """Drops everything about a job."""
+        self._windows.pop(job, None)
+        self._ended.discard(job)
+        self._cool_downs.forget(job)
+        effects = self.decisions.forget(job)
+        if self.trial is not None and self.trial.job == job:
+            self.trial = None
+            effects.append(Persist(TRIAL_KEY, None))
+        return effects
+
+    # ---------------------------------------------------------------- decisions
+
+    def _decide(self, job: Job, view: ClusterView, now: float) -> list[Effect]:
+        trial = self.trial
+        if trial is not None and trial.job == job.job and trial.stage is Stage.WATCHING:
+            return self._verify(trial, job, view, now)
+        reason = self._hindered(job, view)
+        verdict = Verdict(*reason) if reason is not None else judge(self._situated(job, view, now), self.policy)
+        if verdict.plan is None:
+            return self._note(job.job, verdict, now)
+        moves = verdict.plan.moves
+        if not self._budget.allows(verdict.plan.bytes_to_move, len(moves), now):
+            left_bytes, left_moves = self._budget.left(now)
+            why = (
+                f"{len(moves)} moves with {verdict.plan.bytes_to_move} bytes: this hour has {left_moves} moves and "
+                f"{left_bytes} bytes left"
+            )
+            return self._note(job.job, dataclasses.replace(verdict, outcome=Outcome.OVER_BUDGET, why=why), now)
+        if self.policy.mode is Mode.OBSERVE:
+            return self._note(job.job, verdict, now)
+        return self._begin(job, verdict, view, now)
+
+    def _hindered(self, job: Job, view: ClusterView) -> tuple[Outcome, str] | None:
+        """What keeps a query from being adapted, whatever its load is."""
+        if self.trial is not None:
+            return Outcome.BUSY, f"the plan of handover {self.trial.handover_id} is under way"
+        active = self._handovers.active()
+        if active:
+            return Outcome.BUSY, f"handover {active[0].handover_id} is under way"
+        draining = sorted(name for name in view.workers if view.draining(name))
+        if draining:
+            return Outcome.BUSY, f"worker {draining[0]} is being drained"
+        groups = [seen for group, seen in view.groups.items() if group.job == job.job]
+        damaged = sum(not all(member.whole for member in seen.group.members) for seen in groups)
+        short = sum(len(seen.group.members) <= seen.group.settings.replication_factor for seen in groups)
+        if damaged or short:
+            return Outcome.RECOVERING, f"{max(damaged, short)} replica groups lack a whole copy"
+        gone = sorted({worker for worker in job.map.desired.values() if not view.reachable(worker)})
+        return (Outcome.RECOVERING, f"worker {gone[0]} is not reachable") if gone else None
+
+    def _situated(self, job: Job, view: ClusterView, now: float) -> Situated:
+        situation = Situation(
+            nodes=job.map.nodes,
+            desired=job.map.desired,
+            running=self._handovers.running(),
+            arriving=self._handovers.arriving(),
+            view=view,
+        )
+        windows = self._windows[job.job]
+        return Situated(
+            job.job,
+            tuple(windows.closed),
+            situation,
+            job.measurements.batch_s,
+            windows.usual_rows,
+            lambda plan: self._predict(plan, now),
+            lambda node: self._cool_downs.active(node, now),
+        )
+
+    def _begin(self, job: Job, verdict: Verdict, view: ClusterView, now: float) -> list[Effect]:
+        assert verdict.plan is not None
+        assert verdict.expected is not None
+        assert verdict.planned is not None
+        plan = verdict.plan
+        origins = {move.node: move.origin for move in plan.moves}
+        handover_id = self._name(now)
+        self.trial = Trial(job.job, handover_id, Stage.MOVING, origins, verdict.expected, verdict.planned)
+        self._budget.spend(plan.bytes_to_move, len(plan.moves), now)
+        self._cool_downs.begin(origins, now)
+        noted = self._note(job.job, dataclasses.replace(verdict, outcome=Outcome.MOVING), now, handover_id)
+        begun = self._execution.start(handover_id, plan, DEFAULT_DEADLINE_S, view, now, BY)
+        return [*noted, self._persist(now), *begun]
+
+    # ---------------------------------------------------------------- the plan under way
+
+    def _follow(self, view: ClusterView, now: float) -> list[Effect]:
+        """Looks whether the handover of the plan under way has ended."""
+        trial = self.trial
+        assert trial is not None
+        handover = self._handovers.get(trial.handover_id)
+        if handover is not None and not handover.ended:
+            return []
+        if trial.stage is Stage.WATCHING:
+            job = self._jobs.get(trial.job)
+            if job is not None and job.run.session is not None and now < trial.watched_until:
+                return []
+            return self._end(trial, Outcome.UNVERIFIED, "too few batches have ended since", now)
+        if handover is None or handover.phase is not Phase.CONFIRMED:
+            why = handover.reason if handover is not None else "the handover is not known any more"
+            return self._end(trial, Outcome.FAILED, why, now, failed=True)
+        if trial.stage is Stage.RETURNING:
+            return self._end(trial, Outcome.RETURNED, "the virtual nodes are where they were", now, failed=True)
+        windows = self._windows.get(trial.job)
+        if windows is not None:
+            windows.clear()
+        self.trial = dataclasses.replace(trial, stage=Stage.WATCHING, watched_until=now + WATCH_S)
+        return [self._persist(now)]
+
+    def _verify(self, trial: Trial, job: Job, view: ClusterView, now: float) -> list[Effect]:
+        """Compares the windows since the moves with what was before."""
+        closed = list(self._windows[job.job].closed)
+        if len(closed) < self.policy.trial_windows:
+            return []
+        workers = [name for name, seen in view.workers.items() if seen.eligible]
+        after = median(imbalance(worker_loads(window.load_s, window.desired, workers)) for window in closed)
+        told = f"imbalance {after:.2f}, was {trial.before:.2f}, {trial.planned:.2f} was planned"
+        if trial.helped(after):
+            return self._end(trial, Outcome.HELPED, told, now)
+        nodes = {node: worker for node, worker in trial.origins.items() if node in job.map.nodes}
+        back = {n: worker for n, worker in nodes.items() if view.reachable(worker) and not view.draining(worker)}
+        try:
+            moves = [
+                make_move(node, job.map.nodes[node], job.map.desired, worker, view, "its last move did not help")
+                for node, worker in sorted(back.items())
+                if job.map.desired.get(node) != worker
+            ]
+        except RhinoError as error:
+            return self._end(trial, Outcome.FAILED, f"{told}; cannot move back: {error}", now, failed=True)
+        if not moves or self._handovers.active():
+            return self._end(trial, Outcome.FAILED, f"{told}; nothing can move back", now, failed=True)
+        plan = self._predict(Plan((tuple(moves),), intent="adaptation: back again"), now)
+        handover_id = self._name(now)
+        self.trial = dataclasses.replace(trial, stage=Stage.RETURNING, handover_id=handover_id)
+        self._budget.spend(plan.bytes_to_move, len(moves), now)
+        verdict = Verdict(Outcome.RETURNING, told, after, trial.before, trial.planned, plan=plan)
+        begun = self._execution.start(handover_id, plan, DEFAULT_DEADLINE_S, view, now, BY)
+        return [*self._note(job.job, verdict, now, handover_id), self._persist(now), *begun]
+
+    def _end(self, trial: Trial, outcome: Outcome, why: str, now: float, *, failed: bool = False) -> list[Effect]:
+        self.trial = None
+        if failed:
+            self._cool_downs.begin(trial.origins, now, failed=True)
+        windows = self._windows.get(trial.job)
+        if windows is not None:
+            windows.clear()
+        return [*self._note(trial.job, Verdict(outcome, why), now, trial.handover_id), self._persist(now)]
+
+    # ---------------------------------------------------------------- records
+
+    def _name(self, now: float) -> str:
+        """An id for a handover: unique, for no two begin in the same millisecond."""
+        return f"adapt-{round((now + self._offset_s) * 1000)}"
+
+    def _note(self, job: str, verdict: Verdict, now: float, handover_id: str = "") -> list[Effect]:
+        moves = verdict.plan.moves if verdict.plan is not None else ()
+        return self.decisions.add(
+            Decision(
+                number=0,
+                at_ms=round((now + self._offset_s) * 1000),
+                job=job,
+                outcome=verdict.outcome,
+                why=verdict.why,
+                measured=verdict.measured,
+                expected=verdict.expected,
+                planned=verdict.planned,
+                gain_s=verdict.gain_s,
+                cost_s=verdict.cost_s,
+                bytes=sum(move.bytes_to_move for move in moves),
+                moves=tuple(DecidedMove(move.node.name, move.origin, move.target) for move in moves),
+                hot=verdict.hot,
+                handover_id=handover_id,
+            )
+        )
+
+    def _persist(self, now: float) -> Persist:
+        trial = record_of_trial(self.trial) if self.trial is not None else None
+        return Persist(TRIAL_KEY, AdaptationRecord(trial, self._cool_downs.record(now), self._budget.record(now)))

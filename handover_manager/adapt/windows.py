@@ -1,0 +1,129 @@
+"""The load of a query, window by window: the longest task time of each virtual node in a few batches.
+
+A maximum over a window does not miss a peak, and the newest value alone never decides.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+from handover_manager.plan.work import Work
+from rhino_core.ids import VirtualNode
+
+ROWS_KEPT = 32  # windows whose input rows are kept: a backlog may last long
+TREND_MAX = 2.0  # a forecast is at most so many times the usual load
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Some batches in a row that ran under one map.
+
+    `load_s`: the longest task time of each virtual node, in seconds. `desired`: the worker of each. `rows`: the most
+    input rows of a batch. `batch_s`: the longest batch, in seconds. Both are 0 if the driver does not report them.
+    """
+
+    load_s: Mapping[VirtualNode, float]
+    desired: Mapping[VirtualNode, str]
+    rows: int = 0
+    batch_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A logged batch: the map of its run, the work of its tasks, its input rows and its duration in seconds."""
+
+    run_id: str
+    configuration_epoch: int
+    work: Mapping[VirtualNode, Work]
+    rows: int = 0
+    batch_s: float = 0.0
+
+
+class Windows:
+    """The newest windows of one query, oldest first.
+
+    The first batch of a run or under a map is left out: its tasks load state.
+    """
+
+    def __init__(self, batches: int, kept: int) -> None:
+        """`batches`: of a window. `kept`: windows."""
+        self._batches = batches
+        self._open: list[Batch] = []
+        self._map: tuple[str, int] | None = None  # run and configuration epoch
+        self._rows: deque[int] = deque(maxlen=ROWS_KEPT)  # of the newest windows, also of cleared ones
+        self.closed: deque[Window] = deque(maxlen=kept)
+
+    def add(self, batch: Batch, desired: Mapping[VirtualNode, str]) -> bool:
+        """Adds a batch. Returns whether it ends a window."""
+        seen = (batch.run_id, batch.configuration_epoch)
+        if seen != self._map:
+            if self._map is not None and self._map[0] != batch.run_id:
+                self.closed.clear()
+                self._rows.clear()
+            self._map, self._open = seen, []
+            return False
+        self._open.append(batch)
+        if len(self._open) < self._batches:
+            return False
+        self.closed.append(_close(self._open, desired))
+        self._rows.append(self.closed[-1].rows)
+        self._open = []
+        return True
+
+    @property
+    def usual_rows(self) -> float:
+        """Input rows of a usual batch: the median of the windows before the newest one; 0 if there are none."""
+        return median(list(self._rows)[:-1]) if len(self._rows) > 1 else 0.0
+
+    def clear(self) -> None:
+        """Drops all windows: what they show is no longer so."""
+        self.closed.clear()
+        self._open = []
+
+
+def _close(batches: Sequence[Batch], desired: Mapping[VirtualNode, str]) -> Window:
+    load_s: dict[VirtualNode, float] = {}
+    for batch in batches:
+        for node, work in batch.work.items():
+            load_s[node] = max(load_s.get(node, 0.0), work.task_s)
+    return Window(load_s, dict(desired), max(batch.rows for batch in batches), max(batch.batch_s for batch in batches))
+
+
+def worker_loads(
+    load_s: Mapping[VirtualNode, float], desired: Mapping[VirtualNode, str], workers: Collection[str]
+) -> dict[str, float]:
+    """Seconds of tasks a batch on each of `workers`, and on other workers that are desired."""
+    loads = dict.fromkeys(workers, 0.0)
+    for node, seconds in load_s.items():
+        if node in desired:
+            loads[desired[node]] = loads.get(desired[node], 0.0) + seconds
+    return loads
+
+
+def imbalance(loads: Mapping[str, float]) -> float:
+    """The load of the busiest worker over the mean; 1.0 without any load."""
+    total = sum(loads.values())
+    return max(loads.values()) * len(loads) / total if total > 0 else 1.0
+
+
+def forecast(windows: Sequence[Window]) -> dict[VirtualNode, float]:
+    """The expected task time of each virtual node of the newest window, in seconds.
+
+    This is the median of the windows, and a rising line through them continues for half of their number.
+    """
+    return {node: _expected([w.load_s[node] for w in windows if node in w.load_s]) for node in windows[-1].load_s}
+
+
+def _expected(values: Sequence[float]) -> float:
+    usual = median(values)
+    count = len(values)
+    if count < 3:
+        return usual
+    middle = (count - 1) / 2
+    slope = sum((x - middle) * value for x, value in enumerate(values)) / sum((x - middle) ** 2 for x in range(count))
+    rising = all(after > before for before, after in pairwise(values))
+    return min(usual + slope * count, TREND_MAX * usual) if rising else usual

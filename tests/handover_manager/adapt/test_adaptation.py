@@ -1,0 +1,185 @@
+"""Adaptation: what it does about load, what keeps it from acting, and what it does if a plan has not helped."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from handover_manager import events as ev
+from handover_manager.adapt.adaptation import BY
+from handover_manager.adapt.decisions import Outcome
+from handover_manager.adapt.policy import Mode, Policy
+from handover_manager.drive.states import Phase
+from handover_manager.plan.planner import Request
+from tests.handover_manager.adapt.world import ACT, World
+from tests.handover_manager.scenario import JOB, group
+
+ENOUGH = 60  # batches in which adaptation can see, act and verify
+
+
+def skewed(partition: int, at: float) -> float:
+    """The partitions of the first of four workers have four times the load of the others."""
+    return 4.0 if partition % 4 == 0 else 1.0
+
+
+def world(load: object = skewed, policy: Policy = ACT) -> World:
+    return World(4, 16, load, policy)  # type: ignore[arg-type]
+
+
+def test_a_skewed_query_is_balanced_and_the_outcome_is_told_beside_the_prediction() -> None:
+    made = world()
+    assert made.imbalance > 2
+    made.run(ENOUGH)
+    assert made.imbalance <= 1 + ACT.band
+    (moving,) = made.decisions(Outcome.MOVING)
+    (helped,) = made.decisions(Outcome.HELPED)
+    assert moving.handover_id == helped.handover_id
+    assert moving.gain_s is not None
+    assert moving.cost_s is not None
+    assert moving.gain_s > moving.cost_s
+    assert f"{moving.planned:.2f} was planned" in helped.why
+    assert made.decisions()[-1].outcome is Outcome.BALANCED
+    handover = made.play.handover(moving.handover_id)
+    assert (handover.phase, handover.by) == (Phase.CONFIRMED, BY)
+
+
+def test_observing_moves_nothing_and_says_what_it_would_do() -> None:
+    made = world(policy=Policy(mode=Mode.OBSERVE))
+    made.run(ENOUGH)
+    assert not made.moved
+    (would,) = made.decisions(Outcome.WOULD_MOVE)
+    assert len(would.moves) >= 3
+    assert would.repeated > 1, "the same decision is told once"
+    assert not made.play.core.handovers.all()
+
+
+def test_off_means_that_nothing_is_kept() -> None:
+    made = world(policy=Policy(mode=Mode.OFF))
+    made.run(ENOUGH)
+    assert made.decisions() == []
+
+
+def test_a_peak_of_one_window_moves_nothing() -> None:
+    made = world(lambda partition, at: 8.0 if partition == 0 and 60 <= at < 80 else 1.0)
+    made.run(ENOUGH)
+    assert not made.moved
+
+
+def test_a_hot_virtual_node_is_named_and_everything_else_moves_away_from_it() -> None:
+    made = world(lambda partition, at: 30.0 if partition == 4 else 1.0)
+    made.run(ENOUGH)
+    hot_worker = made.desired[4]
+    assert [p for p, worker in made.desired.items() if worker == hot_worker] == [4]
+    assert all(decision.hot == ("0/4",) for decision in made.decisions(Outcome.MOVING))
+    assert made.decisions()[-1].outcome is Outcome.NOTHING_BETTER
+    assert "0/4 alone exceed a worker's share" in made.decisions()[-1].why
+
+
+def test_a_backlog_is_not_load() -> None:
+    made = world()
+    made.rows = lambda at: 10_000 if at > 66 else 1_000
+    made.run(18)
+    assert [decision.outcome for decision in made.decisions()][-1] is Outcome.CATCHING_UP
+    assert not made.moved
+
+
+def test_nothing_moves_while_copies_are_missing() -> None:
+    made = world()
+    made.cluster.chain(group(0, 3), "w3 w0?")
+    made.run(ENOUGH)
+    assert not made.moved
+    assert made.decisions()[-1].outcome is Outcome.RECOVERING
+
+
+def test_nothing_moves_beside_a_drain_or_a_handover_of_a_user() -> None:
+    made = world()
+    made.cluster.worker("w3", free_bytes=1 << 30, draining=True)
+    made.run(ENOUGH)
+    assert not made.moved
+    assert "w3 is being drained" in made.decisions()[-1].why
+    made.cluster.worker("w3", free_bytes=1 << 30)
+    made.play(ev.HandoverRequested("users", Request(JOB, ("0/0",), "w2", 1e6)))
+    made.see()
+    assert made.play.handover("users").phase is not Phase.CONFIRMED
+    made.run(ENOUGH)
+    assert "handover users is under way" in made.decisions(Outcome.BUSY)[-1].why
+
+
+def test_what_did_not_help_goes_back_and_stays_longer_each_time() -> None:
+    """The machine, not the virtual nodes, makes w0 slow, and whatever leaves it makes another one slow."""
+    made = world(lambda partition, at: 1.0)
+
+    def slow(worker: str, at: float) -> float:
+        least = min(_counts(made).items(), key=lambda item: (item[1], item[0]))[0]
+        return 6.0 if worker == (least if made.moved else "w0") else 1.0
+
+    made.slow = slow
+    before = dict(made.desired)
+    made.run(60)
+    assert made.decisions(Outcome.RETURNED)
+    assert made.desired == before
+    first = [moved for moved in made.moved if not moved.back]
+    made.run(300)
+    later = [moved for moved in made.moved if not moved.back][len(first) :]
+    nodes = {moved.node for moved in first}
+    again = [moved.at for moved in later if moved.node in nodes]
+    back_at = max(moved.at for moved in made.moved[: 2 * len(first)] if moved.back)
+    assert all(at - back_at >= 2 * ACT.cool_down_s for at in again)
+
+
+def _counts(made: World) -> dict[str, int]:
+    counts = dict.fromkeys(made.cluster.workers, 0)
+    for worker in made.desired.values():
+        counts[worker] += 1
+    return counts
+
+
+def test_the_budget_of_an_hour_holds() -> None:
+    made = world(policy=dataclasses.replace(ACT, hourly_moves=1))
+    made.run(ENOUGH)
+    assert not made.moved
+    assert "this hour has 1 moves" in made.decisions(Outcome.OVER_BUDGET)[-1].why
+
+
+def test_a_move_that_costs_more_than_it_saves_is_not_made() -> None:
+    made = world(policy=dataclasses.replace(ACT, horizon_s=2.0))
+    made.run(ENOUGH)
+    assert not made.moved
+    assert made.decisions()[-1].outcome is Outcome.NOT_WORTH
+
+
+@pytest.mark.parametrize("batches", [18, 20, 22, 24, 26, 30])
+def test_a_restarted_manager_goes_on_with_the_plan_under_way(batches: int) -> None:
+    made = world()
+    made.run(batches)
+    told = [(decision.number, decision.outcome) for decision in made.decisions()]
+    trial = made.play.core.adaptation.trial
+    made.restart_manager()
+    assert [(d.number, d.outcome) for d in made.decisions()] == told
+    restored = made.play.core.adaptation.trial
+    assert (restored is None) == (trial is None)
+    made.run(ENOUGH)
+    assert made.imbalance <= 1 + ACT.band
+    assert len(made.decisions(Outcome.MOVING)) == 1
+    assert not made.decisions(Outcome.FAILED)
+
+
+def test_a_query_that_stops_ends_the_watch() -> None:
+    made = world()
+    while not made.decisions(Outcome.MOVING):
+        made.batch()
+    made.run(2)
+    made.play(ev.QueryEnded(made.play.session(), JOB, made.run_id))
+    made.see()
+    assert made.play.core.adaptation.trial is None
+    assert made.decisions()[-1].outcome is Outcome.UNVERIFIED
+
+
+def test_forgetting_a_job_drops_its_decisions() -> None:
+    made = world()
+    made.run(ENOUGH)
+    assert any(key.startswith("handover_manager/decision/") for key in made.play.journal)
+    made.play(ev.QueryEnded(made.play.session(), JOB, made.run_id))
+    made.play(ev.JobForgotten(JOB))
+    assert not [key for key in made.play.journal if key.startswith("handover_manager/decision/")]

@@ -1,0 +1,69 @@
+"""Adaptation under seeded traces of load. Bugs that are planted must be found by the same checks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+
+from handover_manager.adapt import proposal
+from handover_manager.adapt.budget import Budget, CoolDowns
+from handover_manager.adapt.windows import forecast
+from handover_manager.plan.intents import Rebalance, Weight
+from tests.handover_manager.adapt import traces
+
+SEEDS = 24
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_every_trace_holds(seed: int) -> None:
+    trace = traces.run(seed)
+    assert not traces.problems(trace), str(trace)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(7200)
+def test_two_thousand_traces_hold() -> None:
+    for seed in range(SEEDS, 2000):
+        trace = traces.run(seed)
+        assert not traces.problems(trace), str(trace)
+
+
+def no_cool_down(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(CoolDowns, "active", lambda self, node, now: False)
+
+
+def stale_load(patch: pytest.MonkeyPatch) -> None:
+    """The first forecast is used for ever."""
+    first: list[dict[object, float]] = []
+
+    def stale(windows: object) -> object:
+        first.append(forecast(windows))  # type: ignore[arg-type]
+        return first[0]
+
+    patch.setattr(proposal, "forecast", stale)
+
+
+def backlog_is_load(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(proposal, "CATCHING_UP", math.inf)
+
+
+def goals_that_fight(patch: pytest.MonkeyPatch) -> None:
+    """The load is judged by time, and the plan is made by count."""
+    patch.setattr(proposal, "Rebalance", lambda by: Rebalance(Weight.COUNT))
+
+
+def no_budget(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Budget, "allows", lambda self, size, moves, now: True)
+
+
+@pytest.mark.parametrize(
+    ("bug", "seed"),
+    [(no_cool_down, 5), (stale_load, 2), (backlog_is_load, 27), (goals_that_fight, 2), (no_budget, 3)],
+)
+def test_a_planted_bug_is_found(
+    bug: Callable[[pytest.MonkeyPatch], None], seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bug(monkeypatch)
+    assert traces.problems(traces.run(seed))

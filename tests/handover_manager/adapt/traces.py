@@ -1,0 +1,174 @@
+"""Seeded traces of load under adaptation, and what must hold in all of them."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from handover_manager.adapt.decisions import Outcome
+from handover_manager.adapt.policy import Mode, Policy
+from tests.handover_manager.adapt.world import INTERVAL_S, Load, World
+
+BATCHES = 260
+HOUR_S = 3600.0
+Shape = Callable[[random.Random, int], Load]
+
+
+def step(draw: random.Random, partitions: int) -> Load:
+    """From some time on, some partitions have several times the load."""
+    at_s, factor = draw.uniform(0, 400), draw.uniform(2, 8)
+    chosen = set(draw.sample(range(partitions), draw.randint(1, partitions // 3)))
+    return lambda partition, at: factor if at > at_s and partition in chosen else 1.0
+
+
+def ramp(draw: random.Random, partitions: int) -> Load:
+    """The load of some partitions rises steadily."""
+    chosen, rate = set(draw.sample(range(partitions), 2)), draw.uniform(0.002, 0.02)
+    return lambda partition, at: 1.0 + (rate * at if partition in chosen else 0.0)
+
+
+def diurnal(draw: random.Random, partitions: int) -> Load:
+    """Partitions have their days and nights, at different times."""
+    period_s, phases = draw.uniform(300, 2000), [draw.uniform(0, 2 * math.pi) for _ in range(partitions)]
+    depth = draw.uniform(0.2, 0.9)
+    return lambda partition, at: 1.0 + depth * math.sin(2 * math.pi * at / period_s + phases[partition])
+
+
+def flash_crowd(draw: random.Random, partitions: int) -> Load:
+    """For a short time, some partitions have many times the load."""
+    begin, length_s, factor = draw.uniform(50, 800), draw.uniform(5, 200), draw.uniform(3, 15)
+    chosen = set(draw.sample(range(partitions), 2))
+    return lambda partition, at: factor if partition in chosen and begin < at < begin + length_s else 1.0
+
+
+def rotating(draw: random.Random, partitions: int) -> Load:
+    """A hot spot that moves on to the next partition."""
+    period_s, factor = draw.uniform(10, 400), draw.uniform(3, 10)
+    return lambda partition, at: factor if int(at / period_s) % partitions == partition else 1.0
+
+
+def even(draw: random.Random, partitions: int) -> Load:
+    return lambda partition, at: 1.0
+
+
+SHAPES: tuple[Shape, ...] = (step, ramp, diurnal, flash_crowd, rotating, even)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A world that has run, and the time since when its load does not change any more; None: it always changes."""
+
+    seed: int
+    shape: str
+    world: World
+    backlog: tuple[float, float] | None
+    steady_since: float | None
+
+    def __str__(self) -> str:
+        return f"seed {self.seed} ({self.shape}, {self.world.workers} workers, {self.world.partitions} partitions)"
+
+
+def run(seed: int, policy: Policy | None = None) -> Trace:
+    """Runs one trace. `policy`: None for one that the seed draws."""
+    draw = random.Random(seed)
+    shape = draw.choice(SHAPES)
+    workers = draw.randint(2, 6)
+    partitions = workers * draw.randint(2, 6)
+    noise, base = draw.uniform(0, 0.15), shape(draw, partitions)
+    jitter = random.Random(seed + 1)
+    backlog = (begin := draw.uniform(400, 900), begin + draw.uniform(20, 150)) if draw.random() < 0.3 else None
+    late = set(draw.sample(range(partitions), partitions // 3))  # partitions whose input was late
+    slow = (draw.randrange(workers), draw.uniform(1.5, 4), draw.uniform(0, 600)) if draw.random() < 0.2 else None
+    world = World(
+        workers,
+        partitions,
+        lambda partition, at: (
+            base(partition, at)
+            * jitter.uniform(1 - noise, 1 + noise)
+            * (5.0 if backlog and backlog[0] < at < backlog[1] and partition in late else 1.0)
+        ),
+        policy or _policy(draw),
+        slow=lambda worker, at: slow[1] if slow and worker == f"w{slow[0]}" and at > slow[2] else 1.0,
+        rows=lambda at: 5000 if backlog and backlog[0] < at < backlog[1] else 1000,
+    )
+    for number in range(BATCHES):
+        if draw.random() < 0.005:
+            world.restart_manager()
+        if number == 20 and draw.random() < 0.1:
+            world.run_id = "run-2"
+            world.begin()
+        world.batch()
+    steady = {"step": 400.0, "even": 0.0}.get(shape.__name__)
+    return Trace(seed, shape.__name__, world, backlog, None if slow or steady is None else steady)
+
+
+def _policy(draw: random.Random) -> Policy:
+    return Policy(
+        mode=Mode.ACT,
+        cool_down_s=draw.choice([60.0, 300.0, 600.0]),
+        window_batches=draw.choice([2, 4]),
+        hourly_moves=draw.choice([4, 256]),
+    )
+
+
+def problems(trace: Trace, policy: Policy | None = None) -> list[str]:
+    """What a trace shows that must not be. `policy`: what was promised; None: that of the world."""
+    world = trace.world
+    promised = policy or world.policy
+    return [*_cool_downs(world, promised), *_backlog(trace), *_budget(world, promised), *_balance(trace)]
+
+
+def _cool_downs(world: World, policy: Policy) -> list[str]:
+    """A virtual node that adaptation has moved stays, unless the same plan is taken back."""
+    found, newest = [], dict[object, float]()
+    for moved in world.moved:
+        since = moved.at - newest.get(moved.node, -math.inf)
+        if not moved.back and since < policy.cool_down_s:
+            found.append(f"{moved.node.name} moved again after {since:.0f} s")
+        newest[moved.node] = moved.at
+    return found
+
+
+def _backlog(trace: Trace) -> list[str]:
+    """No plan begins while a backlog is read: its load is not the usual one."""
+    if trace.backlog is None:
+        return []
+    begin, end = trace.backlog[0] + INTERVAL_S, trace.backlog[1]
+    early = [moved for moved in trace.world.moved if begin <= moved.at <= end and not moved.back]
+    return [f"{moved.node.name} moved at {moved.at:.0f} s, in a backlog" for moved in early]
+
+
+def _budget(world: World, policy: Policy) -> list[str]:
+    planned = [moved for moved in world.moved if not moved.back]
+    for first, moved in enumerate(planned):
+        hour = [later for later in planned[first:] if later.at < moved.at + HOUR_S]
+        if len(hour) > policy.hourly_moves:
+            return [f"{len(hour)} moves within an hour from {moved.at:.0f} s"]
+    return []
+
+
+def _balance(trace: Trace) -> list[str]:
+    """A load that does not change ends balanced, unless the newest decision says why it cannot be."""
+    world = trace.world
+    if trace.steady_since is None:
+        return []
+    newest = world.decisions()[-1]
+    if newest.outcome is Outcome.NOTHING_BETTER and _one_move_helps(world):
+        return [f"imbalance {world.imbalance:.2f} at the end, and one move would help"]
+    excused = {Outcome.NOTHING_BETTER, Outcome.OVER_BUDGET, Outcome.COOLING_DOWN, Outcome.NOT_WORTH, Outcome.MOVING}
+    waits = newest.outcome in excused or world.play.core.adaptation.trial is not None
+    noise = 0.2
+    if world.imbalance > 1 + world.policy.band + noise and not waits:
+        return [f"imbalance {world.imbalance:.2f} at the end, and the newest decision is {newest.outcome.value}"]
+    late = [moved for moved in world.moved if moved.at > trace.steady_since + 700 and not moved.back]
+    return [f"{len(late)} moves long after the load was steady"] if len(late) > world.partitions // 4 else []
+
+
+def _one_move_helps(world: World) -> bool:
+    """Whether some virtual node of the busiest worker would lower the peak by a tenth on the idlest one."""
+    loads = world.loads()
+    busiest, idlest = max(loads, key=lambda w: loads[w]), min(loads, key=lambda w: loads[w])
+    tasks_s = [world.task_s(partition, idlest) for partition, worker in world.desired.items() if worker == busiest]
+    return any(loads[idlest] + task_s < 0.9 * loads[busiest] and task_s > 0 for task_s in tasks_s)

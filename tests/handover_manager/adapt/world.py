@@ -1,0 +1,148 @@
+"""A simulated cluster whose manager adapts: loads as functions of time, batches, and handovers that succeed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from handover_manager import events as ev
+from handover_manager.adapt.decisions import Decision, Outcome
+from handover_manager.adapt.policy import Mode, Policy
+from handover_manager.plan.work import Work
+from handover_manager.view import TaskGroup
+from rhino_core.ids import StoreId, StoreVersion, Version, VirtualNode
+from tests.handover_manager.scenario import JOB, RUN, Cluster, Play, group
+
+ACT = Policy(mode=Mode.ACT)
+INTERVAL_S = 5.0  # from batch to batch
+DISK_BYTES = 1 << 30
+Load = Callable[[int, float], float]  # seconds of the task of a partition at a time
+
+
+class Moved(NamedTuple):
+    """A move that adaptation has begun."""
+
+    at: float
+    node: VirtualNode
+    origin: str
+    target: str
+    back: bool
+
+
+@dataclass
+class World:
+    """`slow`: factor on the task times of a worker. `rows`: input rows of a batch at a time."""
+
+    workers: int
+    partitions: int
+    load: Load
+    policy: Policy = ACT
+    slow: Callable[[str, float], float] = lambda worker, at: 1.0
+    rows: Callable[[float], int] = lambda at: 1000
+    run_id: str = RUN
+
+    def __post_init__(self) -> None:
+        names = [f"w{n}" for n in range(self.workers)]
+        self.cluster = Cluster(*names)
+        for name in names:
+            self.cluster.worker(name, free_bytes=DISK_BYTES)
+        for partition in range(self.partitions):
+            owner, copy = names[partition % self.workers], names[(partition + 1) % self.workers]
+            self.cluster.chain(group(0, partition), f"{owner} {copy}")
+        self.play = Play(self.cluster, now=0.0, policy=self.policy)
+        self.batches = 0
+        self.moved: list[Moved] = []
+        self.begin()
+
+    def begin(self) -> None:
+        """The driver reports the query."""
+        self.play.begin(TaskGroup(0, (0,), self.partitions), run_id=self.run_id)
+        self._carry_out(self.play.effects)
+        self.see()
+
+    def restart_manager(self) -> None:
+        self.play = self.play.restart()
+        self.begin()
+
+    def see(self) -> None:
+        self._carry_out(self.play.see())
+
+    @property
+    def desired(self) -> dict[int, str]:
+        return {node.partition: worker for node, worker in self.play.core.jobs[JOB].map.desired.items()}
+
+    def loads(self) -> dict[str, float]:
+        """Seconds of tasks on each worker now."""
+        found = dict.fromkeys(self.cluster.workers, 0.0)
+        for partition, worker in self.desired.items():
+            found[worker] += self.task_s(partition, worker)
+        return found
+
+    @property
+    def imbalance(self) -> float:
+        loads = self.loads()
+        return max(loads.values()) * len(loads) / sum(loads.values())
+
+    def task_s(self, partition: int, worker: str) -> float:
+        return self.load(partition, self.play.now) * self.slow(worker, self.play.now)
+
+    def run(self, batches: int) -> None:
+        for _ in range(batches):
+            self.batch()
+
+    def batch(self) -> None:
+        """Logs a batch that ran where it was desired."""
+        play = self.play
+        play.now += INTERVAL_S
+        writers = {group(0, partition): worker for partition, worker in self.desired.items()}
+        versions = {
+            StoreVersion(StoreId(*key, "default"), Version(self.batches + 1, f"{worker}-{self.batches}")): worker
+            for key, worker in writers.items()
+        }
+        work = {VirtualNode(JOB, 0, p): Work(None, self.task_s(p, worker)) for p, worker in self.desired.items()}
+        logged = ev.BatchLogged(play.session(), JOB, self.run_id, self.batches, tuple(versions), work)
+        loads = self.loads()
+        logged = dataclasses.replace(logged, rows=self.rows(play.now), batch_s=max(loads.values()))
+        self._carry_out(play(logged))
+        self._carry_out(play(ev.WritersFound(JOB, self.batches, versions)))
+        self.batches += 1
+        self.see()
+
+    def decisions(self, *outcomes: Outcome) -> list[Decision]:
+        found = self.play.core.adaptation.decisions.all()
+        return [one for one in found if not outcomes or one.outcome in outcomes]
+
+    def _carry_out(self, effects: list[ev.Effect]) -> None:
+        """Changes groups as asked, and collects the moves of adaptation."""
+        self._collect(effects)
+        for effect in effects:
+            if isinstance(effect, ev.ChangeGroup):
+                self._change(effect)
+                self._carry_out(self.play(ev.GroupChanged(effect.handover_id, effect.group, None)))
+                self._carry_out(self.play.see())
+
+    def _collect(self, effects: list[ev.Effect]) -> None:
+        for decision in _persisted(effects):
+            if decision.outcome in (Outcome.MOVING, Outcome.RETURNING) and decision.repeated == 1:
+                back = decision.outcome is Outcome.RETURNING
+                for name, origin, target in decision.moves:
+                    node = VirtualNode(JOB, *map(int, name.split("/")))
+                    self.moved.append(Moved(self.play.now, node, origin, target, back))
+
+    def _change(self, effect: ev.ChangeGroup) -> None:
+        seen = self.cluster.groups[effect.group]
+        names = [member.worker.worker_id for member in seen.group.members]
+        if effect.add_member:
+            names.append(effect.add_member)
+        else:
+            others = [name for name in names if name != effect.make_owner]
+            names = [effect.make_owner, *others][: seen.group.settings.replication_factor + 1]
+        self.cluster.chain(effect.group, " ".join(dict.fromkeys(names)))
+
+
+def _persisted(effects: list[ev.Effect]) -> Iterator[Decision]:
+    for effect in effects:
+        if isinstance(effect, ev.Persist) and isinstance(effect.record, Decision):
+            yield effect.record
