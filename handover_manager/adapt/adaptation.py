@@ -35,6 +35,7 @@ from handover_manager.view import ClusterView
 from rhino_core.errors import RhinoError
 
 BY = "adaptation"  # who asks for its handovers
+ROWS_CHANGE = 0.25  # of the input rows of a usual batch, to be journalled
 WATCH_S = 1800.0  # time in which batches have to show whether a plan has helped
 
 
@@ -72,6 +73,7 @@ class Adaptation:
         self.trial = trial_of_record(restored.trial, started + WATCH_S) if restored.trial is not None else None
         self.decisions = Decisions(decisions)
         self._windows: dict[str, Windows] = {}
+        self._usual_rows = dict(restored.usual_rows)  # as journalled
         self._ended: set[str] = set()  # jobs with a window that ended since the last view
 
     def batch_logged(self, event: BatchLogged) -> None:
@@ -79,7 +81,11 @@ class Adaptation:
         job = self._jobs.get(event.job)
         if self.policy.mode is Mode.OFF or job is None or not event.work:
             return
-        windows = self._windows.setdefault(job.job, Windows(self.policy.window_batches, self.policy.windows))
+        windows = self._windows.get(job.job)
+        if windows is None:
+            usual_rows = self._usual_rows.get(job.job, 0.0)
+            windows = Windows(self.policy.window_batches, self.policy.windows, usual_rows)
+            self._windows[job.job] = windows
         known = {node: work for node, work in event.work.items() if node in job.map.nodes}
         batch = Batch(event.run_id, job.map.configuration_epoch, known, event.rows, event.batch_s)
         if windows.add(batch, job.map.desired):
@@ -92,7 +98,7 @@ class Adaptation:
         for name in ended:
             job = self._jobs.get(name)
             if job is not None and job.run.session is not None:
-                effects += self._decide(job, view, now)
+                effects += [*self._record_usual_rows(name, now), *self._decide(job, view, now)]
         return effects
 
     def forget(self, job: str) -> list[Effect]:
@@ -100,6 +106,7 @@ class Adaptation:
         self._windows.pop(job, None)
         self._ended.discard(job)
         self._cool_downs.forget(job)
+        self._usual_rows.pop(job, None)
         effects = self.decisions.forget(job)
         if self.trial is not None and self.trial.job == job:
             self.trial = None
@@ -272,4 +279,13 @@ class Adaptation:
 
     def _persist(self, now: float) -> Persist:
         trial = record_of_trial(self.trial) if self.trial is not None else None
-        return Persist(TRIAL_KEY, AdaptationRecord(trial, self._cool_downs.record(now), self._budget.record(now)))
+        frozen, spent = self._cool_downs.record(now), self._budget.record(now)
+        return Persist(TRIAL_KEY, AdaptationRecord(trial, frozen, spent, dict(self._usual_rows)))
+
+    def _record_usual_rows(self, job: str, now: float) -> list[Effect]:
+        """Journals the input rows of a usual batch if they have changed much."""
+        usual, known = self._windows[job].usual_rows, self._usual_rows.get(job, 0.0)
+        if abs(usual - known) <= ROWS_CHANGE * known:
+            return []
+        self._usual_rows[job] = usual
+        return [self._persist(now)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from handover_manager.adapt.budget import Frozen, Spent
@@ -62,11 +62,15 @@ class TrialRecord(Record):
 
 @dataclass(frozen=True, slots=True)
 class AdaptationRecord(Record):
-    """What a restarted manager has to know: the plan under way, cool-downs, and what was spent in the last hour."""
+    """What a restarted manager has to know: the plan under way, cool-downs, and what was spent in the last hour.
+
+    `usual_rows`: input rows of a usual batch of each job.
+    """
 
     trial: TrialRecord | None = None
     frozen: tuple[Frozen, ...] = ()
     spent: tuple[Spent, ...] = ()
+    usual_rows: dict[str, float] = field(default_factory=dict)
 
 
 def record_of_trial(trial: Trial) -> TrialRecord:

@@ -49,9 +49,10 @@ class Windows:
     The first batch of a run or under a map is left out: its tasks load state.
     """
 
-    def __init__(self, batches: int, kept: int) -> None:
-        """`batches`: of a window. `kept`: windows."""
+    def __init__(self, batches: int, kept: int, usual_rows: float = 0.0) -> None:
+        """`batches`: of a window. `kept`: windows. `usual_rows`: as known before; 0: unknown."""
         self._batches = batches
+        self._former_rows = usual_rows
         self._open: list[Batch] = []
         self._map: tuple[str, int] | None = None  # run and configuration epoch
         self._rows: deque[int] = deque(maxlen=ROWS_KEPT)  # of the newest windows, also of cleared ones
@@ -63,6 +64,7 @@ class Windows:
         if seen != self._map:
             if self._map is not None and self._map[0] != batch.run_id:
                 self.closed.clear()
+                self._former_rows = self.usual_rows
                 self._rows.clear()
             self._map, self._open = seen, []
             return False
@@ -76,7 +78,13 @@ class Windows:
 
     @property
     def usual_rows(self) -> float:
-        """Input rows of a usual batch: the median of the windows before the newest one; 0 if there are none."""
+        """Input rows of a usual batch; 0: unknown.
+
+        This is the median of the windows before the newest one. While there are few, it is that of the former run or
+        process, which may have ended with a backlog.
+        """
+        if self._former_rows and len(self._rows) <= ROWS_KEPT // 2:
+            return self._former_rows
         return median(list(self._rows)[:-1]) if len(self._rows) > 1 else 0.0
 
     def clear(self) -> None:
