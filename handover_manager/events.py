@@ -107,6 +107,7 @@ class BatchLogged:
     newest batch once more, because the first report may have been lost. Such a batch may have begun under any former
     map. `floors` are the oldest versions that Spark may still load.
     `rows`: input rows. `batch_s`: the duration of the batch in seconds. Both are 0 if the driver does not report them.
+    `trigger_s`: the trigger interval in seconds; 0: none.
     """
 
     session: int
@@ -119,6 +120,7 @@ class BatchLogged:
     floors: tuple[StoreVersion, ...] = ()
     rows: int = 0
     batch_s: float = 0.0
+    trigger_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

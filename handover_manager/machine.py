@@ -71,6 +71,11 @@ class HandoverCore:
         self._again_at = started  # see AGAIN_S
         self._seen: set[str] = set()  # workers that have been reachable since the start
 
+    @property
+    def seen_at(self) -> float:
+        """Monotonic time of the newest view."""
+        return self._seen_at
+
     def plan(self, request: Request, *, now: float) -> Plan:
         """Checks, plans and predicts; changes nothing. Raises the errors documented at HandoverRequest."""
         if request.job:

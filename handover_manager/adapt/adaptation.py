@@ -14,6 +14,7 @@ from handover_manager.adapt.budget import Budget, CoolDowns
 from handover_manager.adapt.decisions import DecidedMove, Decision, Decisions, Outcome
 from handover_manager.adapt.policy import Mode, Policy
 from handover_manager.adapt.proposal import Situated, Verdict, judge
+from handover_manager.adapt.scaling import Scaling
 from handover_manager.adapt.trial import (
     TRIAL_KEY,
     AdaptationRecord,
@@ -73,6 +74,7 @@ class Adaptation:
         self.trial = trial_of_record(restored.trial, started + WATCH_S) if restored.trial is not None else None
         self.decisions = Decisions(decisions)
         self._windows: dict[str, Windows] = {}
+        self.scaling = Scaling()
         self._usual_rows = dict(restored.usual_rows)  # as journalled
         self._ended: set[str] = set()  # jobs with a window that ended since the last view
 
@@ -87,7 +89,7 @@ class Adaptation:
             windows = Windows(self.policy.window_batches, self.policy.windows, usual_rows)
             self._windows[job.job] = windows
         known = {node: work for node, work in event.work.items() if node in job.map.nodes}
-        batch = Batch(event.run_id, job.map.configuration_epoch, known, event.rows, event.batch_s)
+        batch = Batch(event.run_id, job.map.configuration_epoch, known, event.rows, event.batch_s, event.trigger_s)
         if windows.add(batch, job.map.desired):
             self._ended.add(job.job)
 
@@ -98,6 +100,7 @@ class Adaptation:
         for name in ended:
             job = self._jobs.get(name)
             if job is not None and job.run.session is not None:
+                self.scaling.observe(name, self._windows[name], view, now)
                 effects += [*self._record_usual_rows(name, now), *self._decide(job, view, now)]
         return effects
 
@@ -107,6 +110,7 @@ class Adaptation:
         self._ended.discard(job)
         self._cool_downs.forget(job)
         self._usual_rows.pop(job, None)
+        self.scaling.forget(job)
         effects = self.decisions.forget(job)
         if self.trial is not None and self.trial.job == job:
             self.trial = None
@@ -168,6 +172,7 @@ class Adaptation:
             situation,
             job.measurements.batch_s,
             windows.usual_rows,
+            windows.is_backlog,
             lambda plan: self._predict(plan, now),
             lambda node: self._cool_downs.active(node, now),
         )

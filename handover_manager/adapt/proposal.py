@@ -17,7 +17,6 @@ from handover_manager.plan.work import Work
 from rhino_core.errors import AlreadyThereError, RhinoError
 from rhino_core.ids import VirtualNode
 
-CATCHING_UP = 2.0  # batches with so many times the usual input rows
 COPY_COST = 0.1  # seconds that a second of copying costs: it takes disk and network from batches
 BATCH_S = 1.0  # assumed for a query whose batches nobody has timed
 
@@ -41,8 +40,8 @@ class Verdict:
 class Situated:
     """A query to decide about: its windows, the basis of a plan, and the usual distance of its batches in seconds.
 
-    `usual_rows`: input rows of a usual batch; 0: unknown. `predict` adds a prediction to a plan. `cooling` tells
-    whether a virtual node has to stay.
+    `usual_rows`: input rows of a usual batch; 0: unknown. `is_backlog`: the newest window may be one. `predict` adds a
+    prediction to a plan. `cooling` tells whether a virtual node has to stay.
     """
 
     job: str
@@ -50,6 +49,7 @@ class Situated:
     situation: Situation
     interval_s: float | None
     usual_rows: float
+    is_backlog: bool
     predict: Callable[[Plan], Plan]
     cooling: Callable[[VirtualNode], bool]
 
@@ -59,7 +59,7 @@ def judge(query: Situated, policy: Policy) -> Verdict:
     windows = query.windows
     if len(windows) < policy.windows:
         return Verdict(Outcome.TOO_FEW, f"{len(windows)} of {policy.windows} windows so far")
-    if windows[-1].rows > CATCHING_UP * query.usual_rows > 0:
+    if query.is_backlog:
         why = f"a batch had {windows[-1].rows} input rows, {query.usual_rows:.0f} are usual: maybe a backlog"
         return Verdict(Outcome.CATCHING_UP, why)
     return _judge_load(query, policy)

@@ -15,6 +15,7 @@ from handover_manager.plan.work import Work
 from rhino_core.ids import VirtualNode
 
 ROWS_KEPT = 32  # windows whose input rows are kept: a backlog may last long
+CATCHING_UP = 2.0  # a batch with so many times the usual input rows may be a backlog
 TREND_MAX = 2.0  # a forecast is at most so many times the usual load
 
 
@@ -24,23 +25,26 @@ class Window:
 
     `load_s`: the longest task time of each virtual node, in seconds. `desired`: the worker of each. `rows`: the most
     input rows of a batch. `batch_s`: the longest batch, in seconds. Both are 0 if the driver does not report them.
+    `trigger_s`: the trigger interval in seconds; 0: none.
     """
 
     load_s: Mapping[VirtualNode, float]
     desired: Mapping[VirtualNode, str]
     rows: int = 0
     batch_s: float = 0.0
+    trigger_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A logged batch: the map of its run, the work of its tasks, its input rows and its duration in seconds."""
+    """A logged batch: the map of its run, the work of its tasks, its input rows, duration and trigger interval."""
 
     run_id: str
     configuration_epoch: int
     work: Mapping[VirtualNode, Work]
     rows: int = 0
     batch_s: float = 0.0
+    trigger_s: float = 0.0
 
 
 class Windows:
@@ -77,6 +81,11 @@ class Windows:
         return True
 
     @property
+    def is_backlog(self) -> bool:
+        """Whether a batch of the newest window had so many input rows that it may have been a backlog."""
+        return bool(self.closed) and self.closed[-1].rows > CATCHING_UP * self.usual_rows > 0
+
+    @property
     def usual_rows(self) -> float:
         """Input rows of a usual batch; 0: unknown.
 
@@ -98,7 +107,8 @@ def _close(batches: Sequence[Batch], desired: Mapping[VirtualNode, str]) -> Wind
     for batch in batches:
         for node, work in batch.work.items():
             load_s[node] = max(load_s.get(node, 0.0), work.task_s)
-    return Window(load_s, dict(desired), max(batch.rows for batch in batches), max(batch.batch_s for batch in batches))
+    rows, batch_s = max(batch.rows for batch in batches), max(batch.batch_s for batch in batches)
+    return Window(load_s, dict(desired), rows, batch_s, batches[-1].trigger_s)
 
 
 def worker_loads(

@@ -134,4 +134,5 @@ def batch_logged_of(message: pb.BatchLogged, session: int) -> BatchLogged:
         floors=tuple(convert.store_version_of(f.version) for f in message.floors),
         rows=message.input_rows,
         batch_s=message.batch_s,
+        trigger_s=message.trigger_s,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from handover_manager.adapt.decisions import Decision
+from handover_manager.adapt.scaling import UNKNOWN, Wanted
 from handover_manager.drive.drain import DrainState
 from handover_manager.drive.explain import Explanation
 from handover_manager.drive.handover import Handover
@@ -180,7 +181,7 @@ def handover_to_pb(handover: Handover) -> pb.HandoverStatus:
     )
 
 
-def job_to_pb(job: Job, view: ClusterView) -> pb.JobStatus:
+def job_to_pb(job: Job, view: ClusterView, wanted: Wanted = UNKNOWN) -> pb.JobStatus:
     run, logged, desired, work = job.run, job.logged, job.map, job.work.usual()
     nodes = [
         pb.VirtualNodeStatus(
@@ -209,6 +210,8 @@ def job_to_pb(job: Job, view: ClusterView) -> pb.JobStatus:
         owner=job.owner,
         driver_host=run.host,
         rhino_version=run.rhino_version if run.session is not None else "",
+        workers_wanted=wanted.workers,
+        workers_wanted_why=wanted.why,
     )
 
 

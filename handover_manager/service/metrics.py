@@ -27,6 +27,7 @@ QUERY_FIGURES = (
     ("misses", "Virtual nodes that a logged batch ran elsewhere than desired, as a sum over all batches"),
     ("state_bytes", "Bytes of the largest copy of each replica group of the query"),
     ("batch_id", "Newest logged batch of the query"),
+    ("workers_wanted", "Workers with which the batches of the query stay within its trigger interval"),
 )
 OUTCOMES = tuple(phase for phase in Phase if phase.ended)
 
@@ -95,7 +96,20 @@ class HandoverMetrics(Collector):
             "Forgotten queries whose state is still there, because the time to take that back is not over",
             len(self._core.deletions.all()),
         )
+        wanted = GaugeMetricFamily(
+            "rhino_workers_wanted",
+            "The most workers that one of the connected queries wants. No value: not known of any query",
+        )
+        known = [count for job in self._core.jobs.all() if (count := self._wanted(job)) is not None]
+        if known:
+            wanted.add_metric([], max(known))
+        yield wanted
         yield from self._of_queries()
+
+    def _wanted(self, job: Job) -> int | None:
+        if job.run.session is None:
+            return None
+        return self._core.adaptation.scaling.wanted(job.job, self._core.seen_at).workers
 
     def _of_queries(self) -> Iterator[Metric]:
         """Values of each query. Above QUERIES_MAX queries, the sums of the others have the label OTHERS."""
@@ -110,6 +124,8 @@ class HandoverMetrics(Collector):
             figures["state_bytes"].add_metric([label], sum(map(self._state_bytes, jobs)))
             if label != OTHERS and jobs[0].logged.newest_id is not None:
                 figures["batch_id"].add_metric([label], jobs[0].logged.newest_id)
+            if label != OTHERS and (wanted := self._wanted(jobs[0])) is not None:
+                figures["workers_wanted"].add_metric([label], wanted)
         yield from figures.values()
 
     def _labelled(self) -> Iterator[tuple[str, list[Job]]]:

@@ -137,9 +137,9 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
         return pb.ListHandoversReply(handovers=[messages.handover_to_pb(h) for h in found])
 
     async def ListJobs(self, request: pb.ListJobsRequest, context: Context) -> pb.ListJobsReply:
-        core = self._runtime.core
-        jobs = [messages.job_to_pb(job, core.view) for job in core.jobs.all()]
-        now = asyncio.get_running_loop().time()
+        core, now = self._runtime.core, asyncio.get_running_loop().time()
+        scaling = core.adaptation.scaling
+        jobs = [messages.job_to_pb(job, core.view, scaling.wanted(job.job, now)) for job in core.jobs.all()]
         return pb.ListJobsReply(jobs=messages.with_deletions(jobs, core.deletions.all(), now))
 
     async def ForgetJob(self, request: common_pb2.ForgetJobRequest, context: Context) -> common_pb2.ForgetJobReply:

@@ -1223,6 +1223,8 @@ class JobStatus(_message.Message):
     RHINO_VERSION_FIELD_NUMBER: _builtins.int
     OWNER_FIELD_NUMBER: _builtins.int
     FORGOTTEN_BY_FIELD_NUMBER: _builtins.int
+    WORKERS_WANTED_FIELD_NUMBER: _builtins.int
+    WORKERS_WANTED_WHY_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     run_id: _builtins.str
     name: _builtins.str
@@ -1250,6 +1252,10 @@ class JobStatus(_message.Message):
     """name in the certificate of the driver that may run it; empty: any driver"""
     forgotten_by: _builtins.str
     """URI in the certificate of who has forgotten it; empty: not known, or not forgotten"""
+    workers_wanted: _builtins.int
+    """with which batches stay within the trigger interval; not set: unknown"""
+    workers_wanted_why: _builtins.str
+    """for people"""
     @_builtins.property
     def virtual_nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___VirtualNodeStatus]: ...
     def __init__(
@@ -1272,14 +1278,21 @@ class JobStatus(_message.Message):
         rhino_version: _builtins.str = ...,
         owner: _builtins.str = ...,
         forgotten_by: _builtins.str = ...,
+        workers_wanted: _builtins.int | None = ...,
+        workers_wanted_why: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_delete_in_s", b"_delete_in_s", "delete_in_s", b"delete_in_s"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_delete_in_s", b"_delete_in_s", "_workers_wanted", b"_workers_wanted", "delete_in_s", b"delete_in_s", "workers_wanted", b"workers_wanted"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_delete_in_s", b"_delete_in_s", "application_id", b"application_id", "batch_id", b"batch_id", "configuration_epoch", b"configuration_epoch", "connected", b"connected", "delete_in_s", b"delete_in_s", "driver_host", b"driver_host", "forgotten_by", b"forgotten_by", "forgotten_ms", b"forgotten_ms", "job", b"job", "location", b"location", "missed_now", b"missed_now", "misses", b"misses", "name", b"name", "owner", b"owner", "rhino_version", b"rhino_version", "run_id", b"run_id", "virtual_nodes", b"virtual_nodes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_delete_in_s", b"_delete_in_s", "_workers_wanted", b"_workers_wanted", "application_id", b"application_id", "batch_id", b"batch_id", "configuration_epoch", b"configuration_epoch", "connected", b"connected", "delete_in_s", b"delete_in_s", "driver_host", b"driver_host", "forgotten_by", b"forgotten_by", "forgotten_ms", b"forgotten_ms", "job", b"job", "location", b"location", "missed_now", b"missed_now", "misses", b"misses", "name", b"name", "owner", b"owner", "rhino_version", b"rhino_version", "run_id", b"run_id", "virtual_nodes", b"virtual_nodes", "workers_wanted", b"workers_wanted", "workers_wanted_why", b"workers_wanted_why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__delete_in_s: _TypeAlias = _typing.Literal["delete_in_s"]  # noqa: Y015
     _WhichOneofArgType__delete_in_s: _TypeAlias = _typing.Literal["_delete_in_s", b"_delete_in_s"]  # noqa: Y015
+    _WhichOneofReturnType__workers_wanted: _TypeAlias = _typing.Literal["workers_wanted"]  # noqa: Y015
+    _WhichOneofArgType__workers_wanted: _TypeAlias = _typing.Literal["_workers_wanted", b"_workers_wanted"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__delete_in_s) -> _WhichOneofReturnType__delete_in_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__workers_wanted) -> _WhichOneofReturnType__workers_wanted | None: ...
 
 Global___JobStatus: _TypeAlias = JobStatus  # noqa: Y015
 
@@ -1536,6 +1549,7 @@ class BatchLogged(_message.Message):
     REPEATED_FIELD_NUMBER: _builtins.int
     INPUT_ROWS_FIELD_NUMBER: _builtins.int
     BATCH_S_FIELD_NUMBER: _builtins.int
+    TRIGGER_S_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     run_id: _builtins.str
     batch_id: _builtins.int
@@ -1545,6 +1559,8 @@ class BatchLogged(_message.Message):
     """of the batch; 0: unknown"""
     batch_s: _builtins.float
     """seconds that the batch took; 0: unknown"""
+    trigger_s: _builtins.float
+    """trigger interval in seconds; 0: none"""
     @_builtins.property
     def versions(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.StoreVersion]:
         """for every store; version = batch_id + 1"""
@@ -1569,10 +1585,11 @@ class BatchLogged(_message.Message):
         repeated: _builtins.bool = ...,
         input_rows: _builtins.int = ...,
         batch_s: _builtins.float = ...,
+        trigger_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_id", b"batch_id", "batch_s", b"batch_s", "floors", b"floors", "input_rows", b"input_rows", "job", b"job", "repeated", b"repeated", "run_id", b"run_id", "versions", b"versions", "work", b"work"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_id", b"batch_id", "batch_s", b"batch_s", "floors", b"floors", "input_rows", b"input_rows", "job", b"job", "repeated", b"repeated", "run_id", b"run_id", "trigger_s", b"trigger_s", "versions", b"versions", "work", b"work"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

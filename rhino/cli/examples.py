@@ -61,6 +61,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "adopt": ("rhino adopt /ckpt/counts --dry-run", "rhino adopt /ckpt/counts --integration checkpoint"),
     "release": ("rhino release /ckpt/counts --dry-run", "rhino release /ckpt/counts --yes"),
     "explain": ("rhino explain 0/5 --job counts",),
+    "scale": ("rhino scale", "rhino scale --job counts --json"),
     "why": ("rhino why", "rhino why --job counts --last 3"),
     "drain": ("rhino drain worker-1 --wait", "rhino drain worker-1 --dry-run", "rhino drain worker-1 --cancel"),
     "plan move": ("rhino plan move 0/2 0/4-6 --job counts --to worker-2",),

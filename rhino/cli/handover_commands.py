@@ -1,4 +1,5 @@
-"""The commands about handovers: `rhino plan`, `rhino handover`, `rhino drain`, `rhino explain`, `rhino why`."""
+"""The commands about handovers: `rhino plan`, `rhino handover`, `rhino drain`, `rhino explain`, `rhino why`,
+`rhino scale`."""
 
 from __future__ import annotations
 
@@ -186,6 +187,16 @@ def why(
     raise typer.Exit(run_why(job, call, last=last))
 
 
+def scale(call: CallOptions, job: AllJobsOption = "") -> None:
+    """Tell how many workers the queries need to keep their batches within the trigger interval. Changes nothing.
+
+    The number rises at once. It falls when fewer would have sufficed for an hour.
+    """
+    from rhino.cli.scale import run_scale
+
+    raise typer.Exit(run_scale(job, call))
+
+
 COMMANDS: dict[str, Callable[..., None]] = {
     "cancel": cancel,
     "list": list_handovers,
@@ -204,6 +215,7 @@ def register(app: typer.Typer, panel: str) -> None:
         handover_app.command(name)(expanded(command))
     app.command("explain", rich_help_panel=panel)(expanded(explain))
     app.command("why", rich_help_panel=panel)(expanded(why))
+    app.command("scale", rich_help_panel=panel)(expanded(scale))
     app.add_typer(plan_app, name="plan", rich_help_panel=panel)
     app.add_typer(handover_app, name="handover", rich_help_panel=panel)
     app.command("drain", rich_help_panel=panel)(expanded(drain))

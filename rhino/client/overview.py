@@ -112,6 +112,8 @@ class JobView:
     forgotten_by: str = ""  # URI in the certificate of who has forgotten it; empty: not known
     application_id: str = ""
     rhino_version: str = ""  # of the driver's jar, while it is connected; empty: not reported
+    workers_wanted: int | None = None  # with which batches stay within the trigger interval; None: not known
+    workers_wanted_why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,7 +163,8 @@ FIELDS: dict[str, Rule] = dict(
         _of(_LABEL, "QueryStarted.name JobStatus.name rhino_version forgotten_by"),
         _of(
             _TEXT,
-            "message disk_message reason reasons blockers why basis intent store_root inbox QueryEnded.error",
+            "message disk_message reason reasons blockers why basis intent store_root inbox QueryEnded.error "
+            "workers_wanted_why",
         ),
         # numbers
         _of(Number(0, (1 << 31) - 1), "operator operators task_group"),
@@ -185,10 +186,10 @@ FIELDS: dict[str, Rule] = dict(
         _of(ANYTHING, "crc32c transfer prepares_max commits_max protocol"),
         _of(_COUNT, "number checked_files errors repaired files stored_files groups owned_groups member_groups"),
         _of(_COUNT, "configuration_epoch configuration_epochs misses missed_now staying worker_indexes"),
-        _of(_COUNT, "AdaptationDecision.times"),
+        _of(_COUNT, "AdaptationDecision.times workers_wanted"),
         _of(_COUNT, "batch_size gap_batches max_transfers DrainStatus.virtual_nodes"),
         _of(_SECONDS, "commit_timeout_s timeout_s deadline_s gap_s oldest_s lease_s heartbeat_interval_s settling_s"),
-        _of(_SECONDS, "last_heartbeat_ago_s task_s pause_s total_s prepare_s left_s delete_in_s batch_s"),
+        _of(_SECONDS, "last_heartbeat_ago_s task_s pause_s total_s prepare_s left_s delete_in_s batch_s trigger_s"),
         _of(Number(0, 1e15), "gain_s cost_s measured expected planned"),
         _of(_MILLISECONDS, "duration_ms started_ms finished_ms marked_ms start_at_ms modified_ms forgotten_ms"),
         _of(Number(0, 1e15), "Measured.error"),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from handover_manager.adapt import proposal
+from handover_manager.adapt import proposal, windows
 from handover_manager.adapt.budget import Budget, CoolDowns
 from handover_manager.adapt.windows import forecast
 from handover_manager.plan.intents import Rebalance, Weight
@@ -38,15 +38,15 @@ def stale_load(patch: pytest.MonkeyPatch) -> None:
     """The first forecast is used for ever."""
     first: list[dict[object, float]] = []
 
-    def stale(windows: object) -> object:
-        first.append(forecast(windows))  # type: ignore[arg-type]
+    def stale(seen: object) -> object:
+        first.append(forecast(seen))  # type: ignore[arg-type]
         return first[0]
 
     patch.setattr(proposal, "forecast", stale)
 
 
 def backlog_is_load(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(proposal, "CATCHING_UP", math.inf)
+    patch.setattr(windows, "CATCHING_UP", math.inf)
 
 
 def goals_that_fight(patch: pytest.MonkeyPatch) -> None:

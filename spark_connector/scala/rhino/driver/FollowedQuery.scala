@@ -120,7 +120,8 @@ private[spark] class FollowedQuery(
     "floors" -> versions(batch - retained).getOrElse(Nil).map(v => message("Floor", "version" -> v)),
     "work" -> work.take(),
     "input_rows" -> run.inputRows(batch),
-    "batch_s" -> run.batchSeconds(batch))
+    "batch_s" -> run.batchSeconds(batch),
+    "trigger_s" -> run.triggerSeconds)
 
   /**
    * Events for a manager that was just connected. The report of the newest batch may have been lost, so it is repeated.

@@ -42,6 +42,9 @@ private[spark] trait QueryRun {
   def inputRows(batch: Long): Long
   def batchSeconds(batch: Long): Double
 
+  /** The trigger interval; 0 if there is none. */
+  def triggerSeconds: Double
+
   /** Whether the query ends by itself when its present data is processed. */
   def endsItself: Boolean
 

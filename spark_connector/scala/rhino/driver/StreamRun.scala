@@ -42,6 +42,11 @@ private[driver] class StreamRun(stream: StreamExecution) extends QueryRun {
   override def batchSeconds(batch: Long): Double =
     progressOf(batch).flatMap(p => Option(p.durationMs.get("triggerExecution"))).map(_ / 1e3).getOrElse(0.0)
 
+  override def triggerSeconds: Double = stream.trigger match {
+    case interval: Product if trigger == StreamRun.IntervalTrigger => interval.productElement(0).asInstanceOf[Long] / 1e3
+    case _ => 0.0
+  }
+
   override def endsItself: Boolean = StreamRun.EndingTriggers.exists(trigger.startsWith)
   override def isRealTime: Boolean = trigger == StreamRun.RealTimeTrigger
   private def trigger: String = stream.trigger.getClass.getSimpleName
@@ -74,6 +79,7 @@ private[driver] object StreamRun {
   // Simple names, because the packages of these classes differ by Spark version, and Spark 4.2 has no real-time mode.
   private val EndingTriggers = Seq("OneTimeTrigger", "AvailableNowTrigger")
   private val RealTimeTrigger = "RealTimeTrigger"
+  private val IntervalTrigger = "ProcessingTimeTrigger"
 
   /** The driver's streaming queries. */
   def running: Seq[QueryRun] = Internals.runningQueries.map(new StreamRun(_))

@@ -31,6 +31,7 @@ private[spark] class FakeRun(override val job: String, override val providerClas
   override def computedBatches: Seq[Long] = Nil
   override def inputRows(batch: Long): Long = 100 + batch
   override def batchSeconds(batch: Long): Double = 0.5 + batch
+  override def triggerSeconds: Double = 5
   override def newestCommit: Option[Long] = committed.keys.maxOption
   override def cancel(reason: String): Unit = cancelled :+= reason
 

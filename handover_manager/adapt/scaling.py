@@ -1,0 +1,152 @@
+"""How many workers a query needs to keep its batches within the trigger interval (as DS2: in one step, by a model).
+
+A batch takes T = a + b * x seconds, where x is the task time of the busiest worker. `a` and `b` are fitted to the
+newest windows. With w workers, x is the larger of an even share and the heaviest virtual node, whose keys cannot be
+split.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from handover_manager.adapt.windows import Windows, forecast, worker_loads
+from handover_manager.view import ClusterView
+from rhino_core.ids import VirtualNode
+
+UTILIZATION = 0.7  # the part of the trigger interval that a batch may take: a later backlog has to be caught up
+WORKERS_MAX = 10_000
+POINTS = 32  # windows that the model is fitted to
+SCALE_IN_S = 3600.0  # fewer workers are wanted only when fewer would have sufficed for so long
+SPREAD_MIN = 1.2  # the loads have to differ by this factor for a line through them to mean anything
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """`workers` is what the newest windows need, None if it is not known. `why` is for people.
+
+    `batch_s`: the duration of a batch as the model has it for so many workers. `trigger_s`: the trigger interval, 0 if
+    there is none. Both in seconds.
+    """
+
+    workers: int | None
+    why: str
+    batch_s: float | None = None
+    trigger_s: float = 0.0
+
+
+UNKNOWN = Wanted(None, "too few batches so far")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """T = fixed_s + per_s * x."""
+
+    fixed_s: float
+    per_s: float
+
+    def batch_s(self, busiest_s: float) -> float:
+        return self.fixed_s + self.per_s * busiest_s
+
+
+def fit(points: Sequence[tuple[float, float]]) -> Line | None:
+    """The line of least squares through (task time of the busiest worker, duration of the batch), in seconds.
+
+    If the loads hardly differ, nothing is fixed: the line goes through the origin. None without any load.
+    """
+    loads = [x for x, _ in points]
+    if not points or max(loads) <= 0:
+        return None
+    through_origin = Line(0.0, sum(x * y for x, y in points) / sum(x * x for x in loads))
+    if min(loads) <= 0 or max(loads) / min(loads) < SPREAD_MIN:
+        return through_origin
+    mean_x, mean_y = sum(loads) / len(points), sum(y for _, y in points) / len(points)
+    slope = sum((x - mean_x) * (y - mean_y) for x, y in points) / sum((x - mean_x) ** 2 for x in loads)
+    fixed_s = mean_y - slope * mean_x
+    return Line(fixed_s, slope) if slope > 0 and fixed_s >= 0 else through_origin
+
+
+def workers_wanted(
+    load_s: Mapping[VirtualNode, float], points: Sequence[tuple[float, float]], trigger_s: float, workers_max: int
+) -> Wanted:
+    """The fewest workers with which a batch takes at most UTILIZATION of the trigger interval.
+
+    `load_s`: the expected task time of each virtual node. `workers_max`: more are of no use, as there are no more
+    virtual nodes or workers that could ever be had.
+    """
+    if trigger_s <= 0:
+        return Wanted(None, "the query has no trigger interval: each batch begins when the one before has ended")
+    line = fit(points)
+    if line is None:
+        return Wanted(None, "the driver has not reported the duration of batches yet", trigger_s=trigger_s)
+    total_s, heaviest_s, allowed_s = sum(load_s.values()), max(load_s.values()), UTILIZATION * trigger_s
+    most = min(len(load_s), workers_max)
+    for count in range(1, most + 1):
+        batch_s = line.batch_s(max(total_s / count, heaviest_s))
+        if batch_s <= allowed_s:
+            why = f"a batch would take {batch_s:.2f} s of {trigger_s:g} s"
+            return Wanted(count, why, batch_s, trigger_s)
+    enough = math.ceil(total_s / heaviest_s) if heaviest_s > 0 else 1
+    useful = max(min(enough, most), 1)
+    batch_s = line.batch_s(max(total_s / useful, heaviest_s))
+    why = f"no number of workers brings a batch to {allowed_s:.2f} s: more than {useful} do not help"
+    return Wanted(useful, why, batch_s, trigger_s)
+
+
+class Lazily:
+    """The wanted number, which rises at once and falls slowly. Times are monotonic, in seconds."""
+
+    def __init__(self) -> None:
+        self._newest: deque[tuple[float, int]] = deque()  # falling numbers: each the largest since its time
+
+    def add(self, workers: int, now: float) -> None:
+        while self._newest and self._newest[-1][1] <= workers:
+            self._newest.pop()
+        self._newest.append((now, workers))
+
+    def workers(self, now: float) -> int | None:
+        """The largest number of the last SCALE_IN_S. None if there is none."""
+        while len(self._newest) > 1 and self._newest[0][0] <= now - SCALE_IN_S:
+            self._newest.popleft()
+        return self._newest[0][1] if self._newest else None
+
+
+class Scaling:
+    """The wanted number of workers of each query. Not journalled: the next windows bring it again."""
+
+    def __init__(self) -> None:
+        self._points: dict[str, deque[tuple[float, float]]] = {}
+        self._lazily: dict[str, Lazily] = {}
+        self._newest: dict[str, Wanted] = {}
+
+    def observe(self, job: str, windows: Windows, view: ClusterView, now: float) -> None:
+        """Takes in the newest window of a query. A backlog is no reason for more workers."""
+        newest = windows.closed[-1] if windows.closed else None
+        if newest is None or not newest.load_s or windows.is_backlog:
+            return
+        workers = [name for name, seen in view.workers.items() if seen.eligible]
+        points = self._points.setdefault(job, deque(maxlen=POINTS))
+        if newest.batch_s > 0:
+            points.append((max(worker_loads(newest.load_s, newest.desired, workers).values()), newest.batch_s))
+        wanted = workers_wanted(forecast(windows.closed), points, newest.trigger_s, WORKERS_MAX)
+        self._newest[job] = wanted
+        if wanted.workers is not None:
+            self._lazily.setdefault(job, Lazily()).add(wanted.workers, now)
+
+    def wanted(self, job: str, now: float) -> Wanted:
+        """The wanted number now, which falls slowly."""
+        newest = self._newest.get(job, UNKNOWN)
+        lazily = self._lazily.get(job)
+        workers = lazily.workers(now) if lazily is not None else None
+        if newest.workers is None or workers is None or workers == newest.workers:
+            return newest
+        return dataclasses.replace(
+            newest, workers=workers, why=f"{newest.workers} suffice now, {workers} were needed within the last hour"
+        )
+
+    def forget(self, job: str) -> None:
+        for table in (self._points, self._lazily, self._newest):
+            table.pop(job, None)

@@ -1,0 +1,84 @@
+"""The number of workers that a query needs."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handover_manager.adapt.scaling import SCALE_IN_S, UTILIZATION, Lazily, Line, fit, workers_wanted
+from rhino_core.ids import VirtualNode
+
+
+def loads(*seconds: float) -> dict[VirtualNode, float]:
+    return {VirtualNode("q", 0, partition): value for partition, value in enumerate(seconds)}
+
+
+def test_the_line_is_found_where_the_loads_differ() -> None:
+    found = fit([(x, 0.5 + 0.25 * x) for x in (2.0, 4.0, 8.0)])
+    assert found is not None
+    assert found.fixed_s == pytest.approx(0.5)
+    assert found.per_s == pytest.approx(0.25)
+
+
+def test_equal_loads_say_nothing_about_what_is_fixed() -> None:
+    found = fit([(4.0, 2.0), (4.1, 2.05)])
+    assert found is not None
+    assert found.fixed_s == 0.0
+    assert found.per_s == pytest.approx(0.5)
+    assert fit([]) is None
+    assert fit([(0.0, 1.0)]) is None
+
+
+@given(
+    st.lists(st.floats(0.01, 20), min_size=1, max_size=40),
+    st.floats(0, 2),
+    st.floats(0.1, 1),
+    st.floats(0.5, 60),
+    st.integers(1, 50),
+)
+def test_the_number_is_the_least_that_suffices(
+    seconds: list[float], fixed_s: float, per_s: float, trigger_s: float, workers_max: int
+) -> None:
+    load_s = loads(*seconds)
+    line = Line(fixed_s, per_s)
+    points = [(x, line.batch_s(x)) for x in (1.0, 2.0, 4.0)]
+    wanted = workers_wanted(load_s, points, trigger_s, workers_max)
+
+    def batch_s(workers: int) -> float:
+        return line.batch_s(max(sum(seconds) / workers, *seconds)) - 1e-6
+
+    most = min(len(seconds), workers_max)
+    enough = [count for count in range(1, most + 1) if batch_s(count) <= UTILIZATION * trigger_s]
+    assert wanted.workers is not None
+    assert 1 <= wanted.workers <= most
+    if enough:
+        assert wanted.workers <= max(enough[0], 1) + 1
+    else:
+        assert "do not help" in wanted.why
+        assert batch_s(wanted.workers) == pytest.approx(min(batch_s(count) for count in range(1, most + 1)), abs=1e-3)
+
+
+def test_without_a_trigger_interval_nothing_is_wanted() -> None:
+    wanted = workers_wanted(loads(1, 1), [(1, 1)], 0.0, 10)
+    assert wanted.workers is None
+    assert "no trigger interval" in wanted.why
+
+
+def test_a_hot_virtual_node_is_no_reason_for_more_workers() -> None:
+    wanted = workers_wanted(loads(10, 1, 1, 1, 1, 1), [(10, 10)], 5.0, 100)
+    assert wanted.workers == 2
+    assert "more than 2 do not help" in wanted.why
+
+
+def test_more_at_once_and_fewer_after_an_hour() -> None:
+    lazily = Lazily()
+    assert lazily.workers(0.0) is None
+    lazily.add(3, 0.0)
+    lazily.add(6, 10.0)
+    assert lazily.workers(10.0) == 6
+    lazily.add(2, 20.0)
+    assert lazily.workers(10.0 + SCALE_IN_S - 1) == 6
+    assert lazily.workers(10.0 + SCALE_IN_S) == 2
+    lazily.add(5, 5000.0)
+    assert lazily.workers(5000.0) == 5
