@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import grpc.aio
 
@@ -179,6 +179,14 @@ class SessionEndedError(Exception):
     """The manager has ended the session before it welcomed the driver."""
 
 
+class BatchLoad(NamedTuple):
+    """Task times of the partitions of task group 0, duration and trigger interval of a batch, in seconds."""
+
+    task_s: Mapping[int, float]
+    batch_s: float = 0.0
+    trigger_s: float = 0.0
+
+
 class FakeDriver:
     """A driver's session: reports what the test says, keeps what it is sent. `answers`: says that it is alive."""
 
@@ -270,14 +278,21 @@ class FakeDriver:
         changed = pb.ExecutorChanged(executor_id=executor_id, host=host, worker_id=worker_id)
         await self._call.write(pb.DriverEvent(executor_changed=changed))
 
-    async def logged(self, job: str, batch_id: int, writers: dict[int, FakeSidecar], run_id: str = "run-1") -> None:
-        """A batch whose partitions were written by these sidecars."""
+    async def logged(
+        self,
+        job: str,
+        batch_id: int,
+        writers: dict[int, FakeSidecar],
+        run_id: str = "run-1",
+        load: BatchLoad | None = None,
+    ) -> None:
+        """A batch whose partitions were written by these sidecars. `load`: what the driver has measured."""
         versions = []
         for partition, sidecar in writers.items():
             version = Version(batch_id + 1, f"{sidecar.worker_id}-{batch_id}")
             versions.append(StoreVersion(StoreId(job, 0, partition, "default"), version))
             sidecar.written.add(versions[-1])
-        await self.report(job, batch_id, versions, run_id)
+        await self.report(job, batch_id, versions, run_id, load=load)
 
     async def report(
         self,
@@ -286,8 +301,10 @@ class FakeDriver:
         versions: list[StoreVersion],
         run_id: str = "run-1",
         floors: list[StoreVersion] | None = None,
+        load: BatchLoad | None = None,
     ) -> None:
         """A batch that wrote these versions, which are the floors if no others are given."""
+        measured = load or BatchLoad({})
         event = pb.BatchLogged(
             job=job,
             run_id=run_id,
@@ -297,6 +314,9 @@ class FakeDriver:
                 common_pb2.Floor(version=convert.store_version_to_pb(v))
                 for v in (versions if floors is None else floors)
             ],
+            work=[pb.NodeWork(partition=p, task_s=task_s) for p, task_s in measured.task_s.items()],
+            batch_s=measured.batch_s,
+            trigger_s=measured.trigger_s,
         )
         await self._call.write(pb.DriverEvent(batch_logged=event))
 
