@@ -111,25 +111,18 @@ class PushListener:
     async def _serve(self, sock: socket.socket) -> None:
         task = asyncio.current_task()
         assert task is not None
-        ticket = None
         try:
-            async with asyncio.timeout(tickets.TOKEN_S):
-                ticket = await self._presented(sock)
-                session = None if ticket is None else await self._begin(sock, ticket)
+            admitted = await self._admitted(sock)
             self._unknown.pop(task, None)
-            if ticket is None or session is None:
+            if admitted is None:
                 self._log_refusal(sock)
-            elif self._open[ticket.admission] >= STREAMS_MAX:
-                about = ticket.admission
-                extra = {"peer": about.sender, "lane": about.lane.value, "streams": STREAMS_MAX}
+                return
+            admission, session = admitted
+            if self._open[admission] >= STREAMS_MAX:
+                extra = {"peer": admission.sender, "lane": admission.lane.value, "streams": STREAMS_MAX}
                 log.warning("a push stream was refused: former ones have not ended yet", extra=extra)
             else:
-                await self._run(sock, ticket.admission, session)
-        except TamperedError as error:
-            assert ticket is not None
-            alarm(self._receiver.figures, ticket.admission.sender, ticket.admission.lane, error)
-        except TimeoutError:
-            self._log_refusal(sock)
+                await self._run(sock, admission, session)
         except OSError as error:
             log.info("a push stream ended before it began", extra={"error": str(error)})
         finally:
@@ -149,9 +142,19 @@ class PushListener:
             extra = {"from": str(sock.getpeername()), "times_before": left_out}
             log.warning("a connection without a valid token was refused", extra=extra)
 
+    async def _admitted(self, sock: socket.socket) -> tuple[Admission, Session] | None:
+        """Whom the connection belongs to, and its session. None: it presents no valid token in time. Raises OSError."""
+        sock.setblocking(False)
+        try:
+            async with asyncio.timeout(tickets.TOKEN_S):
+                if (ticket := await self._presented(sock)) is None:
+                    return None
+                return ticket.admission, await self._session(sock, ticket)
+        except TimeoutError:
+            return None
+
     async def _presented(self, sock: socket.socket) -> Ticket | None:
         """The ticket whose token the connection presents."""
-        sock.setblocking(False)
         token = b""
         while len(token) < TOKEN_BYTES:
             piece = await asyncio.get_running_loop().sock_recv(sock, TOKEN_BYTES - len(token))
@@ -160,8 +163,11 @@ class PushListener:
             token += piece
         return self._tickets.redeem(token)
 
-    async def _begin(self, sock: socket.socket, ticket: Ticket) -> Session:
-        """Raises TamperedError if the other end does not have the secret of the ticket."""
+    async def _session(self, sock: socket.socket, ticket: Ticket) -> Session:
         if ticket.suite == NO_SUITE:
             return plain_session()
-        return await handshake.as_receiver(sock, ticket, self._encryption)
+        try:
+            return await handshake.as_receiver(sock, ticket, self._encryption)
+        except TamperedError as error:
+            alarm(self._receiver.figures, ticket.admission.sender, ticket.admission.lane, error)
+            raise ConnectionAbortedError(str(error)) from error
