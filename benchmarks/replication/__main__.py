@@ -62,9 +62,13 @@ def _run() -> None:
             Console().print_json(data=asdict(measured))
             _write(arguments.json, report)
         if ENCRYPTION in arguments.parts:
-            console.print("encryption")
-            turns = encryption.measure(source, folder / "encryption", arguments.rounds, arguments.commits)
-            report["encryption"] = {"turns": [asdict(turn) for turn in turns], "median": encryption.summarise(turns)}
+            turns: list[encryption.Turn] = []
+            for one in encryption.measure(source, folder / "encryption", arguments.rounds, arguments.commits):
+                console.print(f"encryption, round {one.round + 1} of {arguments.rounds}: {one.way}")
+                turns.append(one)
+                report["encryption"] = {"turns": [asdict(taken) for taken in turns]}
+                _write(arguments.json, report)
+            report["encryption"] = {"turns": [asdict(taken) for taken in turns], "median": encryption.summarise(turns)}
             Console().print_json(data=encryption.summarise(turns))
             _write(arguments.json, report)
         if "soak" in arguments.parts:

@@ -9,7 +9,7 @@ import os
 import shutil
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,12 +17,14 @@ from benchmarks.replication import commits, throughput
 from benchmarks.replication.source import Source
 from rhino_core.security.sources import new_cluster_key
 
+WAYS = PLAIN, ENCRYPTED = "plain", "encrypted"
+
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One turn. `key`: the path of the cluster key; empty: everything is plain. Commits have two replicas."""
+    """One turn. `way`: one of WAYS. Commits have two replicas."""
 
-    key: str
+    way: str
     round: int
     mb_per_s: float
     cpu_s_per_gb: float  # of all processes, for one hop
@@ -33,22 +35,20 @@ class Turn:
     cpu_us_per_commit: float
 
 
-def measure(source: Source, folder: Path, rounds: int, count: int) -> list[Turn]:
+def measure(source: Source, folder: Path, rounds: int, count: int) -> Iterator[Turn]:
     """`count` commits for each latency."""
     folder.mkdir()
     key = folder / "cluster.key"
     new_cluster_key(key)
-    keys, found = ["", str(key)], []
     for number in range(rounds):
-        for one in keys if number % 2 == 0 else keys[::-1]:
+        for way in WAYS if number % 2 == 0 else WAYS[::-1]:
             time.sleep(throughput.settle_s(source))
             target = folder / "turn"
             try:
-                found.append(_turn(source, target, one, number, count))
+                yield _turn(source, target, str(key) if way == ENCRYPTED else "", number, count)
             finally:
                 shutil.rmtree(target, ignore_errors=True)
                 os.sync()
-    return found
 
 
 def _turn(source: Source, folder: Path, key: str, number: int, count: int) -> Turn:
@@ -56,16 +56,23 @@ def _turn(source: Source, folder: Path, key: str, number: int, count: int) -> Tu
     committed = commits.measure(source, folder / "commits", count, key)
     idle, beside = committed.idle, committed.beside_bulk
     latencies = (idle.p50_ms, idle.p99_ms, beside.p50_ms, beside.p99_ms)
-    return Turn(key, number, moved.mb_per_s, moved.cpu_s_per_gb_hop, *latencies, committed.cpu_us_per_commit)
+    return Turn(
+        ENCRYPTED if key else PLAIN,
+        number,
+        moved.mb_per_s,
+        moved.cpu_s_per_gb_hop,
+        *latencies,
+        committed.cpu_us_per_commit,
+    )
 
 
 def summarise(turns: Sequence[Turn]) -> dict[str, float]:
     """Medians over the rounds: of the two ways, of their ratios, and of the differences of latencies."""
-    plain, secure = ([turn for turn in turns if bool(turn.key) is keyed] for keyed in (False, True))
+    plain, secure = ([turn for turn in turns if turn.way == way] for way in WAYS)
     pairs = [(a, b) for a in secure for b in plain if a.round == b.round]
     found: dict[str, float] = {}
     for figure in ("mb_per_s", "cpu_s_per_gb", "cpu_us_per_commit"):
-        for name, some in (("plain", plain), ("encrypted", secure)):
+        for name, some in ((PLAIN, plain), (ENCRYPTED, secure)):
             found[f"{figure}_{name}"] = statistics.median(getattr(turn, figure) for turn in some)
         found[f"{figure}_ratio"] = statistics.median(getattr(a, figure) / getattr(b, figure) for a, b in pairs)
     for figure in ("idle_p50_ms", "idle_p99_ms", "beside_p50_ms", "beside_p99_ms"):
