@@ -40,6 +40,8 @@ SIDECAR_PORT = 7462
 HOUR_S = 3600
 DAY_S = 24 * HOUR_S
 
+REQUIRED, PREFERRED, OFF = "required", "preferred", "off"  # values of --push-encryption
+
 TLS_DIR_VARIABLE, CLUSTER_KEY_VARIABLE = "RHINO_TLS_DIR", "RHINO_CLUSTER_KEY"  # for daemons and commands
 
 
@@ -59,6 +61,16 @@ _INSECURE = Setting(
         "false with --tls-dir and --cluster-key",
         lambda value, settings: not (value and (settings.tls_dir or settings.cluster_key)),
     ),
+)
+_PUSH_ENCRYPTION = Setting(
+    "Encryption of files on their way to other sidecars. preferred: only with those that encrypt, too, for the time of "
+    "an upgrade. off: for networks that are trusted or encrypted below.",
+    Rule(
+        "required, preferred or off; without --tls-dir and --cluster-key only off",
+        lambda value, s: value in ("", OFF) or (value in (REQUIRED, PREFERRED) and bool(s.cluster_key or s.tls_dir)),
+        "MODE",
+    ),
+    unset="required with --tls-dir and --cluster-key, otherwise off",
 )
 _AUDIT_LOG = Setting(
     "File for the audit log: who changed what, and who was refused. Without it, only the ordinary log has these lines.",
@@ -104,6 +116,7 @@ class SidecarSettings:
     tls_dir: Annotated[str, _TLS_DIR] = ""
     cluster_key: Annotated[str, _CLUSTER_KEY] = ""
     insecure: Annotated[bool, _INSECURE] = False
+    push_encryption: Annotated[str, _PUSH_ENCRYPTION] = ""
     audit_log: Annotated[str, _AUDIT_LOG] = ""
     reserve_bytes: Annotated[
         int,

@@ -12,6 +12,7 @@ from rhino_core.ids import DiskState, FileKind, Source
 from rhino_core.metrics import LATENCY_BUCKETS_S
 from worker_runtime.node import Node
 from worker_runtime.protocol.preparing import PrepareState
+from worker_runtime.push.core.records import KINDS
 from worker_runtime.statistics import CommitRecord, PrepareRecord
 
 
@@ -78,6 +79,14 @@ class SidecarMetrics(Collector):
         yield GaugeMetricFamily(
             "rhino_stored_bytes", "State bytes on disk", self._replication.store.files.stored_bytes()
         )
+        alarms = CounterMetricFamily(
+            "rhino_push_alarms",
+            "Streams of files whose bytes were not those that the peer has sent; cut: also when it is stopped",
+            labels=["kind"],
+        )
+        for kind in KINDS:
+            alarms.add_metric([kind], self._figures.push_alarms[kind])
+        yield alarms
         yield from self._state()
         yield CounterMetricFamily(
             "rhino_scrub_errors", "Damaged or missing files that scrubs have found since start", self._scrubber.found

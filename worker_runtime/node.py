@@ -21,8 +21,10 @@ from worker_runtime.fetch.prepare import Preparer
 from worker_runtime.manager_link.client import ManagerClient
 from worker_runtime.manager_link.directory import Directory
 from worker_runtime.protocol.credit import GrantPool
+from worker_runtime.push.encryption import chosen
 from worker_runtime.push.links import Links
 from worker_runtime.push.listener import PushListener
+from worker_runtime.push.opening import Opening
 from worker_runtime.push.receiver import Receiver
 from worker_runtime.replication import Replication
 from worker_runtime.services.describe import Describer
@@ -68,7 +70,9 @@ class Node:
         self._registered = False  # with the manager, since the start
         self._checks = SidecarChecks(self._socket, store, self.manager)
         self._peers = Peers(self.replication, figures, directory, transport)
-        self._links = Links(self.replication, figures, directory, transport, settings.chunk_bytes, tasks)
+        encryption = chosen(transport, settings.push_encryption)
+        opening = Opening(transport, encryption)
+        self._links = Links(self.replication, figures, directory, opening, settings.chunk_bytes, tasks)
         self._collector = Collector(self.replication)
         self._flusher = Flusher(store.layout.root, store.index, store.arrivals)
         self._excess = ExcessCollector(self.replication, self._peers, settings.excess_grace_s, tasks)
@@ -83,7 +87,7 @@ class Node:
         describer = Describer(self.replication, figures, grants, self.scrubber)
         preparer = Preparer(self.replication, self._peers, self.manager, figures, settings.prepare_timeout_s)
         self._local = SidecarService(settings, self.replication, self.manager, preparer, describer, figures)
-        self._listener = PushListener(receiver, settings.listen_host, settings.push_port)
+        self._listener = PushListener(receiver, settings.listen_host, settings.push_port, encryption)
         peer = PeerService(
             self.replication, directory, self._listener, describer, self.scrubber, figures, settings.chunk_bytes
         )

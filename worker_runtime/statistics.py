@@ -52,6 +52,7 @@ class Figures:
         self.received_bytes = 0  # from peers, by push and catch-up
         self.resumed_bytes = 0  # not received again by transfers that resumed a broken one
         self.linked_bytes = 0  # not received, because the same bytes were here under another name
+        self.push_alarms: Counter[str] = Counter()  # streams whose bytes were changed on their way, by kind
         self.prepares: deque[PrepareRecord] = deque(maxlen=RECORDS_MAX)
         self.commits: deque[CommitRecord] = deque(maxlen=RECORDS_MAX)
         self.prepares_by_source: Counter[Source] = Counter()

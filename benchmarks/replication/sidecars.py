@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.usage import peak_resident_bytes
+from rhino.client import connection
 from rhino.testing.process import Process
 from rhino.testing.reaper import Reaper
 from rhino.testing.rhino_daemons import start_manager, start_sidecar, wait_manager, wait_sidecar
@@ -22,6 +23,7 @@ from rhino_core.errors import LostError, UnavailableError
 from rhino_core.ids import BelowMinCopies, JobSettings, Placement, StoreId, StoreVersion, Version
 from rhino_core.rpc.channel import aio_channel
 from rhino_core.rpc.convert import settings_to_pb, store_to_pb, store_version_to_pb, version_to_pb
+from rhino_core.security.choice import client_transport
 from rhino_core.settings import SidecarSettings
 from rhino_pb import sidecar_pb2, sidecar_pb2_grpc
 
@@ -53,13 +55,17 @@ class Chain:
 
 
 @contextlib.contextmanager
-def chain(folder: Path, members: int) -> Iterator[Chain]:
-    """A manager and `members` sidecars; everything ends with the context."""
+def chain(folder: Path, members: int, key: str = "") -> Iterator[Chain]:
+    """A manager and `members` sidecars; everything ends with the context.
+
+    `key`: the path of the key from which they make certificates; empty: everything is plain.
+    """
     folder.mkdir(parents=True)
     processes: list[Process] = []
+    connection.use(client_transport("", key))
     with Reaper() as reaper, tempfile.TemporaryDirectory(prefix="rhino-bench-") as sockets:
         try:
-            manager = start_manager(folder / "manager", log_dir=folder, reaper=reaper)
+            manager = start_manager(folder / "manager", log_dir=folder, reaper=reaper, cluster_key=key)
             processes.append(manager)
             address = wait_manager(manager)
             sidecars = []
@@ -73,6 +79,7 @@ def chain(folder: Path, members: int) -> Iterator[Chain]:
                     data_dir=folder / worker,
                     socket=socket,
                     manager=address,
+                    cluster_key=key,
                 )
                 sidecar = start_sidecar(worker, settings, log_dir=folder, reaper=reaper)
                 processes.append(sidecar)
@@ -81,6 +88,7 @@ def chain(folder: Path, members: int) -> Iterator[Chain]:
                 wait_sidecar(sidecar)
             yield Chain(Path(sockets, "0.sock"), sidecars, manager, address)
         finally:
+            connection.use(None)
             for process in reversed(processes):
                 process.terminate(timeout_s=10)
 

@@ -40,9 +40,12 @@ class Result:
     peak_resident_mb: float | None = None  # of the largest sidecar
 
 
-def rhino(source: Source, folder: Path, replicas: int) -> Result:
-    """From the first file handed to the owner's sidecar until all members hold all of them."""
-    with chain(folder, replicas + 1) as members:
+def rhino(source: Source, folder: Path, replicas: int, key: str = "") -> Result:
+    """From the first file handed to the owner's sidecar until all members hold all of them.
+
+    `key`: the path of a cluster key; empty: everything is plain.
+    """
+    with chain(folder, replicas + 1, key) as members:
         used = uvloop.run(_push_all(source, members, replicas))
         return _result("rhino", source, replicas, used, members.peak_resident_bytes() / MB)
 
@@ -77,13 +80,18 @@ def compare(source: Source, folder: Path, hops: tuple[int, ...], chunk_bytes: in
         first = turn % len(subjects)
         for name, run in subjects[first:] + subjects[:first]:
             target = folder / f"{name}-{hop}"
-            time.sleep(min(SETTLE_S, source.total_bytes / MB / 100))  # the tests' few bytes make no difference
+            time.sleep(settle_s(source))
             try:
                 results.append(run(target))
             finally:
                 shutil.rmtree(target, ignore_errors=True)
                 os.sync()  # nobody pays for writing back what another one wrote
     return results
+
+
+def settle_s(source: Source) -> float:
+    """Seconds to wait between two subjects. The tests' few bytes make no difference."""
+    return min(SETTLE_S, source.total_bytes / MB / 100)
 
 
 def _subjects(source: Source, hops: int, chunk_bytes: int) -> dict[str, Callable[[Path], Result]]:

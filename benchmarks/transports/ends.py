@@ -98,9 +98,9 @@ def session(
         case "pyopenssl":
             return tls.PyOpenSslSession(sock, tls.pyopenssl_context(identity, server=server), server=server)
         case _ if isinstance(secret, Tickets):
-            return RecordSession.accept(sock, secret, subject.piece_bytes)
+            return RecordSession.accept(sock, secret)
         case _:
-            return RecordSession.connect(sock, secret, subject.piece_bytes)
+            return RecordSession.connect(sock, secret)
 
 
 # ---------------------------------------------------------------- the sender

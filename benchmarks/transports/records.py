@@ -1,28 +1,17 @@
-"""Sessions of AES-GCM records under keys from a ticket, as section 7.3 of the security design proposes them.
-
-A record is its length and number in clear, which are authenticated, then the ciphertext and its tag. Each direction has
-a key and a counter of its own, so a thread and an event loop never share one.
-"""
+"""Sessions of the records that sidecars use (docs/design/push-encryption.md), with blocking sockets."""
 
 from __future__ import annotations
 
-import os
 import secrets
 import socket
-import struct
 from collections.abc import Sequence
-
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from benchmarks.transports.sessions import receive
 from rhino_core.errors import RemoteProtocolError
-from worker_runtime.push.sockets import send_all
-
-ID_BYTES, SECRET_BYTES, RANDOM_BYTES = 16, 32, 32
-_KEY_BYTES, _SALT_BYTES, _TAG_BYTES = 16, 12, 16
-_HEAD = struct.Struct("<QQ")  # bytes of the ciphertext without its tag, number; the ciphertext behind it stays aligned
+from worker_runtime.push.connection import ThreadSender
+from worker_runtime.push.core.keys import RANDOM_BYTES, SECRET_BYTES, STREAM_ID_BYTES, SUITE, Handshake
+from worker_runtime.push.core.records import FINISHED_BYTES, RecordOpener, RecordSealer, receiver_ends, sender_ends
+from worker_runtime.push.core.session import Piece
 
 
 class Tickets:
@@ -32,7 +21,7 @@ class Tickets:
         self._secrets: dict[bytes, bytes] = {}
 
     def issue(self) -> bytes:
-        stream, secret = secrets.token_bytes(ID_BYTES), secrets.token_bytes(SECRET_BYTES)
+        stream, secret = secrets.token_bytes(STREAM_ID_BYTES), secrets.token_bytes(SECRET_BYTES)
         self._secrets[stream] = secret
         return stream + secret
 
@@ -43,107 +32,62 @@ class Tickets:
         return secret
 
 
-class _Direction:
-    """Key, salt and counter."""
-
-    def __init__(self, key: bytes, salt: bytes) -> None:
-        self.cipher = AESGCM(key)
-        self._salt = int.from_bytes(salt, "big")
-        self._counter = 0
-
-    def next(self, size: int) -> tuple[bytes, bytes]:
-        """Nonce and head of the next record."""
-        number = self._counter
-        self._counter += 1
-        return (self._salt ^ number).to_bytes(_SALT_BYTES, "big"), _HEAD.pack(size, number)
-
-
 class RecordSession:
-    """`open` and `fill` raise cryptography's InvalidTag for a record that somebody has changed."""
+    """`open` and `fill` raise TamperedError for a record that somebody has changed."""
 
-    def __init__(self, sock: socket.socket, secret: bytes, randoms: bytes, *, server: bool, piece_bytes: int) -> None:
-        """Both sides prove that they have the key. Raises InvalidTag, EOFError, OSError."""
+    def __init__(self, sock: socket.socket, sealer: RecordSealer, opener: RecordOpener) -> None:
         self.sock = sock
-        size = 2 * (_KEY_BYTES + _SALT_BYTES)
-        made = HKDF(hashes.SHA256(), size, salt=randoms, info=b"rhino push benchmark v1").derive(secret)
-        halves = made[: size // 2], made[size // 2 :]
-        self._out, self._in = (
-            _Direction(half[:_KEY_BYTES], half[_KEY_BYTES:]) for half in (halves[::-1] if server else halves)
-        )
-        self._sealed = memoryview(bytearray(piece_bytes + _TAG_BYTES))
-        self._wire = memoryview(bytearray(_HEAD.size + piece_bytes + _TAG_BYTES))
-        self._bytes_max = piece_bytes
-        self._unread = b""
-        proof = hashes.Hash(hashes.SHA256())
-        proof.update(randoms)
-        transcript = proof.finalize()
-        self.send(transcript, memoryview(b""))
-        theirs = bytearray(len(transcript))
-        self.fill(memoryview(theirs))
-        if theirs != transcript:
-            raise RemoteProtocolError("the other side has seen another handshake")
+        self._sealer = sealer
+        self._opener = opener
+        self._thread = ThreadSender(sock, sealer)
 
     @classmethod
-    def connect(cls, sock: socket.socket, ticket: bytes, piece_bytes: int) -> RecordSession:
-        stream, secret = ticket[:ID_BYTES], ticket[ID_BYTES:]
-        mine = os.urandom(RANDOM_BYTES)
+    def connect(cls, sock: socket.socket, ticket: bytes) -> RecordSession:
+        """Raises TamperedError, EOFError, OSError."""
+        stream, secret = ticket[:STREAM_ID_BYTES], ticket[STREAM_ID_BYTES:]
+        mine = secrets.token_bytes(RANDOM_BYTES)
         sock.sendall(stream + mine)
-        theirs = bytearray(RANDOM_BYTES)
-        receive(sock, memoryview(theirs))
-        return cls(sock, secret, stream + mine + theirs, server=False, piece_bytes=piece_bytes)
+        about = _handshake(stream, mine, _exactly(sock, RANDOM_BYTES))
+        sealer, opener = sender_ends(secret, about)
+        opener.check_finished(_exactly(sock, FINISHED_BYTES), about.transcript())
+        sock.sendall(sealer.finished(about.transcript()))
+        return cls(sock, sealer, opener)
 
     @classmethod
-    def accept(cls, sock: socket.socket, tickets: Tickets, piece_bytes: int) -> RecordSession:
-        hello = bytearray(ID_BYTES + RANDOM_BYTES)
-        receive(sock, memoryview(hello))
-        mine = os.urandom(RANDOM_BYTES)
-        sock.sendall(mine)
-        secret = tickets.redeem(bytes(hello[:ID_BYTES]))
-        return cls(sock, secret, bytes(hello) + mine, server=True, piece_bytes=piece_bytes)
+    def accept(cls, sock: socket.socket, tickets: Tickets) -> RecordSession:
+        """Raises TamperedError, RemoteProtocolError, EOFError, OSError."""
+        stream, theirs = _exactly(sock, STREAM_ID_BYTES), _exactly(sock, RANDOM_BYTES)
+        mine = secrets.token_bytes(RANDOM_BYTES)
+        about = _handshake(stream, theirs, mine)
+        sealer, opener = receiver_ends(tickets.redeem(stream), about)
+        sock.sendall(mine + sealer.finished(about.transcript()))
+        opener.check_finished(_exactly(sock, FINISHED_BYTES), about.transcript())
+        return cls(sock, sealer, opener)
 
     def send(self, head: bytes, data: memoryview) -> None:
-        """The head is a record of its own."""
-        first = self._record(head) if head else b""
-        if not data:
-            return send_all(self.sock, first, data)
-        sealed = self._sealed[: len(data) + _TAG_BYTES]
-        nonce, second = self._out.next(len(data))
-        self._out.cipher.encrypt_into(nonce, data, second, sealed)
-        return send_all(self.sock, first + second, sealed)
+        self._thread.send(head, data)
 
     def fill(self, view: memoryview) -> None:
-        """The view is as long as the record: its head and its bytes come with one call, and wake the thread once."""
-        wire = self._wire[: _HEAD.size + len(view) + _TAG_BYTES]
-        receive(self.sock, wire)
-        nonce, head = self._in.next(len(view))
-        if wire[: _HEAD.size] != head:
-            size, number = _HEAD.unpack_from(wire)
-            raise RemoteProtocolError(f"record {number} of {size} bytes, expected one of {len(view)}")
-        self._in.cipher.decrypt_into(nonce, wire[_HEAD.size :], head, view)
+        while view:
+            if not (count := self._opener.take(view)):
+                arrived = self.sock.recv_into(self._opener.target(view), 0, socket.MSG_WAITALL)
+                if arrived == 0:
+                    raise EOFError
+                self._opener.arrived(arrived)
+            view = view[count:]
 
-    def seal(self, data: bytes) -> Sequence[bytes]:
-        return (self._record(data),)
+    def seal(self, data: bytes) -> Sequence[Piece]:
+        return self._sealer.seal(data)
 
     def open(self, data: bytes) -> bytes:
-        unread, found, start = self._unread + data, [], 0
-        while len(unread) - start >= _HEAD.size:
-            size = self._allowed(_HEAD.unpack_from(unread, start)[0])
-            end = start + _HEAD.size + size + _TAG_BYTES
-            if end > len(unread):
-                break
-            nonce, head = self._in.next(size)
-            found.append(self._in.cipher.decrypt(nonce, unread[start + _HEAD.size : end], head))
-            start = end
-        self._unread = unread[start:]
-        return b"".join(found)
+        return self._opener.feed(data)
 
-    def _allowed(self, size: int) -> int:
-        """The length is in clear: nobody may make this side wait for 4 GiB."""
-        if size > self._bytes_max:
-            raise RemoteProtocolError(f"a record of {size} bytes, at most {self._bytes_max} are allowed")
-        return size
 
-    def _record(self, data: bytes) -> bytes:
-        nonce, head = self._out.next(len(data))
-        sealed: bytes = self._out.cipher.encrypt(nonce, data, head)
-        return head + sealed
+def _handshake(stream: bytes, sender_random: bytes, receiver_random: bytes) -> Handshake:
+    return Handshake(SUITE, stream, "benchmark", "sender", "receiver", sender_random, receiver_random)
+
+
+def _exactly(sock: socket.socket, size: int) -> bytes:
+    found = bytearray(size)
+    receive(sock, memoryview(found))
+    return bytes(found)

@@ -6,6 +6,7 @@ import socket
 from collections.abc import Sequence
 from typing import Protocol
 
+from worker_runtime.push.core.session import Piece
 from worker_runtime.push.sockets import send_all
 
 LANES = ("bulk", "commit")
@@ -31,7 +32,7 @@ class Session(Protocol):
         """Receives as many bytes as the view has; blocks. Raises EOFError at the end of the stream, and OSError."""
         ...
 
-    def seal(self, data: bytes) -> Sequence[bytes]:
+    def seal(self, data: bytes) -> Sequence[Piece]:
         """The bytes for the wire."""
         ...
 

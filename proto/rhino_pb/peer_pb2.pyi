@@ -79,22 +79,28 @@ class OpenPushRequest(_message.Message):
 
     SENDER_FIELD_NUMBER: _builtins.int
     LANE_FIELD_NUMBER: _builtins.int
+    SUITES_FIELD_NUMBER: _builtins.int
     PROTOCOL_FIELD_NUMBER: _builtins.int
     lane: Global___Lane.ValueType
     protocol: _builtins.int
     """protocol version of the sender; unset: 1"""
     @_builtins.property
     def sender(self) -> _common_pb2.Worker: ...
+    @_builtins.property
+    def suites(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """of encryption that the sender offers, best first; unset: only "none" """
+
     def __init__(
         self,
         *,
         sender: _common_pb2.Worker | None = ...,
         lane: Global___Lane.ValueType = ...,
+        suites: _abc.Iterable[_builtins.str] | None = ...,
         protocol: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["sender", b"sender"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lane", b"lane", "protocol", b"protocol", "sender", b"sender"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lane", b"lane", "protocol", b"protocol", "sender", b"sender", "suites", b"suites"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -102,9 +108,10 @@ Global___OpenPushRequest: _TypeAlias = OpenPushRequest  # noqa: Y015
 
 @_typing.final
 class OpenPushReply(_message.Message):
-    """The sender opens the connection with the token. Each message then consists of two little-endian uint32, the message
-    and its data. The numbers are the lengths of the message and of the data. The sender sends PushFrame, the receiver
-    PushReply.
+    """The sender opens the connection with the token, and proves that it has the secret if there is one. Each message then
+    consists of two little-endian uint32, the message and its data. The numbers are the lengths of the message and of the
+    data. The sender sends PushFrame, the receiver PushReply. With a secret, all of this is within records, see
+    docs/design/push-encryption.md.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -112,11 +119,17 @@ class OpenPushReply(_message.Message):
     RECEIVER_FIELD_NUMBER: _builtins.int
     PORT_FIELD_NUMBER: _builtins.int
     TOKEN_FIELD_NUMBER: _builtins.int
+    SUITE_FIELD_NUMBER: _builtins.int
+    SECRET_FIELD_NUMBER: _builtins.int
     PROTOCOL_FIELD_NUMBER: _builtins.int
     port: _builtins.int
     """on the host of the receiver's peer address"""
     token: _builtins.bytes
-    """valid for one connection, for a few seconds"""
+    """valid for one connection, for a few seconds; with a secret, it is public"""
+    suite: _builtins.str
+    """the one of the sender's suites that the receiver has chosen; unset: "none" """
+    secret: _builtins.bytes
+    """of this stream; only over TLS, and never logged"""
     protocol: _builtins.int
     """protocol version of the receiver"""
     @_builtins.property
@@ -127,11 +140,13 @@ class OpenPushReply(_message.Message):
         receiver: _common_pb2.Worker | None = ...,
         port: _builtins.int = ...,
         token: _builtins.bytes = ...,
+        suite: _builtins.str = ...,
+        secret: _builtins.bytes = ...,
         protocol: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["receiver", b"receiver"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["port", b"port", "protocol", b"protocol", "receiver", b"receiver", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["port", b"port", "protocol", b"protocol", "receiver", b"receiver", "secret", b"secret", "suite", b"suite", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

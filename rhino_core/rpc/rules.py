@@ -140,7 +140,7 @@ FIELDS: dict[str, Rule] = dict(
             _LABEL, "ListHandoversRequest.job UndoForgetJobRequest.job MoveCheckpointRequest.job SetJobOwnerRequest.job"
         ),
         _of(_STORE, "store"),
-        _of(_ID, "checkpoint_id"),
+        _of(_ID, "checkpoint_id suite suites"),
         _of(_WORKER, "worker_id worker workers holders Move.target"),
         _of(
             _WORKER_OR_NONE,
@@ -194,7 +194,7 @@ FIELDS: dict[str, Rule] = dict(
         _of(_MILLISECONDS, "duration_ms started_ms finished_ms marked_ms start_at_ms modified_ms forgotten_ms"),
         _of(Number(0, 1e15), "Measured.error"),
         # bytes
-        _of(Limit(64), "token lease"),
+        _of(Limit(64), "token secret lease"),
         _of(Limit(32 << 20), "data"),
     )
     for pair in pairs
@@ -222,6 +222,7 @@ LENGTHS = {
         50_000: "ListHandoversReply.handovers ListJobsReply.jobs DescribeReply.commits",
         100: "TaskGroup.operators",
         1_000: "QueryStarted.task_groups",
+        16: "OpenPushRequest.suites",
     }.items()
     for name in names.split()
 }

@@ -31,6 +31,11 @@ class Transport(Protocol):
     """How a process connects, listens, and learns who calls it."""
 
     @property
+    def identity(self) -> Identity | None:
+        """That of this process; None: it has no certificate."""
+        ...
+
+    @property
     def edition(self) -> int:
         """A number that is new whenever new channels use another certificate than former ones."""
         ...
@@ -54,6 +59,7 @@ class Plain:
     """No encryption, and no identities."""
 
     edition = 0
+    identity = None
 
     def channel(self, address: str, expected: Expected, options: Options) -> grpc.aio.Channel:
         return grpc.aio.insecure_channel(address, options=options)
@@ -78,7 +84,11 @@ class MutualTls:
         self._source = source
         self._used = source.current()
         self._edition = 1
-        self.identity = self._used.identity  # of this process
+        self._identity = self._used.identity
+
+    @property
+    def identity(self) -> Identity:
+        return self._identity
 
     @property
     def edition(self) -> int:

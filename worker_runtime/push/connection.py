@@ -7,33 +7,61 @@ import socket
 from collections import deque
 from collections.abc import Callable
 
-from rhino_core.errors import UnavailableError
+from rhino_core.errors import LocalProtocolError, UnavailableError
+from worker_runtime.push.core.session import Piece, Sealer, Session, plain_session
+from worker_runtime.push.sockets import send_all
 
 READ_BYTES = 256 * 1024  # bytes that the event loop reads at once
+
+
+class ThreadSender:
+    """The sending side of a connection, for one thread."""
+
+    def __init__(self, sock: socket.socket, sealer: Sealer) -> None:
+        self._sock = sock
+        self._sealer = sealer
+
+    def send(self, head: bytes, data: memoryview) -> None:
+        """Sends the head, then the data. Blocks. Raises OSError."""
+        for first, second in self._sealer.sealed(head, data):
+            send_all(self._sock, first, second)
 
 
 class Connection:
     """Sends without waiting, and watches for bytes that arrive. Threads may use `sock` for the rest.
 
-    `lost` receives the reason as its exception once the connection cannot be used any more.
+    `lost` receives the reason as its exception once the connection cannot be used any more. `opener` has the bytes
+    that are not read to the end: a thread that reads continues with it.
     """
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, session: Session | None = None) -> None:
+        """`session`: what happens to the bytes; None: they are plain."""
         sock.setblocking(True)
         self.sock = sock
+        sealer, self.opener = session or plain_session()
+        self._sealer: Sealer | None = sealer  # None: a thread has it
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._loop = asyncio.get_running_loop()
-        self._unsent: deque[bytes | memoryview] = deque()
+        self._unsent: deque[Piece] = deque()
         self._flush_due = False
         self._writing = False
         self._open = True
 
-    def post(self, *pieces: bytes | memoryview, at_once: bool = False) -> None:
+    def thread_sender(self) -> ThreadSender:
+        """Hands the sending side over to a thread for good. The event loop cannot `post` any more."""
+        if self._sealer is None:
+            raise LocalProtocolError("a thread has the sending side of this connection already")
+        sealer, self._sealer = self._sealer, None
+        return ThreadSender(self.sock, sealer)
+
+    def post(self, *pieces: Piece, at_once: bool = False) -> None:
         """Send the pieces in this order, together with everything else posted in the same turn of the loop.
 
         `at_once`: send now, so that the other side can work on the pieces meanwhile.
         """
-        self._unsent.extend(pieces)
+        if self._sealer is None:
+            raise LocalProtocolError("a thread has the sending side of this connection")
+        self._unsent.extend(self._sealer.seal(*pieces))
         if self._writing:
             return
         if at_once:
@@ -66,14 +94,15 @@ class Connection:
             self._loop.remove_writer(self.sock.fileno())
 
     def read(self) -> bytes:
-        """Returns the bytes that have arrived.
+        """Returns the bytes that have arrived, as far as they are complete.
 
-        Raises BlockingIOError if there are none, EOFError at the end of the stream, and OSError.
+        Raises BlockingIOError if none have arrived, EOFError at the end of the stream, OSError, and TamperedError.
         """
         data = self.sock.recv(READ_BYTES, socket.MSG_DONTWAIT)
         if not data:
+            self.opener.end()
             raise EOFError
-        return data
+        return self.opener.feed(data)
 
     def watch(self, readable: Callable[[], None] | None) -> None:
         """Call `readable` whenever there is something to read. None ends this."""

@@ -14,9 +14,10 @@ import select
 import socket
 import time
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from rhino_core.errors import RemoteProtocolError, RhinoError
+from worker_runtime.push.connection import Connection
 from worker_runtime.push.core import incoming as core_events
 from worker_runtime.push.core.incoming import IncomingFile
 from worker_runtime.push.core.receiver import PushReceiver
@@ -92,10 +93,10 @@ def too_slow() -> RemoteProtocolError:
 class Inbound:
     """Use `run`, or `read_large` whenever the event loop has met an event that it cannot handle; then `close`."""
 
-    def __init__(self, sock: socket.socket, core: PushReceiver, files: IncomingFiles, loop: EventLoop) -> None:
+    def __init__(self, connection: Connection, core: PushReceiver, files: IncomingFiles, loop: EventLoop) -> None:
         # Without a timeout, a thread in the middle of a file could not detect that nothing arrives.
-        limit_receive(sock, STALL_S)
-        self._sock = sock
+        limit_receive(connection.sock, STALL_S)
+        self._sock, self._opener = connection.sock, connection.opener
         self._core = core
         self._files = files
         self._loop = loop
@@ -105,7 +106,10 @@ class Inbound:
         self._message_since = 0.0
 
     def run(self) -> None:
-        """Read everything, in a thread. Raises EOFError when the stream ends, OSError, RemoteProtocolError."""
+        """Read everything, in a thread. Raises EOFError when the stream ends, OSError, RemoteProtocolError.
+
+        RemoteProtocolError is also TamperedError, if bytes on the wire are not those that the sender has sent.
+        """
         while True:
             self._handle(self._next_event())
 
@@ -215,29 +219,38 @@ class Inbound:
 
     def _recv_message(self) -> bytes:
         """At least one byte of a message, and perhaps what follows it."""
-        wanted = max(self._core.missing_bytes, _SMALL_BYTES)
-        while True:
+        data = self._opener.feed(b"")  # what was read together with the bytes of a file
+        while not data:
+            wanted = max(self._core.missing_bytes, self._opener.missing_bytes, _SMALL_BYTES)
             try:
-                data = self._sock.recv(wanted, socket.MSG_DONTWAIT)
+                received = self._sock.recv(wanted, socket.MSG_DONTWAIT)
             except BlockingIOError:
                 if not wait_for(self._sock, select.POLLIN, _PAUSE_MS):
                     self._report_settled()
                     self._wait()
                 continue
+            if not received:
+                self._ended()
+            data = self._opener.feed(received)
             if not data:
-                raise EOFError
-            return data
+                self._require_progress()
+        return data
 
     def _recv_data(self, into: memoryview) -> int:
-        while True:
+        while not (count := self._opener.take(into)):
             try:
-                count = self._sock.recv_into(into, 0, socket.MSG_WAITALL)
+                arrived = self._sock.recv_into(self._opener.target(into), 0, socket.MSG_WAITALL)
             except BlockingIOError:
                 self._wait()
                 continue
-            if count == 0:
-                raise EOFError
-            return count
+            if arrived == 0:
+                self._ended()
+            self._opener.arrived(arrived)
+        return count
+
+    def _ended(self) -> NoReturn:
+        self._opener.end()
+        raise EOFError
 
     def _wait(self) -> None:
         """Wait until something arrives or STALL_S have passed."""
@@ -247,7 +260,7 @@ class Inbound:
 
     def _require_progress(self) -> None:
         """Raises RemoteProtocolError for a message that takes too long."""
-        if not self._core.in_message:
+        if not self._core.in_message and not (self._core.buffer() is None and self._opener.missing_bytes):
             return
         now = time.monotonic()
         if self._core.messages != self._message:

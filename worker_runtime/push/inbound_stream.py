@@ -18,10 +18,12 @@ from rhino_core.ids import FileEntry, Lane
 from rhino_pb import peer_pb2
 from worker_runtime.protocol import events as ev
 from worker_runtime.push import inbound
+from worker_runtime.push.alarms import alarm
 from worker_runtime.push.connection import Connection
 from worker_runtime.push.core.framing import packed
 from worker_runtime.push.core.incoming import CreditReturned, Event, FileReceived, IncomingFile
 from worker_runtime.push.core.receiver import PushReceiver
+from worker_runtime.push.core.records import TamperedError
 from worker_runtime.push.inbound import BytesSettled, FileWritten, Inbound, Report, Resumed, WriteFailed
 from worker_runtime.storage.incoming import Incoming
 from worker_runtime.storage.stored_file import StoredFile
@@ -44,7 +46,7 @@ class InboundStream:
         self._grant = grant
         self._store = receiver.replication.store
         self._core = PushReceiver(receiver.memory)
-        self._inbound = Inbound(connection.sock, self._core, self._store.incoming, self)
+        self._inbound = Inbound(connection, self._core, self._store.incoming, self)
         self._deadline: asyncio.TimerHandle | None = None  # of a message or small file that has arrived in part
         self._progress: int | None = None  # the message that the deadline is for
         self._loop = asyncio.get_running_loop()
@@ -70,6 +72,8 @@ class InboundStream:
         try:
             await asyncio.shield(reading)
         except RhinoError as error:
+            if isinstance(error, TamperedError):
+                alarm(self._receiver.figures, self.upstream, self.lane, error)
             log.warning("push stream refused", extra={"peer": self.upstream, "error": str(error)})
             self.connection.post(packed(peer_pb2.PushReply(broken=peer_pb2.PushBroken(message=str(error)))))
         finally:
@@ -104,6 +108,9 @@ class InboundStream:
                 await run_in(pool, partial(self._inbound.read_large, event))
         except (EOFError, OSError):
             return  # the sender reconnects and offers again what still matters
+        except TamperedError:
+            if not self.ended:  # otherwise this end has cut the connection
+                raise
         finally:
             await run_in(pool, self._inbound.close)
 
@@ -111,6 +118,7 @@ class InboundStream:
         """Read on the event loop until a thread has to. Return the event that it begins with."""
         if self.ended:
             raise EOFError
+        self._core.receive(self.connection.opener.feed(b""))  # what a thread has left
         if (event := self._handle_small()) is not None:
             return event
         self._set_deadline()
@@ -144,7 +152,7 @@ class InboundStream:
         else:
             if event is not None:
                 self._stop_reading(event)
-            elif self._progress is not None or self._core.unfinished:
+            elif self._progress is not None or self._unfinished:
                 self._set_deadline()
 
     def _stop_reading(self, why: Event | Exception) -> None:
@@ -156,9 +164,13 @@ class InboundStream:
         else:
             self._large.set_result(why)
 
+    @property
+    def _unfinished(self) -> bool:
+        return self._core.unfinished or self.connection.opener.missing_bytes > 0
+
     def _set_deadline(self) -> None:
         """A message or small file that has arrived in part has to be complete within MESSAGE_S."""
-        progress = self._core.messages if self._core.unfinished else None
+        progress = self._core.messages if self._unfinished else None
         if progress is not None and progress == self._progress:
             return
         self._progress = progress

@@ -8,9 +8,9 @@ from collections.abc import Collection
 
 from rhino_core.descriptors import LogLimit
 from rhino_core.ids import Lane, StoreId, Worker
-from rhino_core.security.transport import Transport
 from worker_runtime.manager_link.directory import Directory
 from worker_runtime.protocol import events as ev
+from worker_runtime.push.opening import Opening
 from worker_runtime.push.sender import Link
 from worker_runtime.replication import Replication
 from worker_runtime.statistics import Figures
@@ -31,14 +31,14 @@ class Links:
         replication: Replication,
         figures: Figures,
         directory: Directory,
-        transport: Transport,
+        opening: Opening,
         chunk_bytes: int,
         tasks: asyncio.TaskGroup,
     ) -> None:
         self._directory = directory
         self._replication = replication
         self._figures = figures
-        self._transport = transport
+        self._opening = opening
         self._chunk_bytes = chunk_bytes
         self._tasks = tasks
         self._links: dict[tuple[str, Lane], Link] = {}
@@ -65,7 +65,7 @@ class Links:
     def _open(self, to: Worker, lane: Lane) -> None:
         key = to.worker_id, lane
         self._asked_for.pop(key, None)
-        link = self._links[key] = Link(self._replication, self._figures, self._transport, to, lane, self._chunk_bytes)
+        link = self._links[key] = Link(self._replication, self._figures, self._opening, to, lane, self._chunk_bytes)
         work = link.run(self._directory.is_live)
         self._running[key] = self._tasks.create_task(work, name=f"link to {to.worker_id} {lane.value}")
 

@@ -4,45 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 import socket
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Collection
 
 from rhino_core.descriptors import USED_UP, LogLimit, Reserve
-from rhino_core.errors import UnavailableError
 from rhino_core.ids import Lane
 from rhino_core.rpc.binding import listen_error
+from rhino_core.security.identity import Identity
+from worker_runtime.push import handshake, tickets
+from worker_runtime.push.alarms import alarm
 from worker_runtime.push.connection import Connection
+from worker_runtime.push.core.keys import NO_SUITE
+from worker_runtime.push.core.records import TamperedError
+from worker_runtime.push.core.session import Session, plain_session
+from worker_runtime.push.encryption import NOT_ENCRYPTED, Encryption
 from worker_runtime.push.receiver import Receiver
 from worker_runtime.push.sockets import tune
+from worker_runtime.push.tickets import TOKEN_BYTES, Admission, Ticket, Tickets
 
 log = logging.getLogger(__name__)
-TOKEN_BYTES = 16
 PAUSE_S = 0.1  # pause after a connection that could not be accepted
-TOKEN_S = 5.0  # lifetime of an unused token, and the time in which a connection has to present one
-TOKENS_MAX = 4  # unused tokens per worker and lane
 STREAMS_MAX = 4  # per worker and lane: the newest stream, and earlier ones whose files a slow disk delays
 UNKNOWN_MAX = 64  # connections that have not presented a token yet; another one replaces the oldest
-
-
-@dataclass(frozen=True, slots=True)
-class _Admission:
-    """The sender and lane that a token admits."""
-
-    sender: str
-    lane: Lane
 
 
 class PushListener:
     """It listens from the start and serves while `run` runs."""
 
-    def __init__(self, receiver: Receiver, host: str, port: int) -> None:
+    def __init__(self, receiver: Receiver, host: str, port: int, encryption: Encryption = NOT_ENCRYPTED) -> None:
         """`host` as in the address of the peer service; it may be in brackets.
 
         Raises UnavailableError if the port is taken, InvalidSettingError for an address that is not this machine's.
         """
         self._receiver = receiver
+        self._encryption = encryption
         host = host.strip("[]")
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
@@ -52,27 +48,24 @@ class PushListener:
         self._listener.setblocking(False)
         self._reserve = Reserve()
         self._refusals = LogLimit(asyncio.get_running_loop().time)
-        self._tokens: dict[bytes, _Admission] = {}
+        self._tickets = Tickets()
         self._unknown: dict[asyncio.Task[None], None] = {}  # oldest first
         self._streams: set[asyncio.Task[None]] = set()
-        self._open: Counter[_Admission] = Counter()
+        self._open: Counter[Admission] = Counter()
 
     @property
     def port(self) -> int:
         port: int = self._listener.getsockname()[1]
         return port
 
-    def admit(self, sender: str, lane: Lane) -> bytes:
-        """A token for one connection of this worker. Raises UnavailableError if it has several unused tokens."""
-        admission = _Admission(sender, lane)
-        if sum(other == admission for other in self._tokens.values()) >= TOKENS_MAX:
-            raise UnavailableError(
-                f"{sender}, lane {lane.value}: {TOKENS_MAX} tokens have not been shown yet; try again in {TOKEN_S} s"
-            )
-        token = secrets.token_bytes(TOKEN_BYTES)
-        self._tokens[token] = admission
-        asyncio.get_running_loop().call_later(TOKEN_S, self._tokens.pop, token, None)
-        return token
+    def admit(self, sender: str, lane: Lane, caller: Identity | None = None, offered: Collection[str] = ()) -> Ticket:
+        """A ticket for one connection of this worker.
+
+        `caller`: its identity; None: there are no certificates. `offered`: its suites. Raises UnavailableError if it
+        has several unused tickets, PreconditionError if no offered suite is accepted here.
+        """
+        suite = self._encryption.choose(offered, sender)
+        return self._tickets.issue(sender, lane, suite, "" if caller is None else str(caller))
 
     async def run(self) -> None:
         """Serve until cancelled, then end all streams."""
@@ -119,25 +112,27 @@ class PushListener:
         task = asyncio.current_task()
         assert task is not None
         try:
-            admission = await self._admission(sock)
+            admitted = await self._admitted(sock)
             self._unknown.pop(task, None)
-            if admission is None:
+            if admitted is None:
                 self._log_refusal(sock)
-            elif self._open[admission] >= STREAMS_MAX:
+                return
+            admission, session = admitted
+            if self._open[admission] >= STREAMS_MAX:
                 extra = {"peer": admission.sender, "lane": admission.lane.value, "streams": STREAMS_MAX}
                 log.warning("a push stream was refused: former ones have not ended yet", extra=extra)
             else:
-                await self._run(sock, admission)
+                await self._run(sock, admission, session)
         except OSError as error:
             log.info("a push stream ended before it began", extra={"error": str(error)})
         finally:
             sock.close()
 
-    async def _run(self, sock: socket.socket, admission: _Admission) -> None:
+    async def _run(self, sock: socket.socket, admission: Admission, session: Session) -> None:
         tune(sock)
         self._open[admission] += 1
         try:
-            await self._receiver.serve(Connection(sock), admission.sender, admission.lane)
+            await self._receiver.serve(Connection(sock, session), admission.sender, admission.lane)
         finally:
             self._open[admission] -= 1
             self._open += Counter()  # removes counts of zero
@@ -147,16 +142,32 @@ class PushListener:
             extra = {"from": str(sock.getpeername()), "times_before": left_out}
             log.warning("a connection without a valid token was refused", extra=extra)
 
-    async def _admission(self, sock: socket.socket) -> _Admission | None:
+    async def _admitted(self, sock: socket.socket) -> tuple[Admission, Session] | None:
+        """Whom the connection belongs to, and its session. None: it presents no valid token in time. Raises OSError."""
         sock.setblocking(False)
-        token = b""
         try:
-            async with asyncio.timeout(TOKEN_S):
-                while len(token) < TOKEN_BYTES:
-                    piece = await asyncio.get_running_loop().sock_recv(sock, TOKEN_BYTES - len(token))
-                    if not piece:
-                        return None
-                    token += piece
+            async with asyncio.timeout(tickets.TOKEN_S):
+                if (ticket := await self._presented(sock)) is None:
+                    return None
+                return ticket.admission, await self._session(sock, ticket)
         except TimeoutError:
             return None
-        return self._tokens.pop(token, None)
+
+    async def _presented(self, sock: socket.socket) -> Ticket | None:
+        """The ticket whose token the connection presents."""
+        token = b""
+        while len(token) < TOKEN_BYTES:
+            piece = await asyncio.get_running_loop().sock_recv(sock, TOKEN_BYTES - len(token))
+            if not piece:
+                return None
+            token += piece
+        return self._tickets.redeem(token)
+
+    async def _session(self, sock: socket.socket, ticket: Ticket) -> Session:
+        if ticket.suite == NO_SUITE:
+            return plain_session()
+        try:
+            return await handshake.as_receiver(sock, ticket, self._encryption)
+        except TamperedError as error:
+            alarm(self._receiver.figures, ticket.admission.sender, ticket.admission.lane, error)
+            raise ConnectionAbortedError(str(error)) from error

@@ -6,15 +6,14 @@ If the bytes do not match the file's entry, the last part is not sent. So no rec
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 from crc32c import crc32c
 
 from rhino_core.ids import FileEntry
+from worker_runtime.push.connection import ThreadSender
 from worker_runtime.push.core.sender import Part
-from worker_runtime.push.sockets import send_all
 from worker_runtime.storage.files import READ_BYTES, read_cached
 from worker_runtime.storage.threads import open_stored
 
@@ -82,9 +81,9 @@ def cached_bytes(path: Path, entry: FileEntry) -> memoryview | None:
         file.close()
 
 
-def send_part(sock: socket.socket, file: CheckedFile, part: Part, buffer: memoryview) -> None:
+def send_part(to: ThreadSender, file: CheckedFile, part: Part, buffer: memoryview) -> None:
     """Send the part in one frame, through the buffer. Call it in a thread. Raises Damaged, OSError."""
     head = part.head
     for data in file.pieces(part.size, buffer):
-        send_all(sock, head, data)
+        to.send(head, data)
         head = b""

@@ -8,27 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 from rhino_core import retry
-from rhino_core.errors import RemoteProtocolError, RhinoError
+from rhino_core.errors import PreconditionError, RemoteProtocolError, RhinoError
 from rhino_core.ids import Lane, Worker
-from rhino_core.protocol import PROTOCOL, check_protocol
-from rhino_core.rpc.channel import call, worker_channel
-from rhino_core.rpc.convert import worker_of, worker_to_pb
-from rhino_core.security.transport import Transport
-from rhino_pb import peer_pb2, peer_pb2_grpc
-from worker_runtime.codec import LANE_TO_PB
 from worker_runtime.protocol import events as ev
-from worker_runtime.push.connection import Connection
+from worker_runtime.push.alarms import alarm
+from worker_runtime.push.connection import Connection, ThreadSender
 from worker_runtime.push.core.offers import Key
+from worker_runtime.push.core.records import TamperedError
 from worker_runtime.push.core.sender import FileState, OutgoingFile, PushSender, Unblocked, Welcomed
+from worker_runtime.push.opening import Opening
 from worker_runtime.push.outbound import CheckedFile, Damaged, cached_bytes, send_part
-from worker_runtime.push.sockets import CONNECT_TIMEOUT_S, connect, send_all
 from worker_runtime.replication import Replication
 from worker_runtime.statistics import Figures
 from worker_runtime.storage.files import NOT_THE_FILE
@@ -48,22 +43,24 @@ class Link:
         self,
         replication: Replication,
         figures: Figures,
-        transport: Transport,
+        opening: Opening,
         peer: Worker,
         lane: Lane,
         chunk_bytes: int,
     ) -> None:
         self.peer = peer
-        self._transport = transport
+        self._opening = opening
         self._lane = lane
         self._chunk_bytes = chunk_bytes
         self._replication = replication
         self._figures = figures
         self._core = PushSender(peer.worker_id)
         self._connection: Connection | None = None
+        self._thread_sender: ThreadSender | None = None
         self._connected = False  # from the Welcome to the end of the session
         self._wake = asyncio.Event()
         self._open: dict[OutgoingFile, CheckedFile] = {}
+        self._told = ""  # why the last attempt was refused, if people have to do something about it
         self._broken: set[Key] = set()  # large files whose transfer a broken link interrupted
         self._at_once_bytes = min(chunk_bytes, SMALL_BYTES)
         self._sent_at = 0.0
@@ -130,7 +127,11 @@ class Link:
             await _wait(self._again, pauses.take(longest_s))
 
     def _log_down(self, peer: Worker, error: Exception) -> None:
-        level = logging.WARNING if self._connected else logging.DEBUG  # further attempts fail in the same way
+        if isinstance(error, TamperedError):
+            alarm(self._figures, peer.worker_id, self._lane, error)
+        told, self._told = self._told, str(error) if isinstance(error, PreconditionError) else ""
+        # Further attempts fail in the same way.
+        level = logging.WARNING if self._connected or self._told not in ("", told) else logging.DEBUG
         extra = {"peer": peer.worker_id, "lane": self._lane.value, "error": str(error)}
         log.log(level, "push link down", extra=extra)
 
@@ -146,7 +147,9 @@ class Link:
         return was_connected
 
     async def _session(self, peer: Worker) -> None:
-        connection = self._connection = Connection(await self._connect(peer))
+        connection = self._connection = await self._connect(peer)
+        # Bytes leave from one place, so that nothing interleaves: on the bulk lane from the thread.
+        self._thread_sender = connection.thread_sender() if self._lane is Lane.BULK else None
         self._core = PushSender(peer.worker_id)
         pool = ThreadPoolExecutor(1, thread_name_prefix=f"to-{peer.worker_id}")
         tasks: set[asyncio.Future[Any]] = {asyncio.create_task(self._retarget.wait()), connection.lost}
@@ -164,20 +167,8 @@ class Link:
             pool.shutdown()
             connection.close()
 
-    async def _connect(self, peer: Worker) -> socket.socket:
-        """A connection that has presented its token. Raises RhinoError, OSError."""
-        request = peer_pb2.OpenPushRequest(
-            sender=worker_to_pb(self._replication.me), lane=LANE_TO_PB[self._lane], protocol=PROTOCOL
-        )
-        doing = f"push to {peer.worker_id} at {peer.peer_address}"
-        async with worker_channel(peer, self._transport) as channel:
-            stub = peer_pb2_grpc.PeerStub(channel)
-            reply = await call(doing, lambda: stub.OpenPush(request, timeout=CONNECT_TIMEOUT_S))
-        check_protocol(f"sidecar {peer.worker_id!r}", reply.protocol, here=f"sidecar {request.sender.worker_id!r}")
-        if (receiver := worker_of(reply.receiver)).worker_id != peer.worker_id:
-            raise RemoteProtocolError(f"{peer.peer_address} is {receiver.worker_id}, not {peer.worker_id}")
-        host = peer.peer_address.rpartition(":")[0].strip("[]")
-        return await connect(host, reply.port, reply.token)
+    async def _connect(self, peer: Worker) -> Connection:
+        return await self._opening.connect(self._replication.me, peer, self._lane)
 
     def _readable(self, connection: Connection, peer: Worker) -> None:
         """Carry out the replies that have arrived."""
@@ -221,10 +212,10 @@ class Link:
         if await _wait(self._wake, IDLE_S):
             return
         if frame := self._core.return_credit(self._chunk_bytes):
-            if self._lane is Lane.COMMIT:
+            if self._thread_sender is None:
                 connection.post(frame)
-            else:  # use the thread, like everything on this lane, so that frames do not interleave
-                await run_in(pool, partial(send_all, connection.sock, frame, memoryview(b"")))
+            else:
+                await run_in(pool, partial(self._thread_sender.send, frame, memoryview(b"")))
         await self._wake.wait()
 
     async def _begin(self, offer: ev.OfferFile) -> None:
@@ -266,7 +257,7 @@ class Link:
         self, connection: Connection, pool: ThreadPoolExecutor, file: OutgoingFile, checked: CheckedFile
     ) -> int:
         """Send as many bytes of the file as possible at once. Return their number."""
-        if self._lane is Lane.COMMIT:
+        if self._thread_sender is None:
             part = self._core.part(file, self._chunk_bytes)
             data = checked.read_cached(part.size)
             if data is None:
@@ -275,7 +266,7 @@ class Link:
         else:
             yields = self._replication.precedence.under_way
             part = self._core.part(file, self._chunk_bytes if yields else max(PART_BYTES, self._chunk_bytes))
-            await run_in(pool, partial(send_part, connection.sock, checked, part, self._buffer))
+            await run_in(pool, partial(send_part, self._thread_sender, checked, part, self._buffer))
         return part.size
 
 

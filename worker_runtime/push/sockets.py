@@ -11,8 +11,8 @@ CONNECT_TIMEOUT_S = 5.0
 _DEAD_MS = 15_000  # time after which a peer that sends no TCP acknowledgements counts as dead
 
 
-async def connect(host: str, port: int, token: bytes) -> socket.socket:
-    """A connection to a worker's push listener that has presented the token. Raises OSError."""
+async def connect(host: str, port: int, first: bytes) -> socket.socket:
+    """A connection to a worker's push listener that has sent these bytes: its token. Raises OSError."""
     loop = asyncio.get_running_loop()
     addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     family, kind, protocol, _, address = addresses[0]
@@ -22,7 +22,7 @@ async def connect(host: str, port: int, token: bytes) -> socket.socket:
         tune(sock)
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             await loop.sock_connect(sock, address)
-            await loop.sock_sendall(sock, token)
+            await loop.sock_sendall(sock, first)
     except BaseException:
         sock.close()
         raise
@@ -44,7 +44,7 @@ def limit_receive(sock: socket.socket, timeout_s: int) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", timeout_s, 0))
 
 
-def send_all(sock: socket.socket, head: bytes, data: memoryview) -> None:
+def send_all(sock: socket.socket, head: bytes | bytearray | memoryview, data: memoryview) -> None:
     """Send the head, then the data. Call it in a thread. Raises OSError."""
     pieces = [memoryview(head), data]
     while pieces:

@@ -22,6 +22,7 @@ from rhino_core.rpc.convert import (
     worker_to_pb,
 )
 from rhino_core.rpc.inventory import files_to_pb
+from rhino_core.security.caller import CALLER
 from rhino_pb import common_pb2, peer_pb2, peer_pb2_grpc, sidecar_pb2
 from worker_runtime.codec import lane_of, scrub_to_pb
 from worker_runtime.fetch.serving import Reader, Turnstile, host_of, is_turn
@@ -65,9 +66,14 @@ class PeerService(peer_pb2_grpc.PeerServicer):
             f"sidecar {sender.worker_id!r}", request.protocol, here=f"sidecar {self._replication.me.worker_id!r}"
         )
         self._directory.require(sender)
-        token = self._listener.admit(sender.worker_id, lane_of(request.lane))
+        ticket = self._listener.admit(sender.worker_id, lane_of(request.lane), CALLER.get(), request.suites)
         return peer_pb2.OpenPushReply(
-            receiver=worker_to_pb(self._replication.me), port=self._listener.port, token=token, protocol=PROTOCOL
+            receiver=worker_to_pb(self._replication.me),
+            port=self._listener.port,
+            token=ticket.token,
+            suite=ticket.suite,
+            secret=ticket.secret,
+            protocol=PROTOCOL,
         )
 
     async def Inventory(self, request: peer_pb2.InventoryRequest, context: Context) -> peer_pb2.InventoryReply:

@@ -13,8 +13,10 @@ from crc32c import crc32c
 from rhino_core.ids import Epoch, FileEntry, Lane, StoreId, Worker
 from rhino_pb import peer_pb2
 from worker_runtime.protocol import events as ev
+from worker_runtime.push.connection import ThreadSender
 from worker_runtime.push.core.framing import packed
 from worker_runtime.push.core.sender import PushSender, Unblocked, Welcomed
+from worker_runtime.push.core.session import PlainSealer
 from worker_runtime.push.outbound import CheckedFile, Damaged, cached_bytes, send_part
 
 STORE = StoreId("job", 0, 3, "default")
@@ -34,6 +36,7 @@ def reply(**alternative: Any) -> bytes:
 def sent(path: Path, offered: ev.OfferFile, *parts: int, resume_at: int = 0) -> int:
     """Bytes that arrive, frames included, when the file is sent in these parts; negative when it is found damaged."""
     ours, theirs = socket.socketpair()
+    thread = ThreadSender(ours, PlainSealer())
     core = PushSender("b")
     core.receive(reply(welcome=peer_pb2.PushWelcome(credit_bytes=len(CONTENT))))
     assert core.next_event() == Welcomed()
@@ -49,7 +52,7 @@ def sent(path: Path, offered: ev.OfferFile, *parts: int, resume_at: int = 0) -> 
             while checked.checked_bytes < file.offset:
                 checked.check(3000, file.offset)
             for size in parts:
-                send_part(ours, checked, core.part(file, size), memoryview(bytearray(4096)))
+                send_part(thread, checked, core.part(file, size), memoryview(bytearray(4096)))
             assert file.done
         except Damaged:
             damaged = True

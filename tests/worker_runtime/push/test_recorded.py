@@ -23,13 +23,13 @@ from crc32c import crc32c
 
 from rhino_core.ids import Epoch, FileEntry, JobSettings, Lane, Member, ReplicaGroup, StoreId, Version, Worker
 from rhino_core.rpc.convert import epoch_to_pb, file_to_pb, store_to_pb, worker_to_pb
-from rhino_core.security.transport import PLAIN
 from rhino_pb import peer_pb2
 from tests.worker_runtime.scenario import worker
 from worker_runtime.protocol import events as ev
 from worker_runtime.protocol.credit import GrantPool
 from worker_runtime.push.connection import Connection
 from worker_runtime.push.core.framing import packed
+from worker_runtime.push.opening import Opening
 from worker_runtime.push.receiver import Receiver
 from worker_runtime.push.sender import Link
 from worker_runtime.replication import Replication
@@ -137,12 +137,12 @@ async def sender_steps(folder: Path, lane: Lane, recorded: list[Step] | None = N
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
 
-    async def connected(link: Link, peer: Worker) -> socket.socket:
-        return ours
+    async def connected(link: Link, peer: Worker) -> Connection:
+        return Connection(ours)
 
     async with replication(folder, posted) as made, asyncio.timeout(120):
         made.bind(Nobody(), Nobody(), Nobody(), Nobody())
-        link = Link(made, Figures(), PLAIN, OTHER, lane, CHUNK_BYTES)
+        link = Link(made, Figures(), Opening(), OTHER, lane, CHUNK_BYTES)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Link, "_connect", connected)
             running = asyncio.create_task(link.run(lambda _: True))

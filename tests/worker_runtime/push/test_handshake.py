@@ -1,0 +1,269 @@
+"""The beginning of a push stream at a real listener: who gets in with which ticket, and who does not."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rhino_core.errors import LocalProtocolError, PreconditionError, UnavailableError
+from rhino_core.ids import Lane
+from rhino_core.security.identity import Identity, Role
+from rhino_core.settings import OFF, PREFERRED, REQUIRED
+from worker_runtime.push import tickets as module
+from worker_runtime.push.connection import Connection
+from worker_runtime.push.core.keys import NO_SUITE, RANDOM_BYTES, SUITE, Handshake
+from worker_runtime.push.core.records import FINISHED_BYTES, HANDSHAKE, TamperedError, sender_ends
+from worker_runtime.push.encryption import NOT_ENCRYPTED, Encryption
+from worker_runtime.push.handshake import as_sender
+from worker_runtime.push.listener import PushListener
+from worker_runtime.push.sockets import connect
+from worker_runtime.push.tickets import Ticket, Tickets
+from worker_runtime.statistics import Figures
+
+A, B, EVE = (Identity("c", Role.WORKER, name) for name in ("a", "b", "eve"))
+HERE = "127.0.0.1"
+
+
+class Echo:
+    """A receiver that sends back what arrives, in capitals."""
+
+    def __init__(self) -> None:
+        self.figures = Figures()
+        self.served: list[tuple[str, Lane]] = []
+
+    async def serve(self, connection: Connection, sender: str, lane: Lane) -> None:
+        self.served.append((sender, lane))
+
+        def readable() -> None:
+            try:
+                connection.post(connection.read().upper())
+            except BlockingIOError:
+                return
+            except (EOFError, OSError, TamperedError) as error:
+                connection.lose(error)
+
+        connection.watch(readable)
+        try:
+            with contextlib.suppress(UnavailableError, TamperedError):
+                await connection.lost
+        finally:
+            connection.close()
+
+
+@pytest.fixture
+def echo() -> Echo:
+    return Echo()
+
+
+@pytest.fixture
+async def listener(echo: Echo) -> AsyncIterator[PushListener]:
+    """Of the sidecar `b`, which has to encrypt."""
+    made = PushListener(echo, HERE, 0, Encryption(B, REQUIRED))  # type: ignore[arg-type]
+    running = asyncio.create_task(made.run())
+    yield made
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+def ticket_of_a(listener: PushListener) -> Ticket:
+    """As `a` gets it over TLS: with the receiver's identity, instead of its own."""
+    ticket = listener.admit("a", Lane.COMMIT, A, (SUITE,))
+    assert (ticket.suite, ticket.peer) == (SUITE, str(A))
+    return replace(ticket, peer=str(B))
+
+
+async def until(found: Callable[[], object]) -> None:
+    async with asyncio.timeout(20):
+        while not found():  # noqa: ASYNC110  a log has no notification
+            await asyncio.sleep(0.01)
+
+
+async def answer(connection: Connection, message: bytes) -> bytes:
+    connection.post(message)
+    found = b""
+    async with asyncio.timeout(20):
+        while len(found) < len(message):
+            try:
+                found += connection.read()
+            except BlockingIOError:
+                await asyncio.sleep(0.01)
+    return found
+
+
+async def ends(sock: socket.socket) -> None:
+    """The other end closes the connection, whatever it has sent before."""
+    async with asyncio.timeout(20):
+        with contextlib.suppress(ConnectionError):
+            while await asyncio.get_running_loop().sock_recv(sock, 4096):
+                pass
+
+
+async def test_both_ends_have_the_same_keys(listener: PushListener, echo: Echo) -> None:
+    sock, session = await as_sender(HERE, listener.port, ticket_of_a(listener), Encryption(A, REQUIRED))
+    connection = Connection(sock, session)
+    assert await answer(connection, b"state") == b"STATE"
+    assert await answer(connection, b"x" * 3_000_000) == b"X" * 3_000_000
+    assert echo.served == [("a", Lane.COMMIT)]
+    connection.close()
+
+
+async def test_a_ticket_is_good_once(listener: PushListener, echo: Echo) -> None:
+    ticket = ticket_of_a(listener)
+    sock, _ = await as_sender(HERE, listener.port, ticket, Encryption(A, REQUIRED))
+    with pytest.raises(ConnectionError):
+        await as_sender(HERE, listener.port, ticket, Encryption(A, REQUIRED))
+    assert len(echo.served) == 1
+    sock.close()
+
+
+async def test_a_ticket_is_good_for_a_few_seconds(
+    listener: PushListener, echo: Echo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "TOKEN_S", 0.05)
+    ticket = ticket_of_a(listener)
+    monkeypatch.undo()
+    await until(lambda: not listener._tickets._unused)
+    with pytest.raises(ConnectionError):
+        await as_sender(HERE, listener.port, ticket, Encryption(A, REQUIRED))
+    assert not echo.served
+
+
+@pytest.mark.parametrize(
+    ("changes", "who"),
+    [({}, EVE), ({"secret": bytes(32)}, A), ({"peer": str(EVE)}, A), ({"suite": "other"}, A)],
+    ids=["another identity", "another secret", "another receiver", "another suite"],
+)
+async def test_a_stolen_ticket_is_refused(
+    listener: PushListener, echo: Echo, changes: dict[str, Any], who: Identity, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The thief notices it first, as the receiver's proof is not for it. One that goes on is told from the sender."""
+    thief = replace(ticket_of_a(listener), **changes)
+    with pytest.raises(TamperedError) as raised:
+        await as_sender(HERE, listener.port, thief, Encryption(who, REQUIRED))
+    assert raised.value.kind == HANDSHAKE
+    stubborn = replace(ticket_of_a(listener), **changes)
+    mine = bytes(RANDOM_BYTES)
+    sock = await connect(HERE, listener.port, stubborn.token + mine)
+    loop, theirs = asyncio.get_running_loop(), b""
+    while len(theirs) < RANDOM_BYTES + FINISHED_BYTES:
+        theirs += await loop.sock_recv(sock, RANDOM_BYTES + FINISHED_BYTES - len(theirs))
+    shake = Handshake(stubborn.suite, stubborn.token, "commit", str(who), stubborn.peer, mine, theirs[:RANDOM_BYTES])
+    sealer, _ = sender_ends(stubborn.secret, shake)
+    await loop.sock_sendall(sock, sealer.finished(shake.transcript()) + b"".join(map(bytes, sealer.seal(b"state"))))
+    await ends(sock)
+    sock.close()
+    assert not echo.served
+    assert echo.figures.push_alarms == {HANDSHAKE: 1}
+    (line,) = [record for record in caplog.records if record.message.startswith("push stream ended")]
+    assert (vars(line)["peer"], vars(line)["kind"]) == ("a", HANDSHAKE)
+
+
+async def test_a_token_alone_opens_nothing(listener: PushListener, echo: Echo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has read the token on the network, or a sender of an earlier version: plain bytes follow, or none."""
+    for following in (b"", b"plain bytes of a frame" * 20):
+        sock = await connect(HERE, listener.port, ticket_of_a(listener).token + following)
+        if not following:
+            sock.shutdown(socket.SHUT_WR)
+        await ends(sock)
+        sock.close()
+    monkeypatch.setattr(module, "TOKEN_S", 0.2)
+    silent = await connect(HERE, listener.port, ticket_of_a(listener).token)
+    await ends(silent)
+    silent.close()
+    assert not echo.served
+
+
+async def test_a_receiver_that_knows_the_token_only_gets_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """Somebody who answers at the receiver's address."""
+    received = b""
+
+    async def answer_as_receiver(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal received
+        hello = await reader.readexactly(module.TOKEN_BYTES + RANDOM_BYTES)
+        writer.write(bytes(RANDOM_BYTES) + hello[:16] + bytes(FINISHED_BYTES - 16))
+        received = await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(answer_as_receiver, HERE, 0)
+    port = server.sockets[0].getsockname()[1]
+    ticket = replace(Tickets().issue("a", Lane.BULK, SUITE, str(A)), peer=str(B))
+    with pytest.raises(TamperedError):
+        await as_sender(HERE, port, ticket, Encryption(A, REQUIRED))
+    server.close()
+    assert received == b""
+
+
+async def test_neither_token_nor_secret_is_in_a_log_line() -> None:
+    ticket = Tickets().issue("a", Lane.COMMIT, SUITE, str(A))
+    for shown in (repr(ticket), str(ticket), f"{ticket}"):
+        for secret in (ticket.secret, ticket.token):
+            assert secret.hex() not in shown
+            assert repr(secret) not in shown
+    plain = Tickets().issue("a", Lane.COMMIT)
+    assert (plain.suite, plain.secret) == (NO_SUITE, b"")
+
+
+async def test_one_place_seals_a_direction() -> None:
+    ours, theirs = socket.socketpair()
+    connection = Connection(ours)
+    connection.thread_sender().send(b"head", memoryview(b"data"))
+    with pytest.raises(LocalProtocolError, match="a thread has the sending side"):
+        connection.post(b"x")
+    with pytest.raises(LocalProtocolError, match="a thread has the sending side"):
+        connection.thread_sender()
+    assert theirs.recv(100) == b"headdata"
+    connection.close()
+    theirs.close()
+
+
+# ---------------------------------------------------------------- which suite
+
+
+OLDER: tuple[str, ...] = ()  # an earlier version offers nothing
+
+
+@pytest.mark.parametrize(
+    ("sender", "receiver", "suite"),
+    [
+        (Encryption(A, REQUIRED), Encryption(B, REQUIRED), SUITE),
+        (Encryption(A, REQUIRED), Encryption(B, PREFERRED), SUITE),
+        (Encryption(A, PREFERRED), Encryption(B, REQUIRED), SUITE),
+        (Encryption(A, PREFERRED), Encryption(B, PREFERRED), SUITE),
+        (Encryption(A, PREFERRED), Encryption(B, OFF), NO_SUITE),
+        (Encryption(A, OFF), Encryption(B, PREFERRED), NO_SUITE),
+        (Encryption(A, OFF), Encryption(B, OFF), NO_SUITE),
+        (NOT_ENCRYPTED, NOT_ENCRYPTED, NO_SUITE),
+        (Encryption(A, REQUIRED), Encryption(B, OFF), None),
+        (Encryption(A, OFF), Encryption(B, REQUIRED), None),
+        (OLDER, Encryption(B, REQUIRED), None),
+        (OLDER, Encryption(B, PREFERRED), NO_SUITE),
+        (OLDER, Encryption(B, OFF), NO_SUITE),
+    ],
+    ids=str,
+)
+def test_both_settings_decide(sender: Encryption | tuple[str, ...], receiver: Encryption, suite: str | None) -> None:
+    offered = sender.suites if isinstance(sender, Encryption) else sender
+    if suite is None:
+        with pytest.raises(PreconditionError, match="give both the same --push-encryption"):
+            receiver.choose(offered, "a")
+    else:
+        assert receiver.choose(offered, "a") == suite
+        if isinstance(sender, Encryption):
+            assert sender.confirm(suite, "b") == suite
+
+
+def test_a_sender_takes_no_suite_that_it_has_not_offered() -> None:
+    """A receiver of an earlier version names none."""
+    for suite in ("", NO_SUITE, "aes-128-cbc"):
+        with pytest.raises(PreconditionError, match="sidecar 'b' takes only push streams that are"):
+            Encryption(A, REQUIRED).confirm(suite, "b")
+    assert Encryption(A, PREFERRED).confirm("", "b") == NO_SUITE
+    assert NOT_ENCRYPTED.confirm("", "b") == NO_SUITE
+    with pytest.raises(PreconditionError):
+        NOT_ENCRYPTED.confirm(SUITE, "b")

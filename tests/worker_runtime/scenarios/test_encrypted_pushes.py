@@ -1,0 +1,227 @@
+"""Real sidecars with certificates, and somebody between them: files stay secret and exact, and people hear of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from rhino_core.errors import PreconditionError
+from rhino_core.ids import StoreId
+from rhino_core.rpc.channel import call, worker_channel
+from rhino_core.rpc.convert import worker_to_pb
+from rhino_core.security.choice import client_transport
+from rhino_core.security.identity import Role
+from rhino_pb import peer_pb2, peer_pb2_grpc
+from tests.worker_runtime.attacker import TO_SENDER, Attack, Attacker
+from tests.worker_runtime.cluster import Client, Cluster, Process
+from tests.worker_runtime.proxy import free_port
+from tests.worker_runtime.scenarios.test_certificates import Folders, folders
+from tests.worker_runtime.scenarios.test_with_manager import lineage, manager, settings_of, version
+
+__all__ = ["folders"]
+STORE = StoreId("job", 0, 3, "default")
+MARK = b"nobody on the network reads this"
+ALARM = "push stream ended: its bytes are not those that the peer has sent"
+MIB = 1 << 20
+
+
+@dataclass
+class Pair:
+    """Sidecar `a`, which pushes to `b` through the attacker. Metrics are served."""
+
+    a: Process
+    b: Process
+    attacker: Attacker
+    committed: int = 0
+
+    async def commit(self, client: Client, *, small: int = 20_000, large: int = 0) -> None:
+        """A version with random bytes, and perhaps a data file. Returns once `b` has it, exactly."""
+        self.committed += 1
+        number = self.committed
+        files = {f"{version(number)}.changelog": MARK + os.urandom(small)}
+        if large:
+            files[f"SSTs/{number:06d}-x.sst"] = MARK + os.urandom(large)
+            await client.add(STORE, f"SSTs/{number:06d}-x.sst", files[f"SSTs/{number:06d}-x.sst"])
+        reply = await client.commit(
+            STORE, version(number), files[f"{version(number)}.changelog"], lineage(number), timeout_s=45
+        )
+        assert reply.copies == 2
+        async with asyncio.timeout(45):
+            for name, content in files.items():
+                stored = self.b.settings.data_dir / "store" / str(STORE) / name
+                while not stored.exists():  # noqa: ASYNC110  a data file may be stored after the commit's copies
+                    await asyncio.sleep(0.02)
+                assert stored.read_bytes() == content
+
+
+@asynccontextmanager
+async def pair(
+    folders: Folders, tmp_path: Path, attacker: Attacker, encryption: tuple[str, str] = ("", "")
+) -> AsyncIterator[Pair]:
+    """`encryption`: of `a` and of `b`."""
+    settings = replace(settings_of(tmp_path), tls_dir=folders.of(Role.MANAGER, "manager"))
+    async with asyncio.timeout(280), Cluster(tmp_path) as cluster, attacker, manager(settings) as address:
+        cluster.address = address
+        behind = f"127.0.0.1:{free_port()}"
+        attacker.forward(behind)
+        more: dict[str, dict[str, Any]] = {
+            "a": {},
+            "b": {"listen": behind, "advertise": attacker.address, "push_port": attacker.push_port},
+        }
+        a, b = (
+            cluster.make(
+                name,
+                tls_dir=folders.of(Role.WORKER, name),
+                metrics_port=free_port(),
+                push_encryption=mode,
+                **more[name],
+            )
+            for name, mode in zip("ab", encryption, strict=True)
+        )
+        await asyncio.gather(a.start(), b.start())
+        yield Pair(a, b, attacker)
+
+
+def log_lines(process: Process) -> list[dict[str, Any]]:
+    text = (process.settings.data_dir.parent / "log").read_text()
+    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+
+
+async def lines_that_say(process: Process, message: str, count: int) -> list[dict[str, Any]]:
+    """Waits for so many lines of its log with this message."""
+    async with asyncio.timeout(30):
+        while True:
+            found = [line for line in log_lines(process) if line["message"] == message]
+            if len(found) >= count:
+                return found
+            await asyncio.sleep(0.05)
+
+
+async def alarms_counted(process: Process) -> dict[str, int]:
+    """The metric of alarms, by kind."""
+
+    def read() -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{process.settings.metrics_port}/metrics", timeout=10) as reply:
+            return str(reply.read().decode())
+
+    found = {}
+    for line in (await asyncio.to_thread(read)).splitlines():
+        if line.startswith("rhino_push_alarms_total{"):
+            kind, value = line.split('"')[1], line.rpartition(" ")[2]
+            found[kind] = int(float(value))
+    return {kind: count for kind, count in found.items() if count}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("off", [False, True], ids=["default", "off"])
+async def test_nobody_on_the_network_reads_files(folders: Folders, tmp_path: Path, off: bool) -> None:
+    """Neither their bytes nor their names. Without encryption, all of it can be read, so the eavesdropper is real."""
+    attacker = Attacker(plain=off)
+    modes = ("off", "off") if off else ("", "")
+    async with pair(folders, tmp_path, attacker, modes) as sidecars, sidecars.a.attach() as client:
+        for large in (0, MIB, 0):
+            await sidecars.commit(client, large=large)
+        await sidecars.commit(client, small=3 * MIB)  # a thread takes over on the commit lane, and gives it back
+        await sidecars.commit(client)
+    assert len(attacker.seen) > 4 * MIB
+    for secret in (MARK, b"SSTs/000002-x.sst", b"default", str(version(1)).encode()):
+        assert (secret in attacker.seen) == off
+    warned = [line for line in log_lines(sidecars.a) if "other sidecars may be plain" in line["message"]]
+    assert bool(warned) == off
+    for process in (sidecars.a, sidecars.b):
+        assert not await lines_that_say(process, ALARM, 0)
+
+
+# An attack, who notices it, and as what.
+ATTACKS = [
+    (Attack("flip"), "b", "tag"),
+    (Attack("flip", large=True), "b", "tag"),
+    (Attack("flip_tag", large=True, after=3), "b", "tag"),
+    (Attack("shorten", large=True), "b", "tag"),
+    (Attack("renumber"), "b", "order"),
+    (Attack("replay", large=True), "b", "order"),
+    (Attack("repeat"), "b", "order"),
+    (Attack("drop", large=True), "b", "order"),
+    (Attack("enlarge"), "b", "length"),
+    (Attack("enlarge", large=True), "b", "length"),
+    (Attack("truncate"), "b", "cut"),
+    (Attack("truncate", large=True), "b", "cut"),
+    (Attack("flip", way=TO_SENDER), "a", "tag"),
+    (Attack("repeat", way=TO_SENDER), "a", "order"),
+    (Attack("enlarge", way=TO_SENDER), "a", "length"),
+    (Attack("truncate", way=TO_SENDER), "a", "cut"),
+    # The proofs of the key, before any message.
+    (Attack("flip", after=0), "b", "handshake"),
+    (Attack("flip", way=TO_SENDER, after=0), "a", "handshake"),
+]
+
+
+@pytest.mark.timeout(300)
+async def test_every_changed_byte_ends_the_stream_with_an_alarm(folders: Folders, tmp_path: Path) -> None:
+    """Replication goes on over a new stream, and all files are exact."""
+    attacker = Attacker()
+    counted: dict[str, dict[str, int]] = {"a": {}, "b": {}}
+    async with pair(folders, tmp_path, attacker) as sidecars, sidecars.a.attach(commit_timeout_s=45) as client:
+        processes = {"a": sidecars.a, "b": sidecars.b}
+        await sidecars.commit(client, large=MIB)
+        for attack, noticed_by, kind in ATTACKS:
+            if attack.after == 0:
+                attacker._cut_all()
+            attacker.attack = attack
+            await sidecars.commit(client, large=2 * MIB)
+            assert attack.done.is_set(), attack
+            former = sum(counted[noticed_by].values())
+            line = (await lines_that_say(processes[noticed_by], ALARM, former + 1))[former]
+            other = "b" if noticed_by == "a" else "a"
+            assert (line["peer"], line["kind"]) == (other, kind), (attack, line)
+            assert line["level"] == ("warning" if kind == "cut" else "error")
+            counted[noticed_by][kind] = counted[noticed_by].get(kind, 0) + 1
+            attacker.attack = None
+        await sidecars.commit(client, large=2 * MIB)
+        for name, process in processes.items():
+            assert await alarms_counted(process) == counted[name]
+
+
+@pytest.mark.timeout(300)
+async def test_a_sidecar_that_must_encrypt_takes_no_plain_stream(folders: Folders, tmp_path: Path) -> None:
+    """The other one is off, or of an earlier version. Both say what to do, and no byte leaves."""
+    attacker = Attacker(plain=True)
+    async with pair(folders, tmp_path, attacker, ("off", "required")) as sidecars:
+        async with sidecars.a.attach(commit_timeout_s=3) as client:
+            with pytest.raises(grpc.RpcError, match="needs 2 whole members"):
+                await client.commit(STORE, version(1), MARK, lineage(1))
+        told = await lines_that_say(sidecars.a, "push link down", 1)
+        assert told[0]["level"] == "warning"
+        for words in ("accepts only encrypted with aes-128-gcm-sha256: upgrade", "the same --push-encryption"):
+            assert words in told[0]["error"]
+        assert MARK not in attacker.seen
+        assert sidecars.a.worker is not None
+        assert sidecars.b.worker is not None
+        request = peer_pb2.OpenPushRequest(  # as an earlier version asks: it offers no suites
+            sender=worker_to_pb(sidecars.a.worker), lane=peer_pb2.LANE_COMMIT, protocol=2
+        )
+        transport = client_transport(str(tmp_path / "tls/a"), "")
+        async with worker_channel(sidecars.b.worker, transport) as channel:
+            stub = peer_pb2_grpc.PeerStub(channel)
+            with pytest.raises(PreconditionError, match=r"'a' are not encrypted, .* accepts only encrypted with"):
+                await call("open", lambda: stub.OpenPush(request, timeout=10))
+
+
+@pytest.mark.timeout(300)
+async def test_sidecars_that_prefer_encryption_work_with_those_that_do_not_encrypt(
+    folders: Folders, tmp_path: Path
+) -> None:
+    async with pair(folders, tmp_path, Attacker(plain=True), ("preferred", "off")) as sidecars:
+        async with sidecars.a.attach() as client:
+            await sidecars.commit(client, large=MIB)
+        assert MARK in sidecars.attacker.seen

@@ -1,0 +1,81 @@
+"""Whether the push streams of a sidecar are encrypted, and with which suite. docs/design/push-encryption.md."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from rhino_core.errors import PreconditionError, RemoteProtocolError
+from rhino_core.security.identity import Identity, Role
+from rhino_core.security.transport import Transport
+from rhino_core.settings import PREFERRED, REQUIRED
+from worker_runtime.push.core.keys import NO_SUITE, SUITE
+
+log = logging.getLogger(__name__)
+_SETTING = "--push-encryption"
+
+
+@dataclass(frozen=True, slots=True)
+class Encryption:
+    """The choice of one sidecar.
+
+    `identity`: that of its certificate; None: it has none, so nothing can be encrypted. `mode`: the setting.
+    """
+
+    identity: Identity | None
+    mode: str
+
+    @property
+    def suites(self) -> tuple[str, ...]:
+        """What this sidecar offers as a sender, and accepts as a receiver. Best first."""
+        if self.identity is None:
+            return (NO_SUITE,)
+        return {REQUIRED: (SUITE,), PREFERRED: (SUITE, NO_SUITE)}.get(self.mode, (NO_SUITE,))
+
+    def choose(self, offered: Collection[str], sender: str) -> str:
+        """The suite for a stream of this worker. Raises PreconditionError if no offered one is accepted here.
+
+        A sender of an earlier version offers nothing: it sends plain bytes.
+        """
+        offered = offered or (NO_SUITE,)
+        for suite in self.suites:
+            if suite in offered:
+                return suite
+        raise PreconditionError(
+            f"push streams of sidecar {sender!r} are {_in_words(offered)}, and this sidecar accepts only "
+            f"{_in_words(self.suites)}: upgrade the older one, or give both the same {_SETTING} "
+            f"({PREFERRED!r} accepts either)"
+        )
+
+    def confirm(self, suite: str, receiver: str) -> str:
+        """The suite that the receiver has chosen. Raises PreconditionError if this sidecar has not offered it."""
+        suite = suite or NO_SUITE  # a receiver of an earlier version
+        if suite not in self.suites:
+            raise PreconditionError(
+                f"sidecar {receiver!r} takes only push streams that are {_in_words([suite])}, and this sidecar sends "
+                f"only {_in_words(self.suites)}: upgrade it, or give both the same {_SETTING} "
+                f"({PREFERRED!r} accepts either)"
+            )
+        return suite
+
+    def identity_of(self, worker_id: str) -> Identity:
+        """That of another worker of this cluster, as TLS has checked it."""
+        if self.identity is None:
+            raise RemoteProtocolError(f"a stream of worker {worker_id!r} is encrypted, but there are no certificates")
+        return Identity(self.identity.cluster, Role.WORKER, worker_id)
+
+
+NOT_ENCRYPTED = Encryption(None, REQUIRED)
+
+
+def chosen(transport: Transport, mode: str) -> Encryption:
+    """The encryption of a sidecar with this transport. `mode`: the setting; empty: as secure as the transport."""
+    encryption = Encryption(transport.identity, mode or REQUIRED)
+    if transport.identity is not None and NO_SUITE in encryption.suites:
+        log.warning("files on their way to other sidecars may be plain", extra={"push_encryption": mode})
+    return encryption
+
+
+def _in_words(suites: Collection[str]) -> str:
+    return " or ".join("not encrypted" if suite == NO_SUITE else f"encrypted with {suite[:64]}" for suite in suites)
