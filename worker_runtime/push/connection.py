@@ -55,7 +55,7 @@ class Connection:
         return ThreadSender(self.sock, sealer)
 
     def post(self, *pieces: Piece, at_once: bool = False) -> None:
-        """Send the pieces in this order, together with everything else posted in the same turn of the loop.
+        """Sends the pieces in this order, together with everything else posted in the same turn of the loop.
 
         `at_once`: send now, so that the other side can work on the pieces meanwhile.
         """
@@ -113,7 +113,7 @@ class Connection:
         self.sock.setblocking(True)  # uvloop has made it non-blocking: threads would poll between small pieces
 
     def lose(self, error: Exception) -> None:
-        """Read no more. The error is the reason of `lost`, or UnavailableError if the connection itself has failed."""
+        """Reads no more. The error is the reason of `lost`, or UnavailableError if the connection itself has failed."""
         self._loop.remove_reader(self.sock.fileno())
         if isinstance(error, EOFError):
             error = UnavailableError("the receiver has closed the stream")
@@ -123,7 +123,7 @@ class Connection:
             self.lost.set_exception(error)
 
     def shut(self) -> None:
-        """End the connection: threads that wait for it get an error or end of stream. The socket is not closed yet."""
+        """Ends the connection: threads that wait for it get an error or end of stream. The socket is not closed yet."""
         if not self._open:
             return
         self._flush()  # try to send what is still queued
@@ -136,7 +136,7 @@ class Connection:
             return  # the other side has already ended it
 
     def close(self) -> None:
-        """Close the socket. Call it once no thread uses the connection any more."""
+        """Closes the socket. Call it once no thread uses the connection any more."""
         self.shut()
         self.sock.close()
         if not self.lost.cancel() and not self.lost.cancelled():

@@ -75,11 +75,11 @@ class EventLoop(Protocol):
     """The side of the stream on the event loop. A thread may call both methods."""
 
     def report(self, report: Report) -> None:
-        """Handle the report soon, and all reports in order."""
+        """Handles the report soon, and all reports in order."""
         ...
 
     def decide(self, file: IncomingFile) -> list[StoredFile] | None:
-        """Wait for the machine's decision. Return stored files with the same bytes, or None: the file is not wanted.
+        """Waits for the machine's decision. Returns stored files with the same bytes, or None: the file is not wanted.
 
         Raises EOFError if the stream has ended meanwhile.
         """
@@ -106,7 +106,7 @@ class Inbound:
         self._message_since = 0.0
 
     def run(self) -> None:
-        """Read everything, in a thread. Raises EOFError when the stream ends, OSError, RemoteProtocolError.
+        """Reads everything, in a thread. Raises EOFError when the stream ends, OSError, RemoteProtocolError.
 
         RemoteProtocolError is also TamperedError, if bytes on the wire are not those that the sender has sent.
         """
@@ -121,7 +121,7 @@ class Inbound:
         self._report_settled()
 
     def close(self) -> None:
-        """Keep large unfinished files for the next attempt, and discard the others. Blocks."""
+        """Keeps large unfinished files for the next attempt, and discards the others. Blocks."""
         self._core.close()
         for file, incoming in self._incoming.items():
             with contextlib.suppress(RhinoError):  # the disk has recorded the error; nothing depends on the file
@@ -253,7 +253,7 @@ class Inbound:
         raise EOFError
 
     def _wait(self) -> None:
-        """Wait until something arrives or STALL_S have passed."""
+        """Waits until something arrives or STALL_S have passed."""
         if not wait_for(self._sock, select.POLLIN, STALL_S * 1000):
             self._release_space()
             self._require_progress()

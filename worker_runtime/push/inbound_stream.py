@@ -62,7 +62,7 @@ class InboundStream:
         self.connection.post(self._core.grant(credit_bytes))
 
     async def run(self, credit_bytes: int) -> None:
-        """Read until the sender has ended the stream or has broken the protocol.
+        """Reads until the sender has ended the stream or has broken the protocol.
 
         Then finish the files that were complete.
         """
@@ -89,7 +89,7 @@ class InboundStream:
             self.connection.close()
 
     def end(self) -> None:
-        """End the reading."""
+        """Ends the reading."""
         self.ended = True
         self.connection.shut()
         self._stop_reading(EOFError())
@@ -99,7 +99,7 @@ class InboundStream:
     # ------------------------------------------------------------ reading
 
     async def _read(self, pool: ThreadPoolExecutor) -> None:
-        """Read until the stream ends. Raises RemoteProtocolError if the sender breaks the protocol."""
+        """Reads until the stream ends. Raises RemoteProtocolError if the sender breaks the protocol."""
         try:
             if self.lane is Lane.BULK:
                 await run_in(pool, self._inbound.run)
@@ -115,7 +115,7 @@ class InboundStream:
             await run_in(pool, self._inbound.close)
 
     async def _read_small(self) -> Event:
-        """Read on the event loop until a thread has to. Return the event that it begins with."""
+        """Reads on the event loop until a thread has to. Returns the event that it begins with."""
         if self.ended:
             raise EOFError
         self._core.receive(self.connection.opener.feed(b""))  # what a thread has left
@@ -131,7 +131,7 @@ class InboundStream:
             self._cancel_deadline()
 
     def _handle_small(self) -> Event | None:
-        """Handle the events of bytes that the core has. Return the first event that needs a thread, if any.
+        """Handles the events of bytes that the core has. Returns the first event that needs a thread, if any.
 
         Raises RemoteProtocolError.
         """

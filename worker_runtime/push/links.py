@@ -92,7 +92,7 @@ class Links:
                     self._links[key].retry()
 
     def tidy(self) -> None:
-        """End links to workers that were not needed the last time either. Call this periodically.
+        """Ends links to workers that were not needed the last time either. Call this periodically.
 
         Such a worker is not live and in no group that this worker knows. If it comes back, the files that it lacks are
         offered again.

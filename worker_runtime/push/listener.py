@@ -68,7 +68,7 @@ class PushListener:
         return self._tickets.issue(sender, lane, suite, "" if caller is None else str(caller))
 
     async def run(self) -> None:
-        """Serve until cancelled, then end all streams."""
+        """Serves until cancelled, then ends all streams."""
         loop = asyncio.get_running_loop()
         try:
             while True:

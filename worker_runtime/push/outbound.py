@@ -35,7 +35,7 @@ class CheckedFile:
         os.close(self._fd)
 
     def check(self, size: int, before: int) -> None:
-        """Read up to `size` of the bytes before the offset `before`, which are not sent again. Blocks."""
+        """Reads up to `size` of the bytes before the offset `before`, which are not sent again. Blocks."""
         end = min(self.checked_bytes + size, before)
         buffer = memoryview(bytearray(min(size, READ_BYTES)))
         while self.checked_bytes < end:
@@ -82,7 +82,7 @@ def cached_bytes(path: Path, entry: FileEntry) -> memoryview | None:
 
 
 def send_part(to: ThreadSender, file: CheckedFile, part: Part, buffer: memoryview) -> None:
-    """Send the part in one frame, through the buffer. Call it in a thread. Raises Damaged, OSError."""
+    """Sends the part in one frame, through the buffer. Call it in a thread. Raises Damaged, OSError."""
     head = part.head
     for data in file.pieces(part.size, buffer):
         to.send(head, data)

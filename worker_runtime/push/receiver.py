@@ -61,7 +61,7 @@ class Receiver:
             stream.connection.post(packed(refusal_to_pb(refusal)))
 
     async def decision(self, stream: InboundStream, file: IncomingFile) -> int | None:
-        """Ask the machine whether it accepts the file. Return its number of the transfer, or None.
+        """Asks the machine whether it accepts the file. Returns its number of the transfer, or None.
 
         The end of the stream cancels the question, because a machine that has stopped never answers.
         """
@@ -79,7 +79,7 @@ class Receiver:
             self._decisions.pop(number, None)
 
     async def serve(self, connection: Connection, sender: str, lane: Lane) -> None:
-        """Serve one stream, from Welcome to its end."""
+        """Serves one stream, from Welcome to its end."""
         if (older := self._streams.get((sender, lane))) is not None:
             older.end()  # the sender has abandoned that stream and continues where it broke
             with contextlib.suppress(TimeoutError):

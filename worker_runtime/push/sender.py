@@ -69,7 +69,7 @@ class Link:
         self._again = asyncio.Event()  # skip the pause before the next attempt
 
     def offer(self, offer: ev.OfferFile) -> None:
-        """Send the file at once or in its turn. When not connected, drop the offer: the machine repeats it when the
+        """Sends the file at once or in its turn. When not connected, drops the offer: the machine repeats it when the
         link opens.
         """
         if not self._connected or self._connection is None:
@@ -109,7 +109,7 @@ class Link:
         self._again.set()
 
     async def run(self, is_live: Callable[[str], bool]) -> None:
-        """Keep the link open until cancelled."""
+        """Keeps the link open until cancelled."""
         pauses = retry.LINK.pauses()
         while True:
             self._retarget.clear()
@@ -237,7 +237,7 @@ class Link:
         self._broken.discard(key)
 
     async def _send(self, connection: Connection, pool: ThreadPoolExecutor, file: OutgoingFile) -> None:
-        """Send the next part of the file whose turn it is."""
+        """Sends the next part of the file whose turn it is."""
         if file.state is not FileState.UNWANTED:
             file.skip_known()
             checked = self._open[file]
@@ -256,7 +256,7 @@ class Link:
     async def _send_part(
         self, connection: Connection, pool: ThreadPoolExecutor, file: OutgoingFile, checked: CheckedFile
     ) -> int:
-        """Send as many bytes of the file as possible at once. Return their number."""
+        """Sends as many bytes of the file as possible at once. Returns their number."""
         if self._thread_sender is None:
             part = self._core.part(file, self._chunk_bytes)
             data = checked.read_cached(part.size)
@@ -271,7 +271,7 @@ class Link:
 
 
 async def _wait(event: asyncio.Event, timeout_s: float) -> bool:
-    """Wait for the event, at most `timeout_s`. Return whether it occurred."""
+    """Waits for the event, at most `timeout_s`. Returns whether it occurred."""
     try:
         async with asyncio.timeout(timeout_s):
             return await event.wait()

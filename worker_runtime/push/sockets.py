@@ -30,7 +30,7 @@ async def connect(host: str, port: int, first: bytes) -> socket.socket:
 
 
 def tune(sock: socket.socket) -> None:
-    """Set socket options: send small messages at once, and detect a silently dead peer."""
+    """Sets socket options: send small messages at once, and detect a silently dead peer."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("KEEPIDLE", 10), ("KEEPINTVL", 2), ("KEEPCNT", 3), ("USER_TIMEOUT", _DEAD_MS)):
@@ -45,7 +45,7 @@ def limit_receive(sock: socket.socket, timeout_s: int) -> None:
 
 
 def send_all(sock: socket.socket, head: bytes | bytearray | memoryview, data: memoryview) -> None:
-    """Send the head, then the data. Call it in a thread. Raises OSError."""
+    """Sends the head, then the data. Call it in a thread. Raises OSError."""
     pieces = [memoryview(head), data]
     while pieces:
         try:
@@ -60,7 +60,7 @@ def send_all(sock: socket.socket, head: bytes | bytearray | memoryview, data: me
 
 
 def wait_for(sock: socket.socket, event: int, timeout_ms: int | None = None) -> bool:
-    """Return whether the event occurred in time. Needed because uvloop makes a socket that it watches non-blocking."""
+    """Returns whether the event occurred in time. Needed because uvloop makes a socket that it watches non-blocking."""
     poll = select.poll()
     poll.register(sock, event)
     return bool(poll.poll(timeout_ms))

@@ -89,7 +89,7 @@ class Decoder(Generic[M]):
         return message, message_bytes, data_bytes
 
     def take(self, into: memoryview) -> int:
-        """Move buffered data bytes to the front of `into`. Return their number."""
+        """Moves buffered data bytes to the front of `into`. Returns their number."""
         start = self._start
         end = min(len(self._buffer), start + len(into))
         if start < end:
@@ -101,7 +101,7 @@ class Decoder(Generic[M]):
         return end - start
 
     def close(self) -> None:
-        """Release the memory of a large message that is complete, or is not read any further."""
+        """Releases the memory of a large message that is complete, or is not read any further."""
         if self._reserved_bytes and self._memory is not None:
             self._memory.release(self._reserved_bytes)
             self._reserved_bytes = 0

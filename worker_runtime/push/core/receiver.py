@@ -93,7 +93,7 @@ class PushReceiver:
     # ------------------------------------------------------------ bytes out
 
     def grant(self, credit_bytes: int) -> bytes:
-        """Add credit. Send the returned message: the first one opens the stream."""
+        """Adds credit. Send the returned message: the first one opens the stream."""
         self._granted_bytes += credit_bytes
         if self.state is State.NEW:
             self._go(Trigger.WELCOME)
@@ -101,7 +101,7 @@ class PushReceiver:
         return packed(peer_pb2.PushReply(credit=peer_pb2.PushCredit(bytes=credit_bytes)))
 
     def accept(self, file: IncomingFile, offset: int = 0) -> bytes:
-        """Receive the file. `offset`: bytes that are here from an earlier attempt. Send the returned message."""
+        """Receives the file. `offset`: bytes that are here from an earlier attempt. Send the returned message."""
         file.go(FileTrigger.ACCEPT)
         file.received_bytes, file.resumed = offset, offset > 0
         if not offset and not file.ask_offset:
@@ -120,7 +120,7 @@ class PushReceiver:
     # ------------------------------------------------------------ bytes in
 
     def receive(self, data: bytes) -> None:
-        """Add bytes that have arrived. Then ask for events."""
+        """Adds bytes that have arrived. Then ask for events."""
         self._decoder.feed(data)
 
     def buffer(self) -> memoryview | None:

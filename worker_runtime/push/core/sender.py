@@ -157,7 +157,7 @@ class PushSender:
         self._queue.put(offer)
 
     def withdraw(self, key: Key) -> None:
-        """Remove a queued offer."""
+        """Removes a queued offer."""
         self._queue.discard(key)
 
     def next_offer(self) -> ev.OfferFile | None:
@@ -167,7 +167,7 @@ class PushSender:
         return self._queue.pop({file.entry.store.group for file in self._files})
 
     def begin(self, offer: ev.OfferFile, *, ask_offset: bool) -> OutgoingFile:
-        """Let the file take its turns. `ask_offset`: the receiver may have bytes of it."""
+        """Lets the file take its turns. `ask_offset`: the receiver may have bytes of it."""
         transfer = next(self._transfers)
         state = FileState.ASKING if ask_offset else FileState.SENDING
         file = OutgoingFile(transfer, offer.entry, _begin_frame(transfer, offer, ask_offset=ask_offset), state)
@@ -238,7 +238,7 @@ class PushSender:
     # ------------------------------------------------------------ replies in
 
     def receive(self, data: bytes) -> None:
-        """Add bytes that have arrived. Then ask for events."""
+        """Adds bytes that have arrived. Then ask for events."""
         self._decoder.feed(data)
 
     def next_event(self) -> Event | None:
