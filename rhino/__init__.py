@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from spark_connector.conf import Timeouts as Timeouts
     from spark_connector.conf import rhino_conf as rhino_conf
     from spark_connector.local.session import local_session as local_session
+    from spark_connector.modify.code import state_function as state_function
+    from spark_connector.modify.modifications import Modifications as Modifications
 
 _MODULES = {
     "CommitRules": "spark_connector.conf",
@@ -46,6 +48,7 @@ _MODULES = {
     "JobUsage": "rhino.client.forget",
     "JobView": "rhino.client.overview",
     "Kind": "handover_manager.plan.strategy",
+    "Modifications": "spark_connector.modify.modifications",
     "Move": "rhino.client.handovers",
     "MoveKind": "rhino.client.handovers",
     "Phase": "rhino.client.handovers",
@@ -61,6 +64,7 @@ _MODULES = {
     "local_session": "spark_connector.local.session",
     "rhino_checkpoint": "spark_connector.checkpoint",
     "rhino_conf": "spark_connector.conf",
+    "state_function": "spark_connector.modify.code",
 }
 
 
@@ -83,6 +87,7 @@ __all__ = [
     "HandoverClient",
     "JobView",
     "Kind",
+    "Modifications",
     "Move",
     "MoveKind",
     "Phase",
@@ -98,4 +103,5 @@ __all__ = [
     "local_session",
     "rhino_checkpoint",
     "rhino_conf",
+    "state_function",
 ]

@@ -9,7 +9,17 @@ from typing import Annotated, Any
 
 import typer
 
-from rhino.cli import access, cert, daemon_commands, examples, exit_codes, handover_commands, local, spark_commands
+from rhino.cli import (
+    access,
+    cert,
+    daemon_commands,
+    examples,
+    exit_codes,
+    handover_commands,
+    local,
+    modify_commands,
+    spark_commands,
+)
 from rhino.cli.arguments import check_encoding, one_of, seconds
 from rhino.cli.confirm import confirm
 from rhino.cli.former import refuse_former
@@ -65,6 +75,7 @@ def status(asked: StatusOptions, call: CallOptions) -> None:
 
 app.command("status", rich_help_panel=STATE)(expanded(status))
 handover_commands.register(app, STATE)
+modify_commands.register(app, SPARK)
 
 
 @app.command(rich_help_panel=CARE)

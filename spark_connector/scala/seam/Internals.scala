@@ -8,6 +8,7 @@ import scala.jdk.CollectionConverters._
 import org.apache.hadoop.fs.Path
 
 import org.apache.spark.{SparkConf, SparkContext}
+import org.apache.spark.scheduler.ExecutorCacheTaskLocation
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.errors.QueryExecutionErrors
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
@@ -42,4 +43,7 @@ object Internals {
    */
   def missingStateFile(path: Path, cause: IOException): Throwable =
     QueryExecutionErrors.failedToReadStreamingStateFileError(path, cause)
+
+  /** The preferred place of a task that should run on this executor. `ExecutorCacheTaskLocation` is private[spark]. */
+  def executorPlace(host: String, executor: String): String = ExecutorCacheTaskLocation(host, executor).toString
 }

@@ -7,6 +7,7 @@ import org.apache.spark.api.plugin.{DriverPlugin, PluginContext}
 import org.apache.spark.sql.execution.streaming.state.seam.{Internals, LocatingCoordinator}
 import org.apache.spark.sql.internal.SQLConf
 
+import rhino.spark.modify.Modifications
 import rhino.spark.settings.{RequiredConf, Settings}
 import rhino.spark.sidecar.SidecarReports
 import rhino.spark.wire.Resources
@@ -37,6 +38,7 @@ private[spark] class RhinoDriverPlugin extends DriverPlugin {
     sc.addSparkListener(listener)
     sc.addSparkListener(tasks)
     session.open()
+    Modifications.start(() => executors.usable.all.map(executor => (executor.host, executor.id)))
     Collections.emptyMap()
   }
 
@@ -46,5 +48,8 @@ private[spark] class RhinoDriverPlugin extends DriverPlugin {
     java.lang.Boolean.TRUE
   }
 
-  override def shutdown(): Unit = if (session != null) session.close()
+  override def shutdown(): Unit = {
+    Modifications.stop()
+    if (session != null) session.close()
+  }
 }

@@ -1,0 +1,114 @@
+"""`rhino modify` and its commands, and `rhino modifications`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from rhino.cli.modify import WaitOptions, carry_out, parse_columns, plain, show, show_list
+from rhino.cli.option_groups import expanded
+from rhino.cli.options import JsonOption
+from rhino.cli.output import say_json
+from spark_connector.modify.ledger import View
+from spark_connector.modify.modifications import Modifications
+from spark_connector.modify.record import Kind
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Change the code and the stateless operators of a running query.\n\nThe query is given by its checkpoint. Its "
+    "driver checks the change, and the next batch brings it in force. The query is not restarted, and its state stays.",
+)
+CheckpointArgument = Annotated[
+    str, typer.Argument(metavar="CHECKPOINT", help="The checkpointLocation of the query, seen as a folder here.")
+]
+PointArgument = Annotated[
+    str, typer.Argument(metavar="POINT", help='The name that the query gives the place by .observe("POINT", ...).')
+]
+
+
+def function(
+    checkpoint: CheckpointArgument,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the Python function in the query.")],
+    code: Annotated[
+        str,
+        typer.Option(metavar="FILE.py:NAME", help="The new function, made with @udf, @pandas_udf or state_function."),
+    ],
+    options: WaitOptions,
+) -> None:
+    """Replace a Python function: a UDF (scalar, pandas, Arrow), or the function of applyInPandasWithState.
+
+    The file is executed here. The new function must have the same kind and return type as the present one.
+    """
+
+    def change(query: Modifications) -> View:
+        from spark_connector.modify.code import load
+
+        return query.replace_function(name, load(code), dry_run=options.dry_run)
+
+    raise typer.Exit(carry_out(checkpoint, change, options))
+
+
+def filter_(
+    checkpoint: CheckpointArgument,
+    point: PointArgument,
+    where: Annotated[str, typer.Option(metavar="CONDITION", help="Rows that pass, as a condition in SQL.")],
+    options: WaitOptions,
+) -> None:
+    """Insert a filter at a point of the query, or replace the one that was inserted there."""
+    raise typer.Exit(
+        carry_out(checkpoint, lambda query: query.set_filter(point, where, dry_run=options.dry_run), options)
+    )
+
+
+def columns(
+    checkpoint: CheckpointArgument,
+    point: PointArgument,
+    value: Annotated[
+        list[str],
+        typer.Option("--set", metavar="COLUMN=EXPRESSION", help="New value of a column, in SQL. Repeat for more."),
+    ],
+    options: WaitOptions,
+) -> None:
+    """Give columns other values at a point of the query. The columns keep their types."""
+    chosen = parse_columns(value)
+    raise typer.Exit(
+        carry_out(checkpoint, lambda query: query.set_columns(point, chosen, dry_run=options.dry_run), options)
+    )
+
+
+def remove(
+    checkpoint: CheckpointArgument,
+    kind: Annotated[Kind, typer.Argument(metavar="KIND", help="function, filter or columns.")],
+    target: Annotated[str, typer.Argument(metavar="NAME", help="The name of the function, or of the point.")],
+    options: WaitOptions,
+) -> None:
+    """Take a change out again. The query goes on as its application has it."""
+    raise typer.Exit(carry_out(checkpoint, lambda query: query.remove(kind, target, dry_run=options.dry_run), options))
+
+
+def withdraw(
+    checkpoint: CheckpointArgument,
+    number: Annotated[int, typer.Argument(metavar="NUMBER", help="Its number in `rhino modifications`.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Take back a change that no driver has checked yet."""
+    show(Modifications(checkpoint).withdraw(number), as_json=as_json)
+
+
+def modifications(checkpoint: CheckpointArgument, as_json: JsonOption = False) -> None:
+    """List the modifications of a query: what, by whom and when, for which batches, and what became of them."""
+    views = Modifications(checkpoint).list()
+    if as_json:
+        say_json([plain(view) for view in views])
+    else:
+        show_list(views)
+
+
+def register(main: typer.Typer, panel: str) -> None:
+    """Adds the commands to `main`."""
+    for name, command in (("function", function), ("filter", filter_), ("columns", columns), ("remove", remove)):
+        app.command(name)(expanded(command))
+    app.command("withdraw")(withdraw)
+    main.add_typer(app, name="modify", rich_help_panel=panel)
+    main.command("modifications", rich_help_panel=panel)(modifications)

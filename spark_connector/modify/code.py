@@ -1,0 +1,79 @@
+"""Python functions of PySpark, as a record carries them. Only this module needs PySpark."""
+
+from __future__ import annotations
+
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.serializers import CloudPickleSerializer
+from pyspark.sql.functions import pandas_udf
+from pyspark.sql.types import DataType
+from pyspark.util import PythonEvalType
+
+from rhino_core.errors import InvalidRequestError
+from spark_connector.modify.record import CODE_MAX_BYTES, Code
+
+MODULE = "rhino_modification"  # no module of this name exists, so its functions are pickled with their code
+
+
+def state_function(function: Callable[..., Any], output: DataType | str) -> Any:
+    """Makes a function for `applyInPandasWithState` into what `Modifications.replace_function` takes.
+
+    `output` is its output schema, a `StructType`, or its text if a Spark session is active.
+    """
+    kind: Any = PythonEvalType.SQL_GROUPED_MAP_PANDAS_UDF_WITH_STATE
+    return pandas_udf(function, returnType=output, functionType=kind)
+
+
+def code_of(function: Any) -> Code:
+    """Pickles a UDF of `udf`, `pandas_udf`, `arrow_udf` or `state_function` as PySpark does.
+
+    Raises InvalidRequestError for anything else, for a UDF of Spark Connect, and if it is not deterministic, cannot be
+    pickled or is too large.
+    """
+    if not all(hasattr(function, name) for name in ("func", "returnType", "evalType", "deterministic")):
+        raise InvalidRequestError(f"{function!r} is no UDF: make it with udf, pandas_udf, arrow_udf or state_function")
+    if type(getattr(function, "_judf_placeholder", None)).__module__.startswith("pyspark.sql.connect") or (
+        type(function).__module__.startswith("pyspark.sql.connect")
+    ):
+        raise InvalidRequestError(
+            f"{function.func.__name__} is a UDF of a Spark Connect session: make it in a process without one"
+        )
+    if not function.deterministic:
+        raise InvalidRequestError(
+            f"{function.func.__name__} is declared as non-deterministic: a batch that is tried again would differ"
+        )
+    try:
+        returns = function.returnType
+        pickled = bytes(CloudPickleSerializer().dumps((function.func, returns)))
+    except Exception as error:  # any class's own __reduce__
+        raise InvalidRequestError(f"{function.func.__name__} cannot be pickled: {error}") from error
+    if len(pickled) > CODE_MAX_BYTES:
+        raise InvalidRequestError(
+            f"{function.func.__name__} has {len(pickled)} bytes with what it refers to, and {CODE_MAX_BYTES} are "
+            "allowed: let it read large data from a file that the executors have"
+        )
+    return Code(pickled, function.evalType, returns.json())
+
+
+def load(source: str) -> Any:
+    """Executes a file and returns an object of it: "FILE.py:NAME". Raises InvalidRequestError."""
+    file, _, name = source.rpartition(":")
+    if not file or not name:
+        raise InvalidRequestError(f"{source!r}: must be FILE.py:NAME")
+    if not Path(file).is_file():
+        raise InvalidRequestError(f"{file}: no such file")
+    try:
+        found = runpy.run_path(file, run_name=MODULE)
+    except PySparkException as error:
+        raise InvalidRequestError(
+            f"{file}: {error}. Here is no Spark session: give return types as objects, such as LongType()"
+        ) from error
+    except Exception as error:  # the user's code
+        raise InvalidRequestError(f"{file} cannot be executed: {type(error).__name__}: {error}") from error
+    if name not in found:
+        raise InvalidRequestError(f"{file} has no {name}")
+    return found[name]

@@ -1,0 +1,92 @@
+"""The folder `modifications` of a query checkpoint: one file for each fact, written once and atomically.
+
+records/<number> and withdrawals are by `rhino modify`; the rest of outcomes/<number>, bindings/<batch> and
+returns/<batch> by the driver.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rhino_core.errors import ConflictError, IntegrityError, PreconditionError
+from spark_connector.modify.ledger import Ledger, Outcome
+from spark_connector.modify.record import Change, Record
+
+TRIES = 100  # others may take the same number
+SETTLE_S = 0.05  # a driver that was just about to decide has decided
+
+
+class ModificationFolder:
+    """`checkpoint`: an existing query checkpoint. Nothing is created before the first record."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        self._root = checkpoint / "modifications"
+
+    def read(self) -> Ledger:
+        """Raises IntegrityError if a file is not readable."""
+        return Ledger(
+            {number: Record.from_json(number, path.read_text()) for number, path in self._files("records")},
+            {
+                number: Outcome(str(fields.get("refused", "")), bool(fields.get("withdrawn", False)))
+                for number, fields in self._facts("outcomes")
+            },
+            {batch: tuple(fields["records"]) for batch, fields in self._facts("bindings")},
+            {batch: str(fields["reason"]) for batch, fields in self._facts("returns")},
+        )
+
+    def add(self, change: Change, author: str, *, dry_run: bool) -> Record:
+        """Writes a new record and returns it. Raises ConflictError if others write without end."""
+        for _ in range(TRIES):
+            number = max((number for number, _ in self._files("records")), default=0) + 1
+            record = Record(number, change, author, time.time_ns() // 1_000_000, dry_run)
+            if self._create("records", number, record.to_json()):
+                return record
+        raise ConflictError(f"{self._root}: others add modifications all the time; try again")
+
+    def withdraw(self, number: int, author: str) -> None:
+        """Raises ConflictError if a driver has decided about the record before."""
+        text = json.dumps({"withdrawn": True, "refused": f"withdrawn by {author}"})
+        created = self._create("outcomes", number, text)
+        time.sleep(SETTLE_S)
+        if not created or (self._root / "outcomes" / str(number)).read_text() != text:
+            raise ConflictError(f"modification {number} is checked already; `rhino modify remove` takes it out again")
+
+    def _create(self, kind: str, number: int, text: str) -> bool:
+        """Returns whether the file is new. It appears with all of its content, and is on disk."""
+        folder = self._root / kind
+        folder.mkdir(parents=True, exist_ok=True)
+        temporary = folder / f".{uuid.uuid4()}.tmp"
+        with temporary.open("x") as out:
+            out.write(text)
+            out.flush()
+            os.fsync(out.fileno())
+        try:
+            (folder / str(number)).hardlink_to(temporary)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP):
+                raise
+            raise PreconditionError(f"{folder}: this file system has no hard links, which Rhino needs here") from error
+        finally:
+            temporary.unlink()
+        return True
+
+    def _files(self, kind: str) -> Iterator[tuple[int, Path]]:
+        folder = self._root / kind
+        paths = folder.iterdir() if folder.is_dir() else iter(())
+        yield from ((int(path.name), path) for path in paths if path.name.isdigit())
+
+    def _facts(self, kind: str) -> Iterator[tuple[int, dict[str, Any]]]:
+        for number, path in self._files(kind):
+            try:
+                yield number, json.loads(path.read_text())
+            except ValueError as error:
+                raise IntegrityError(f"{path} is not readable: {error}") from error

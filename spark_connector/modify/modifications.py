@@ -1,0 +1,142 @@
+"""`Modifications`: replaces code and stateless operators of a running query."""
+
+from __future__ import annotations
+
+import getpass
+import re
+import socket
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rhino_core.errors import ConflictError, InvalidRequestError, PreconditionError, UnavailableError, UnknownError
+from spark_connector.conf import PROVIDER_CLASSES
+from spark_connector.modify.folder import ModificationFolder
+from spark_connector.modify.ledger import State, View
+from spark_connector.modify.record import Change, Kind
+from spark_connector.query_checkpoint import QueryCheckpoint
+
+POLL_S = 0.05
+_RHINO = re.compile(r"rhino://(?P<scheme>[^@/]+)(@[^/]*)?(?P<path>/.*)", re.DOTALL)
+_URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(//)?(?P<path>/.*)", re.DOTALL)
+
+
+class Modifications:
+    """The modifications of one query, given by its checkpointLocation. No manager and no Spark session is needed.
+
+    A method writes a record. The driver of the running query checks it, and its next batch brings it in force. The
+    query is never harmed: what cannot be is refused, with the reason. Raises UnknownError for a folder that is not a
+    query checkpoint, InvalidRequestError for a location that this machine does not see as files, and PreconditionError
+    for a query that is not Rhino's.
+    """
+
+    def __init__(self, checkpoint: str | Path) -> None:
+        self._checkpoint = QueryCheckpoint(_folder(str(checkpoint)))
+        on_rhino = str(checkpoint).startswith("rhino:")
+        numbers = self._checkpoint.batches("offsets")
+        provider = self._checkpoint.provider() if numbers and not on_rhino else ""
+        if provider and provider not in PROVIDER_CLASSES.values():
+            raise PreconditionError(
+                f"{checkpoint}: its query runs with the state store provider {provider}, without Rhino; "
+                "`rhino adopt` takes it over"
+            )
+        self._folder = ModificationFolder(self._checkpoint.folder)
+        self._author = f"{getpass.getuser()}@{socket.gethostname()}"
+
+    def replace_function(self, name: str, function: Any, *, dry_run: bool = False) -> View:
+        """Replaces the Python function `name` of the query by a UDF of the same kind and return type.
+
+        `function`: made with `udf`, `pandas_udf` or `arrow_udf`; with `state_function` for the function of
+        `applyInPandasWithState`, whose state stays. Raises InvalidRequestError as `code_of`, and ConflictError while
+        another change of it is on its way.
+        """
+        from spark_connector.modify.code import code_of
+
+        return self._add(Change(Kind.FUNCTION, name, code=code_of(function)), dry_run)
+
+    def set_filter(self, point: str, condition: str, *, dry_run: bool = False) -> View:
+        """Lets only rows that meet a SQL condition pass the point that the query names by `.observe(point, ...)`.
+
+        Replaces a former filter there. Raises ConflictError while another one is on its way.
+        """
+        return self._add(Change(Kind.FILTER, point, condition=_text("a condition", condition)), dry_run)
+
+    def set_columns(self, point: str, columns: Mapping[str, str], *, dry_run: bool = False) -> View:
+        """Gives columns new values at a point, as SQL expressions by their names. Their types stay.
+
+        Replaces all former columns there. Raises ConflictError while another change of them is on its way.
+        """
+        if not columns:
+            raise InvalidRequestError("no columns are given: `remove` takes them back")
+        checked = {name: _text(f"column {name}", text) for name, text in columns.items()}
+        return self._add(Change(Kind.COLUMNS, point, columns=checked), dry_run)
+
+    def remove(self, kind: Kind | str, target: str, *, dry_run: bool = False) -> View:
+        """Takes a change out again: the query goes on as its application has it. Raises ConflictError as the others."""
+        return self._add(Change(Kind(kind), target, removes=True), dry_run)
+
+    def withdraw(self, number: int) -> View:
+        """Takes back a modification that no driver has checked yet. Raises UnknownError and ConflictError."""
+        self.get(number)
+        self._folder.withdraw(number, self._author)
+        return self.get(number)
+
+    def list(self) -> tuple[View, ...]:
+        """Returns all modifications of the query, oldest first."""
+        return self._folder.read().views()
+
+    def get(self, number: int) -> View:
+        """Raises UnknownError."""
+        ledger = self._folder.read()
+        if number not in ledger.records:
+            raise UnknownError(f"{self._checkpoint.folder}: there is no modification {number}")
+        return ledger.view(number)
+
+    def wait(self, number: int, *, timeout_s: float = 60.0) -> View:
+        """Blocks until the modification is in force, or will never be. Raises UnavailableError after `timeout_s`."""
+        deadline = time.monotonic() + timeout_s
+        while not (view := self.get(number)).state.ended:
+            if time.monotonic() >= deadline:
+                raise UnavailableError(
+                    f"modification {number} is still {view.state} after {timeout_s:g} s: {_waits_for(view.state)}"
+                )
+            time.sleep(POLL_S)
+        return view
+
+    def _add(self, change: Change, dry_run: bool) -> View:
+        if not change.target:
+            raise InvalidRequestError("the name of the function or point is empty")
+        other = self._folder.read().waiting(change.kind, change.target)
+        if other is not None and not dry_run:
+            raise ConflictError(
+                f"modification {other} of {change.kind} {change.target} is on its way: wait for it, or withdraw it"
+            )
+        return self.get(self._folder.add(change, self._author, dry_run=dry_run).number)
+
+
+def _waits_for(state: State) -> str:
+    if state is State.PENDING:
+        return (
+            "no driver with Rhino's plugin has looked at it. Is the query running, and has it run a batch since its "
+            "start?"
+        )
+    return "the query has begun no batch since then. Does it get data?"
+
+
+def _text(what: str, text: str) -> str:
+    if not text.strip():
+        raise InvalidRequestError(f"{what} is empty")
+    return text
+
+
+def _folder(location: str) -> Path:
+    """Raises InvalidRequestError for a file system that this machine does not see as files."""
+    found = _RHINO.fullmatch(location) or _URI.fullmatch(location)
+    if found is None:
+        return Path(location)
+    if found["scheme"].lower() != "file":
+        raise InvalidRequestError(
+            f"{location}: must be a folder on this machine, file: or rhino://file/...; mount the file system"
+        )
+    return Path(found["path"])

@@ -1,0 +1,52 @@
+package rhino.spark.modify
+
+import org.json4s._
+import org.json4s.jackson.JsonMethods.parse
+
+/**
+ * A change of a running query, as `rhino modify` has recorded it. It is never changed.
+ *
+ * @param number   from 1, in the order of the records
+ * @param kind     what it changes: function, filter or columns
+ * @param target   the name of the Python function, or of the observed point
+ * @param removes  whether it takes former modifications of its slot out
+ * @param dryRun   whether it is only to be checked
+ * @param code     for a function: what PySpark pickles for a UDF, a function and its return type
+ * @param evalType for a function: PySpark's number of the kind of UDF
+ * @param returns  for a function: its return type as JSON
+ * @param filter   for a filter: a condition in SQL
+ * @param columns  for columns: expressions in SQL by the names of columns
+ */
+private[spark] case class Modification(
+    number: Long, kind: String, target: String, removes: Boolean, dryRun: Boolean, code: Array[Byte] = Array.empty,
+    evalType: Int = 0, returns: String = "", filter: String = "", columns: Map[String, String] = Map.empty) {
+
+  /** Of several modifications of one slot, the newest one counts. */
+  def slot: (String, String) = (kind, target)
+
+  override def toString: String = s"modification $number ($kind $target)"
+}
+
+private[spark] object Modification {
+  val Function = "function"
+  val Filter = "filter"
+  val Columns = "columns"
+  private implicit val formats: Formats = DefaultFormats
+
+  /** Throws IllegalArgumentException if the record is not readable. */
+  def read(number: Long, text: String): Modification =
+    try {
+      val json = parse(text)
+      def one[T: Manifest](name: String): T = (json \ name).extract[T]
+      val kind = one[String]("kind")
+      require(Set(Function, Filter, Columns)(kind), s"kind '$kind'")
+      Modification(
+        number, kind, one[String]("target"), one[Boolean]("removes"), one[Boolean]("dry_run"),
+        java.util.Base64.getDecoder.decode(one[String]("code")), one[Int]("eval_type"), one[String]("returns"),
+        one[String]("filter"), one[Map[String, String]]("columns"))
+    } catch {
+      case error @ (_: MappingException | _: com.fasterxml.jackson.core.JacksonException |
+          _: IllegalArgumentException) =>
+        throw new IllegalArgumentException(s"record $number is not readable: ${error.getMessage}", error)
+    }
+}

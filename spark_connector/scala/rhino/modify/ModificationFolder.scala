@@ -1,0 +1,95 @@
+package rhino.spark.modify
+
+import java.io.FileNotFoundException
+import java.nio.charset.StandardCharsets.UTF_8
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.{FileAlreadyExistsException, Path}
+import org.apache.hadoop.security.UserGroupInformation
+
+import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+import org.json4s._
+import org.json4s.JsonDSL._
+import org.json4s.jackson.JsonMethods.{compact, parse, render}
+
+/**
+ * The folder `modifications` of a query checkpoint: records/<number> by `rhino modify`; outcomes/<number>,
+ * bindings/<batch> and returns/<batch> by the driver. Every file is written once, atomically.
+ */
+private[modify] class ModificationFolder(checkpoint: Path, hadoop: Configuration) {
+  private implicit val formats: Formats = DefaultFormats
+  private val root = new Path(checkpoint, "modifications")
+  private lazy val files = CheckpointFileManager.create(root, hadoop)
+  private lazy val system = checkpoint.getFileSystem(hadoop)
+
+  val isLocal: Boolean = Set("file", "rhino")(system.getUri.getScheme)
+
+  /** Creates nothing: without a modification the folder does not exist. */
+  def exists: Boolean = files.exists(root)
+
+  def numbers(kind: String): Seq[Long] = {
+    val folder = new Path(root, kind)
+    val found = try files.list(folder).toSeq.map(_.getPath.getName) catch { case _: FileNotFoundException => Nil }
+    found.filter(_.matches("\\d{1,18}")).map(_.toLong).sorted
+  }
+
+  def record(number: Long): Modification = Modification.read(number, text("records", number))
+
+  /** Everything but unreadable records, which are never bound. */
+  def read(): Ledger = {
+    val accepted = numbers("outcomes").filter(number => (parse(text("outcomes", number)) \ "refused") == JNothing)
+    val bindings = numbers("bindings").map { batch =>
+      batch -> (parse(text("bindings", batch)) \ "records").extract[Seq[Long]]
+    }.toMap
+    val records = (accepted ++ bindings.values.flatten).distinct.filter(numbers("records").contains)
+    Ledger(records.map(number => number -> record(number)).toMap, accepted.toSet, bindings, numbers("returns").toSet)
+  }
+
+  def accept(number: Long): Unit = write("outcomes", number, "checked_ms" -> System.currentTimeMillis())
+
+  def refuse(number: Long, reason: String): Unit =
+    write("outcomes", number, ("checked_ms" -> System.currentTimeMillis()) ~ ("refused" -> reason))
+
+  def bind(batch: Long, records: Seq[Long]): Unit =
+    write("bindings", batch, ("records" -> records) ~ ("bound_ms" -> System.currentTimeMillis()))
+
+  def giveUp(batch: Long, reason: String): Unit =
+    write("returns", batch, ("reason" -> reason) ~ ("returned_ms" -> System.currentTimeMillis()))
+
+  def committed(batch: Long): Boolean = system.exists(new Path(checkpoint, s"commits/$batch"))
+
+  /** Whether a record was accepted before the offsets of the batch were logged. Both times are of one file system. */
+  def acceptedBefore(number: Long, batch: Long): Boolean = {
+    def time(path: String): Long = system.getFileStatus(new Path(checkpoint, path)).getModificationTime
+    time(s"modifications/outcomes/$number") < time(s"offsets/$batch")
+  }
+
+  private def write(kind: String, number: Long, json: JObject): Unit = {
+    val folder = new Path(root, kind)
+    files.mkdirs(folder)
+    val stream = files.createAtomic(new Path(folder, number.toString), overwriteIfPossible = false)
+    try {
+      stream.write(compact(render(json)).getBytes(UTF_8))
+      stream.close()
+    } catch {
+      case error: Throwable => stream.cancel(); throw error
+    }
+  }
+
+  /** Throws IllegalArgumentException if another user has written the file: its code would run as this user. */
+  private def text(kind: String, number: Long): String = {
+    val path = new Path(new Path(root, kind), number.toString)
+    val owner = system.getFileStatus(path).getOwner
+    val user = UserGroupInformation.getCurrentUser.getShortUserName
+    if (owner.nonEmpty && owner != user) throw new IllegalArgumentException(
+      s"$path belongs to user $owner, and this driver runs as $user: only the driver's user may modify its queries")
+    val stream = files.open(path)
+    try new String(stream.readAllBytes(), UTF_8) finally stream.close()
+  }
+}
+
+private[modify] object ModificationFolder {
+  /** A writer has decided before: the other side's file stands. */
+  def unlessThere(write: => Unit): Boolean =
+    try { write; true } catch { case _: FileAlreadyExistsException => false }
+}

@@ -1,0 +1,30 @@
+package rhino.spark.modify
+
+import java.util.UUID
+
+import org.apache.spark.sql.SparkSession
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
+import org.apache.spark.sql.catalyst.rules.Rule
+import org.apache.spark.sql.classic.{SparkSession => ClassicSession}
+import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, StreamExecution}
+
+/**
+ * Plans each batch of a streaming query with the modifications that are bound to it. Spark analyses the plan of every
+ * batch anew, and all tasks of a batch, retries included, have one plan.
+ */
+private[spark] class ModifyRule(session: SparkSession) extends Rule[LogicalPlan] {
+
+  override def apply(plan: LogicalPlan): LogicalPlan = batch(plan).fold(plan) { case (query, number) =>
+    Overlay(plan, Modifications.at(query, number), session.asInstanceOf[ClassicSession])
+  }
+
+  /** Query and batch, if this is the plan of a batch. The thread of a query also analyses what its user's code makes. */
+  private def batch(plan: LogicalPlan): Option[(UUID, Long)] = {
+    val context = session.sparkContext
+    for {
+      query <- Option(context.getLocalProperty(StreamExecution.QUERY_ID_KEY))
+      number <- Option(context.getLocalProperty(MicroBatchExecution.BATCH_ID_KEY))
+      if plan.isStreaming && !plan.exists(_.getClass.getSimpleName.startsWith("StreamingRelation"))
+    } yield (UUID.fromString(query), number.toLong)
+  }
+}

@@ -1,0 +1,79 @@
+package rhino.spark.modify
+
+import org.apache.spark.sql.catalyst.expressions.{Alias, Attribute, AttributeMap, Expression, NamedExpression, PythonUDF}
+import org.apache.spark.sql.catalyst.plans.logical.{AnalysisHelper, CollectMetrics, Filter, LocalRelation, LogicalPlan, Project}
+import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.execution.streaming.state.seam.PythonCode
+
+/** The plan of a batch with modifications. Attributes that others refer to keep their names and types. */
+private[modify] object Overlay {
+
+  def apply(plan: LogicalPlan, modifications: Seq[Modification], session: SparkSession): LogicalPlan =
+    if (modifications.isEmpty) plan
+    else AnalysisHelper.allowInvokingTransformsInAnalyzer {
+      val functions = modifications.filter(_.kind == Modification.Function).map(m => m.target -> m).toMap
+      val replaced = if (functions.isEmpty) plan else withFunctions(plan, functions)
+      val filters = modifications.filter(_.kind == Modification.Filter)
+      val columns = modifications.filter(_.kind == Modification.Columns)
+      withColumns(withFilters(replaced, filters, session), columns, session)
+    }
+
+  private def withFunctions(plan: LogicalPlan, functions: Map[String, Modification]): LogicalPlan =
+    plan.transformAllExpressions {
+      case udf: PythonUDF if functions.contains(udf.name) => PythonCode.replaced(udf, functions(udf.name).code)
+    }
+
+  private def withFilters(plan: LogicalPlan, filters: Seq[Modification], session: SparkSession): LogicalPlan = {
+    val conditions = filters.map(m => m.target -> m.filter).toMap
+    plan.transform {
+      case point: CollectMetrics if conditions.contains(point.name) && point.isStreaming =>
+        point.copy(child = Filter(condition(conditions(point.name), point.child, session), point.child))
+    }
+  }
+
+  private def withColumns(plan: LogicalPlan, all: Seq[Modification], session: SparkSession): LogicalPlan = {
+    val columns = all.map(m => m.target -> m.columns).toMap
+    if (columns.isEmpty) plan
+    else plan.transformUpWithNewOutput {
+      case point: CollectMetrics if columns.contains(point.name) && point.isStreaming =>
+        val made = projection(columns(point.name), point.child, session)
+        val changed = point.child.output.zip(made.output).filter { case (old, its) => old.exprId != its.exprId }
+        val mapping = AttributeMap(changed)
+        val metrics = point.metrics.map(_.transform { case a: Attribute => mapping.getOrElse(a, a) })
+        (point.copy(metrics = metrics.asInstanceOf[point.metrics.type], child = made), changed)
+    }
+  }
+
+  /** Changed columns have new ids: with the former ones, Spark's inference would take old and new values for equal. */
+  private def projection(columns: Map[String, String], child: LogicalPlan, session: SparkSession): Project =
+    Project(child.output.map { attribute =>
+      columns.get(attribute.name).fold[NamedExpression](attribute) { text =>
+        Alias(expression(text, child, session), attribute.name)(explicitMetadata = Some(attribute.metadata))
+      }
+    }, child)
+
+  /** Throws AnalysisException or ParseException. */
+  def condition(text: String, child: LogicalPlan, session: SparkSession): Expression = {
+    val parsed = session.sessionState.sqlParser.parseExpression(text)
+    analysed(Filter(parsed, rowsOf(child)), session).collectFirst { case filter: Filter => filter.condition }.get
+  }
+
+  /** Throws AnalysisException or ParseException. */
+  def expression(text: String, child: LogicalPlan, session: SparkSession): Expression = {
+    val parsed = session.sessionState.sqlParser.parseExpression(text)
+    val found = analysed(Project(Seq(Alias(parsed, "value")()), rowsOf(child)), session)
+    found.collectFirst { case project: Project => project.projectList.head }.get match {
+      case alias: Alias => alias.child
+      case other => other
+    }
+  }
+
+  private def rowsOf(child: LogicalPlan): LogicalPlan = LocalRelation(child.output)
+
+  private def analysed(plan: LogicalPlan, session: SparkSession): LogicalPlan = {
+    val analyzer = session.sessionState.analyzer
+    val made = analyzer.execute(plan)
+    analyzer.checkAnalysis(made)
+    made
+  }
+}

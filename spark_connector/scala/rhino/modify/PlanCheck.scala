@@ -1,0 +1,129 @@
+package rhino.spark.modify
+
+import org.apache.spark.sql.catalyst.QueryPlanningTracker
+import org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+import org.apache.spark.sql.catalyst.expressions.{Alias, Attribute, Expression, ExprId, PythonUDF}
+import org.apache.spark.sql.catalyst.plans.logical._
+import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.execution.streaming.state.seam.PythonCode
+import org.apache.spark.sql.types.DataType
+
+/** Checks of a modification against the plan of the running query. All throw IllegalArgumentException or Spark's own. */
+private[modify] object PlanCheck {
+
+  /** `plan`: of the newest batch, without modifications. `inForce`: what the next batch would have without this one. */
+  def check(its: Modification, plan: LogicalPlan, inForce: Seq[Modification], session: SparkSession): Unit = {
+    if (its.removes) {
+      if (!inForce.exists(_.slot == its.slot)) refuse(s"no modification of ${its.kind} ${its.target} is in force")
+    } else its.kind match {
+      case Modification.Function => checkFunction(its, plan)
+      case Modification.Filter => checkFilter(its, point(its, plan), session)
+      case _ => checkColumns(its, point(its, plan), plan, session)
+    }
+    val others = inForce.filterNot(_.slot == its.slot)
+    val next = if (its.removes) others else others :+ its
+    val before = outputOf(analysed(plan, session))
+    val after = outputOf(analysed(Overlay(plan.clone(), next, session), session))
+    if (before != after) refuse(s"the rows of the query would be ${after.mkString(", ")}, not ${before.mkString(", ")}")
+  }
+
+  /** The functions of a plan with this name. */
+  def functions(name: String, plan: LogicalPlan): Seq[PythonUDF] =
+    all(plan).collect { case udf: PythonUDF if udf.name == name => udf }
+
+  private def all(plan: LogicalPlan): Seq[Expression] =
+    plan.collect { case node => node.expressions.flatMap(_.collect { case expression => expression }) }.flatten
+
+  private def checkFunction(its: Modification, plan: LogicalPlan): Unit = {
+    val found = functions(its.target, plan)
+    if (found.isEmpty) {
+      val names = all(plan).collect { case udf: PythonUDF => udf.name }.distinct
+      refuse(s"the query has no Python function ${its.target}; it has " + list(names))
+    }
+    if (found.map(PythonCode.of).distinct.size > 1) refuse(
+      s"the query has several functions with the name ${its.target}: give each a name of its own")
+    val present = found.head
+    if (present.evalType != its.evalType) refuse(
+      s"${its.target} is of PySpark's kind ${present.evalType}, and the new function is of kind ${its.evalType}: make it " +
+        "by the same decorator (udf, pandas_udf, arrow_udf), or with rhino.state_function")
+    val returns = DataType.fromJson(its.returns)
+    if (!DataType.equalsIgnoreNullability(returns, present.dataType)) refuse(
+      s"${its.target} returns ${present.dataType.sql}, and the new function returns ${returns.sql}")
+    if (!present.udfDeterministic) refuse(s"${its.target} is declared as non-deterministic")
+    refuseKeys(its, plan, { case udf: PythonUDF => udf.name == its.target })
+  }
+
+  private def point(its: Modification, plan: LogicalPlan): CollectMetrics = {
+    val points = plan.collect { case point: CollectMetrics if point.isStreaming => point }
+    val found = points.filter(_.name == its.target)
+    if (found.isEmpty) refuse(
+      s"""the query has no point ${its.target}: name it by .observe("${its.target}", ...) in the query. """ +
+        "It has " + list(points.map(_.name).distinct))
+    if (found.size > 1) refuse(s"the query has the point ${its.target} ${found.size} times")
+    found.head
+  }
+
+  private def checkFilter(its: Modification, point: CollectMetrics, session: SparkSession): Unit = {
+    requireDeterministic(Overlay.condition(its.filter, point.child, session))
+    // Spark would push it below the operator, and rows that do not arrive there would be missing in its state for ever.
+    if (point.child.exists(node => node.isStreaming && UnsupportedOperationChecker.isStatefulOperation(node))) refuse(
+      s"the point ${its.target} is above a stateful operator: a filter must be at a point between it and the source")
+  }
+
+  private def checkColumns(
+      its: Modification, point: CollectMetrics, plan: LogicalPlan, session: SparkSession): Unit =
+    its.columns.foreach { case (name, text) =>
+      val attribute = point.child.output.filter(_.name == name) match {
+        case Seq(one) => one
+        case Nil => refuse(s"the point ${its.target} has no column $name; it has " + list(point.child.output.map(_.name)))
+        case _ => refuse(s"the point ${its.target} has several columns with the name $name")
+      }
+      val made = Overlay.expression(text, point.child, session)
+      requireDeterministic(made)
+      if (made.dataType != attribute.dataType) refuse(
+        s"column $name is ${attribute.dataType.sql}, and $text is ${made.dataType.sql}: cast it")
+      if (made.nullable && !attribute.nullable) refuse(
+        s"column $name is never null, and $text may be: use coalesce($text, ...)")
+      refuseKeys(its, plan, { case other: Attribute => other.exprId == attribute.exprId })
+    }
+
+  private def requireDeterministic(made: Expression): Unit =
+    if (!made.deterministic) refuse(s"${made.sql} is not deterministic: a batch that is tried again would differ")
+
+  /** Refuses what decides under which key state is: state of the former keys would stay as it is. */
+  private def refuseKeys(its: Modification, plan: LogicalPlan, changed: PartialFunction[Expression, Boolean]): Unit = {
+    def hit(expression: Expression): Boolean = expression.exists(part => changed.applyOrElse(part, (_: Expression) => false))
+    val aliases = all(plan).collect { case alias: Alias => alias }
+    def below(expressions: Seq[Expression], seen: Set[ExprId]): Boolean = expressions.exists { expression =>
+      hit(expression) || {
+        val ids = expression.references.map(_.exprId).toSet -- seen
+        below(aliases.filter(alias => ids(alias.exprId)).map(_.child), seen ++ ids)
+      }
+    }
+    if (below(keys(plan), Set.empty)) refuse(
+      s"${its.target} decides a key or the event time of a stateful operator, and their state would stay under the " +
+        "former keys: start a new query for that")
+  }
+
+  private def keys(plan: LogicalPlan): Seq[Expression] = plan.collect {
+    case node: Aggregate if node.isStreaming => node.groupingExpressions
+    case node: Deduplicate if node.isStreaming => node.keys
+    case node: DeduplicateWithinWatermark if node.isStreaming => node.keys
+    case node: Join if node.left.isStreaming && node.right.isStreaming => node.condition.toSeq
+    case node: FlatMapGroupsInPandasWithState => node.groupingAttributes
+    case node: TransformWithStateInPySpark => node.leftAttributes
+    case node: EventTimeWatermark => Seq(node.eventTime)
+  }.flatten
+
+  private def analysed(plan: LogicalPlan, session: SparkSession): LogicalPlan =
+    session.sessionState.analyzer.executeAndCheck(plan.clone(), new QueryPlanningTracker)
+
+  /** The node that writes has no columns of its own. */
+  private def outputOf(plan: LogicalPlan): Seq[String] = plan match {
+    case write if write.output.isEmpty && write.children.size == 1 => outputOf(write.children.head)
+    case other => other.output.map(a => s"${a.name} ${a.dataType.sql}")
+  }
+
+  private def list(names: Seq[String]): String = if (names.isEmpty) "none" else names.mkString(", ")
+  private def refuse(reason: String): Nothing = throw new IllegalArgumentException(reason)
+}

@@ -1,0 +1,25 @@
+package org.apache.spark.sql.execution.streaming.state
+package seam
+
+import org.apache.spark.api.python.{PythonEvalType, SimplePythonFunction}
+import org.apache.spark.sql.catalyst.expressions.{Expression, PythonUDF}
+import org.apache.spark.sql.types.LongType
+
+/** The code of Python functions in plans. `PythonFunction` and `PythonEvalType` are private[spark]. */
+object PythonCode {
+  def of(udf: PythonUDF): Seq[Byte] = udf.func.command.toArray.toSeq
+
+  /** The same function with other code. */
+  def replaced(udf: PythonUDF, code: Array[Byte]): PythonUDF = {
+    val former = udf.func
+    udf.copy(func = new SimplePythonFunction(
+      code, former.envVars, former.pythonIncludes, former.pythonExec, former.pythonVer, former.broadcastVars,
+      former.accumulator))
+  }
+
+  /** A plain UDF of one column with this code and the environment of `like`. Without rows its code is only loaded. */
+  def loading(like: PythonUDF, code: Array[Byte], input: Expression): PythonUDF =
+    PythonUDF(
+      like.name, replaced(like, code).func, LongType, Seq(input), PythonEvalType.SQL_BATCHED_UDF,
+      udfDeterministic = true)
+}

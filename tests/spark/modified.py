@@ -1,0 +1,113 @@
+"""The queries of the tests of modifications, and what a batch computation makes that switches at the same batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pandas as pd
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import IntegerType, LongType, StructField, StructType
+
+from spark_connector.modify.ledger import View
+from tests.spark.queries import ROWS_PER_BATCH, StatefulQuery, consumed, source
+
+POINT = "scored"
+TOTALS = StructType([StructField("k", LongType()), StructField("n", LongType()), StructField("s", LongType())])
+STATE = StructType([StructField("n", LongType()), StructField("s", LongType())])
+SCORES = {"plus": "value + 1", "triple": "value * 3", "minus": "-value"}  # what the functions of `functions()` compute
+
+
+def functions() -> dict[str, Any]:
+    """Versions of the function `score` of the query."""
+
+    @F.udf(LongType())
+    def plus(value: int) -> int:
+        return value + 1
+
+    @F.udf(LongType())
+    def triple(value: int) -> int:
+        return value * 3
+
+    @F.udf(LongType())
+    def minus(value: int) -> int:
+        return -value
+
+    @F.udf(LongType())
+    def fails(value: int) -> int:
+        raise ValueError(f"no score for {value}")
+
+    @F.udf(IntegerType())
+    def whole(value: int) -> int:
+        return 1
+
+    return {"plus": plus, "triple": triple, "minus": minus, "fails": fails, "whole": whole}
+
+
+def scored(spark: SparkSession) -> DataFrame:
+    @F.udf(LongType())
+    def score(value: int) -> int:
+        return value + 1
+
+    rows = source(spark).select((F.col("value") % 89).alias("k"), score("value").alias("y"))
+    marked = rows.observe(POINT, F.count(F.lit(1)).alias("rows"))
+    return marked.groupBy("k").agg(F.count(F.lit(1)).alias("n"), F.sum("y").alias("s"))
+
+
+SCORED = StatefulQuery("scored", "update", scored, lambda spark, batches: scored_batch(spark, batches, [], {}), key="k")
+
+
+def scored_batch(spark: SparkSession, batches: int, views: Sequence[View], used: dict[int, str]) -> DataFrame:
+    """`used`: by number of a modification, the function that it brought."""
+    batch = F.floor(F.col("value") / ROWS_PER_BATCH)
+    rows = consumed(spark, batches).withColumn("batch", batch).withColumn("y", F.col("value") + 1)
+    for view in views:
+        if view.first_batch is None or view.state in ("returned",):
+            continue
+        last = batches if view.last_batch is None else view.last_batch
+        within = f"batch between {view.first_batch} and {last}"
+        if view.record.number in used:
+            rows = rows.withColumn("y", F.expr(f"if({within}, {SCORES[used[view.record.number]]}, y)"))
+    for view in views:
+        if view.first_batch is None or view.record.change.removes or view.state in ("returned",):
+            continue
+        last = batches if view.last_batch is None else view.last_batch
+        within = f"batch between {view.first_batch} and {last}"
+        if view.record.change.kind == "filter":
+            rows = rows.where(f"not ({within}) or ({view.record.change.condition})")
+        if view.record.change.kind == "columns":
+            rows = rows.withColumn("y", F.expr(f"if({within}, {view.record.change.columns['y']}, y)"))
+    return (
+        rows.select((F.col("value") % 89).alias("k"), "y")
+        .groupBy("k")
+        .agg(F.count(F.lit(1)).alias("n"), F.sum("y").alias("s"))
+    )
+
+
+def adding(factor: int) -> Any:
+    """A function for `applyInPandasWithState`: counts the rows of a key, and sums `factor` for each."""
+
+    def total(key: tuple[int], frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
+        count, summed = state.get if state.exists else (0, 0)
+        rows = sum(len(frame) for frame in frames)
+        count, summed = count + rows, summed + rows * factor
+        state.update((count, summed))
+        yield pd.DataFrame({"k": [key[0]], "n": [count], "s": [summed]})
+
+    return total
+
+
+def totals(spark: SparkSession) -> DataFrame:
+    keyed = source(spark).select((F.col("value") % 89).alias("k"))
+    return keyed.groupBy("k").applyInPandasWithState(adding(1), TOTALS, STATE, "update", "NoTimeout")
+
+
+TOTALLED = StatefulQuery("totals", "update", totals, lambda spark, batches: totals_batch(spark, batches, 0), key="k")
+
+
+def totals_batch(spark: SparkSession, batches: int, switched: int) -> DataFrame:
+    """From batch `switched` on, each row counts 1000."""
+    each = F.when(F.floor(F.col("value") / ROWS_PER_BATCH) < switched, 1).otherwise(1000)
+    rows = consumed(spark, batches).select((F.col("value") % 89).alias("k"), each.alias("w"))
+    return rows.groupBy("k").agg(F.count(F.lit(1)).alias("n"), F.sum("w").alias("s"))

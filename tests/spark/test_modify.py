@@ -1,0 +1,133 @@
+"""Running queries are modified: same run, exact state, one version for each batch, through a killed driver as well."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from rhino import Modifications, state_function
+from rhino.testing import LocalCluster
+from tests.spark.conftest import SharedSession, wait_for
+from tests.spark.modified import POINT, SCORED, TOTALLED, TOTALS, adding, functions, scored_batch, totals_batch
+from tests.spark.run import Run, assert_same_rows
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+SETTINGS = {"spark.sql.shuffle.partitions": "2"}
+
+
+@pytest.fixture
+def spark(shared: SharedSession) -> Iterator[SparkSession]:
+    with shared.with_settings(SETTINGS) as session:
+        yield session
+
+
+@pytest.mark.exhaustive
+def test_a_driver_is_killed_between_a_binding_and_the_end_of_its_batch(cluster: LocalCluster, tmp_path: Path) -> None:
+    run = Run(cluster.session("first", SETTINGS), SCORED, tmp_path)
+    reached, bindings = threading.Event(), run.checkpoint / "modifications" / "bindings"
+
+    def hold(batch: int) -> None:
+        if (bindings / str(batch)).exists():
+            reached.set()
+            threading.Event().wait(30)  # the driver is killed meanwhile
+
+    running = run.start(written=hold)
+    run.advance(running, 2)
+    changes = Modifications(run.checkpoint)
+    number = changes.replace_function("score", functions()["minus"]).record.number
+    assert reached.wait(60)
+    bound = changes.get(number)
+    assert bound.state == "in_force"
+    assert not (run.checkpoint / "commits" / str(bound.first_batch)).exists()
+    cluster.kill_driver()
+    run = Run(cluster.session("second", SETTINGS), SCORED, tmp_path)
+    running = run.start()
+    run.advance(running, 2)
+    assert changes.get(number) == bound
+    running.stop()
+    batches = run.logged()
+    assert_same_rows(run.result(batches), scored_batch(run.spark, batches, changes.list(), {number: "minus"}))
+    run.spark.stop()
+
+
+def test_functions_and_operators_of_a_running_query(spark: SparkSession, tmp_path: Path) -> None:
+    run = Run(spark, SCORED, tmp_path)
+    running = run.start()
+    run.advance(running, 2)
+    changes = Modifications(run.checkpoint)
+    assert changes.list() == ()
+    assert not (run.checkpoint / "modifications").exists()  # costs nothing as long as there is none
+
+    # ---- bad input: refused with the reason, and the query goes on
+    run_id, before = running.runId, run.logged()
+    bad = [
+        (changes.replace_function("score", functions()["whole"]), "returns BIGINT, and the new function returns INT"),
+        (changes.replace_function("nobody", functions()["plus"]), "has no Python function nobody; it has score"),
+        (changes.set_filter("elsewhere", "y > 0"), "has no point elsewhere"),
+        (changes.set_filter(POINT, "z > 0"), "UNRESOLVED_COLUMN"),
+        (changes.set_columns(POINT, {"y": "'text'"}), "column y is BIGINT, and 'text' is STRING"),
+        (changes.remove("filter", "never"), "no modification of filter never is in force"),
+    ]
+    for view, reason in bad:
+        ended = changes.wait(view.record.number)
+        assert ended.state == "refused"
+        assert reason in ended.reason
+    for column, text, reason in (("k", "k + 1", "decides a key"), ("y", "y * rand()", "not deterministic")):
+        ended = changes.wait(changes.set_columns(POINT, {column: text}).record.number)
+        assert (ended.state, reason in ended.reason) == ("refused", True), ended.reason
+    dry = changes.wait(changes.replace_function("score", functions()["triple"], dry_run=True).record.number)
+    assert (dry.state, dry.first_batch) == ("checked", None), dry.reason
+    run.advance(running, 1)
+    assert run.logged() > before
+
+    # ---- a function, a filter, columns; one of them out again
+    used = {}
+    asked, logged = time.monotonic(), run.logged()
+    replaced = changes.wait(changes.replace_function("score", functions()["triple"]).record.number)
+    print(f"bound after {time.monotonic() - asked:.2f} s: batch {replaced.first_batch}, {logged} were logged")
+    assert replaced.state == "in_force", replaced.reason
+    used[replaced.record.number] = "triple"
+    run.advance(running, 2)
+    filtered = changes.wait(changes.set_filter(POINT, "y % 2 = 0").record.number)
+    run.advance(running, 2)
+    assert changes.wait(changes.set_columns(POINT, {"y": "y + 1000"}).record.number).state == "in_force"
+    run.advance(running, 1)
+    assert changes.wait(changes.remove("filter", POINT).record.number).state == "in_force"
+    assert changes.get(filtered.record.number).state == "replaced"
+    run.advance(running, 2)
+    assert running.runId == run_id
+    batches = run.logged()
+    assert_same_rows(run.result(batches), scored_batch(spark, batches, changes.list(), used))
+    running.stop()
+
+    # ---- the batch that brings a modification fails: the next run goes without it
+    running = run.start()
+    run.advance(running, 1)
+    failing = changes.replace_function("score", functions()["fails"])
+    wait_for(lambda: not running.isActive, "the query has failed")
+    assert "no score for" in str(running.exception())
+    wait_for(lambda: changes.get(failing.record.number).state == "returned", "the modification is returned")
+    assert "no score for" in changes.get(failing.record.number).reason
+    running = run.start()
+    run.advance(running, 2)
+    running.stop()
+    batches = run.logged()
+    assert_same_rows(run.result(batches), scored_batch(spark, batches, changes.list(), used))
+
+
+def test_the_function_of_a_stateful_operator(spark: SparkSession, tmp_path: Path) -> None:
+    run = Run(spark, TOTALLED, tmp_path)
+    running = run.start()
+    run.advance(running, 3)
+    changes = Modifications(run.checkpoint)
+    view = changes.wait(changes.replace_function("total", state_function(adding(1000), TOTALS)).record.number)
+    assert view.state == "in_force", view.reason
+    assert view.first_batch is not None
+    run.advance(running, 3)
+    running.stop()
+    assert_same_rows(run.result(run.logged()), totals_batch(spark, run.logged(), view.first_batch))

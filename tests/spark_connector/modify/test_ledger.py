@@ -1,0 +1,69 @@
+import pytest
+
+from rhino_core.errors import LocalProtocolError
+from spark_connector.modify.ledger import Ledger, Outcome, State, View
+from spark_connector.modify.record import Change, Kind, Record
+
+OK = Outcome()
+
+
+def record(number: int, target: str = "f", *, removes: bool = False, dry_run: bool = False) -> Record:
+    return Record(number, Change(Kind.FUNCTION, target, removes), "someone", 0, dry_run)
+
+
+def ledger(
+    *records: Record,
+    outcomes: dict[int, Outcome] | None = None,
+    bindings: dict[int, tuple[int, ...]] | None = None,
+    returned: dict[int, str] | None = None,
+) -> Ledger:
+    return Ledger({one.number: one for one in records}, outcomes or {}, bindings or {}, returned or {})
+
+
+def short(view: View) -> tuple[State, int | None, int | None]:
+    return view.state, view.first_batch, view.last_batch
+
+
+def test_a_record_waits_for_a_driver_and_then_for_a_batch() -> None:
+    assert ledger(record(1)).view(1).state is State.PENDING
+    assert ledger(record(1), outcomes={1: OK}).view(1).state is State.ACCEPTED
+    assert short(ledger(record(1), outcomes={1: OK}, bindings={7: (1,)}).view(1)) == (State.IN_FORCE, 7, None)
+
+
+def test_a_dry_run_ends_with_its_checks() -> None:
+    assert ledger(record(1, dry_run=True), outcomes={1: OK}).view(1).state is State.CHECKED
+
+
+def test_a_refused_record_keeps_the_reason() -> None:
+    view = ledger(record(1), outcomes={1: Outcome("no function f")}).view(1)
+    assert (view.state, view.reason, view.first_batch) == (State.REFUSED, "no function f", None)
+    assert ledger(record(1), outcomes={1: Outcome("by me", withdrawn=True)}).view(1).state is State.WITHDRAWN
+
+
+def test_a_newer_record_of_the_same_slot_ends_a_modification() -> None:
+    outcomes = dict.fromkeys((1, 2, 3), OK)
+    bindings: dict[int, tuple[int, ...]] = {5: (1,), 8: (2, 3)}
+    found = ledger(record(1), record(2, "other"), record(3), outcomes=outcomes, bindings=bindings)
+    assert [short(view) for view in found.views()] == [
+        (State.REPLACED, 5, 7),
+        (State.IN_FORCE, 8, None),
+        (State.IN_FORCE, 8, None),
+    ]
+
+
+def test_a_failed_batch_gives_its_modification_up_and_the_former_one_goes_on() -> None:
+    found = ledger(record(1), record(2), outcomes={1: OK, 2: OK}, bindings={5: (1,), 8: (2,)}, returned={8: "no score"})
+    assert short(found.view(1)) == (State.IN_FORCE, 5, None)
+    assert (found.view(2).state, found.view(2).reason) == (State.RETURNED, "no score")
+
+
+def test_only_what_is_on_its_way_waits() -> None:
+    found = ledger(record(1), record(2, "g", dry_run=True), outcomes={1: OK})
+    assert found.waiting(Kind.FUNCTION, "f") == 1
+    assert found.waiting(Kind.FUNCTION, "g") is None
+    assert found.waiting(Kind.FILTER, "f") is None
+
+
+def test_files_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(LocalProtocolError, match="bound_to_a_batch is impossible in state refused"):
+        ledger(record(1), outcomes={1: Outcome("no")}, bindings={3: (1,)}).view(1)
