@@ -92,7 +92,10 @@ def withdraw(
     number: Annotated[int, typer.Argument(metavar="NUMBER", help="Its number in `rhino modifications`.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Take back a change that no driver has checked yet."""
+    """Take back a change that no driver has checked yet, or one that makes a query fail, which is stopped then.
+
+    Everything that came in force with the same batch is taken back with it. For a running query: `rhino modify remove`.
+    """
     show(Modifications(checkpoint).withdraw(number), as_json=as_json)
 
 

@@ -1,7 +1,7 @@
 """The folder `modifications` of a query checkpoint: one file for each fact, written once and atomically.
 
-records/<number> and withdrawals are by `rhino modify`; the rest of outcomes/<number>, bindings/<batch> and
-returns/<batch> by the driver.
+records/<number> are by `rhino modify`; outcomes/<number>, bindings/<batch> and returns/<batch> by the driver.
+Withdrawals are outcomes and returns, too.
 """
 
 from __future__ import annotations
@@ -49,6 +49,12 @@ class ModificationFolder:
             if self._create("records", number, record.to_json()):
                 return record
         raise ConflictError(f"{self._root}: others add modifications all the time; try again")
+
+    def give_up(self, batch: int, author: str) -> None:
+        """Makes the binding of a batch void for the next run. Raises ConflictError if it is void already."""
+        fields = {"reason": f"withdrawn by {author}", "returned_ms": time.time_ns() // 1_000_000}
+        if not self._create("returns", batch, json.dumps(fields)):
+            raise ConflictError(f"the modifications that came with batch {batch} are withdrawn already")
 
     def withdraw(self, number: int, author: str) -> None:
         """Raises ConflictError if a driver has decided about the record before."""

@@ -23,7 +23,7 @@ class State(enum.StrEnum):
     WITHDRAWN = "withdrawn"  # taken back before it was checked
     IN_FORCE = "in_force"
     REPLACED = "replaced"  # a newer one of the same kind and target is in force, or has taken it out
-    RETURNED = "returned"  # its first batch has failed, and goes without it
+    RETURNED = "returned"  # given up; the former version is in force again
 
     @property
     def ended(self) -> bool:
@@ -40,7 +40,7 @@ class Fact(enum.StrEnum):
     TAKEN_BACK = "withdraw"
     BOUND = "bound_to_a_batch"
     SUPERSEDED = "a_newer_one_is_bound"
-    BATCH_FAILED = "its_first_batch_failed"
+    GIVEN_UP = "given_up"  # its first batch failed, or it was withdrawn while the query was stopped
 
 
 MODIFICATION = TransitionTable(
@@ -52,7 +52,7 @@ MODIFICATION = TransitionTable(
         (State.PENDING, Fact.TAKEN_BACK): State.WITHDRAWN,
         (State.ACCEPTED, Fact.BOUND): State.IN_FORCE,
         (State.IN_FORCE, Fact.SUPERSEDED): State.REPLACED,
-        (State.IN_FORCE, Fact.BATCH_FAILED): State.RETURNED,
+        (State.IN_FORCE, Fact.GIVEN_UP): State.RETURNED,
     },
 )
 
@@ -120,7 +120,7 @@ class Ledger:
         if batch is not None:
             yield Fact.BOUND
             if batch in self.returned:
-                yield Fact.BATCH_FAILED
+                yield Fact.GIVEN_UP
             elif self._superseded_at(record) is not None:
                 yield Fact.SUPERSEDED
 

@@ -18,6 +18,7 @@ from spark_connector.modify.record import Change, Kind
 from spark_connector.query_checkpoint import QueryCheckpoint
 
 POLL_S = 0.05
+IDLE_S = 30.0
 _RHINO = re.compile(r"rhino://(?P<scheme>[^@/]+)(@[^/]*)?(?P<path>/.*)", re.DOTALL)
 _URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(//)?(?P<path>/.*)", re.DOTALL)
 
@@ -77,9 +78,17 @@ class Modifications:
         return self._add(Change(Kind(kind), target, removes=True), dry_run)
 
     def withdraw(self, number: int) -> View:
-        """Takes back a modification that no driver has checked yet. Raises UnknownError and ConflictError."""
-        self.get(number)
-        self._folder.withdraw(number, self._author)
+        """Takes back a modification that no driver has checked yet, or, of a stopped query, one that is in force.
+
+        The latter is for a query that fails since: `remove` needs a batch. All that came in force with the same batch
+        is withdrawn. Raises UnknownError, ConflictError, and PreconditionError while a driver may be running the query.
+        """
+        view = self.get(number)
+        if view.state is State.IN_FORCE and view.first_batch is not None:
+            self._checkpoint.check_idle(IDLE_S)
+            self._folder.give_up(view.first_batch, self._author)
+        else:
+            self._folder.withdraw(number, self._author)
         return self.get(number)
 
     def list(self) -> tuple[View, ...]:

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from rhino_core.transitions import TransitionTable
+from spark_connector.modify.ledger import MODIFICATION
 from worker_runtime.protocol.membership import MEMBER
 from worker_runtime.protocol.outgoing import DELIVERY
 
 DESIGN = Path(__file__).parents[2] / "docs" / "design"
-TABLES = [("catch-up.md", MEMBER), ("replication.md", DELIVERY)]
+TABLES = [("catch-up.md", MEMBER), ("replication.md", DELIVERY), ("modification.md", MODIFICATION)]
 
 
 @pytest.mark.parametrize(("page", "table"), TABLES, ids=[page for page, _ in TABLES])

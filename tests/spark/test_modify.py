@@ -10,10 +10,21 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from rhino import Modifications, state_function
+from rhino import Modifications, rhino_checkpoint, state_function
 from rhino.testing import LocalCluster
+from spark_connector.conf import SPARK_PROVIDER, STREAMING
 from tests.spark.conftest import SharedSession, wait_for
-from tests.spark.modified import POINT, SCORED, TOTALLED, TOTALS, adding, functions, scored_batch, totals_batch
+from tests.spark.modified import (
+    POINT,
+    SCORED,
+    TOTALLED,
+    TOTALS,
+    adding,
+    functions,
+    needs_a_module,
+    scored_batch,
+    totals_batch,
+)
 from tests.spark.run import Run, assert_same_rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -85,6 +96,9 @@ def test_functions_and_operators_of_a_running_query(spark: SparkSession, tmp_pat
     run.advance(running, 1)
     assert run.logged() > before
 
+    lost = changes.wait(changes.replace_function("score", needs_a_module()).record.number)
+    assert (lost.state, "No module named 'rhino_nowhere'" in lost.reason) == ("refused", True), lost.reason
+
     # ---- a function, a filter, columns; one of them out again
     used = {}
     asked, logged = time.monotonic(), run.logged()
@@ -120,14 +134,16 @@ def test_functions_and_operators_of_a_running_query(spark: SparkSession, tmp_pat
     assert_same_rows(run.result(batches), scored_batch(spark, batches, changes.list(), used))
 
 
-def test_the_function_of_a_stateful_operator(spark: SparkSession, tmp_path: Path) -> None:
-    run = Run(spark, TOTALLED, tmp_path)
-    running = run.start()
-    run.advance(running, 3)
-    changes = Modifications(run.checkpoint)
-    view = changes.wait(changes.replace_function("total", state_function(adding(1000), TOTALS)).record.number)
-    assert view.state == "in_force", view.reason
-    assert view.first_batch is not None
-    run.advance(running, 3)
-    running.stop()
-    assert_same_rows(run.result(run.logged()), totals_batch(spark, run.logged(), view.first_batch))
+def test_the_function_of_a_stateful_operator(shared: SharedSession, tmp_path: Path) -> None:
+    """With its checkpoint on rhino://."""
+    with shared.with_settings(SETTINGS | {f"{STREAMING}.stateStore.providerClass": SPARK_PROVIDER}) as spark:
+        run = Run(spark, TOTALLED, tmp_path, locate=rhino_checkpoint)
+        running = run.start()
+        run.advance(running, 3)
+        changes = Modifications(run.location)
+        view = changes.wait(changes.replace_function("total", state_function(adding(1000), TOTALS)).record.number)
+        assert view.state == "in_force", view.reason
+        assert view.first_batch is not None
+        run.advance(running, 3)
+        running.stop()
+        assert_same_rows(run.result(run.logged()), totals_batch(spark, run.logged(), view.first_batch))

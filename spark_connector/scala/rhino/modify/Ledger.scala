@@ -5,7 +5,7 @@ package rhino.spark.modify
  *
  * @param records  by number. Immutable.
  * @param accepted the numbers of the records that a driver has checked and accepted
- * @param bindings by batch, the records that came in force with it. Immutable, and written before that batch is planned.
+ * @param bindings by batch, the records that came in force with it. Immutable, written before that batch is planned.
  * @param returned the batches that have failed, and whose bindings therefore do not count any more
  */
 private[spark] case class Ledger(

@@ -2,6 +2,7 @@ package rhino.spark.modify
 
 import java.io.FileNotFoundException
 import java.nio.charset.StandardCharsets.UTF_8
+import java.nio.file.{Files, Paths}
 
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{FileAlreadyExistsException, Path}
@@ -22,7 +23,7 @@ private[modify] class ModificationFolder(checkpoint: Path, hadoop: Configuration
   private lazy val files = CheckpointFileManager.create(root, hadoop)
   private lazy val system = checkpoint.getFileSystem(hadoop)
 
-  val isLocal: Boolean = Set("file", "rhino")(system.getUri.getScheme)
+  val isLocal: Boolean = system.getUri.getScheme == "file" || checkpoint.toUri.getAuthority == "file" // rhino://file/...
 
   /** Creates nothing: without a modification the folder does not exist. */
   def exists: Boolean = files.exists(root)
@@ -79,7 +80,9 @@ private[modify] class ModificationFolder(checkpoint: Path, hadoop: Configuration
   /** Throws IllegalArgumentException if another user has written the file: its code would run as this user. */
   private def text(kind: String, number: Long): String = {
     val path = new Path(new Path(root, kind), number.toString)
-    val owner = system.getFileStatus(path).getOwner
+    val owner = // Hadoop starts a process to ask for the owner of a local file
+      if (system.getUri.getScheme == "file") Files.getOwner(Paths.get(path.toUri.getPath)).getName
+      else system.getFileStatus(path).getOwner
     val user = UserGroupInformation.getCurrentUser.getShortUserName
     if (owner.nonEmpty && owner != user) throw new IllegalArgumentException(
       s"$path belongs to user $owner, and this driver runs as $user: only the driver's user may modify its queries")

@@ -60,7 +60,7 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
       try { check(number); None }
       catch {
         case error: InterruptedException => throw error
-        case NonFatal(error) => Some(Option(error.getMessage).getOrElse(error.toString))
+        case NonFatal(error) => Some(reason(error))
       }
     refused match {
       case None => accept(number)
@@ -103,10 +103,16 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
       failed <- now.failing(batch)
       if !folder.committed(failed)
     } {
-      val reason = Option(error.getMessage).getOrElse(error.toString).take(2000)
-      if (ModificationFolder.unlessThere(folder.giveUp(failed, reason)))
+      if (ModificationFolder.unlessThere(folder.giveUp(failed, reason(error))))
         logWarning(s"query ${stream.id}: batch $failed has failed, and its next run goes without the modifications " +
           s"${now.bindings(failed).mkString(", ")} that came with that batch")
     }
   }
+
+  private def reason(error: Throwable): String =
+    Option(error.getMessage).getOrElse(error.toString).take(ModifiedQuery.ReasonMax)
+}
+
+private[modify] object ModifiedQuery {
+  private val ReasonMax = 4000 // characters; Spark's errors may carry whole plans
 }

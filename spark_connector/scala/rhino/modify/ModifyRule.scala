@@ -2,6 +2,8 @@ package rhino.spark.modify
 
 import java.util.UUID
 
+import scala.collection.mutable
+
 import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
 import org.apache.spark.sql.catalyst.rules.Rule
@@ -14,8 +16,14 @@ import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, St
  */
 private[spark] class ModifyRule(session: SparkSession) extends Rule[LogicalPlan] {
 
+  private val told = mutable.Set.empty[Long] // a query has a session of its own, and this rule with it
+
   override def apply(plan: LogicalPlan): LogicalPlan = batch(plan).fold(plan) { case (query, number) =>
-    Overlay(plan, Modifications.at(query, number), session.asInstanceOf[ClassicSession])
+    val modifications = Modifications.at(query, number)
+    Overlay.misplaced(plan, modifications).filter(its => told.add(its.number)).foreach { its =>
+      logWarning(s"query $query: $its changes nothing, because the application has no such place any more")
+    }
+    Overlay(plan, modifications, session.asInstanceOf[ClassicSession])
   }
 
   /** Query and batch, if this is the plan of a batch. The thread of a query also analyses what its user's code makes. */

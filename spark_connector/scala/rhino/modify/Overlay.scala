@@ -4,6 +4,7 @@ import org.apache.spark.sql.catalyst.expressions.{Alias, Attribute, AttributeMap
 import org.apache.spark.sql.catalyst.plans.logical.{AnalysisHelper, CollectMetrics, Filter, LocalRelation, LogicalPlan, Project}
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.state.seam.PythonCode
+import org.apache.spark.sql.types.DataType
 
 /** The plan of a batch with modifications. Attributes that others refer to keep their names and types. */
 private[modify] object Overlay {
@@ -20,8 +21,23 @@ private[modify] object Overlay {
 
   private def withFunctions(plan: LogicalPlan, functions: Map[String, Modification]): LogicalPlan =
     plan.transformAllExpressions {
-      case udf: PythonUDF if functions.contains(udf.name) => PythonCode.replaced(udf, functions(udf.name).code)
+      case udf: PythonUDF if functions.get(udf.name).exists(fits(_, udf)) =>
+        PythonCode.replaced(udf, functions(udf.name).code)
     }
+
+  /** Of the same kind and type. A later version of the application may have another function of this name. */
+  private def fits(its: Modification, udf: PythonUDF): Boolean =
+    udf.evalType == its.evalType && DataType.equalsIgnoreNullability(DataType.fromJson(its.returns), udf.dataType)
+
+  /** Modifications for which a plan has no place, because the application has changed since. */
+  def misplaced(plan: LogicalPlan, modifications: Seq[Modification]): Seq[Modification] = {
+    val points = plan.collect { case point: CollectMetrics => point.name }.toSet
+    val udfs = plan.collect { case node => node.expressions.flatMap(_.collect { case udf: PythonUDF => udf }) }.flatten
+    modifications.filterNot { its =>
+      if (its.kind == Modification.Function) udfs.exists(udf => udf.name == its.target && fits(its, udf))
+      else points(its.target)
+    }
+  }
 
   private def withFilters(plan: LogicalPlan, filters: Seq[Modification], session: SparkSession): LogicalPlan = {
     val conditions = filters.map(m => m.target -> m.filter).toMap

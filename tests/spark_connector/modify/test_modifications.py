@@ -1,0 +1,185 @@
+import json
+import threading
+from pathlib import Path
+
+import pytest
+from pyspark.sql.functions import udf
+from pyspark.sql.types import LongType, StructField, StructType
+
+from rhino_core.errors import (
+    ConflictError,
+    IntegrityError,
+    InvalidRequestError,
+    PreconditionError,
+    UnavailableError,
+    UnknownError,
+)
+from spark_connector.modify.code import code_of, load, state_function
+from spark_connector.modify.folder import ModificationFolder
+from spark_connector.modify.modifications import Modifications
+from spark_connector.modify.record import CODE_MAX_BYTES, Change, Kind
+from tests.spark_connector.modify.conftest import offsets
+
+PLUS = udf(lambda value: value + 1, LongType())
+
+
+def driver(checkpoint: Path, kind: str, number: int, **fields: object) -> None:
+    """A file as the driver writes it."""
+    folder = checkpoint / "modifications" / kind
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / str(number)).write_text(json.dumps(fields))
+
+
+def test_records_have_all_that_was_asked_for(checkpoint: Path) -> None:
+    query = Modifications(checkpoint)
+    query.replace_function("score", PLUS)
+    query.set_filter("scored", "y > 0", dry_run=True)
+    query.set_columns("scored", {"y": "y + 1"})
+    query.remove("filter", "scored")
+    function, condition, columns, removal = (view.record for view in query.list())
+    assert (function.number, function.change.target, function.change.code.eval_type) == (1, "score", 100)
+    assert (condition.change.condition, condition.dry_run) == ("y > 0", True)
+    assert columns.change.columns == {"y": "y + 1"}
+    assert (removal.change.removes, removal.slot) == (True, (Kind.FILTER, "scored"))
+    assert "@" in function.author
+
+
+def test_a_location_is_a_folder_here(checkpoint: Path) -> None:
+    for location in (checkpoint, f"file://{checkpoint}", f"rhino://file{checkpoint}"):
+        assert Modifications(location).list() == ()
+    for location in ("hdfs://namenode:8020/q", "rhino://hdfs@namenode:8020/q", "s3a://bucket/q"):
+        with pytest.raises(InvalidRequestError, match="must be a folder on this machine"):
+            Modifications(location)
+    with pytest.raises(UnknownError, match="no query checkpoint"):
+        Modifications(checkpoint / "offsets")
+
+
+def test_a_query_without_rhino_is_refused(checkpoint: Path) -> None:
+    (checkpoint / "offsets" / "5").write_text(offsets("org.example.Provider"))
+    with pytest.raises(PreconditionError, match=r"org\.example\.Provider, without Rhino"):
+        Modifications(checkpoint)
+
+
+def test_a_second_change_of_the_same_thing_waits_for_the_first_one(checkpoint: Path) -> None:
+    query = Modifications(checkpoint)
+    query.set_filter("scored", "y > 0")
+    with pytest.raises(ConflictError, match="modification 1 of filter scored is on its way"):
+        query.set_filter("scored", "y > 1")
+    driver(checkpoint, "outcomes", 1, refused="no point scored")
+    assert query.set_filter("scored", "y > 1").record.number == 2
+
+
+def test_two_writers_never_have_the_same_number(checkpoint: Path) -> None:
+    folder = ModificationFolder(checkpoint)
+
+    def write(name: str) -> None:
+        for index in range(20):
+            folder.add(Change(Kind.FILTER, f"{name}{index}", condition="true"), name, dry_run=False)
+
+    threads = [threading.Thread(target=write, args=(name,)) for name in "abc"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = folder.read().records
+    assert sorted(found) == list(range(1, 61))
+    assert len({record.change.target for record in found.values()}) == 60
+    assert not list((checkpoint / "modifications" / "records").glob(".*"))
+
+
+def test_waiting_ends_with_the_fate_of_a_modification(checkpoint: Path) -> None:
+    query = Modifications(checkpoint)
+    number = query.set_filter("scored", "y > 0").record.number
+    with pytest.raises(UnavailableError, match=r"still pending after 0\.1 s: no driver"):
+        query.wait(number, timeout_s=0.1)
+    driver(checkpoint, "outcomes", number, checked_ms=1)
+    with pytest.raises(UnavailableError, match="has begun no batch"):
+        query.wait(number, timeout_s=0.1)
+    driver(checkpoint, "bindings", 5, records=[number], bound_ms=2)
+    assert query.wait(number, timeout_s=0.1).first_batch == 5
+    with pytest.raises(UnknownError, match="no modification 9"):
+        query.get(9)
+
+
+def test_what_no_driver_has_checked_can_be_withdrawn(checkpoint: Path) -> None:
+    query = Modifications(checkpoint)
+    number = query.set_filter("scored", "y > 0").record.number
+    assert query.withdraw(number).state == "withdrawn"
+    with pytest.raises(ConflictError, match="checked already"):
+        query.withdraw(number)
+
+
+def test_what_makes_a_stopped_query_fail_can_be_withdrawn(checkpoint: Path) -> None:
+    query = Modifications(checkpoint)
+    number = query.set_filter("scored", "y > 0").record.number
+    driver(checkpoint, "outcomes", number, checked_ms=1)
+    driver(checkpoint, "bindings", 3, records=[number], bound_ms=2)
+    view = query.withdraw(number)
+    assert (view.state, "withdrawn by" in view.reason) == ("returned", True)
+
+
+def test_what_is_in_force_in_a_running_query_is_not_withdrawn(checkpoint: Path) -> None:
+    query = Modifications(checkpoint)
+    number = query.set_filter("scored", "y > 0").record.number
+    driver(checkpoint, "outcomes", number, checked_ms=1)
+    driver(checkpoint, "bindings", 5, records=[number], bound_ms=2)
+    (checkpoint / "offsets" / "5").write_text((checkpoint / "offsets" / "4").read_text())
+    with pytest.raises(PreconditionError, match="a driver may be running the query"):
+        query.withdraw(number)
+
+
+def test_an_unreadable_file_is_named(checkpoint: Path) -> None:
+    query = Modifications(checkpoint)
+    query.set_filter("scored", "y > 0")
+    (checkpoint / "modifications" / "records" / "1").write_text("{")
+    with pytest.raises(IntegrityError, match="modification 1 is not readable"):
+        query.list()
+
+
+@pytest.mark.parametrize("change", [("set_filter", " "), ("set_columns", {}), ("set_columns", {"y": ""})])
+def test_empty_texts_are_refused(change: tuple[str, object], checkpoint: Path) -> None:
+    name, value = change
+    with pytest.raises(InvalidRequestError, match=r"empty|no columns"):
+        getattr(Modifications(checkpoint), name)("scored", value)
+    assert not (checkpoint / "modifications").exists()
+
+
+# ---- code
+
+
+def test_code_is_what_pyspark_pickles() -> None:
+    code = code_of(PLUS)
+    assert (code.eval_type, code.returns) == (100, '"long"')
+    schema = StructType([StructField("k", LongType())])
+    assert code_of(state_function(lambda key, frames, state: frames, schema)).eval_type == 208
+
+
+def test_what_is_no_usable_function_is_refused() -> None:
+    large = bytes(CODE_MAX_BYTES)
+    lock = threading.Lock()
+    with pytest.raises(InvalidRequestError, match="is no UDF"):
+        code_of(print)
+    with pytest.raises(InvalidRequestError, match="allowed: let it read large data from a file"):
+        code_of(udf(lambda value: len(large), LongType()))
+    with pytest.raises(InvalidRequestError, match="cannot be pickled"):
+        code_of(udf(lambda value: lock.locked(), LongType()))
+    with pytest.raises(InvalidRequestError, match="non-deterministic"):
+        code_of(udf(lambda value: value, LongType()).asNondeterministic())
+
+
+def test_a_function_is_loaded_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "score.py"
+    file.write_text(
+        "from pyspark.sql.functions import udf\nfrom pyspark.sql.types import LongType\n"
+        "FACTOR = 3\n\n@udf(LongType())\ndef score(value):\n    return value * FACTOR\n"
+    )
+    code = code_of(load(f"{file}:score"))
+    assert b"rhino_modification" in code.pickled
+    for source, message in ((f"{file}:other", "has no other"), ("score.py", "must be FILE.py:NAME")):
+        with pytest.raises(InvalidRequestError, match=message):
+            load(source)
+    with pytest.raises(InvalidRequestError, match="no such file"):
+        load(f"{tmp_path}/nothing.py:score")
+    file.write_text("raise ValueError('no')")
+    with pytest.raises(InvalidRequestError, match="cannot be executed: ValueError: no"):
+        load(f"{file}:score")
