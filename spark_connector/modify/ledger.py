@@ -101,7 +101,7 @@ class Ledger:
         batch = self._batch(number)
         after = self._superseded_at(record)
         reason = self.outcomes[number].refused if number in self.outcomes else ""
-        if batch in self.returned:
+        if batch is not None and batch in self.returned:
             reason = self.returned[batch]
         return View(record, state, batch, None if after is None or state is not State.REPLACED else after - 1, reason)
 

@@ -24,27 +24,20 @@ SCORES = {"plus": "value + 1", "triple": "value * 3", "minus": "-value"}  # what
 def functions() -> dict[str, Any]:
     """Versions of the function `score` of the query."""
 
-    @F.udf(LongType())
     def plus(value: int) -> int:
         return value + 1
 
-    @F.udf(LongType())
     def triple(value: int) -> int:
         return value * 3
 
-    @F.udf(LongType())
     def minus(value: int) -> int:
         return -value
 
-    @F.udf(LongType())
     def fails(value: int) -> int:
         raise ValueError(f"no score for {value}")
 
-    @F.udf(IntegerType())
-    def whole(value: int) -> int:
-        return 1
-
-    return {"plus": plus, "triple": triple, "minus": minus, "fails": fails, "whole": whole}
+    made = {function.__name__: F.udf(function, LongType()) for function in (plus, triple, minus, fails)}
+    return made | {"whole": F.udf(lambda value: 1, IntegerType())}
 
 
 def needs_a_module() -> Any:
@@ -56,11 +49,10 @@ def needs_a_module() -> Any:
 
 
 def scored(spark: SparkSession) -> DataFrame:
-    @F.udf(LongType())
     def score(value: int) -> int:
         return value + 1
 
-    rows = source(spark).select((F.col("value") % 89).alias("k"), score("value").alias("y"))
+    rows = source(spark).select((F.col("value") % 89).alias("k"), F.udf(score, LongType())("value").alias("y"))
     marked = rows.observe(POINT, F.count(F.lit(1)).alias("rows"))
     return marked.groupBy("k").agg(F.count(F.lit(1)).alias("n"), F.sum("y").alias("s"))
 
@@ -73,14 +65,14 @@ def scored_batch(spark: SparkSession, batches: int, views: Sequence[View], used:
     batch = F.floor(F.col("value") / ROWS_PER_BATCH)
     rows = consumed(spark, batches).withColumn("batch", batch).withColumn("y", F.col("value") + 1)
     for view in views:
-        if view.first_batch is None or view.state in ("returned",):
+        if view.first_batch is None or view.state == "returned":
             continue
         last = batches if view.last_batch is None else view.last_batch
         within = f"batch between {view.first_batch} and {last}"
         if view.record.number in used:
             rows = rows.withColumn("y", F.expr(f"if({within}, {SCORES[used[view.record.number]]}, y)"))
     for view in views:
-        if view.first_batch is None or view.record.change.removes or view.state in ("returned",):
+        if view.first_batch is None or view.record.change.removes or view.state == "returned":
             continue
         last = batches if view.last_batch is None else view.last_batch
         within = f"batch between {view.first_batch} and {last}"

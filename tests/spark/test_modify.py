@@ -27,7 +27,7 @@ from tests.spark.modified import (
 )
 from tests.spark.run import Run, assert_same_rows
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(420)]
 SETTINGS = {"spark.sql.shuffle.partitions": "2"}
 
 
@@ -106,9 +106,9 @@ def test_functions_and_operators_of_a_running_query(spark: SparkSession, tmp_pat
     print(f"bound after {time.monotonic() - asked:.2f} s: batch {replaced.first_batch}, {logged} were logged")
     assert replaced.state == "in_force", replaced.reason
     used[replaced.record.number] = "triple"
-    run.advance(running, 2)
+    run.advance(running, 1)
     filtered = changes.wait(changes.set_filter(POINT, "y % 2 = 0").record.number)
-    run.advance(running, 2)
+    run.advance(running, 1)
     assert changes.wait(changes.set_columns(POINT, {"y": "y + 1000"}).record.number).state == "in_force"
     run.advance(running, 1)
     assert changes.wait(changes.remove("filter", POINT).record.number).state == "in_force"

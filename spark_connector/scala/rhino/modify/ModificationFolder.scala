@@ -23,7 +23,8 @@ private[modify] class ModificationFolder(checkpoint: Path, hadoop: Configuration
   private lazy val files = CheckpointFileManager.create(root, hadoop)
   private lazy val system = checkpoint.getFileSystem(hadoop)
 
-  val isLocal: Boolean = system.getUri.getScheme == "file" || checkpoint.toUri.getAuthority == "file" // rhino://file/...
+  /** Also as rhino://file/... */
+  val isLocal: Boolean = system.getUri.getScheme == "file" || checkpoint.toUri.getAuthority == "file"
 
   /** Creates nothing: without a modification the folder does not exist. */
   def exists: Boolean = files.exists(root)
@@ -81,7 +82,7 @@ private[modify] class ModificationFolder(checkpoint: Path, hadoop: Configuration
   private def text(kind: String, number: Long): String = {
     val path = new Path(new Path(root, kind), number.toString)
     val owner = // Hadoop starts a process to ask for the owner of a local file
-      if (system.getUri.getScheme == "file") Files.getOwner(Paths.get(path.toUri.getPath)).getName
+      if (isLocal) Files.getOwner(Paths.get(path.toUri.getPath)).getName
       else system.getFileStatus(path).getOwner
     val user = UserGroupInformation.getCurrentUser.getShortUserName
     if (owner.nonEmpty && owner != user) throw new IllegalArgumentException(

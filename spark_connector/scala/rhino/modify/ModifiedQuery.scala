@@ -13,7 +13,9 @@ import org.apache.spark.sql.execution.streaming.state.seam.Internals
  * The modifications of one run of a query. The thread of the query asks `at` when it plans a batch. Another thread
  * checks new records.
  */
-private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () => Seq[(String, String)]) extends Logging {
+private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () => Seq[(String, String)])
+  extends Logging {
+
   private val session = Internals.session(stream)
   private val folder =
     new ModificationFolder(new Path(stream.resolvedCheckpointRoot), session.sessionState.newHadoopConf())

@@ -20,13 +20,16 @@ private[spark] class ModifyRule(session: SparkSession) extends Rule[LogicalPlan]
 
   override def apply(plan: LogicalPlan): LogicalPlan = batch(plan).fold(plan) { case (query, number) =>
     val modifications = Modifications.at(query, number)
-    Overlay.misplaced(plan, modifications).filter(its => told.add(its.number)).foreach { its =>
-      logWarning(s"query $query: $its changes nothing, because the application has no such place any more")
+    if (modifications.isEmpty) plan
+    else {
+      Overlay.misplaced(plan, modifications).filter(its => told.add(its.number)).foreach { its =>
+        logWarning(s"query $query: $its changes nothing, because the application has no such place any more")
+      }
+      Overlay(plan, modifications, session.asInstanceOf[ClassicSession])
     }
-    Overlay(plan, modifications, session.asInstanceOf[ClassicSession])
   }
 
-  /** Query and batch, if this is the plan of a batch. The thread of a query also analyses what its user's code makes. */
+  /** Query and batch, if this is the plan of a batch. That thread also analyses what its user's code makes. */
   private def batch(plan: LogicalPlan): Option[(UUID, Long)] = {
     val context = session.sparkContext
     for {

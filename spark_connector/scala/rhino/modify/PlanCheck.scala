@@ -8,7 +8,7 @@ import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.state.seam.PythonCode
 import org.apache.spark.sql.types.DataType
 
-/** Checks of a modification against the plan of the running query. All throw IllegalArgumentException or Spark's own. */
+/** Checks of a modification against the plan of the running query. They throw IllegalArgumentException or Spark's. */
 private[modify] object PlanCheck {
 
   /** `plan`: of the newest batch, without modifications. `inForce`: what the next batch would have without this one. */
@@ -44,8 +44,8 @@ private[modify] object PlanCheck {
       s"the query has several functions with the name ${its.target}: give each a name of its own")
     val present = found.head
     if (present.evalType != its.evalType) refuse(
-      s"${its.target} is of PySpark's kind ${present.evalType}, and the new function is of kind ${its.evalType}: make it " +
-        "by the same decorator (udf, pandas_udf, arrow_udf), or with rhino.state_function")
+      s"${its.target} is of PySpark's kind ${present.evalType}, and the new function is of kind ${its.evalType}: " +
+        "make it by the same decorator (udf, pandas_udf, arrow_udf), or with rhino.state_function")
     val returns = DataType.fromJson(its.returns)
     if (!DataType.equalsIgnoreNullability(returns, present.dataType)) refuse(
       s"${its.target} returns ${present.dataType.sql}, and the new function returns ${returns.sql}")
@@ -75,7 +75,8 @@ private[modify] object PlanCheck {
     its.columns.foreach { case (name, text) =>
       val attribute = point.child.output.filter(_.name == name) match {
         case Seq(one) => one
-        case Nil => refuse(s"the point ${its.target} has no column $name; it has " + list(point.child.output.map(_.name)))
+        case Nil =>
+          refuse(s"the point ${its.target} has no column $name; it has " + list(point.child.output.map(_.name)))
         case _ => refuse(s"the point ${its.target} has several columns with the name $name")
       }
       val made = Overlay.expression(text, point.child, session)
@@ -92,7 +93,8 @@ private[modify] object PlanCheck {
 
   /** Refuses what decides under which key state is: state of the former keys would stay as it is. */
   private def refuseKeys(its: Modification, plan: LogicalPlan, changed: PartialFunction[Expression, Boolean]): Unit = {
-    def hit(expression: Expression): Boolean = expression.exists(part => changed.applyOrElse(part, (_: Expression) => false))
+    def hit(expression: Expression): Boolean =
+      expression.exists(part => changed.applyOrElse(part, (_: Expression) => false))
     val aliases = all(plan).collect { case alias: Alias => alias }
     def below(expressions: Seq[Expression], seen: Set[ExprId]): Boolean = expressions.exists { expression =>
       hit(expression) || {
