@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
@@ -41,11 +43,11 @@ def functions() -> dict[str, Any]:
 
 
 def needs_a_module() -> Any:
-    """A function whose module is known to this process only: pickled by its name."""
+    """A pandas UDF whose module is known to this process only: pickled by its name."""
     module = types.ModuleType("rhino_nowhere")
-    exec("def score(value): return value", module.__dict__)
+    exec("import pandas as pd\ndef series(values: pd.Series) -> pd.Series: return values", module.__dict__)
     sys.modules[module.__name__] = module
-    return F.udf(module.score, LongType())
+    return F.pandas_udf(module.series, LongType())
 
 
 def scored(spark: SparkSession) -> DataFrame:
@@ -113,3 +115,40 @@ def totals_batch(spark: SparkSession, batches: int, switched: int) -> DataFrame:
     each = F.when(F.floor(F.col("value") / ROWS_PER_BATCH) < switched, 1).otherwise(1000)
     rows = consumed(spark, batches).select((F.col("value") % 89).alias("k"), each.alias("w"))
     return rows.groupBy("k").agg(F.count(F.lit(1)).alias("n"), F.sum("w").alias("s"))
+
+
+def vectorised(factor: int) -> dict[str, Any]:
+    """A pandas UDF and an Arrow UDF that multiply."""
+
+    def series(values: pd.Series) -> pd.Series:
+        return values * factor
+
+    def array(values: pa.Array) -> pa.Array:
+        return pa.compute.multiply(values, factor)
+
+    return {"series": F.pandas_udf(series, LongType()), "array": F.arrow_udf(array, LongType())}
+
+
+def weighed(spark: SparkSession) -> DataFrame:
+    made = vectorised(1)
+    key = (F.col("value") % 89).alias("k")
+    rows = source(spark).select(key, made["series"]("value").alias("a"), made["array"]("value").alias("b"))
+    return rows.groupBy("k").agg(F.sum("a").alias("a"), F.sum("b").alias("b"))
+
+
+def weighed_batch(spark: SparkSession, batches: int, switched: dict[str, int]) -> DataFrame:
+    """From the batch in `switched` on, the function of that name multiplies by 7."""
+    batch = F.floor(F.col("value") / ROWS_PER_BATCH)
+    values = {name: F.when(batch < at, F.col("value")).otherwise(F.col("value") * 7) for name, at in switched.items()}
+    key = (F.col("value") % 89).alias("k")
+    rows = consumed(spark, batches).select(key, values["series"].alias("a"), values["array"].alias("b"))
+    return rows.groupBy("k").agg(F.sum("a").alias("a"), F.sum("b").alias("b"))
+
+
+WEIGHED = StatefulQuery(
+    "weighed",
+    "update",
+    weighed,
+    lambda spark, batches: weighed_batch(spark, batches, {"series": 0, "array": 0}),
+    key="k",
+)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,11 +18,14 @@ from tests.spark.modified import (
     SCORED,
     TOTALLED,
     TOTALS,
+    WEIGHED,
     adding,
     functions,
     needs_a_module,
     scored_batch,
     totals_batch,
+    vectorised,
+    weighed_batch,
 )
 from tests.spark.run import Run, assert_same_rows
 
@@ -96,14 +98,9 @@ def test_functions_and_operators_of_a_running_query(spark: SparkSession, tmp_pat
     run.advance(running, 1)
     assert run.logged() > before
 
-    lost = changes.wait(changes.replace_function("score", needs_a_module()).record.number)
-    assert (lost.state, "No module named 'rhino_nowhere'" in lost.reason) == ("refused", True), lost.reason
-
     # ---- a function, a filter, columns; one of them out again
     used = {}
-    asked, logged = time.monotonic(), run.logged()
     replaced = changes.wait(changes.replace_function("score", functions()["triple"]).record.number)
-    print(f"bound after {time.monotonic() - asked:.2f} s: batch {replaced.first_batch}, {logged} were logged")
     assert replaced.state == "in_force", replaced.reason
     used[replaced.record.number] = "triple"
     run.advance(running, 1)
@@ -123,7 +120,7 @@ def test_functions_and_operators_of_a_running_query(spark: SparkSession, tmp_pat
     running = run.start()
     run.advance(running, 1)
     failing = changes.replace_function("score", functions()["fails"])
-    wait_for(lambda: not running.isActive, "the query has failed")
+    wait_for(lambda: not running.isActive, "the query has failed", timeout_s=180)
     assert "no score for" in str(running.exception())
     wait_for(lambda: changes.get(failing.record.number).state == "returned", "the modification is returned")
     assert "no score for" in changes.get(failing.record.number).reason
@@ -132,6 +129,25 @@ def test_functions_and_operators_of_a_running_query(spark: SparkSession, tmp_pat
     running.stop()
     batches = run.logged()
     assert_same_rows(run.result(batches), scored_batch(spark, batches, changes.list(), used))
+
+
+@pytest.mark.exhaustive
+def test_pandas_and_arrow_functions_and_code_that_executors_lack(spark: SparkSession, tmp_path: Path) -> None:
+    run = Run(spark, WEIGHED, tmp_path)
+    running = run.start()
+    run.advance(running, 2)
+    changes = Modifications(run.checkpoint)
+    lost = changes.wait(changes.replace_function("series", needs_a_module()).record.number)
+    assert (lost.state, "No module named 'rhino_nowhere'" in lost.reason) == ("refused", True), lost.reason
+    switched = {}
+    for name, function in vectorised(7).items():
+        view = changes.wait(changes.replace_function(name, function).record.number)
+        assert view.state == "in_force", view.reason
+        assert view.first_batch is not None
+        switched[name] = view.first_batch
+        run.advance(running, 1)
+    running.stop()
+    assert_same_rows(run.result(run.logged()), weighed_batch(spark, run.logged(), switched))
 
 
 def test_the_function_of_a_stateful_operator(shared: SharedSession, tmp_path: Path) -> None:
