@@ -43,7 +43,8 @@ private[driver] class StreamRun(stream: StreamExecution) extends QueryRun {
     progressOf(batch).flatMap(p => Option(p.durationMs.get("triggerExecution"))).map(_ / 1e3).getOrElse(0.0)
 
   override def triggerSeconds: Double = stream.trigger match {
-    case interval: Product if trigger == StreamRun.IntervalTrigger => interval.productElement(0).asInstanceOf[Long] / 1e3
+    case interval: Product if trigger == StreamRun.IntervalTrigger =>
+      interval.productElement(0).asInstanceOf[Long] / 1e3
     case _ => 0.0
   }
 
