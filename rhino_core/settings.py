@@ -112,7 +112,17 @@ class SidecarSettings:
     push_port: Annotated[
         int, Setting("Port for files from other sidecars, on the host of --listen. 0: a free port.", PORT)
     ] = 0
-    socket_group: Annotated[str, Setting("Unix group that may use the socket, beside the sidecar's user.", ANY)] = ""
+    socket_group: Annotated[
+        str, Setting("Unix group that may connect to the socket. Of its members, only --allow-uid may attach.", ANY)
+    ] = ""
+    allow_uid: Annotated[
+        str,
+        Setting(
+            "Unix users that may attach to the socket, beside the sidecar's user and root: names or numbers, with "
+            "commas. Every client then needs a token.",
+            Rule("Unix users, with commas", metavar="USERS"),
+        ),
+    ] = ""
     tls_dir: Annotated[str, _TLS_DIR] = ""
     cluster_key: Annotated[str, _CLUSTER_KEY] = ""
     insecure: Annotated[bool, _INSECURE] = False

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 from rhino_core.descriptors import run_until_cancelled
+from rhino_core.errors import InvalidSettingError
 from rhino_core.health import Health
 from rhino_core.ids import Worker
 from rhino_core.notify import Notifier
 from rhino_core.rpc.channel import RenewedChannel, aio_channel
+from rhino_core.rpc.greeting import greeter_path
 from rhino_core.rpc.server import Server
 from rhino_core.security.audit import AuditLog
 from rhino_core.security.choice import daemon_transport
@@ -28,6 +31,7 @@ from worker_runtime.push.opening import Opening
 from worker_runtime.push.receiver import Receiver
 from worker_runtime.replication import Replication
 from worker_runtime.services.describe import Describer
+from worker_runtime.services.greeter import Greeter, allowed_users
 from worker_runtime.services.local import SidecarService
 from worker_runtime.services.local_socket import LocalSocket
 from worker_runtime.services.peer import PeerService
@@ -53,8 +57,10 @@ class Node:
         transport = daemon_transport(settings)
         self._audit = AuditLog(settings.audit_log)
         self._peer_server = Server(transport=transport, audit=self._audit, reflect=settings.reflection)
-        self._local_server = Server(reflect=settings.reflection)
+        self._local_server = Server(audit=self._audit, reflect=settings.reflection)
+        self._greeter = _greeter(settings, self._audit)
         self._socket = LocalSocket(settings.socket)
+        self._greeter_socket = LocalSocket(greeter_path(settings.socket))
         self.me = self._bind(store)
         self.replication = Replication(self.me, store)
         figures, grants = Figures(), GrantPool(settings.memory_limit_bytes, settings.window_bytes)
@@ -86,7 +92,9 @@ class Node:
         directory.changed = self._links.named
         describer = Describer(self.replication, figures, grants, self.scrubber)
         preparer = Preparer(self.replication, self._peers, self.manager, figures, settings.prepare_timeout_s)
-        self._local = SidecarService(settings, self.replication, self.manager, preparer, describer, figures)
+        self._local = SidecarService(
+            settings, self.replication, self.manager, preparer, describer, figures, self._greeter
+        )
         self._listener = PushListener(receiver, settings.listen_host, settings.push_port, encryption)
         peer = PeerService(
             self.replication, directory, self._listener, describer, self.scrubber, figures, settings.chunk_bytes
@@ -98,14 +106,18 @@ class Node:
         """Binds the ports first: the address is part of the worker's description."""
         settings = self._settings
         port = self._peer_server.bind(settings.listen)
+        # The greeter first: who finds the sidecar's socket finds the greeter's, too.
+        self._greeter_socket.bind(self._greeter.bind)
         self._socket.bind(self._local_server.bind)
         return Worker(settings.worker_id, store.incarnation, settings.host, settings.peer_address(port))
 
     async def serve(self) -> None:
         """Starts everything. The health checks do not report ready yet."""
         await self._peer_server.start()
+        await self._greeter.start()
         await self._local_server.start()
-        self._socket.open_to_group(self._settings.socket_group)
+        for place in (self._greeter_socket, self._socket):
+            place.open_to_group(self._settings.socket_group)
         self._health.begin(self._checks.alive, self._checks.ready)
         background = {
             "collector": self._collector.run,
@@ -115,6 +127,7 @@ class Node:
             "links": self._tidy,
             "health": self._report,
             "socket": self._socket.watch,
+            "greeter's socket": self._greeter_socket.watch,
         }
         kept = (run_until_cancelled(what, work) for what, work in background.items())
         for work in (self.replication.run(), self.manager.run(), self._listener.run(), *kept):
@@ -147,7 +160,9 @@ class Node:
         """Drain, send the farewell, close. The owner of the task group cancels the rest."""
         await self._local.drain(DRAIN_S)
         await self.manager.leave()
-        self._socket.remove()
+        for place in (self._socket, self._greeter_socket):
+            place.remove()
+        self._greeter.close()
         await self._local_server.stop(GRACE_S)
         await self._peer_server.stop(GRACE_S)
         for task in self._running:
@@ -157,3 +172,15 @@ class Node:
         await self._peers.close()
         await self.manager.close()
         self._audit.close()
+
+
+def _greeter(settings: SidecarSettings, audit: AuditLog) -> Greeter:
+    """Without a group or other users, the mode of the socket keeps others out, so older clients need no token."""
+    try:
+        allowed = allowed_users(settings.allow_uid)
+    except ValueError as error:
+        raise InvalidSettingError(
+            f"setting allow_uid = {settings.allow_uid!r}: {error}; must be names or numbers of Unix users, with commas"
+        ) from None
+    strict = bool(settings.allow_uid or settings.socket_group)
+    return Greeter(allowed, audit, time.monotonic, strict=strict)

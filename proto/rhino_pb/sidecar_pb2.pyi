@@ -86,12 +86,17 @@ class AttachRequest(_message.Message):
     SETTINGS_FIELD_NUMBER: _builtins.int
     COMMIT_TIMEOUT_S_FIELD_NUMBER: _builtins.int
     PROTOCOL_VERSION_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
     client: _builtins.str
     """name of the client for logs: "<application id>/<executor id>" """
     commit_timeout_s: _builtins.float
     """seconds for which Commit may wait for copies; 0: the sidecar's default (60 s)"""
     protocol_version: _builtins.str
     """"1" """
+    token: _builtins.bytes
+    """From the greeter (rhino_core/rpc/greeting.py). It says which Unix user attaches, and counts once. Empty: the client
+    is of an older version, or there was no greeter.
+    """
     @_builtins.property
     def settings(self) -> _common_pb2.JobSettings:
         """used if this session is the first to name a group of the job"""
@@ -103,10 +108,11 @@ class AttachRequest(_message.Message):
         settings: _common_pb2.JobSettings | None = ...,
         commit_timeout_s: _builtins.float = ...,
         protocol_version: _builtins.str = ...,
+        token: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "commit_timeout_s", b"commit_timeout_s", "protocol_version", b"protocol_version", "settings", b"settings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "commit_timeout_s", b"commit_timeout_s", "protocol_version", b"protocol_version", "settings", b"settings", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -123,6 +129,7 @@ class SessionInfo(_message.Message):
     INBOX_FIELD_NUMBER: _builtins.int
     MANAGER_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
+    """who has it may call as this session: it is in no log"""
     worker_id: _builtins.str
     host: _builtins.str
     """host name that the sidecar registered; executors of older versions compare it with theirs"""
@@ -373,16 +380,20 @@ class ListRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     STORE_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """empty from older clients; needed if the sidecar needs attach tokens"""
     @_builtins.property
     def store(self) -> _common_pb2.StoreId: ...
     def __init__(
         self,
         *,
         store: _common_pb2.StoreId | None = ...,
+        session_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["store", b"store"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["store", b"store"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id", "store", b"store"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -422,7 +433,10 @@ class StatRequest(_message.Message):
 
     STORE_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
     name: _builtins.str
+    session_id: _builtins.str
+    """as in ListRequest"""
     @_builtins.property
     def store(self) -> _common_pb2.StoreId: ...
     def __init__(
@@ -430,10 +444,11 @@ class StatRequest(_message.Message):
         *,
         store: _common_pb2.StoreId | None = ...,
         name: _builtins.str = ...,
+        session_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["store", b"store"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "store", b"store"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "session_id", b"session_id", "store", b"store"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -20,13 +20,13 @@ ASKED_BY_PEOPLE = frozenset(
         *("ForgetJob", "ForgetJobLater", "UndoForgetJob", "ForgetWorker", "StartScrub"),
     }
 )
-SESSIONS = frozenset({"DriverSession"})  # a line when the first reply accepts it, and one when it ends
+SESSIONS = frozenset({"DriverSession", "Attach"})  # a line when the first reply accepts it, and one when it ends
 # The only fields that are shown. So no secret gets into the log, such as a lease, and nothing long.
 _SHOWN = frozenset(
     {
         *("job", "virtual_nodes", "target", "handover_id", "location", "owner", "by", "cancel", "dry_run"),
         *("worker", "worker_id", "workers", "incarnation", "peer_address"),
-        *("application_id", "host"),
+        *("application_id", "host", "client"),
     }
 )
 _ENTERED = frozenset({"worker", "sender", "group", "store", "hello", "drain", "rebalance", "scale_out", "scale_in"})
@@ -50,6 +50,7 @@ class Call:
         "_names",
         "_noted",
         "_peer",
+        "_principal",
         "_request",
         "caller",
     )
@@ -64,6 +65,7 @@ class Call:
         self._peer = context.peer() if self._is_of_interest else ""  # once the caller has gone, gRPC knows it no longer
         self._request: Message | None = None
         self._names: dict[str, object] | None = None  # of an accepted session
+        self._principal = ""  # of a caller without a certificate
         self._noted: dict[str, object] = {}
         self.caller: Identity | None = None
 
@@ -79,6 +81,10 @@ class Call:
         """The call changes something that the log should have, with these names."""
         self._noted |= names
         self._is_of_interest = True
+
+    def is_by(self, principal: str) -> None:
+        """Who calls, if it is not the owner of a certificate."""
+        self._principal = principal
 
     def answers(self) -> None:
         """One of the replies of a stream."""
@@ -114,7 +120,7 @@ class Call:
         return dict(_names_of(self._request)) if self._request is not None else {}
 
     def _write(self, outcome: str, reason: str = "", *, alarm: bool = False) -> None:
-        principal = self.caller.uri if self.caller is not None else ""
+        principal = self.caller.uri if self.caller is not None else self._principal
         names, took = self._asked() | self._noted, time.monotonic() - self._began
         line = Line(principal, self._peer or self._context.peer(), self._method, names, outcome, took, reason)
         self._log.write(line, alarm=alarm)
@@ -135,6 +141,12 @@ def note(**names: str) -> None:
     """
     if (call := _current.get(None)) is not None:
         call.note(**names)
+
+
+def principal(name: str) -> None:
+    """The call that is being served is made by this principal, who has no certificate. Does nothing outside a call."""
+    if (call := _current.get(None)) is not None:
+        call.is_by(name)
 
 
 def _names_of(message: Message) -> Iterable[tuple[str, object]]:

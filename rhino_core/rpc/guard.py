@@ -197,6 +197,7 @@ def _guard_unary(method: _Method, inner: Any) -> Callable[[Any, Context], Awaita
 def _guard_stream(method: _Method, inner: Any) -> Callable[[Any, Context], AsyncIterator[Any]]:
     async def guarded(request: Any, context: Context) -> AsyncIterator[Any]:
         call = method.begin(request, context)
+        audited.begin(call)
         try:
             method.identify(call, context)
             async for reply in inner(method.admitted(request, call), context):

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from rhino_core.errors import LostError, UnavailableError
 from rhino_core.ids import FileEntry, FileKind, JobSettings, StoreId, StoreVersion
+from rhino_core.rpc import greeting
 from rhino_core.rpc.channel import call_sync, sync_channel
 from rhino_core.rpc.convert import settings_to_pb, store_to_pb, store_version_to_pb, version_to_pb
 from rhino_core.rpc.gate import checked
@@ -38,6 +39,7 @@ class SidecarSession:
             settings=settings_to_pb(self._settings),
             commit_timeout_s=self._timeout_s,
             protocol_version="1",
+            token=greeting.ask(self._socket),
         )
 
         def first() -> sidecar_pb2.SessionInfo:

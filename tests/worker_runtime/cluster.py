@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rhino_core.ids import StoreId, StoreVersion, Version, Worker
+from rhino_core.rpc import greeting
 from rhino_core.rpc.channel import aio_channel
 from rhino_core.rpc.convert import store_to_pb, store_version_to_pb, version_to_pb
 from rhino_core.settings import SidecarSettings
@@ -142,8 +143,12 @@ class Process:
         synced: bool = False,
         blocks: bool = False,
         patient: bool = False,
+        token: bytes | None = None,
     ) -> AsyncIterator[Client]:
-        """`patient`: on a busy machine the first attempts to connect may fail, though the sidecar is there."""
+        """`patient`: on a busy machine the first attempts to connect may fail, though the sidecar is there.
+
+        `token`: None: the greeter is asked for it.
+        """
         channel = aio_channel(f"unix://{self.settings.socket}")
         try:
             stub = sidecar_pb2_grpc.SidecarStub(channel)
@@ -156,6 +161,7 @@ class Process:
             request = sidecar_pb2.AttachRequest(
                 client="test", settings=settings, commit_timeout_s=commit_timeout_s, protocol_version="1"
             )
+            request.token = await asyncio.to_thread(greeting.ask, self.settings.socket) if token is None else token
             stream: Any = stub.Attach(request, timeout=120, wait_for_ready=patient)
             info = await stream.read()
             yield Client(stub, info)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import secrets
 import time
 import uuid
 from collections.abc import AsyncIterator, Coroutine, Iterator
@@ -18,6 +19,7 @@ import grpc.aio
 from rhino_core.errors import InvalidRequestError, RhinoError, UnavailableError, UnknownError
 from rhino_core.folder import FOLDER_MODE
 from rhino_core.ids import FileKind, JobSettings, StoreId, StoreVersion, Version, parse_name
+from rhino_core.rpc import audited
 from rhino_core.rpc.convert import epoch_to_pb, file_to_pb, settings_of, store_of, store_version_of, versions_of
 from rhino_core.settings import SidecarSettings
 from rhino_pb import sidecar_pb2, sidecar_pb2_grpc
@@ -27,6 +29,7 @@ from worker_runtime.manager_link.client import ManagerClient
 from worker_runtime.protocol import events as ev
 from worker_runtime.replication import Replication
 from worker_runtime.services.describe import Describer
+from worker_runtime.services.greeter import Greeter, principal_of
 from worker_runtime.statistics import CommitRecord, Figures, wall_ms
 from worker_runtime.storage.stored_file import StoredFile
 
@@ -38,10 +41,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One attached client. `inbox`: its own folder, deleted at the end of the session."""
+    """One attached client. `inbox`: its own folder, deleted at the end of the session.
+
+    `session_id`: a secret, by which calls are the session's. `number`: the same session in logs.
+    """
 
     session_id: str
+    number: int
     client: str
+    uid: int | None  # its Unix user; None: not known, it is of an older version
     settings: JobSettings
     commit_timeout_s: float
     inbox: Path
@@ -58,6 +66,7 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
         preparer: Preparer,
         describer: Describer,
         figures: Figures,
+        greeter: Greeter,
     ) -> None:
         self._settings = settings
         self._replication = replication
@@ -66,7 +75,9 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
         self._preparer = preparer
         self._describer = describer
         self._figures = figures
+        self._greeter = greeter
         self._sessions: dict[str, Session] = {}
+        self._numbers = itertools.count(1)
         self._working = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -96,17 +107,21 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
             raise InvalidRequestError(
                 f"protocol version {request.protocol_version!r}: this sidecar speaks {PROTOCOL_VERSION!r}"
             )
-        session_id = uuid.uuid4().hex
+        uid = self._greeter.redeem(request.token)
+        if uid is not None:
+            audited.principal(principal_of(uid))
         session = Session(
-            session_id,
+            secrets.token_hex(16),
+            next(self._numbers),
             request.client,
+            uid,
             settings_of(request.settings),
             request.commit_timeout_s or self._settings.commit_timeout_s,
-            self._store.layout.inbox / session_id,
+            self._store.layout.inbox / uuid.uuid4().hex,
         )
         session.inbox.mkdir(mode=FOLDER_MODE)
-        self._sessions[session_id] = session
-        log.info("session attached", extra={"client": session.client, "session": session_id})
+        self._sessions[session.session_id] = session
+        log.info("session attached", extra=_logged(session))
         try:
             yield self._session_info(session)
             await asyncio.Event().wait()  # the session lasts as long as this stream
@@ -127,14 +142,19 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
         del self._sessions[session.session_id]
         self._store.pins.end(session.session_id)
         self._store.trash.discard_folder(session.inbox)
-        log.info("session ended", extra={"client": session.client, "session": session.session_id})
+        log.info("session ended", extra=_logged(session))
 
     def _session(self, session_id: str) -> Session:
         self._require_open()
         session = self._sessions.get(session_id)
         if session is None:
-            raise UnknownError(f"session {session_id!r} is not attached; attach again")
+            raise UnknownError("the session of this call is not attached; attach again")
         return session
+
+    def _require_session(self, session_id: str) -> None:
+        """For calls that clients of older versions make without their session."""
+        if session_id or self._greeter.strict:
+            self._session(session_id)
 
     def _require_open(self) -> None:
         if self._draining:
@@ -241,6 +261,7 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
     # ------------------------------------------------------------ queries
 
     async def List(self, request: sidecar_pb2.ListRequest, context: Context) -> sidecar_pb2.ListReply:
+        self._require_session(request.session_id)
         records = self._store.files.visible(store_of(request.store))
         return sidecar_pb2.ListReply(
             # All lineages together could be long.
@@ -249,6 +270,7 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
         )
 
     async def Stat(self, request: sidecar_pb2.StatRequest, context: Context) -> sidecar_pb2.StatReply:
+        self._require_session(request.session_id)
         parse_name(request.name)
         record = self._store.files.record(store_of(request.store), request.name)
         if record is None or not record.visible:
@@ -258,6 +280,12 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
 
     async def Describe(self, request: sidecar_pb2.DescribeRequest, context: Context) -> sidecar_pb2.DescribeReply:
         return self._describer.describe(request)
+
+
+def _logged(session: Session) -> dict[str, object]:
+    """Fields for the log."""
+    user = "unknown" if session.uid is None else session.uid
+    return {"client": session.client, "session": session.number, "uid": user}
 
 
 async def uncancelled(work: Coroutine[Any, Any, T]) -> T:

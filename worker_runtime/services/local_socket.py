@@ -12,7 +12,8 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
-from rhino_core.errors import AlreadyThereError, InvalidSettingError
+from rhino_core.errors import AccessDeniedError, AlreadyThereError, InvalidSettingError
+from rhino_core.rpc.greeting import require_own
 
 log = logging.getLogger(__name__)
 PATH_BYTES_MAX = 107  # of sockaddr_un.sun_path, without the final zero byte
@@ -43,9 +44,14 @@ class LocalSocket:
         if longest > PATH_BYTES_MAX:
             raise self._refused(f"is {longest} bytes long, {PATH_BYTES_MAX} are possible")
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            former = os.umask(0o022)  # executors refuse a socket in a folder that others can write to
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+            finally:
+                os.umask(former)
+            self._require_protected()
             self._require_free()
-            former = os.umask(0o177)
+            os.umask(0o177)
             try:
                 bind(f"unix://{self._own}")
             finally:
@@ -94,6 +100,13 @@ class LocalSocket:
         self._removed = True
         if self.is_mine():
             self.path.unlink(missing_ok=True)
+
+    def _require_protected(self) -> None:
+        """Raises InvalidSettingError for a folder in which executors use no socket."""
+        try:
+            require_own(self.path.parent / "nothing")
+        except AccessDeniedError as error:
+            raise self._refused(f"executors refuse it: {error}") from None
 
     def _require_free(self) -> None:
         """Remove the socket of a process that has ended.

@@ -21,8 +21,8 @@ private[rhino] class StateReader(conf: Configuration) {
   private def timeoutS: Double = Sidecar.settings.prepareTimeoutS
 
   private def stat(store: StoreId, name: String): Option[Message] = {
-    val reply = sidecar.call("Stat", "StatRequest", timeoutS, s"look up $store/$name") { _ =>
-      Seq("store" -> store.message, "name" -> name)
+    val reply = sidecar.call("Stat", "StatRequest", timeoutS, s"look up $store/$name") { session =>
+      Seq("session_id" -> session.id, "store" -> store.message, "name" -> name)
     }
     if (reply.bool("exists")) Some(reply) else None
   }
@@ -59,7 +59,9 @@ private[rhino] class StateReader(conf: Configuration) {
 
   /** Visible files directly below `path`, which is `folder` ("": the root) of the store. */
   def list(path: Path, store: StoreId, folder: String): Array[FileStatus] = {
-    val reply = sidecar.call("List", "ListRequest", timeoutS, s"list $path") { _ => Seq("store" -> store.message) }
+    val reply = sidecar.call("List", "ListRequest", timeoutS, s"list $path") { session =>
+      Seq("session_id" -> session.id, "store" -> store.message)
+    }
     val prefix = if (folder.isEmpty) "" else folder + "/"
     reply.subs("files").zip(reply.longs("modified_ms")).collect {
       case (file, modifiedMs) if StateReader.isDirectlyBelow(prefix, file.string("name")) =>

@@ -124,7 +124,8 @@ private[sidecar] class Attachment(
       "client" -> client,
       "settings" -> settings.message,
       "commit_timeout_s" -> settings.commitTimeoutS,
-      "protocol_version" -> "1")
+      "protocol_version" -> "1",
+      "token" -> Greeter.token(socket))
     ClientCalls.blockingServerStreamingCall(
       channel, method("Sidecar", "Attach"), CallOptions.DEFAULT.withWaitForReady(), request)
       .asScala.map(SidecarSession.of)

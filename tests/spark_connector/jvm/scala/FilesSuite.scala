@@ -2,12 +2,13 @@ package rhino.spark
 
 import java.io.IOException
 import java.nio.file.Files
+import java.nio.file.attribute.PosixFilePermissions
 
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 
 import rhino.spark.files.{LateSnapshots, Place, StateWriter, UserCheckpoint}
-import rhino.spark.sidecar.{SidecarReports, SocketOwner}
+import rhino.spark.sidecar.{Greeter, SidecarReports, SocketOwner}
 import rhino.spark.store.StoreId
 
 class FilesSuite extends Suite {
@@ -61,7 +62,8 @@ class FilesSuite extends Suite {
   }
 
   test("a socket of this user or of root is used, and nobody else's") {
-    val socket = Files.createTempFile("rhino", ".sock")
+    val folder = Files.createTempDirectory("rhino")
+    val socket = Files.createFile(folder.resolve("a.sock"))
     try {
       def owner: Long = Files.getAttribute(socket, "unix:uid").asInstanceOf[Int].toLong
       expect(SocketOwner.mine, owner)
@@ -69,11 +71,39 @@ class FilesSuite extends Suite {
       if (owner == 0) {
         SocketOwner.check(socket.toString, 12345) // a sidecar of root
         Files.setAttribute(socket, "unix:uid", 12345)
+        Files.setAttribute(folder, "unix:uid", 12345)
       }
       fails[IOException](s"$socket belongs to the Unix user $owner, and this process runs as user ${owner + 1}")(
         SocketOwner.check(socket.toString, owner + 1))
-    } finally Files.delete(socket)
-    SocketOwner.check("/nowhere/rhino.sock", 1)
+    } finally {
+      Files.delete(socket)
+      Files.delete(folder)
+    }
+    SocketOwner.check("/nowhere/rhino.sock", 0)
+  }
+
+  test("a socket in a folder that others can write to is not used") {
+    val folder = Files.createTempDirectory("rhino")
+    val below = Files.createDirectory(folder.resolve("below"))
+    try for ((mode, writable) <- Seq("rwxr-xr-x" -> false, "rwxr-xrwx" -> true, "rwxrwxr-x" -> true)) {
+      Files.setPosixFilePermissions(folder, PosixFilePermissions.fromString(mode))
+      if (SocketOwner.mine == 0) Files.setAttribute(folder, "unix:gid", 12345)
+      for (socket <- Seq(folder.resolve("a.sock"), below.resolve("a.sock")))
+        if (writable)
+          fails[IOException](s"can write to $folder, so they could")(SocketOwner.check(socket.toString, SocketOwner.mine))
+        else SocketOwner.check(socket.toString, SocketOwner.mine)
+    } finally {
+      Files.delete(below)
+      Files.delete(folder)
+    }
+    fails[IOException]("can write to /tmp, so they could")(SocketOwner.check("/tmp/a.sock", SocketOwner.mine))
+  }
+
+  test("a greeter answers with a token or with a reason") {
+    expect(Greeter.tokenIn(Array[Byte](1) ++ Array.fill(16)(7: Byte), "s").size, 16)
+    fails[IOException]("refuses this user: no")(Greeter.tokenIn(Array[Byte](0) ++ "no".getBytes, "s"))
+    for (wrong <- Seq(Array.empty[Byte], Array[Byte](1), Array.fill(17)(2: Byte), Array.fill(18)(1: Byte)))
+      fails[IOException]("no answer of a sidecar's greeter")(Greeter.tokenIn(wrong, "s"))
   }
 
   test("a report about a sidecar survives its way to the driver") {
