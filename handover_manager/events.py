@@ -89,6 +89,7 @@ class OwnerSet:
 
     job: str
     owner: str
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,7 @@ class CheckpointMoved:
 
     job: str
     location: str
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +156,7 @@ class HandoverRequested:
 @dataclass(frozen=True, slots=True)
 class CancelRequested:
     handover_id: str
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +169,27 @@ class GroupChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class DrainBegun:
+    """A user has marked the worker. The replication manager has journalled the mark."""
+
+    worker: str
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class DrainEnded:
     """The worker may receive virtual nodes and copies again. It may not have been empty yet."""
 
     worker: str
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerForgotten:
+    """A user has given up the worker. The replication manager has journalled that."""
+
+    worker: str
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +209,7 @@ class ForgetUndone:
     """The user takes ForgetRequested back. `job` is an id or the unique name of a forgotten job."""
 
     job: str
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +235,9 @@ Event = (
     | HandoverRequested
     | CancelRequested
     | GroupChanged
+    | DrainBegun
     | DrainEnded
+    | WorkerForgotten
     | ForgetRequested
     | ForgetUndone
     | JobForgotten

@@ -20,13 +20,16 @@ from handover_manager.plan.intents import Drain
 from handover_manager.plan.measurements import Measurements, copy_rate
 from handover_manager.plan.planner import Plan, Request, Situation, deadline_of, make_plan, parse_nodes
 from handover_manager.plan.predict import predict
+from handover_manager.queries import history
 from handover_manager.queries.forgetting import Deletion, Deletions
+from handover_manager.queries.history import ActionRecord, History
 from handover_manager.queries.job import Job
 from handover_manager.queries.jobs import Jobs
 from handover_manager.queries.run import Run
 from handover_manager.queries.runs import Runs
 from handover_manager.view import ClusterView
 from rhino_core.errors import InvalidRequestError, PreconditionError
+from rhino_core.text import duration
 
 SETTLE_S = 10.0  # after a start, time for workers and drivers to register before they count as lost
 USUAL = Policy()
@@ -50,11 +53,13 @@ class HandoverCore:
         deletions: Iterable[Deletion] = (),
         policy: Policy = USUAL,
         adapted: tuple[AdaptationRecord | None, Iterable[Decision]] = (None, ()),
+        actions: Iterable[ActionRecord] = (),
     ) -> None:
         self._offset_s = wall_offset_s
         self.jobs = Jobs(jobs)
         self.handovers = Handovers(handovers)
         self.deletions = Deletions(wall_offset_s, deletions)
+        self.history = History(wall_offset_s, actions)
         self._runs = Runs(self.jobs, wall_offset_s)
         self._execution = Execution(self.jobs, self.handovers, wall_offset_s)
         self.adaptation = Adaptation(
@@ -141,7 +146,15 @@ class HandoverCore:
         """
         job = self.jobs.find(name)
         (node,) = parse_nodes(job.job, (virtual_node,))
-        return explain(job, node, self.handovers.all(), self.view)
+        found = explain(job, node, self.handovers.all(), self.view)
+        return dataclasses.replace(found, reasons=(*found.reasons, *self._who(job.job, found)))
+
+    def _who(self, job: str, found: Explanation) -> list[str]:
+        """Who drains the workers of a virtual node, and who has forgotten its job."""
+        draining = sorted(worker for worker in found.workers if self.view.draining(worker))
+        marks = [self.history.newest(history.DRAIN, worker=worker) for worker in draining]
+        forgotten = self.history.newest(history.FORGET, job=job) if self.deletions.get(job) else None
+        return [action.told() for action in (*marks, forgotten) if action is not None]
 
     def handle(self, event: ev.Event, *, now: float) -> list[ev.Effect]:
         match event:
@@ -161,10 +174,12 @@ class HandoverCore:
                 return self._runs.session_answered(session)
             case ev.ExecutorChanged():
                 return self._runs.executor_changed(event)
-            case ev.CheckpointMoved():
-                return self._runs.checkpoint_moved(event)
-            case ev.OwnerSet():
-                return self._runs.owner_set(event)
+            case ev.CheckpointMoved(name, location, by):
+                done = self._runs.checkpoint_moved(event)
+                return [*done, *self._acted(now, history.MOVED, by, self.jobs.find(name).job, detail=location)]
+            case ev.OwnerSet(name, owner, by):
+                done = self._runs.owner_set(event)
+                return [*done, *self._acted(now, history.OWNER, by, self.jobs.find(name).job, detail=owner)]
             case ev.BatchLogged():
                 return self._batch_logged(event, now)
             case ev.QueryIdle():
@@ -173,22 +188,33 @@ class HandoverCore:
                 return self._writers_found(event, now)
             case ev.HandoverRequested(handover_id, request, by):
                 plan = self.plan(request, now=now)
-                return self._execution.start(handover_id, plan, deadline_of(request), self.view, now, by)
-            case ev.CancelRequested(handover_id):
-                return self._execution.cancel(handover_id, self.view, now)
+                done = self._execution.start(handover_id, plan, deadline_of(request), self.view, now, by)
+                return [*done, *self._about(handover_id, now, history.HANDOVER, by)]
+            case ev.CancelRequested(handover_id, by):
+                done = self._execution.cancel(handover_id, self.view, now)
+                return [*done, *self._about(handover_id, now, history.CANCEL, by)]
             case ev.GroupChanged():
                 if event.error is not None:
                     self._again_at = now + AGAIN_S
                 return self._execution.group_changed(event, self.view, now)
-            case ev.DrainEnded(worker):
-                return self._execution.shorten(worker, self.view)
+            case ev.DrainBegun(worker, by):
+                return self.history.add(now, ActionRecord(history.DRAIN, by, worker=worker))
+            case ev.DrainEnded(worker, by):
+                ended = self.history.add(now, ActionRecord(history.UNDRAIN, by, worker=worker))
+                return [*self._execution.shorten(worker, self.view), *ended]
+            case ev.WorkerForgotten(worker, by):
+                return self.history.add(now, ActionRecord(history.FORGET_WORKER, by, worker=worker))
             case ev.ForgetRequested():
                 return self._forget(event, now)
-            case ev.ForgetUndone(name):
-                return self.deletions.undo(name)
+            case ev.ForgetUndone(name, by):
+                deletion = self.deletions.find(name)
+                done = self.deletions.undo(name)
+                return [*done, *self._acted(now, history.UNDO, by, deletion.job if deletion else name)]
             case ev.JobForgotten(job):
+                deletion = self.deletions.get(job)
+                deleted = self._acted(now, history.DELETED, deletion.by, job) if deletion else []
                 forgotten = [*self.handovers.forget(job), *self._runs.forget(job), *self.adaptation.forget(job)]
-                return [*forgotten, *self.deletions.end(job)]
+                return [*forgotten, *self.deletions.end(job), *deleted]
             case _:
                 assert_never(event)
 
@@ -223,7 +249,22 @@ class HandoverCore:
     def _forget(self, event: ev.ForgetRequested, now: float) -> list[ev.Effect]:
         name = self.check_forgettable(event.job, now=now)
         run = next((job.run for job in self.jobs.all() if job.job == name), Run())
-        return self.deletions.begin(name, run, event.grace_s, now, event.by)
+        detail = f"deleted after {duration(event.grace_s)}" if event.grace_s else "deleted at once"
+        done = self.deletions.begin(name, run, event.grace_s, now, event.by)
+        return [*done, *(self._acted(now, history.FORGET, event.by, name, detail=detail) if done else [])]
+
+    def _acted(self, now: float, kind: str, by: str, job: str, detail: str = "") -> list[ev.Effect]:
+        """An action about a job becomes history."""
+        name = next((known.run.name for known in self.jobs.all() if known.job == job), "")
+        return self.history.add(now, ActionRecord(kind, by, job=job, name=name, detail=detail))
+
+    def _about(self, handover_id: str, now: float, kind: str, by: str) -> list[ev.Effect]:
+        """An action about a handover becomes history."""
+        plan = self.handovers.find(handover_id).plan
+        (job,) = plan.jobs if len(plan.jobs) == 1 else ("",)
+        name = next((known.run.name for known in self.jobs.all() if known.job == job), "")
+        action = ActionRecord(kind, by, job=job, name=name, handover_id=handover_id, detail=plan.intent)
+        return self.history.add(now, action)
 
     def _writers_found(self, event: ev.WritersFound, now: float) -> list[ev.Effect]:
         found = self.jobs.writers_found(event)

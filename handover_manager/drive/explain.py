@@ -17,12 +17,13 @@ from rhino_core.ids import DiskState, VirtualNode
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """`reasons` are for people, most important first."""
+    """`reasons` are for people, most important first. `workers`: those that it concerns."""
 
     node: VirtualNode
     desired: str
     actual: str
     reasons: tuple[str, ...]
+    workers: frozenset[str] = frozenset()
 
 
 def explain(job: Job, node: VirtualNode, handovers: Iterable[Handover], view: ClusterView) -> Explanation:
@@ -40,7 +41,8 @@ def explain(job: Job, node: VirtualNode, handovers: Iterable[Handover], view: Cl
         _actual(job, node, desired, actual),
         *(_group(seen, view) for seen in known),
     ]
-    return Explanation(node, desired, actual, tuple(reasons))
+    members = {m.worker.worker_id for seen in known for m in seen.group.members}
+    return Explanation(node, desired, actual, tuple(reasons), frozenset({desired, actual, *members} - {""}))
 
 
 def _desired(job: Job, node: VirtualNode, known: list[GroupSeen], view: ClusterView) -> str:

@@ -9,6 +9,7 @@ from handover_manager.adapt.scaling import UNKNOWN, Wanted
 from handover_manager.drive.drain import DrainState
 from handover_manager.drive.explain import Explanation
 from handover_manager.drive.handover import Handover
+from handover_manager.drive.handovers import Handovers
 from handover_manager.drive.states import Phase
 from handover_manager.drive.step import Step
 from handover_manager.plan.intents import Drain, Intent, Rebalance, ScaleIn, ScaleOut, check_workers, weight_of
@@ -17,6 +18,7 @@ from handover_manager.plan.planner import Plan, Request
 from handover_manager.plan.predict import Prediction, StepPrediction
 from handover_manager.plan.strategy import Strategy, kind_of
 from handover_manager.queries.forgetting import Deletion
+from handover_manager.queries.history import HANDOVER, ActionRecord
 from handover_manager.queries.job import Job
 from handover_manager.view import ClusterView, groups_of
 from rhino_pb import handover_pb2 as pb
@@ -159,6 +161,23 @@ def explanation_to_pb(found: Explanation) -> pb.ExplainReply:
         desired_worker=found.desired,
         actual_worker=found.actual,
         reasons=found.reasons,
+    )
+
+
+def action_to_pb(action: ActionRecord, handovers: Handovers) -> pb.Action:
+    handover = handovers.get(action.handover_id)
+    outcome = "done" if handover is None or action.kind != HANDOVER else handover.phase.value
+    return pb.Action(
+        at_ms=action.at_ms,
+        by=action.by,
+        kind=action.kind,
+        job=action.job,
+        name=action.name,
+        worker=action.worker,
+        handover_id=action.handover_id,
+        detail=action.detail,
+        outcome=outcome,
+        reason=handover.reason if handover is not None else "",
     )
 
 

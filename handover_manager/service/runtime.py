@@ -112,12 +112,11 @@ class Runtime:
         self.apply(ev.HandoverRequested(handover_id, request, by))
         return self.core.handovers.find(handover_id)
 
-    def set_draining(self, worker: str, draining: bool) -> None:
+    def set_draining(self, worker: str, draining: bool, by: str) -> None:
         """Starts or ends a drain. When it returns, the mark is journalled and in the view."""
         self._cluster.set_draining(worker, draining)
         self.refresh_view()
-        if not draining:
-            self.apply(ev.DrainEnded(worker))
+        self.apply(ev.DrainBegun(worker, by) if draining else ev.DrainEnded(worker, by))
 
     def drain_state(self, worker: str) -> DrainState:
         """The progress of a drain, from a fresh view; changes nothing. Raises UnknownError."""
@@ -152,7 +151,7 @@ class Runtime:
                 raise UnknownError(f"job {job}: it was forgotten, and its state is deleted already") from error
             raise
 
-    def undo_forget_job(self, name: str) -> str:
+    def undo_forget_job(self, name: str, by: str) -> str:
         """Takes `forget_job` back, and returns the id of the job.
 
         Raises UnknownError, InvalidRequestError for a name of several jobs, and PreconditionError once it is due.
@@ -160,13 +159,15 @@ class Runtime:
         deletion = self.core.deletions.find(name)
         if deletion is None and self._cluster.is_deleted(name):
             raise PreconditionError(f"job {name}: the time to take it back is over, and its state is deleted")
-        self.apply(ev.ForgetUndone(name))
+        self.apply(ev.ForgetUndone(name, by))
         return deletion.job if deletion is not None else name
 
-    def forget_worker(self, worker: str, *, dry_run: bool) -> common_pb2.ForgetWorkerReply:
+    def forget_worker(self, worker: str, by: str, *, dry_run: bool) -> common_pb2.ForgetWorkerReply:
         """Forgets a worker. Raises UnknownError, and PreconditionError unless the worker has ended."""
         forgotten = self._cluster.forget_worker(worker, dry_run=dry_run)
         self.refresh_view()
+        if not dry_run:
+            self.apply(ev.WorkerForgotten(worker, by))
         return forgotten
 
     @contextlib.contextmanager

@@ -100,7 +100,7 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
             self._runtime.core.check_drain(request.worker)
             with contextlib.suppress(AlreadyThereError):
                 self._runtime.plan(wanted)  # a refusal comes before the mark
-        self._runtime.set_draining(request.worker, not request.cancel)
+        self._runtime.set_draining(request.worker, not request.cancel, _who())
         if not request.cancel:
             with contextlib.suppress(AlreadyThereError):  # everything there is moving already, or nothing is there
                 self._start(wanted)
@@ -126,7 +126,7 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
             yield status
 
     async def CancelHandover(self, request: pb.CancelHandoverRequest, context: Context) -> pb.HandoverStatus:
-        self._runtime.apply(ev.CancelRequested(request.handover_id))
+        self._runtime.apply(ev.CancelRequested(request.handover_id, _who()))
         return messages.handover_to_pb(self._runtime.core.handovers.find(request.handover_id))
 
     async def ListHandovers(self, request: pb.ListHandoversRequest, context: Context) -> pb.ListHandoversReply:
@@ -135,6 +135,13 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
         job = core.jobs.find(request.job).job if request.job else ""
         found = [h for h in core.handovers.all() if not job or job in h.plan.jobs]
         return pb.ListHandoversReply(handovers=[messages.handover_to_pb(h) for h in found])
+
+    async def ListActions(self, request: pb.ListActionsRequest, context: Context) -> pb.ListActionsReply:
+        self._runtime.refresh_view()
+        core = self._runtime.core
+        found = [a for a in core.history.all() if not request.job or request.job in (a.job, a.name)]
+        found = [a for a in found if not request.worker or a.worker == request.worker]
+        return pb.ListActionsReply(actions=[messages.action_to_pb(a, core.handovers) for a in found])
 
     async def ListJobs(self, request: pb.ListJobsRequest, context: Context) -> pb.ListJobsReply:
         core, now = self._runtime.core, asyncio.get_running_loop().time()
@@ -149,20 +156,20 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
         return self._runtime.forget_job(request.job, _who(), dry_run=request.dry_run, at_once=False)
 
     async def UndoForgetJob(self, request: pb.UndoForgetJobRequest, context: Context) -> pb.UndoForgetJobReply:
-        return pb.UndoForgetJobReply(job=self._runtime.undo_forget_job(request.job))
+        return pb.UndoForgetJobReply(job=self._runtime.undo_forget_job(request.job, _who()))
 
     async def ForgetWorker(
         self, request: common_pb2.ForgetWorkerRequest, context: Context
     ) -> common_pb2.ForgetWorkerReply:
-        return self._runtime.forget_worker(request.worker_id, dry_run=request.dry_run)
+        return self._runtime.forget_worker(request.worker_id, _who(), dry_run=request.dry_run)
 
     async def MoveCheckpoint(self, request: pb.MoveCheckpointRequest, context: Context) -> pb.MoveCheckpointReply:
-        self._runtime.apply(ev.CheckpointMoved(request.job, request.location))
+        self._runtime.apply(ev.CheckpointMoved(request.job, request.location, _who()))
         job = self._runtime.core.jobs.find(request.job)
         return pb.MoveCheckpointReply(job=job.job, location=job.location)
 
     async def SetJobOwner(self, request: pb.SetJobOwnerRequest, context: Context) -> pb.SetJobOwnerReply:
-        self._runtime.apply(ev.OwnerSet(request.job, request.owner))
+        self._runtime.apply(ev.OwnerSet(request.job, request.owner, _who()))
         job = self._runtime.core.jobs.find(request.job)
         return pb.SetJobOwnerReply(job=job.job, owner=job.owner)
 

@@ -26,6 +26,7 @@ from handover_manager.plan.measurements import (
     measurements_of_record,
 )
 from handover_manager.queries.forgetting import DELETION_PREFIX, DeletionRecord, deletion_of_record
+from handover_manager.queries.history import ACTION_PREFIX, ActionRecord
 from handover_manager.queries.records import JOB_PREFIX, JobRecord, job_of_record
 from handover_manager.service.write_failpoints import after_write, before_write
 from rhino_core.journal import Journal
@@ -66,6 +67,7 @@ def restore(values: Mapping[str, Any], *, now: float, wall_offset_s: float, poli
         deletions=deletions,
         policy=policy,
         adapted=(adapted, _decoded(values, DECISION_PREFIX, Decision).values()),
+        actions=_decoded(values, ACTION_PREFIX, ActionRecord).values(),
     )
 
 

@@ -1034,6 +1034,107 @@ class ListHandoversReply(_message.Message):
 Global___ListHandoversReply: _TypeAlias = ListHandoversReply  # noqa: Y015
 
 @_typing.final
+class ListActionsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    WORKER_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    """query id or name; empty: all"""
+    worker: _builtins.str
+    """empty: all"""
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        worker: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "worker", b"worker"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListActionsRequest: _TypeAlias = ListActionsRequest  # noqa: Y015
+
+@_typing.final
+class Action(_message.Message):
+    """Something that somebody has done to the cluster. Fields for what it does not concern are empty."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AT_MS_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    WORKER_FIELD_NUMBER: _builtins.int
+    HANDOVER_ID_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    at_ms: _builtins.int
+    """wall clock, milliseconds since the Unix epoch"""
+    by: _builtins.str
+    """identity of who asked for it; empty: not known"""
+    kind: _builtins.str
+    """for people"""
+    job: _builtins.str
+    name: _builtins.str
+    """of the query"""
+    worker: _builtins.str
+    handover_id: _builtins.str
+    detail: _builtins.str
+    """for people"""
+    outcome: _builtins.str
+    """phase of a handover that is still known, else "done" """
+    reason: _builtins.str
+    """why a handover did not end CONFIRMED, for people"""
+    def __init__(
+        self,
+        *,
+        at_ms: _builtins.int = ...,
+        by: _builtins.str = ...,
+        kind: _builtins.str = ...,
+        job: _builtins.str = ...,
+        name: _builtins.str = ...,
+        worker: _builtins.str = ...,
+        handover_id: _builtins.str = ...,
+        detail: _builtins.str = ...,
+        outcome: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "by", b"by", "detail", b"detail", "handover_id", b"handover_id", "job", b"job", "kind", b"kind", "name", b"name", "outcome", b"outcome", "reason", b"reason", "worker", b"worker"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Action: _TypeAlias = Action  # noqa: Y015
+
+@_typing.final
+class ListActionsReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACTIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def actions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Action]:
+        """oldest first"""
+
+    def __init__(
+        self,
+        *,
+        actions: _abc.Iterable[Global___Action] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actions", b"actions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListActionsReply: _TypeAlias = ListActionsReply  # noqa: Y015
+
+@_typing.final
 class MoveCheckpointRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

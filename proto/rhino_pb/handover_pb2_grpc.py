@@ -61,6 +61,11 @@ class HandoverManagerStub:
                 request_serializer=rhino__pb_dot_handover__pb2.ListHandoversRequest.SerializeToString,
                 response_deserializer=rhino__pb_dot_handover__pb2.ListHandoversReply.FromString,
                 _registered_method=True)
+        self.ListActions = channel.unary_unary(
+                '/rhino.v1.HandoverManager/ListActions',
+                request_serializer=rhino__pb_dot_handover__pb2.ListActionsRequest.SerializeToString,
+                response_deserializer=rhino__pb_dot_handover__pb2.ListActionsReply.FromString,
+                _registered_method=True)
         self.ListJobs = channel.unary_unary(
                 '/rhino.v1.HandoverManager/ListJobs',
                 request_serializer=rhino__pb_dot_handover__pb2.ListJobsRequest.SerializeToString,
@@ -158,6 +163,13 @@ class HandoverManagerServicer:
 
     def ListHandovers(self, request, context):
         """Handovers, also ended ones. NOT_FOUND for an unknown job.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListActions(self, request, context):
+        """What people have done to the cluster, with who did it and when. The newest 1000 are kept.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -280,6 +292,11 @@ def add_HandoverManagerServicer_to_server(servicer, server):
                     servicer.ListHandovers,
                     request_deserializer=rhino__pb_dot_handover__pb2.ListHandoversRequest.FromString,
                     response_serializer=rhino__pb_dot_handover__pb2.ListHandoversReply.SerializeToString,
+            ),
+            'ListActions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListActions,
+                    request_deserializer=rhino__pb_dot_handover__pb2.ListActionsRequest.FromString,
+                    response_serializer=rhino__pb_dot_handover__pb2.ListActionsReply.SerializeToString,
             ),
             'ListJobs': grpc.unary_unary_rpc_method_handler(
                     servicer.ListJobs,
@@ -478,6 +495,33 @@ class HandoverManager:
             '/rhino.v1.HandoverManager/ListHandovers',
             rhino__pb_dot_handover__pb2.ListHandoversRequest.SerializeToString,
             rhino__pb_dot_handover__pb2.ListHandoversReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListActions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rhino.v1.HandoverManager/ListActions',
+            rhino__pb_dot_handover__pb2.ListActionsRequest.SerializeToString,
+            rhino__pb_dot_handover__pb2.ListActionsReply.FromString,
             options,
             channel_credentials,
             insecure,

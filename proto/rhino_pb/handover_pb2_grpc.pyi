@@ -46,6 +46,8 @@ class HandoverManagerStub:
     """
     ListHandovers: _grpc.UnaryUnaryMultiCallable[_handover_pb2.ListHandoversRequest, _handover_pb2.ListHandoversReply]
     """Handovers, also ended ones. NOT_FOUND for an unknown job."""
+    ListActions: _grpc.UnaryUnaryMultiCallable[_handover_pb2.ListActionsRequest, _handover_pb2.ListActionsReply]
+    """What people have done to the cluster, with who did it and when. The newest 1000 are kept."""
     ListJobs: _grpc.UnaryUnaryMultiCallable[_handover_pb2.ListJobsRequest, _handover_pb2.ListJobsReply]
     """All known jobs with their virtual nodes."""
     ForgetJob: _grpc.UnaryUnaryMultiCallable[_common_pb2.ForgetJobRequest, _common_pb2.ForgetJobReply]
@@ -100,6 +102,8 @@ class HandoverManagerAsyncStub(HandoverManagerStub):
     """
     ListHandovers: _aio.UnaryUnaryMultiCallable[_handover_pb2.ListHandoversRequest, _handover_pb2.ListHandoversReply]  # type: ignore[assignment]
     """Handovers, also ended ones. NOT_FOUND for an unknown job."""
+    ListActions: _aio.UnaryUnaryMultiCallable[_handover_pb2.ListActionsRequest, _handover_pb2.ListActionsReply]  # type: ignore[assignment]
+    """What people have done to the cluster, with who did it and when. The newest 1000 are kept."""
     ListJobs: _aio.UnaryUnaryMultiCallable[_handover_pb2.ListJobsRequest, _handover_pb2.ListJobsReply]  # type: ignore[assignment]
     """All known jobs with their virtual nodes."""
     ForgetJob: _aio.UnaryUnaryMultiCallable[_common_pb2.ForgetJobRequest, _common_pb2.ForgetJobReply]  # type: ignore[assignment]
@@ -181,6 +185,14 @@ class HandoverManagerServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_handover_pb2.ListHandoversReply, _abc.Awaitable[_handover_pb2.ListHandoversReply]]:
         """Handovers, also ended ones. NOT_FOUND for an unknown job."""
+
+    @_abc_1.abstractmethod
+    def ListActions(
+        self,
+        request: _handover_pb2.ListActionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_handover_pb2.ListActionsReply, _abc.Awaitable[_handover_pb2.ListActionsReply]]:
+        """What people have done to the cluster, with who did it and when. The newest 1000 are kept."""
 
     @_abc_1.abstractmethod
     def ListJobs(

@@ -52,6 +52,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "local show": ("rhino local show", "rhino local show --data-dir ~/state"),
     "local clean": ("rhino local clean --dry-run", "rhino local clean --data-dir ~/state --yes"),
     "owner": ("rhino owner --job counts --to etl", "rhino owner --job counts --next-driver"),
+    "history": ("rhino history", "rhino history --job counts", "rhino history --worker worker-1 --json"),
     "moved": ("rhino moved --job counts --to hdfs://namenode:8020/ckpt/counts",),
     "rewind": (
         "rhino rewind /ckpt/counts --dry-run",

@@ -168,6 +168,23 @@ def owner(
     raise typer.Exit(run_owner(manager, job, to, next_driver=next_driver, as_json=as_json))
 
 
+@app.command(rich_help_panel=STATE)
+def history(
+    job: Annotated[str, typer.Option(help="Only what was done to this query: its id or name.")] = "",
+    worker: Annotated[str, typer.Option(help="Only what was done to this worker: its id.")] = "",
+    manager: ManagerOption = DEFAULT_MANAGER,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what people have done to the cluster: who, when, and how it ended. The newest 1000 are kept.
+
+    Handovers, drains, forgotten queries and workers, owners of queries and moved checkpoints are here. What was refused
+    is in the audit log only.
+    """
+    from rhino.cli.history import run_history
+
+    raise typer.Exit(run_history(manager, job, worker, as_json=as_json))
+
+
 @app.command(help=REWIND_HELP, rich_help_panel=CHECKPOINTS)
 def rewind(
     checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="The checkpointLocation of the query.")],

@@ -16,7 +16,7 @@ from rhino.client.connection import manager_channel
 from rhino.client.decisions import Decisions
 from rhino.client.forget import ForgottenJob
 from rhino.client.handover_requests import request_to_pb, strategy_to_pb
-from rhino.client.handovers import DrainView, Explanation, Handover, MoveKind, Phase, Plan
+from rhino.client.handovers import Action, DrainView, Explanation, Handover, MoveKind, Phase, Plan
 from rhino.client.overview import JobView
 from rhino_core.errors import UnavailableError
 from rhino_core.rpc.channel import call_sync
@@ -154,6 +154,12 @@ class HandoverClient:
         request = pb.ListHandoversRequest(job=job)
         reply = self._call("list handovers", self._stub.ListHandovers, request, retry=True)
         return tuple(decode(Handover, h) for h in reply.handovers)
+
+    def history(self, job: str = "", worker: str = "") -> tuple[Action, ...]:
+        """Returns what people have done to the cluster, oldest first: to a job or a worker (empty: to all)."""
+        request = pb.ListActionsRequest(job=job, worker=worker)
+        reply = self._call("list what was done", self._stub.ListActions, request, retry=True)
+        return tuple(decode(Action, action) for action in reply.actions)
 
     def jobs(self) -> tuple[JobView, ...]:
         """Returns every query that has reported to the manager, with the locations of its virtual nodes."""

@@ -9,6 +9,7 @@ from handover_manager.drive.states import Phase
 from handover_manager.plan.move import MoveKind
 
 __all__ = [
+    "Action",
     "DrainView",
     "Explanation",
     "Handover",
@@ -129,6 +130,27 @@ class Explanation:
     desired_worker: str
     actual_worker: str
     reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Something that somebody has done to the cluster. Fields for what it does not concern are empty.
+
+    `at_ms`: wall clock in milliseconds since the epoch. `by`: the URI in the certificate of who asked for it, or empty
+    if that is not known. `outcome`: the phase of a handover that is still known, otherwise "done". `kind`, `detail` and
+    `reason` are texts for people.
+    """
+
+    at_ms: int
+    by: str
+    kind: str
+    job: str
+    name: str
+    worker: str
+    handover_id: str
+    detail: str
+    outcome: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,19 +132,22 @@ FIELDS: dict[str, Rule] = dict(
     for pairs in (
         # names
         _of(_JOB, "job"),
-        _of(_JOB_OR_NONE, "DescribeGroupsRequest.job HandoverPlan.job Move.job"),
+        _of(_JOB_OR_NONE, "DescribeGroupsRequest.job HandoverPlan.job Move.job Action.job"),
         _of(_LABEL, "ListDecisionsRequest.job"),
         # These fields may also contain the name of a query:
         _of(_LABEL, "ForgetJobRequest.job ForgetJobReply.job HandoverRequest.job ExplainRequest.job"),
         _of(
-            _LABEL, "ListHandoversRequest.job UndoForgetJobRequest.job MoveCheckpointRequest.job SetJobOwnerRequest.job"
+            _LABEL,
+            "ListHandoversRequest.job UndoForgetJobRequest.job MoveCheckpointRequest.job SetJobOwnerRequest.job "
+            "ListActionsRequest.job",
         ),
         _of(_STORE, "store"),
         _of(_ID, "checkpoint_id suite suites"),
         _of(_WORKER, "worker_id worker workers holders Move.target"),
         _of(
             _WORKER_OR_NONE,
-            "ExecutorChanged.worker_id written_by target origin add_member make_owner desired_worker actual_worker",
+            "ExecutorChanged.worker_id written_by target origin add_member make_owner desired_worker actual_worker "
+            "ListActionsRequest.worker Action.worker",
         ),
         _of(_INCARNATION, "incarnation"),
         _of(_HOST, "host hosts"),
@@ -160,11 +163,11 @@ FIELDS: dict[str, Rule] = dict(
         # texts
         _of(_LABEL, "mode outcome"),
         _of(_LABEL, "client protocol_version application_id spark_version executor_id by kind strategy"),
-        _of(_LABEL, "QueryStarted.name JobStatus.name rhino_version forgotten_by"),
+        _of(_LABEL, "QueryStarted.name JobStatus.name Action.name rhino_version forgotten_by"),
         _of(
             _TEXT,
             "message disk_message reason reasons blockers why basis intent store_root inbox QueryEnded.error "
-            "workers_wanted_why",
+            "workers_wanted_why detail",
         ),
         # numbers
         _of(Number(0, (1 << 31) - 1), "operator operators task_group"),
@@ -191,7 +194,7 @@ FIELDS: dict[str, Rule] = dict(
         _of(_SECONDS, "commit_timeout_s timeout_s deadline_s gap_s oldest_s lease_s heartbeat_interval_s settling_s"),
         _of(_SECONDS, "last_heartbeat_ago_s task_s pause_s total_s prepare_s left_s delete_in_s batch_s trigger_s"),
         _of(Number(0, 1e15), "gain_s cost_s measured expected planned"),
-        _of(_MILLISECONDS, "duration_ms started_ms finished_ms marked_ms start_at_ms modified_ms forgotten_ms"),
+        _of(_MILLISECONDS, "duration_ms started_ms finished_ms marked_ms start_at_ms at_ms modified_ms forgotten_ms"),
         _of(Number(0, 1e15), "Measured.error"),
         # bytes
         _of(Limit(64), "token secret lease"),

@@ -11,6 +11,7 @@ from handover_manager.adapt.policy import Policy
 from handover_manager.drive.handover import Handover
 from handover_manager.machine import USUAL
 from handover_manager.plan.planner import Plan, Request
+from handover_manager.queries.history import ACTION_PREFIX
 from handover_manager.service.stored import restore
 from handover_manager.view import ClusterView, GroupSeen, TaskGroup, WorkerSeen
 from rhino_core.ids import (
@@ -80,6 +81,11 @@ class Cluster:
         return ClusterView(dict(self.workers), dict(self.groups))
 
 
+def _is_history(effect: ev.Effect) -> bool:
+    """What people have done becomes history. test_history_service.py is about that."""
+    return isinstance(effect, ev.Persist) and effect.key.startswith(ACTION_PREFIX)
+
+
 class Play:
     """Feeds a core and journals its effects; `now` is set by the test."""
 
@@ -105,7 +111,7 @@ class Play:
         return self.effects
 
     def _take(self, effects: list[ev.Effect]) -> None:
-        self.effects = list(effects)
+        self.effects = [effect for effect in effects if not _is_history(effect)]
         for effect in effects:
             if isinstance(effect, ev.Persist):
                 if effect.record is None:

@@ -9,6 +9,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import grpc
@@ -147,12 +148,10 @@ async def test_a_sidecar_with_other_users(tmp_path: Path) -> None:
         async with aio_channel(f"unix://{sidecar.settings.socket}") as channel:
             stub = sidecar_pb2_grpc.SidecarStub(channel)
             store = store_to_pb(StoreId("job", 0, 0, "default"))
-            for call, request in (
-                (stub.List, sidecar_pb2.ListRequest(store=store)),
-                (stub.Stat, sidecar_pb2.StatRequest(store=store, name="1_a.zip")),
-            ):
-                with pytest.raises(grpc.aio.AioRpcError, match="is not attached"):
-                    await call(request, timeout=10)
+            with pytest.raises(grpc.aio.AioRpcError, match="is not attached"):
+                await stub.List(sidecar_pb2.ListRequest(store=store), timeout=10)
+            with pytest.raises(grpc.aio.AioRpcError, match="is not attached"):
+                await stub.Stat(sidecar_pb2.StatRequest(store=store, name="1_a.zip"), timeout=10)
         async with sidecar.attach() as client:
             secret = client.info.session_id
         await sidecar.end()
@@ -189,8 +188,6 @@ for path in sys.argv[1:]:
 
 @pytest.mark.skipif(ME != 0, reason="only root can be another user")
 async def test_another_user_of_the_machine() -> None:
-    import tempfile
-
     with tempfile.TemporaryDirectory(prefix="rhino-") as folder:
         path = Path(folder, "s")
         Path(folder).chmod(0o755)
