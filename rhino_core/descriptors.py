@@ -8,6 +8,7 @@ import logging
 import os
 import resource
 import socket
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 
 log = logging.getLogger(__name__)
@@ -15,6 +16,7 @@ ENOUGH = 4096  # for connections and the files of a busy store, with a margin
 MOST = 1024 * 1024  # when the system sets no limit
 USED_UP = frozenset({errno.EMFILE, errno.ENFILE})
 EVERY_S = 10.0  # minimum time between two log lines about a repeated failure
+KINDS_MAX = 1000  # kinds of lines whose repetitions are counted
 PAUSE_S = 1.0  # wait before failed background work restarts
 
 
@@ -54,6 +56,22 @@ class LogLimit:
         self._due_at = now + self._every_s
         left_out, self._left_out = self._left_out, 0
         return left_out
+
+
+class LogLimits:
+    """One LogLimit for each kind of line. Of kinds that callers can invent, the oldest are dropped."""
+
+    def __init__(self, clock: Callable[[], float], every_s: float = EVERY_S) -> None:
+        self._clock = clock
+        self._every_s = every_s
+        self._limits: OrderedDict[tuple[str, ...], LogLimit] = OrderedDict()
+
+    def due(self, *kind: str) -> int | None:
+        """Like LogLimit.due, for lines of this kind."""
+        limit = self._limits.setdefault(kind, LogLimit(self._clock, self._every_s))
+        if len(self._limits) > KINDS_MAX:
+            self._limits.popitem(last=False)
+        return limit.due()
 
 
 class Reserve:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 from prometheus_client import CollectorRegistry, ProcessCollector, disable_created_metrics, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
@@ -46,6 +46,20 @@ class CommonMetrics(Collector):
         for check, failure in self._health.ready().failures.items():
             healthy.add_metric([check], not failure)
         yield healthy
+
+
+class AuditMetrics(Collector):
+    """`missing` returns the number of lines that could not be written since the start."""
+
+    def __init__(self, registry: CollectorRegistry, missing: Callable[[], int]) -> None:
+        self._missing = missing
+        registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        name, text = "rhino_audit_missing_lines", "Lines that could not be written to the file of --audit-log"
+        lines = CounterMetricFamily(name, text)
+        lines.add_metric([], self._missing())
+        yield lines
 
 
 @contextlib.asynccontextmanager

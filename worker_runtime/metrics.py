@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from rhino_core.ids import DiskState, FileKind, Source
-from rhino_core.metrics import LATENCY_BUCKETS_S
+from rhino_core.metrics import LATENCY_BUCKETS_S, AuditMetrics
 from worker_runtime.node import Node
 from worker_runtime.protocol.preparing import PrepareState
 from worker_runtime.push.core.records import KINDS
@@ -54,6 +54,7 @@ class SidecarMetrics(Collector):
         """Starts to observe and export."""
         self._figures.on_commit, self._figures.on_prepare = self._committed, self._prepared
         self._registry.register(self)
+        AuditMetrics(self._registry, lambda: self._node.audit.missing_total)
 
     def _committed(self, record: CommitRecord) -> None:
         self._commits.labels(record.kind.value).observe(record.duration_ms / 1000)

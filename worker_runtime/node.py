@@ -55,10 +55,10 @@ class Node:
         self._tasks = tasks
         self._running: list[asyncio.Task[None]] = []
         transport = daemon_transport(settings)
-        self._audit = AuditLog(settings.audit_log)
-        self._peer_server = Server(transport=transport, audit=self._audit, reflect=settings.reflection)
-        self._local_server = Server(audit=self._audit, reflect=settings.reflection)
-        self._greeter = _greeter(settings, self._audit)
+        self.audit = AuditLog(settings.audit_log)
+        self._peer_server = Server(transport=transport, audit=self.audit, reflect=settings.reflection)
+        self._local_server = Server(audit=self.audit, reflect=settings.reflection)
+        self._greeter = _greeter(settings, self.audit)
         self._socket = LocalSocket(settings.socket)
         self._greeter_socket = LocalSocket(greeter_path(settings.socket))
         self.me = self._bind(store)
@@ -171,7 +171,7 @@ class Node:
         self._flusher.close()
         await self._peers.close()
         await self.manager.close()
-        self._audit.close()
+        self.audit.close()
 
 
 def _greeter(settings: SidecarSettings, audit: AuditLog) -> Greeter:

@@ -39,17 +39,22 @@ def _bind(server: Server, listen: str) -> str:
 
 @contextlib.asynccontextmanager
 async def _metrics(
-    settings: ManagerSettings, replication: ReplicationService, handover: HandoverService, health: Health
+    settings: ManagerSettings,
+    replication: ReplicationService,
+    handover: HandoverService,
+    health: Health,
+    audit: AuditLog,
 ) -> AsyncIterator[None]:
     if not settings.metrics_port:
         yield
         return
     from handover_manager.service.metrics import HandoverMetrics
     from replication_manager.service.metrics import ReplicationMetrics
-    from rhino_core.metrics import CollectorRegistry, exporting
+    from rhino_core.metrics import AuditMetrics, CollectorRegistry, exporting
 
     registry = CollectorRegistry()
     ReplicationMetrics(replication.core, registry)
+    AuditMetrics(registry, lambda: audit.missing_total)
     handover.subscribe(HandoverMetrics(handover.core, registry).announced)
     async with exporting(registry, settings.listen.rpartition(":")[0], settings.metrics_port, health):
         yield
@@ -92,7 +97,7 @@ async def run_manager(settings: ManagerSettings, on_ready: Callable[[str], None]
         handover.attach(server)
         await server.start()
         health = Health()
-        async with _metrics(settings, replication, handover, health), asyncio.TaskGroup() as tasks:
+        async with _metrics(settings, replication, handover, health, audit), asyncio.TaskGroup() as tasks:
             tasks.create_task(replication.run(), name="replication manager")
             tasks.create_task(handover.run(), name="handover manager")
             health.begin({"journal": lambda: journal.failure}, {})

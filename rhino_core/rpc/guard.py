@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import logging
 import secrets
+import time
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
+from rhino_core.descriptors import LogLimits
 from rhino_core.errors import AccessDeniedError, InvalidRequestError, LocalProtocolError, RhinoError
 from rhino_core.rpc import audited, gate
 from rhino_core.rpc.channel import REQUEST_BYTES_MAX
@@ -214,7 +216,9 @@ def _guard_stream(method: _Method, inner: Any) -> Callable[[Any, Context], Async
     return guarded
 
 
-_traced: set[tuple[str, str]] = set()  # bugs whose stack trace was logged: a caller may repeat its call forever
+# A caller may repeat its call forever.
+_refusals, _failures = LogLimits(time.monotonic), LogLimits(time.monotonic)
+_traced: dict[tuple[str, ...], str] = {}  # bugs whose stack trace was logged, with the number of the newest line
 
 
 def _verdict(method: str, context: Context, error: Exception, call: audited.Call) -> tuple[grpc.StatusCode, str]:
@@ -222,17 +226,22 @@ def _verdict(method: str, context: Context, error: Exception, call: audited.Call
 
     An error that is not a RhinoError is a bug. The caller then gets only a number, and the log has the details.
     """
-    extra = {"method": method, "from": context.peer(), "error": shortened(str(error)), "kind": type(error).__name__}
+    kind, text = type(error).__name__, shortened(str(error))
+    extra: dict[str, object] = {"method": method, "from": context.peer(), "error": text, "kind": kind}
     if isinstance(error, RhinoError):
-        if not call.failed(error, extra["error"]):
-            log.info("call refused", extra=extra)
-        return status_of(error), extra["error"]
-    number = secrets.token_hex(4)
+        if not call.failed(error, text) and (left_out := _refusals.due(method, kind)) is not None:
+            log.info("call refused", extra={**extra, "left_out": left_out})
+        return status_of(error), text
+    known = (method, f"{kind} {traceback.extract_tb(error.__traceback__)[-1:]}")
+    left_out, traced = _failures.due(*known), known in _traced
+    if left_out is not None:
+        _traced[known] = secrets.token_hex(4)
+    number = _traced[known]
     told = f"internal error {number}: look for this number in the log of the process"
     call.failed(error, told)
-    known = (method, f"{type(error).__name__} {traceback.extract_tb(error.__traceback__)[-1:]}")
-    log.error("call failed", extra={**extra, "id": number}, exc_info=None if known in _traced else error)
-    _traced.add(known)
+    if left_out is not None:
+        extra |= {"id": number, "left_out": left_out}
+        log.error("call failed", extra=extra, exc_info=None if traced else error)
     return grpc.StatusCode.INTERNAL, told
 
 

@@ -13,10 +13,11 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rhino_core.descriptors import LogLimits
 from rhino_core.errors import InvalidSettingError
 from rhino_core.folder import FILE_MODE
 
@@ -24,6 +25,7 @@ log = logging.getLogger("rhino.audit")
 OK, CANCELLED = "ok", "cancelled"
 ACCEPTED, ENDED = "accepted", "ended"  # of sessions; gRPC does not tell a server whether a client closed or vanished
 REASON_CHARACTERS = 500
+_GOOD = frozenset({OK, CANCELLED, ACCEPTED, ENDED})
 # Not to block on something that is no file. Readable, to see whether the last line is whole.
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
@@ -52,8 +54,10 @@ class AuditLog:
     Another process may rename or delete the file at any time: the next line goes to a new one of the same name.
     """
 
-    def __init__(self, file: str = "") -> None:
+    def __init__(self, file: str = "", clock: Callable[[], float] = time.monotonic) -> None:
         """`file`: empty: only the ordinary log. Raises InvalidSettingError if the file cannot be appended to."""
+        self._limits = LogLimits(clock)
+        self.missing_total = 0  # lines that could not be written since the start
         self._path = Path(file).absolute() if file else None
         self._lock = threading.Lock()
         self._out = -1
@@ -67,7 +71,19 @@ class AuditLog:
                 ) from None
 
     def write(self, line: Line, *, alarm: bool = False) -> None:
-        """Logs the line; `alarm`: as a warning."""
+        """Logs the line; `alarm`: as a warning.
+
+        Alarms, and failures of callers who are not known, may repeat at will. Of those of one principal, method and
+        outcome, one is written in ten seconds, with the number of those that were left out before: no flood fills a
+        disk.
+        """
+        left_out = 0
+        if alarm or not (line.principal or line.outcome in _GOOD):
+            with self._lock:
+                due = self._limits.due(line.principal, line.method, line.outcome)
+            if due is None:
+                return
+            left_out = due
         fields = {
             "principal": line.principal,
             "peer": line.peer,
@@ -76,6 +92,7 @@ class AuditLog:
             "outcome": line.outcome,
             **({"reason": line.reason[:REASON_CHARACTERS]} if line.reason else {}),
             "duration_s": round(line.duration_s, 6),
+            **({"left_out": left_out} if left_out else {}),
         }
         log.log(logging.WARNING if alarm else logging.INFO, "audit", extra=fields)
         with self._lock:
@@ -99,6 +116,7 @@ class AuditLog:
             self._put(fields)
         except OSError as error:
             self._missing += 1
+            self.missing_total += 1
             if self._missing == 1:
                 log.error(
                     "audit log cannot be written; until it can, only this log has its lines",

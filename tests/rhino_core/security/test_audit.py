@@ -8,11 +8,13 @@ import os
 import shutil
 import stat
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rhino_core.descriptors import KINDS_MAX, LogLimits
 from rhino_core.errors import InvalidSettingError
 from rhino_core.security.audit import AuditLog, Line
 
@@ -142,6 +144,37 @@ def test_a_full_disk_stops_nothing(
     assert len([record for record in caplog.records if "cannot be written" in record.msg]) == 1
     [again] = [record for record in caplog.records if "written again" in record.msg]
     assert again.__dict__["missing_lines"] == 3
+    assert log.missing_total == 3
+
+
+def test_a_flood_of_refused_calls_is_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    now = 0.0
+    file = tmp_path / "audit.log"
+    log = AuditLog(str(file), lambda: now)
+    eve, mallory = replace(line(), principal="eve", outcome="AccessDeniedError"), replace(line(), principal="mallory")
+    stranger = replace(line(), principal="", outcome="UnknownError")
+    for _ in range(1000):
+        log.write(eve, alarm=True)
+        log.write(stranger)
+    log.write(mallory, alarm=True)
+    assert [found["principal"] for found in lines(file)] == ["eve", "", "mallory"]
+    assert len(caplog.records) == 2, "the ordinary log has the warnings"
+    now = 10.0
+    log.write(eve, alarm=True)
+    assert lines(file)[-1]["left_out"] == 999
+    for _ in range(3):
+        log.write(replace(eve, outcome="UnknownError"))  # somebody with an identity has every line
+        log.write(replace(stranger, outcome="ok"))
+    assert len(lines(file)) == 10
+
+
+def test_invented_kinds_of_lines_take_no_memory() -> None:
+    limits = LogLimits(lambda: 0.0)
+    for number in range(KINDS_MAX + 1):
+        assert limits.due(str(number)) == 0
+    assert limits.due(str(KINDS_MAX)) is None
+    assert limits.due("0") == 0, "the oldest was dropped"
+    assert len(limits._limits) == KINDS_MAX
 
 
 def test_a_torn_line_of_a_former_process(tmp_path: Path) -> None:

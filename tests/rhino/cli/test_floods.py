@@ -1,0 +1,58 @@
+"""Strangers who connect again and again to a daemon with certificates: its log does not grow."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rhino_core.security.sources import new_cluster_key
+
+TIMES = 40
+
+
+def refused(address: tuple[str, int], *, encrypted: bool) -> None:
+    with socket.create_connection(address, timeout=10) as plain:
+        try:
+            if not encrypted:
+                plain.sendall(b"GET / HTTP/1.1\r\n\r\n")
+                plain.recv(100)
+                return
+            context = ssl.create_default_context()
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+            context.set_alpn_protocols(["h2"])
+            with context.wrap_socket(plain) as wrapped:
+                wrapped.send(b"x")
+                assert wrapped.recv(100) == b""
+        except (OSError, ssl.SSLError):
+            return
+
+
+@pytest.mark.timeout(120)
+def test_refused_handshakes_have_no_lines(tmp_path: Path) -> None:
+    key = tmp_path / "cluster.key"
+    new_cluster_key(key)
+    command = [sys.executable, "-m", "rhino.cli.main", "manager", "--bootstrap", "--listen", "127.0.0.1:0"]
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(
+            [*command, "--data-dir", str(tmp_path / "data"), "--cluster-key", str(key), "--exit-with-parent"],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+        assert process.stdout is not None
+        host, _, port = json.loads(process.stdout.readline())["address"].partition(":")
+        before = len((tmp_path / "log").read_text().splitlines())
+        for encrypted in (False, True):
+            for _ in range(TIMES):
+                refused((host, int(port)), encrypted=encrypted)
+        process.terminate()
+        assert process.wait(30) == 0
+        process.stdout.close()
+    lines = (tmp_path / "log").read_text().splitlines()[before:]
+    assert len(lines) < TIMES / 4, lines[:5]
