@@ -218,7 +218,10 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def _offset_lines(path: Path) -> list[str]:
-    lines = path.read_text().split("\n")
+    try:
+        lines = path.read_text().split("\n")
+    except (OSError, ValueError) as error:
+        raise IntegrityError(f"offset log entry {path} cannot be read: {error}") from error
     if len(lines) < 2 or not lines[0].startswith("v"):
         raise IntegrityError(f"{path}: not an entry of Spark's offset log")
     return lines

@@ -19,7 +19,7 @@ _DIRECTORY_BYTES_MAX = 1024 * 1024
 REFERENCES_MAX = 100_000  # per zip: all of them go into one message
 _METADATA_BYTES_MAX = 64 * 1024 * 1024  # unpacked size of the `metadata` entry of a zip
 # Without OSError, which concerns the disk. RuntimeError: encrypted, unsupported compression, or nested too deeply.
-_NOT_A_SNAPSHOT = (
+NOT_A_SNAPSHOT = (
     *(zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, lzma.LZMAError, EOFError),
     *(KeyError, TypeError, AttributeError, ValueError, RuntimeError),
 )
@@ -44,7 +44,7 @@ def zip_references(path: Path) -> tuple[str, ...]:
                 f"{path.name}: names {len(references)} files, at most {REFERENCES_MAX} are allowed"
             )
         return references
-    except _NOT_A_SNAPSHOT as error:
+    except NOT_A_SNAPSHOT as error:
         raise InvalidRequestError(f"{path.name} is not a snapshot of Spark's RocksDB state store: {error}") from error
 
 

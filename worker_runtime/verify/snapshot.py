@@ -17,6 +17,7 @@ from typing import Any
 from rocksdict import AccessType, Options, Rdict
 
 from rhino_core.errors import IntegrityError
+from worker_runtime.storage.zips import NOT_A_SNAPSHOT
 from rhino_core.scan import scan
 
 Link = Callable[[str, Path], None]  # (name in the store, target)
@@ -45,7 +46,7 @@ def unzip(archive: Path, folder: Path) -> Metadata:
         if version.strip() not in ("v1", "v2"):
             raise IntegrityError(f"{archive.name}: metadata of version {version!r}, expected v1 or v2")
         return _metadata(json.loads(text))
-    except (zipfile.BadZipFile, OSError, ValueError, TypeError, KeyError) as error:
+    except (*NOT_A_SNAPSHOT, OSError) as error:
         raise IntegrityError(f"{archive.name}: not a readable snapshot: {error}") from error
 
 

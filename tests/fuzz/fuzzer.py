@@ -1,0 +1,90 @@
+"""Runs a target on examples that Hypothesis makes from those of the corpus."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import resource
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from rhino_core.errors import RhinoError
+from tests.fuzz.targets import TARGETS, Target
+
+CORPUS = Path(__file__).parent / "corpus"
+EXAMPLE_S_MAX = 10.0  # on a busy machine; the usual time is a millisecond
+HANG_S = 120  # then the process ends, with its stack
+EDITS_MAX = 8
+Edit = tuple[float, int, bytes]
+
+
+def corpus(name: str) -> list[bytes]:
+    """The committed examples of a target: whole ones, and former findings."""
+    return [file.read_bytes() for file in sorted((CORPUS / name).iterdir())]
+
+
+def edited(example: bytes, edits: list[Edit]) -> bytes:
+    """Replaces, inserts, removes or repeats bytes at places, which are fractions of the length."""
+    data = bytearray(example)
+    for place, kind, more in edits:
+        at = int(place * len(data))
+        match kind:
+            case 0:
+                data[at : at + len(more)] = more
+            case 1:
+                data[at:at] = more
+            case 2:
+                del data[at : at + len(more)]
+            case _:
+                data[at:at] = data[max(0, at - 16 * len(more)) : at]
+    return bytes(data)
+
+
+def examples(name: str) -> st.SearchStrategy[bytes]:
+    edit: Any = st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 3), st.binary(min_size=1, max_size=8))
+    near = st.builds(edited, st.sampled_from(corpus(name)), st.lists(edit, max_size=EDITS_MAX))
+    return near | near | near | st.binary(max_size=4000)
+
+
+def run_one(target: Target, data: bytes) -> None:
+    """Raises what the target raises, unless it is a refusal, and AssertionError if it takes too long."""
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="rhino-fuzz-") as folder:
+        with contextlib.suppress(RhinoError):
+            target(data, Path(folder))
+    took = time.monotonic() - begun
+    assert took < EXAMPLE_S_MAX, f"{len(data)} bytes took {took:.1f} s"
+
+
+def run(name: str, times: int, number: int) -> None:
+    """Runs so many examples. `number`: another one gives other examples. Raises what is found, with its example."""
+    target = TARGETS[name]
+
+    @seed(number)
+    @settings(
+        max_examples=times,
+        deadline=None,
+        database=None,
+        phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+        print_blob=False,
+    )
+    @given(examples(name))
+    def each(data: bytes) -> None:
+        run_one(target, data)
+
+    faulthandler.dump_traceback_later(HANG_S + times, exit=True)
+    try:
+        each()
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+def memory_bytes() -> int:
+    """Most memory that this process has used so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
