@@ -54,9 +54,8 @@ def examples(name: str) -> st.SearchStrategy[bytes]:
 def run_one(target: Target, data: bytes) -> None:
     """Raises what the target raises, unless it is a refusal, and AssertionError if it takes too long."""
     begun = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="rhino-fuzz-") as folder:
-        with contextlib.suppress(RhinoError):
-            target(data, Path(folder))
+    with tempfile.TemporaryDirectory(prefix="rhino-fuzz-") as folder, contextlib.suppress(RhinoError):
+        target(data, Path(folder))
     took = time.monotonic() - begun
     assert took < EXAMPLE_S_MAX, f"{len(data)} bytes took {took:.1f} s"
 

@@ -17,8 +17,8 @@ from typing import Any
 from rocksdict import AccessType, Options, Rdict
 
 from rhino_core.errors import IntegrityError
-from worker_runtime.storage.zips import NOT_A_SNAPSHOT
 from rhino_core.scan import scan
+from worker_runtime.storage.zips import NOT_A_SNAPSHOT
 
 Link = Callable[[str, Path], None]  # (name in the store, target)
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -56,11 +57,15 @@ def daemon(folder: Path, kind: str, *arguments: str) -> Iterator[dict[str, str]]
             process.stdout.close()
 
 
+def stub_of(channel: grpc.Channel) -> Any:
+    return sidecar_pb2_grpc.SidecarStub(channel)
+
+
 def refused(socket: Path, request: sidecar_pb2.AttachRequest) -> str:
     """The error of an Attach."""
     with sync_channel(f"unix://{socket}") as channel:
         with pytest.raises(grpc.RpcError) as ended:
-            next(sidecar_pb2_grpc.SidecarStub(channel).Attach(request, timeout=20))
+            next(stub_of(channel).Attach(request, timeout=20))
         return str(ended.value)
 
 
@@ -104,7 +109,7 @@ def test_what_daemons_and_commands_write(tmp_path: Path) -> None:
         token = greeting.ask(socket)
         used = sidecar_pb2.AttachRequest(client="test", token=token)
         with sync_channel(f"unix://{socket}") as channel:
-            next(sidecar_pb2_grpc.SidecarStub(channel).Attach(used, timeout=20))
+            next(stub_of(channel).Attach(used, timeout=20))
         told.append(refused(socket, used))
         ended = sidecar_pb2.AddRequest(session_id=session_id, name="1.sst", inbox_name="x")
         ended.store.CopyFrom(sidecar_pb2.AddRequest().store)
