@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rhino.client.forget import ForgottenJob as ForgottenJob
     from rhino.client.forget import JobUsage as JobUsage
     from rhino.client.handover_client import HandoverClient as HandoverClient
+    from rhino.client.handovers import Action as Action
     from rhino.client.handovers import DrainView as DrainView
     from rhino.client.handovers import Explanation as Explanation
     from rhino.client.handovers import Handover as Handover
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from spark_connector.modify.modifications import Modifications as Modifications
 
 _MODULES = {
+    "Action": "rhino.client.handovers",
     "CommitRules": "spark_connector.conf",
     "Drain": "handover_manager.plan.intents",
     "DrainView": "rhino.client.handovers",
@@ -79,6 +81,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "Action",
     "CommitRules",
     "Drain",
     "DrainView",
