@@ -240,8 +240,9 @@ def _verdict(method: str, context: Context, error: Exception, call: audited.Call
     told = f"internal error {number}: look for this number in the log of the process"
     call.failed(error, told)
     if left_out is not None:
-        extra |= {"id": number, "left_out": left_out}
-        log.error("call failed", extra=extra, exc_info=None if traced else error)
+        log.error(
+            "call failed", extra={**extra, "id": number, "left_out": left_out}, exc_info=None if traced else error
+        )
     return grpc.StatusCode.INTERNAL, told
 
 

@@ -54,6 +54,11 @@ class Session:
     commit_timeout_s: float
     inbox: Path
 
+    @property
+    def user(self) -> int | str:
+        """Its Unix user, for the log."""
+        return "unknown" if self.uid is None else self.uid
+
 
 class SidecarService(sidecar_pb2_grpc.SidecarServicer):
     """See sidecar.proto."""
@@ -121,7 +126,7 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
         )
         session.inbox.mkdir(mode=FOLDER_MODE)
         self._sessions[session.session_id] = session
-        log.info("session attached", extra=_logged(session))
+        log.info("session attached", extra={"client": session.client, "session": session.number, "uid": session.user})
         try:
             yield self._session_info(session)
             await asyncio.Event().wait()  # the session lasts as long as this stream
@@ -142,7 +147,7 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
         del self._sessions[session.session_id]
         self._store.pins.end(session.session_id)
         self._store.trash.discard_folder(session.inbox)
-        log.info("session ended", extra=_logged(session))
+        log.info("session ended", extra={"client": session.client, "session": session.number, "uid": session.user})
 
     def _session(self, session_id: str) -> Session:
         self._require_open()
@@ -280,12 +285,6 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
 
     async def Describe(self, request: sidecar_pb2.DescribeRequest, context: Context) -> sidecar_pb2.DescribeReply:
         return self._describer.describe(request)
-
-
-def _logged(session: Session) -> dict[str, object]:
-    """Fields for the log."""
-    user = "unknown" if session.uid is None else session.uid
-    return {"client": session.client, "session": session.number, "uid": user}
 
 
 async def uncancelled(work: Coroutine[Any, Any, T]) -> T:

@@ -90,7 +90,8 @@ class FilesSuite extends Suite {
       if (SocketOwner.mine == 0) Files.setAttribute(folder, "unix:gid", 12345)
       for (socket <- Seq(folder.resolve("a.sock"), below.resolve("a.sock")))
         if (writable)
-          fails[IOException](s"can write to $folder, so they could")(SocketOwner.check(socket.toString, SocketOwner.mine))
+          fails[IOException](s"can write to $folder, so they could")(
+            SocketOwner.check(socket.toString, SocketOwner.mine))
         else SocketOwner.check(socket.toString, SocketOwner.mine)
     } finally {
       Files.delete(below)
