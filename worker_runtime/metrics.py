@@ -22,7 +22,7 @@ class SidecarMetrics(Collector):
     def __init__(self, registry: CollectorRegistry, node: Node) -> None:
         self._registry = registry
         self._node = node
-        self._replication, self._figures, self._scrubber = node.replication, node.figures, node.scrubber
+        self._replication, self._statistics, self._scrubber = node.replication, node.statistics, node.scrubber
         self._commits = Histogram(
             "rhino_commit_duration_seconds",
             "Time of a Commit in the sidecar, until enough copies were held",
@@ -52,7 +52,7 @@ class SidecarMetrics(Collector):
 
     def register(self) -> None:
         """Starts to observe and export."""
-        self._figures.on_commit, self._figures.on_prepare = self._committed, self._prepared
+        self._statistics.on_commit, self._statistics.on_prepare = self._committed, self._prepared
         self._registry.register(self)
         AuditMetrics(self._registry, lambda: self._node.audit.missing_total)
 
@@ -69,8 +69,8 @@ class SidecarMetrics(Collector):
         moved = CounterMetricFamily(
             "rhino_replicated_bytes", "State bytes exchanged with other sidecars since start", labels=["direction"]
         )
-        moved.add_metric(["sent"], self._figures.sent_bytes)
-        moved.add_metric(["received"], self._figures.received_bytes)
+        moved.add_metric(["sent"], self._statistics.sent_bytes)
+        moved.add_metric(["received"], self._statistics.received_bytes)
         yield moved
         yield GaugeMetricFamily(
             "rhino_replication_lag_bytes",
@@ -86,7 +86,7 @@ class SidecarMetrics(Collector):
             labels=["kind"],
         )
         for kind in KINDS:
-            alarms.add_metric([kind], self._figures.push_alarms[kind])
+            alarms.add_metric([kind], self._statistics.push_alarms[kind])
         yield alarms
         yield from self._state()
         yield CounterMetricFamily(

@@ -35,7 +35,7 @@ from worker_runtime.services.greeter import Greeter, allowed_users
 from worker_runtime.services.local import SidecarService
 from worker_runtime.services.local_socket import LocalSocket
 from worker_runtime.services.peer import PeerService
-from worker_runtime.statistics import Figures
+from worker_runtime.statistics import Statistics
 from worker_runtime.storage.store import Store
 from worker_runtime.upkeep.collector import Collector
 from worker_runtime.upkeep.excess import ExcessCollector
@@ -63,41 +63,41 @@ class Node:
         self._greeter_socket = LocalSocket(greeter_path(settings.socket))
         self.me = self._bind(store)
         self.replication = Replication(self.me, store)
-        figures, grants = Figures(), GrantPool(settings.memory_limit_bytes, settings.window_bytes)
-        self.figures = figures
+        statistics, grants = Statistics(), GrantPool(settings.memory_limit_bytes, settings.window_bytes)
+        self.statistics = statistics
         self.scrubber = Scrubber(self.replication, settings.scrub_period_s, settings.scrub_bytes_per_s)
         directory = Directory(self.replication)
         to_manager = RenewedChannel(lambda: aio_channel(settings.manager, transport), transport)
         self.manager = ManagerClient(
-            self.replication, figures, self.scrubber.status, directory, settings.manager, to_manager, tasks
+            self.replication, statistics, self.scrubber.status, directory, settings.manager, to_manager, tasks
         )
         self._health = health
         self._notifier = Notifier()
         self._registered = False  # with the manager, since the start
         self._checks = SidecarChecks(self._socket, store, self.manager)
-        self._peers = Peers(self.replication, figures, directory, transport)
+        self._peers = Peers(self.replication, statistics, directory, transport)
         encryption = chosen(transport, settings.push_encryption)
         opening = Opening(transport, encryption)
-        self._links = Links(self.replication, figures, directory, opening, settings.chunk_bytes, tasks)
+        self._links = Links(self.replication, statistics, directory, opening, settings.chunk_bytes, tasks)
         self._collector = Collector(self.replication)
         self._flusher = Flusher(store.layout.root, store.index, store.arrivals)
         self._excess = ExcessCollector(self.replication, self._peers, settings.excess_grace_s, tasks)
         self.replication.observe = self._excess.observe
-        self._receiver = receiver = Receiver(self.replication, figures, grants)
+        self._receiver = receiver = Receiver(self.replication, statistics, grants)
         puller = Puller(
             self.replication, self._peers, settings.catch_up_transfers, settings.catch_up_bytes_per_s, tasks
         )
         self.replication.bind(self._links, receiver, puller, self.manager)
         self.manager.on_floors = self._collector.floors
         directory.changed = self._links.named
-        describer = Describer(self.replication, figures, grants, self.scrubber)
-        preparer = Preparer(self.replication, self._peers, self.manager, figures, settings.prepare_timeout_s)
+        describer = Describer(self.replication, statistics, grants, self.scrubber)
+        preparer = Preparer(self.replication, self._peers, self.manager, statistics, settings.prepare_timeout_s)
         self._local = SidecarService(
-            settings, self.replication, self.manager, preparer, describer, figures, self._greeter
+            settings, self.replication, self.manager, preparer, describer, statistics, self._greeter
         )
         self._listener = PushListener(receiver, settings.listen_host, settings.push_port, encryption)
         peer = PeerService(
-            self.replication, directory, self._listener, describer, self.scrubber, figures, settings.chunk_bytes
+            self.replication, directory, self._listener, describer, self.scrubber, statistics, settings.chunk_bytes
         )
         self._peer_server.add(peer_pb2_grpc.add_PeerServicer_to_server, peer, "rhino.v1.Peer")
         self._local_server.add(sidecar_pb2_grpc.add_SidecarServicer_to_server, self._local, "rhino.v1.Sidecar")

@@ -43,7 +43,7 @@ class CommitRecord:
     finished_ms: int
 
 
-class Figures:
+class Statistics:
     """Totals and newest records. For the event loop's thread only."""
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ from worker_runtime.manager_link.directory import Directory
 from worker_runtime.protocol import events as ev
 from worker_runtime.protocol.pulling import Found, Inventory
 from worker_runtime.replication import Replication
-from worker_runtime.statistics import Figures
+from worker_runtime.statistics import Statistics
 from worker_runtime.storage.incoming import Incoming
 from worker_runtime.storage.locks import KeyedLocks
 
@@ -45,10 +45,12 @@ class Connected(NamedTuple):
 class Peers:
     """Calls to other sidecars, on connections separate from those of pushes."""
 
-    def __init__(self, replication: Replication, figures: Figures, directory: Directory, transport: Transport) -> None:
+    def __init__(
+        self, replication: Replication, statistics: Statistics, directory: Directory, transport: Transport
+    ) -> None:
         self._directory = directory
         self._replication = replication
-        self._figures = figures
+        self._statistics = statistics
         self._transport = transport
         self._channels: dict[Connected, grpc.aio.Channel] = {}
         self._used_at: dict[Connected, float] = {}  # monotonic seconds
@@ -99,7 +101,7 @@ class Peers:
         store, entry = self._replication.store, found.entry
         async with self._pulling.hold((entry.store, entry.content)):  # fetch the same bytes only once
             if await store.received.receive_linked(entry):
-                self._figures.linked_bytes += entry.size_bytes
+                self._statistics.linked_bytes += entry.size_bytes
                 self._replication.post(ev.FileStored(entry, written=False))
                 return 0
             failure: RhinoError = UnavailableError(f"{entry.store}/{entry.name}: nobody to fetch it from")
@@ -121,7 +123,7 @@ class Peers:
         incoming = await store.received.resume(entry)
         if incoming is None:
             incoming = await store.received.begin(entry)
-        self._figures.resumed_bytes += incoming.size_bytes
+        self._statistics.resumed_bytes += incoming.size_bytes
         try:
             await self._copy(holder, entry, incoming)
         except (IntegrityError, NoSpaceError):  # the received bytes may be damaged, or they occupy space that is needed
@@ -150,7 +152,7 @@ class Peers:
                 if chunk.offset != incoming.size_bytes or chunk.offset + len(chunk.data) > entry.size_bytes:
                     raise RemoteProtocolError(f"{doing}: chunk at {chunk.offset}, expected {incoming.size_bytes}")
                 await self._replication.store.received.append(entry, incoming, (chunk.data,))
-                self._figures.received_bytes += len(chunk.data)
+                self._statistics.received_bytes += len(chunk.data)
         except grpc.RpcError as error:
             raise error_of(error, doing) from error
         except TimeoutError as error:

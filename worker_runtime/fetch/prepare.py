@@ -19,7 +19,7 @@ from worker_runtime.manager_link.client import ManagerClient
 from worker_runtime.protocol.preparing import Attempt, Known, PrepareState, Survey, Verdict
 from worker_runtime.protocol.pulling import Found
 from worker_runtime.replication import Replication
-from worker_runtime.statistics import Figures, PrepareRecord, wall_ms
+from worker_runtime.statistics import PrepareRecord, Statistics, wall_ms
 
 log = logging.getLogger(__name__)
 FETCHES_AT_ONCE = 8
@@ -30,13 +30,13 @@ class Preparer:
     """Executes Prepare calls."""
 
     def __init__(
-        self, replication: Replication, peers: Peers, manager: ManagerClient, figures: Figures, timeout_s: float
+        self, replication: Replication, peers: Peers, manager: ManagerClient, statistics: Statistics, timeout_s: float
     ) -> None:
         self._replication = replication
         self._store = replication.store
         self._peers = peers
         self._manager = manager
-        self._figures = figures
+        self._statistics = statistics
         self._timeout_s = timeout_s
         self._fetches = asyncio.Semaphore(FETCHES_AT_ONCE)
 
@@ -67,7 +67,7 @@ class Preparer:
             held_before=attempt.held_before,
             message=message,
         )
-        self._figures.prepared(record)
+        self._statistics.prepared(record)
         return record
 
     async def _fetch_missing(self, attempt: Attempt) -> Verdict:

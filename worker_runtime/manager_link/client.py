@@ -42,7 +42,7 @@ from worker_runtime.manager_link.heartbeats import Heartbeats
 from worker_runtime.protocol import events as ev
 from worker_runtime.protocol.watching import events_of_update
 from worker_runtime.replication import Replication
-from worker_runtime.statistics import Figures, resident_bytes
+from worker_runtime.statistics import Statistics, resident_bytes
 from worker_runtime.storage.scrub_round import ScrubRound
 
 log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class ManagerClient:
     def __init__(
         self,
         replication: Replication,
-        figures: Figures,
+        statistics: Statistics,
         scrub_status: Callable[[], ScrubRound],
         directory: Directory,
         address: str,
@@ -70,7 +70,7 @@ class ManagerClient:
         self.ready = asyncio.Event()  # set after the first connection
         self.on_floors: Callable[[list[StoreVersion]], None] = lambda floors: None
         self._replication = replication
-        self._figures = figures
+        self._statistics = statistics
         self._scrub_status = scrub_status
         self._directory = directory
         self._tasks = tasks
@@ -285,7 +285,7 @@ class ManagerClient:
             free_bytes=store.space.free_bytes(),
             changed=[self._report(group) for group in sorted(changed)],
             resident_bytes_max=resident_bytes()[1],
-            replicated_bytes=self._figures.received_bytes,
+            replicated_bytes=self._statistics.received_bytes,
             leaving=farewell,
             lease=self._lease,
             scrub=scrub_to_pb(self._scrub_status()),

@@ -73,7 +73,7 @@ class InboundStream:
             await asyncio.shield(reading)
         except RhinoError as error:
             if isinstance(error, TamperedError):
-                alarm(self._receiver.figures, self.upstream, self.lane, error)
+                alarm(self._receiver.statistics, self.upstream, self.lane, error)
             log.warning("push stream refused", extra={"peer": self.upstream, "error": str(error)})
             self.connection.post(packed(peer_pb2.PushReply(broken=peer_pb2.PushBroken(message=str(error)))))
         finally:
@@ -204,10 +204,10 @@ class InboundStream:
                 self._settled_by_thread(data_bytes)
             case FileWritten(file, incoming, linked):
                 if linked:
-                    self._receiver.figures.linked_bytes += file.entry.size_bytes
+                    self._receiver.statistics.linked_bytes += file.entry.size_bytes
                 self._start(file, self._finish(file, incoming))
             case Resumed(reply, data_bytes):
-                self._receiver.figures.resumed_bytes += data_bytes
+                self._receiver.statistics.resumed_bytes += data_bytes
                 self.connection.post(reply)
             case CreditReturned(credit_bytes):
                 if not self.ended:
@@ -256,7 +256,7 @@ class InboundStream:
     async def _store_whole(self, file: IncomingFile, data: bytearray) -> None:
         receiver, size = self._receiver, len(data)
         receiver.grants.received(self._grant, size)
-        receiver.figures.received_bytes += size
+        receiver.statistics.received_bytes += size
         try:
             if (number := await receiver.decision(self, file)) is not None:
                 await self._store.received.receive_whole(file.entry, (memoryview(data),))
@@ -272,7 +272,7 @@ class InboundStream:
     def _settled_by_thread(self, data_bytes: int) -> None:
         if not self.ended:
             self._receiver.grants.received(self._grant, data_bytes)
-            self._receiver.figures.received_bytes += data_bytes
+            self._receiver.statistics.received_bytes += data_bytes
             self._settled(data_bytes)
 
     def _settled(self, data_bytes: int) -> None:

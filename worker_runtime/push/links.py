@@ -13,7 +13,7 @@ from worker_runtime.protocol import events as ev
 from worker_runtime.push.opening import Opening
 from worker_runtime.push.sender import Link
 from worker_runtime.replication import Replication
-from worker_runtime.statistics import Figures
+from worker_runtime.statistics import Statistics
 
 log = logging.getLogger(__name__)
 STRANGERS_MAX = 1000  # workers that only peers have named, not the manager
@@ -29,7 +29,7 @@ class Links:
     def __init__(
         self,
         replication: Replication,
-        figures: Figures,
+        statistics: Statistics,
         directory: Directory,
         opening: Opening,
         chunk_bytes: int,
@@ -37,7 +37,7 @@ class Links:
     ) -> None:
         self._directory = directory
         self._replication = replication
-        self._figures = figures
+        self._statistics = statistics
         self._opening = opening
         self._chunk_bytes = chunk_bytes
         self._tasks = tasks
@@ -65,7 +65,7 @@ class Links:
     def _open(self, to: Worker, lane: Lane) -> None:
         key = to.worker_id, lane
         self._asked_for.pop(key, None)
-        link = self._links[key] = Link(self._replication, self._figures, self._opening, to, lane, self._chunk_bytes)
+        link = self._links[key] = Link(self._replication, self._statistics, self._opening, to, lane, self._chunk_bytes)
         work = link.run(self._directory.is_live)
         self._running[key] = self._tasks.create_task(work, name=f"link to {to.worker_id} {lane.value}")
 

@@ -169,5 +169,5 @@ class PushListener:
         try:
             return await handshake.as_receiver(sock, ticket, self._encryption)
         except TamperedError as error:
-            alarm(self._receiver.figures, ticket.admission.sender, ticket.admission.lane, error)
+            alarm(self._receiver.statistics, ticket.admission.sender, ticket.admission.lane, error)
             raise ConnectionAbortedError(str(error)) from error

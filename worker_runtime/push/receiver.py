@@ -17,7 +17,7 @@ from worker_runtime.push.core.incoming import IncomingFile
 from worker_runtime.push.inbound_stream import InboundStream
 from worker_runtime.push.message_memory import MessageMemory
 from worker_runtime.replication import Replication
-from worker_runtime.statistics import Figures
+from worker_runtime.statistics import Statistics
 
 END_S = 1.0  # time that a replaced stream has to save its unfinished files; its disk may hang
 TAKE_BACK_S = 5.0  # interval between checks for streams that keep credit unused while others starve
@@ -27,9 +27,9 @@ log = logging.getLogger(__name__)
 class Receiver:
     """`Upstreams` of `Replication`, and `Streams` of each stream."""
 
-    def __init__(self, replication: Replication, figures: Figures, grants: GrantPool) -> None:
+    def __init__(self, replication: Replication, statistics: Statistics, grants: GrantPool) -> None:
         self.replication = replication
-        self.figures = figures
+        self.statistics = statistics
         self.grants = grants
         self.memory = MessageMemory(LARGE_MESSAGE_BYTES_MAX)
         self._streams: dict[tuple[str, Lane], InboundStream] = {}

@@ -25,7 +25,7 @@ from worker_runtime.push.core.sender import FileState, OutgoingFile, PushSender,
 from worker_runtime.push.opening import Opening
 from worker_runtime.push.outbound import CheckedFile, Damaged, cached_bytes, send_part
 from worker_runtime.replication import Replication
-from worker_runtime.statistics import Figures
+from worker_runtime.statistics import Statistics
 from worker_runtime.storage.files import NOT_THE_FILE
 from worker_runtime.storage.partials import BYTES_MIN as RESUME_BYTES_MIN
 from worker_runtime.storage.threads import SMALL_BYTES, open_stored, run_in
@@ -42,7 +42,7 @@ class Link:
     def __init__(
         self,
         replication: Replication,
-        figures: Figures,
+        statistics: Statistics,
         opening: Opening,
         peer: Worker,
         lane: Lane,
@@ -53,7 +53,7 @@ class Link:
         self._lane = lane
         self._chunk_bytes = chunk_bytes
         self._replication = replication
-        self._figures = figures
+        self._statistics = statistics
         self._core = PushSender(peer.worker_id)
         self._connection: Connection | None = None
         self._thread_sender: ThreadSender | None = None
@@ -79,7 +79,7 @@ class Link:
             self._core.offer(offer)
             self._wake.set()
         else:
-            self._figures.sent_bytes += offer.entry.size_bytes
+            self._statistics.sent_bytes += offer.entry.size_bytes
             self._connection.post(self._core.whole(offer), data, at_once=True)
 
     def _to_send_at_once(self, offer: ev.OfferFile) -> memoryview | None:
@@ -128,7 +128,7 @@ class Link:
 
     def _log_down(self, peer: Worker, error: Exception) -> None:
         if isinstance(error, TamperedError):
-            alarm(self._figures, peer.worker_id, self._lane, error)
+            alarm(self._statistics, peer.worker_id, self._lane, error)
         told, self._told = self._told, str(error) if isinstance(error, PreconditionError) else ""
         # Further attempts fail in the same way.
         level = logging.WARNING if self._connected or self._told not in ("", told) else logging.DEBUG
@@ -245,7 +245,7 @@ class Link:
                 if checked.checked_bytes < file.offset:
                     await run_in(pool, partial(checked.check, PART_BYTES, file.offset))
                 else:
-                    self._figures.sent_bytes += await self._send_part(connection, pool, file, checked)
+                    self._statistics.sent_bytes += await self._send_part(connection, pool, file, checked)
             except Damaged as error:
                 await self._replication.drop_damaged(file.entry.store, [file.entry.name])
                 raise RemoteProtocolError(f"{file.entry.name}: damaged on this side while being sent") from error

@@ -30,7 +30,7 @@ from worker_runtime.protocol import events as ev
 from worker_runtime.replication import Replication
 from worker_runtime.services.describe import Describer
 from worker_runtime.services.greeter import Greeter, principal_of
-from worker_runtime.statistics import CommitRecord, Figures, wall_ms
+from worker_runtime.statistics import CommitRecord, Statistics, wall_ms
 from worker_runtime.storage.stored_file import StoredFile
 
 log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
         manager: ManagerClient,
         preparer: Preparer,
         describer: Describer,
-        figures: Figures,
+        statistics: Statistics,
         greeter: Greeter,
     ) -> None:
         self._settings = settings
@@ -79,7 +79,7 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
         self._manager = manager
         self._preparer = preparer
         self._describer = describer
-        self._figures = figures
+        self._statistics = statistics
         self._greeter = greeter
         self._sessions: dict[str, Session] = {}
         self._numbers = itertools.count(1)
@@ -199,7 +199,7 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
             copies = await self._replication.commit(record.entry, request.timeout_s or session.commit_timeout_s)
         duration_ms = (time.monotonic() - started) * 1000
         entry = record.entry
-        self._figures.committed(
+        self._statistics.committed(
             CommitRecord(
                 StoreVersion(store, version), entry.kind, entry.size_bytes, copies.copies, duration_ms, wall_ms()
             )

@@ -30,7 +30,7 @@ from worker_runtime.manager_link.directory import Directory
 from worker_runtime.push.listener import PushListener
 from worker_runtime.replication import Replication
 from worker_runtime.services.describe import Describer
-from worker_runtime.statistics import Figures
+from worker_runtime.statistics import Statistics
 from worker_runtime.storage import files
 from worker_runtime.upkeep.scrubber import Scrubber
 
@@ -47,7 +47,7 @@ class PeerService(peer_pb2_grpc.PeerServicer):
         listener: PushListener,
         describer: Describer,
         scrubber: Scrubber,
-        figures: Figures,
+        statistics: Statistics,
         chunk_bytes: int,
     ) -> None:
         self._replication = replication
@@ -56,7 +56,7 @@ class PeerService(peer_pb2_grpc.PeerServicer):
         self._listener = listener
         self._describer = describer
         self._scrubber = scrubber
-        self._figures = figures
+        self._statistics = statistics
         self._chunk_bytes = chunk_bytes
         self._turnstile = Turnstile()
 
@@ -109,7 +109,7 @@ class PeerService(peer_pb2_grpc.PeerServicer):
             async for chunk in self._chunks(record.entry, request.offset):
                 with reader.takes():
                     yield chunk
-                self._figures.sent_bytes += len(chunk.data)
+                self._statistics.sent_bytes += len(chunk.data)
         finally:
             reader.close()
             self._turnstile.leave(turn, host)

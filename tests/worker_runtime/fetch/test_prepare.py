@@ -17,7 +17,7 @@ from tests.worker_runtime.storage.test_store import Disk
 from worker_runtime.fetch.prepare import Preparer
 from worker_runtime.protocol.closure import changelog_name, snapshot_name
 from worker_runtime.protocol.preparing import PrepareState
-from worker_runtime.statistics import Figures
+from worker_runtime.statistics import Statistics
 
 SST = "SSTs/000001-x.sst"
 
@@ -49,6 +49,6 @@ async def test_a_snapshot_that_is_pushed_during_the_call_was_not_fetched_by_it(
 
     monkeypatch.setattr(disk.store, "damaged", damaged)
     nobody = cast(Any, None)
-    preparer = Preparer(cast(Any, SimpleNamespace(store=disk.store)), nobody, nobody, Figures(), 1.0)
+    preparer = Preparer(cast(Any, SimpleNamespace(store=disk.store)), nobody, nobody, Statistics(), 1.0)
     record = await preparer.prepare("session", [StoreVersion(STORE, version(2))])
     assert (record.state, record.source, record.fetched_bytes) == (PrepareState.READY, Source.REPLICA, 0)

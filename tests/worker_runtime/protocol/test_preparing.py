@@ -14,7 +14,7 @@ from tests.worker_runtime.scenario import STORE, version
 from worker_runtime.fetch.prepare import Preparer
 from worker_runtime.protocol.closure import Catalogue
 from worker_runtime.protocol.preparing import Known, PrepareState, Survey
-from worker_runtime.statistics import Figures
+from worker_runtime.statistics import Statistics
 
 ME, B, C = (Worker(name, f"{name}/1", name, f"{name}:1") for name in "abc")
 WANTED = StoreVersion(STORE, version(2))
@@ -92,5 +92,5 @@ async def prepared(manager: Any, peers: Any) -> PrepareState:
     pins = SimpleNamespace(add=lambda *_: None, release=lambda *_: None)
     store = SimpleNamespace(catalogue=Catalogue(), pins=pins, damaged=damaged)
     replication = SimpleNamespace(store=store, me=ME)
-    preparer = Preparer(cast(Any, replication), peers, manager, Figures(), 1.0)
+    preparer = Preparer(cast(Any, replication), peers, manager, Statistics(), 1.0)
     return (await preparer.prepare("session", [WANTED])).state

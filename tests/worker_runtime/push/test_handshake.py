@@ -24,7 +24,7 @@ from worker_runtime.push.handshake import as_sender
 from worker_runtime.push.listener import PushListener
 from worker_runtime.push.sockets import connect
 from worker_runtime.push.tickets import Ticket, Tickets
-from worker_runtime.statistics import Figures
+from worker_runtime.statistics import Statistics
 
 A, B, EVE = (Identity("c", Role.WORKER, name) for name in ("a", "b", "eve"))
 HERE = "127.0.0.1"
@@ -34,7 +34,7 @@ class Echo:
     """A receiver that sends back what arrives, in capitals."""
 
     def __init__(self) -> None:
-        self.figures = Figures()
+        self.statistics = Statistics()
         self.served: list[tuple[str, Lane]] = []
 
     async def serve(self, connection: Connection, sender: str, lane: Lane) -> None:
@@ -159,7 +159,7 @@ async def test_a_stolen_ticket_is_refused(
     await ends(sock)
     sock.close()
     assert not echo.served
-    assert echo.figures.push_alarms == {HANDSHAKE: 1}
+    assert echo.statistics.push_alarms == {HANDSHAKE: 1}
     (line,) = [record for record in caplog.records if record.message.startswith("push stream ended")]
     assert (vars(line)["peer"], vars(line)["kind"]) == ("a", HANDSHAKE)
 

@@ -24,7 +24,7 @@ from worker_runtime.push.links import STRANGERS_MAX, Links
 from worker_runtime.push.opening import Opening
 from worker_runtime.push.sender import Link
 from worker_runtime.replication import Replication
-from worker_runtime.statistics import Figures
+from worker_runtime.statistics import Statistics
 from worker_runtime.storage.store import Store
 
 GROUP = GroupId("job", 0, 0)
@@ -59,7 +59,7 @@ async def test_links_to_workers_that_have_gone_end(replication: Replication) -> 
     port = closed_port()
     directory = Directory(replication)
     async with asyncio.TaskGroup() as tasks:
-        links = Links(replication, Figures(), directory, Opening(), 4096, tasks)
+        links = Links(replication, Statistics(), directory, Opening(), 4096, tasks)
         directory.changed = links.named
         alone = await settled()
         for number in range(30):
@@ -91,7 +91,7 @@ async def test_few_of_those_that_have_gone_are_remembered(
     monkeypatch.setattr("worker_runtime.push.links.STRANGERS_MAX", 10)
     port, directory = closed_port(), Directory(replication)
     async with asyncio.TaskGroup() as tasks:
-        links = Links(replication, Figures(), directory, Opening(), 4096, tasks)
+        links = Links(replication, Statistics(), directory, Opening(), 4096, tasks)
         directory.changed = links.named
         for number in range(30):
             directory.update([somebody(number, port)], [])
@@ -110,7 +110,7 @@ async def test_links_to_members_of_groups_stay(replication: Replication) -> None
     running = asyncio.create_task(replication.run())
     await asyncio.sleep(0)
     async with asyncio.TaskGroup() as tasks:
-        links = Links(replication, Figures(), directory, Opening(), 4096, tasks)
+        links = Links(replication, Statistics(), directory, Opening(), 4096, tasks)
         replication.bind(links, None, _NoCatchUp(), _NoManager())  # type: ignore[arg-type]
         replication.post(ev.GroupAdopted(ReplicaGroup(GROUP, Epoch(1, 1), members, 1, JobSettings())))
         links.connect(one, Lane.COMMIT)
@@ -137,7 +137,7 @@ async def test_strangers_are_not_linked_until_the_manager_names_them(replication
     port = closed_port()
     directory = Directory(replication)
     async with asyncio.TaskGroup() as tasks:
-        links = Links(replication, Figures(), directory, Opening(), 4096, tasks)
+        links = Links(replication, Statistics(), directory, Opening(), 4096, tasks)
         directory.changed = links.named
         for number in range(STRANGERS_MAX + 50):
             links.connect(somebody(number, port), Lane.BULK)
@@ -174,7 +174,7 @@ async def test_attempts_become_rare_while_a_worker_is_absent(
 
     monkeypatch.setattr("worker_runtime.push.sender._wait", wait)
     live = False
-    link = Attempts(replication, Figures(), Opening(), somebody(1, 1), Lane.COMMIT, 4096)
+    link = Attempts(replication, Statistics(), Opening(), somebody(1, 1), Lane.COMMIT, 4096)
     running = asyncio.create_task(link.run(lambda _: live))
     while link.made < 20:  # noqa: ASYNC110
         await asyncio.sleep(0)
@@ -197,7 +197,7 @@ async def test_who_comes_back_to_its_address_is_not_kept_waiting(
     one, other = (somebody(number, closed_port()) for number in (1, 2))
     directory = Directory(replication)
     async with asyncio.TaskGroup() as tasks:
-        links = Links(replication, Figures(), directory, Opening(), 4096, tasks)
+        links = Links(replication, Statistics(), directory, Opening(), 4096, tasks)
         directory.changed = links.named
         directory.update([one, other], [])
         for worker_ in (one, other):
@@ -216,7 +216,7 @@ async def test_connections_to_addresses_that_nobody_has_any_more_are_closed(
 ) -> None:
     monkeypatch.setattr(peers, "UNUSED_S", -1.0)
     directory = Directory(replication)
-    calls = Peers(replication, Figures(), directory, PLAIN)
+    calls = Peers(replication, Statistics(), directory, PLAIN)
     port = closed_port()
     for number in range(20):
         moved = replace(somebody(1, port), peer_address=f"127.0.0.{number + 1}:{port}")

@@ -33,7 +33,7 @@ from worker_runtime.push.opening import Opening
 from worker_runtime.push.receiver import Receiver
 from worker_runtime.push.sender import Link
 from worker_runtime.replication import Replication
-from worker_runtime.statistics import Figures
+from worker_runtime.statistics import Statistics
 from worker_runtime.storage.store import Store
 
 RECORDED = Path(__file__).with_name("recorded.json")
@@ -142,7 +142,7 @@ async def sender_steps(folder: Path, lane: Lane, recorded: list[Step] | None = N
 
     async with replication(folder, posted) as made, asyncio.timeout(120):
         made.bind(Nobody(), Nobody(), Nobody(), Nobody())
-        link = Link(made, Figures(), Opening(), OTHER, lane, CHUNK_BYTES)
+        link = Link(made, Statistics(), Opening(), OTHER, lane, CHUNK_BYTES)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Link, "_connect", connected)
             running = asyncio.create_task(link.run(lambda _: True))
@@ -226,7 +226,7 @@ async def receiver_steps(folder: Path, lane: Lane, recorded: list[Step] | None =
     posted: list[ev.Event] = []
     transcript = Transcript(recorded)
     async with replication(folder, posted) as made, asyncio.timeout(120):
-        receiver = Receiver(made, Figures(), GrantPool(8 << 20, 4 << 20))
+        receiver = Receiver(made, Statistics(), GrantPool(8 << 20, 4 << 20))
         made.bind(Nobody(), receiver, Nobody(), Nobody())
         group = ReplicaGroup(STORE.group, Epoch(1, 2), (Member(ME, True),), 1, JobSettings())
         made.post(ev.GroupAdopted(replace(group, epoch=EPOCH)))

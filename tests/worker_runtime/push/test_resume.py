@@ -61,7 +61,7 @@ async def stored(cluster: Cluster, name: str, files: int) -> None:
     await cluster.manager.until(lambda: key in reports and reports[key].stored_files == files, timeout_s=30)
 
 
-async def figures(process: Process) -> sidecar_pb2.DescribeReply:
+async def statistics(process: Process) -> sidecar_pb2.DescribeReply:
     async with process.attach() as client:
         return await client.describe()
 
@@ -88,7 +88,7 @@ async def push_until_cut(cluster: Cluster, proxy: Proxy, client: Client) -> None
 
 async def check_resumed(receiver: Process, sender: Process, in_flight: int = 2 * WINDOW) -> None:
     """Everything is there, and no more was sent twice than can have been on its way when the connection was cut."""
-    got, sent = await figures(receiver), await figures(sender)
+    got, sent = await statistics(receiver), await statistics(sender)
     assert got.replicated_bytes_in < SIZE + 2 * WINDOW
     assert sent.replicated_bytes_out < SIZE + in_flight
     await check_whole(receiver, in_flight)
@@ -96,7 +96,7 @@ async def check_resumed(receiver: Process, sender: Process, in_flight: int = 2 *
 
 async def check_whole(receiver: Process, in_flight: int = 2 * WINDOW) -> None:
     """The same but for the number of bytes: a receiver that has restarted catches up beside what is pushed."""
-    assert (await figures(receiver)).resumed_bytes > CUT_AFTER - in_flight
+    assert (await statistics(receiver)).resumed_bytes > CUT_AFTER - in_flight
     async with receiver.attach() as client:
         assert client.path(STORE, SST).read_bytes() == CONTENT
     assert not list(receiver.settings.data_dir.joinpath("partial").iterdir())
@@ -138,7 +138,7 @@ async def test_a_damaged_beginning_costs_a_second_attempt_from_the_start(cluster
         await b.start()
         proxy.open()
         await client.commit(STORE, version(2), zip_bytes("000001-x.sst"), [], end="zip")
-    got = await figures(b)
+    got = await statistics(b)
     assert got.resumed_bytes > 0
     assert got.replicated_bytes_in > SIZE, "again from the start"
     async with b.attach() as client:
@@ -191,7 +191,7 @@ async def test_a_sender_that_did_not_ask_is_told_and_what_it_has_sent_already_is
             with pytest.raises(UnavailableError):
                 await first.lost
     assert [r.resume.offset for r in replies if r.HasField("resume")] == [2 * MIB]
-    got = await figures(a)
+    got = await statistics(a)
     assert (got.resumed_bytes, got.replicated_bytes_in) == (2 * MIB, 5 * MIB)
     async with a.attach() as client:
         assert client.path(STORE, SST).read_bytes() == content
@@ -300,7 +300,7 @@ async def test_what_is_left_of_a_push_does_not_leave_when_its_beginning_is_damag
         proxy.open()
         await stored(cluster, "a", files=1)
     assert not path.exists()
-    got = await figures(b)
+    got = await statistics(b)
     assert got.resumed_bytes > 0
     assert got.replicated_bytes_in < SIZE, "the last part did not leave"
     async with b.attach() as client:

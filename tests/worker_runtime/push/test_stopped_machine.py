@@ -20,7 +20,7 @@ from worker_runtime.push.core.framing import packed
 from worker_runtime.push.inbound_stream import InboundStream
 from worker_runtime.push.receiver import Receiver
 from worker_runtime.replication import Replication
-from worker_runtime.statistics import Figures
+from worker_runtime.statistics import Statistics
 
 CONTENT = b"changes"
 ENTRY = FileEntry(StoreId("job", 0, 3, "default"), "1_id.changelog", len(CONTENT), crc32c(CONTENT))
@@ -37,7 +37,7 @@ async def test_a_stream_with_an_unanswered_question_ends_when_it_is_cancelled() 
     store = SimpleNamespace(incoming=None)
     replication = cast(Replication, SimpleNamespace(post=lambda event: asked.set(), store=store))
     grants = GrantPool(limit_bytes=1 << 20, window_bytes=1 << 16)
-    receiver = Receiver(replication, Figures(), grants)
+    receiver = Receiver(replication, Statistics(), grants)
     sender, ours = socket.socketpair()
     with sender:
         serving = asyncio.create_task(receiver.serve(Connection(ours), "b", Lane.COMMIT))
@@ -52,7 +52,7 @@ async def test_a_stream_with_an_unanswered_question_ends_when_it_is_cancelled() 
 
 async def test_a_file_that_comes_after_the_end_is_not_waited_for() -> None:
     replication = cast(Replication, SimpleNamespace(post=lambda event: None))
-    receiver = Receiver(replication, Figures(), GrantPool(limit_bytes=1 << 20, window_bytes=1 << 16))
+    receiver = Receiver(replication, Statistics(), GrantPool(limit_bytes=1 << 20, window_bytes=1 << 16))
     stream = cast(InboundStream, SimpleNamespace(upstream="b", ended=True, undecided=set()))
     file = SimpleNamespace(number=None, entry=ENTRY, epoch=Epoch(1, 1), chain=())
     with pytest.raises(asyncio.CancelledError):

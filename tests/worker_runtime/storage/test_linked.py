@@ -21,7 +21,7 @@ from rhino_core.ids import Epoch, FileEntry
 from rhino_core.rpc.convert import epoch_to_pb, file_to_pb
 from rhino_pb import peer_pb2
 from tests.worker_runtime.cluster import Client, Cluster, Process, changelog_bytes, zip_bytes
-from tests.worker_runtime.push.test_resume import figures, stored
+from tests.worker_runtime.push.test_resume import statistics, stored
 from tests.worker_runtime.pushing import adopted, data_frame, stream
 from tests.worker_runtime.scenario import STORE, version, worker
 from tests.worker_runtime.storage.test_store import Disk
@@ -197,7 +197,7 @@ async def commit(client: Client, number: int, name: str) -> None:
 
 async def check_linked(process: Process, links: int) -> None:
     """One copy came, the other names are links of it."""
-    got = await figures(process)
+    got = await statistics(process)
     assert SIZE <= got.replicated_bytes_in < 2 * SIZE
     assert got.linked_bytes == links * SIZE
     assert path_of(process, AGAIN).read_bytes() == CONTENT
@@ -217,7 +217,7 @@ async def test_only_the_name_of_a_file_that_is_there_is_sent(cluster: Cluster) -
     for name, process in (("b", b), ("c", c)):
         await stored(cluster, name, 7)
         await check_linked(process, links=2)
-    assert (await figures(a)).replicated_bytes_out < 2 * SIZE
+    assert (await statistics(a)).replicated_bytes_out < 2 * SIZE
 
 
 async def test_two_names_right_behind_one_another(cluster: Cluster) -> None:
@@ -267,7 +267,7 @@ async def test_a_file_comes_whole_where_its_first_name_has_gone(cluster: Cluster
         await add_again(client, AGAIN)
         await commit(client, 3, AGAIN)
     await stored(cluster, "b", 5)
-    got = await figures(b)
+    got = await statistics(b)
     assert (got.linked_bytes, got.replicated_bytes_in > 2 * SIZE) == (0, True)
     assert path_of(b, AGAIN).read_bytes() == CONTENT
 
