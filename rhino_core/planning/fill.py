@@ -127,7 +127,9 @@ def _lagging(state: State, pool: list[int], position: int) -> list[int]:
     relative = [list(map(float.__mul__, loads, norms)) for loads, norms in zip(state.loads, state.norms, strict=True)]
     levels = list(map(sum, zip(*relative, strict=True)))
     highest = list(map(max, zip(*relative, strict=True)))
-    taking = [worker for worker in state.receivers if highest[worker] < 1] or state.receivers
+    taking = [worker for worker in state.receivers if highest[worker] < 1]
+    if len(taking) < len(state.receivers) // LEAST_TAKING:
+        taking = state.receivers
     middle = pool[min(position + len(taking) // 2, len(pool) - 1)]
     step = sum(
         column[middle] / share.fair for column, share in zip(state.columns, state.shares, strict=True) if share.fair
