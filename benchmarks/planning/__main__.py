@@ -1,8 +1,9 @@
 """`python -m benchmarks.planning`: CPU time, memory and proven quality of plans at the scale of large clusters.
 
 First all virtual nodes are on no worker. Each later plan follows a tick: the time of some virtual nodes changes, and in
-the last tick a worker is lost. All loads are drawn from log-normal distributions with the seed. CPU time is that of
-this process alone, so other load on the machine matters little.
+the last tick a worker is lost. Then 1 % of the workers are lost at once, many times over: how often is state lost that
+has two secondary copies, if these are placed at random, and if they are placed in sets (copysets)? All loads are drawn
+from log-normal distributions with the seed. CPU time is that of this process alone, so other load matters little.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from rich.table import Table
 
 from benchmarks.command import main, show
+from benchmarks.planning.losses import Losses, simulate
 from rhino_core.ids import VirtualNode
 from rhino_core.planning.goals import ORDER, Goals, Weight
 from rhino_core.planning.model import Load, Model, Site
@@ -65,18 +67,24 @@ def _run() -> None:
         if lost := number == arguments.ticks:
             model.remove_worker(f"worker-{arguments.workers // 2}")
         rows.append(_measured(model, "lost worker" if lost else f"tick {number}", time.process_time() - began))
+    losses = simulate(arguments.workers, arguments.nodes, arguments.rounds, arguments.seed)
     show(_table(rows))
+    show(_losses_table(losses))
     if arguments.json:
         command = " ".join(["python -m benchmarks.planning", *sys.argv[1:]])
-        report = {"command": command, "machine": machine(), "plans": [asdict(row) for row in rows]}
+        report: dict[str, object] = {"command": command, "machine": machine(), "plans": [asdict(row) for row in rows]}
+        report["losses"] = [asdict(row) for row in losses]
         arguments.json.write_text(json.dumps(report, indent=2) + "\n")
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.planning", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.planning", description=(__doc__ or "").replace("%", "%%")
+    )
     parser.add_argument("--workers", type=int, default=10_000)
     parser.add_argument("--nodes", type=int, default=1_000_000, help="virtual nodes")
     parser.add_argument("--ticks", type=int, default=4, help="plans after the first one")
+    parser.add_argument("--rounds", type=int, default=1000, help="of losing 1 %% of the workers at once")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path, help="write all results there")
     return parser.parse_args()
@@ -152,6 +160,20 @@ def _table(rows: list[Figures]) -> Table:
             f"{row.time_gap:.2%}",
         )
     table.caption = f"peaks over the mean; at most {max(row.max_rss_mib for row in rows):.0f} MiB of memory"
+    return table
+
+
+def _losses_table(rows: list[Losses]) -> Table:
+    table = Table("copies", "fatal sets", "rounds", "with a loss", "expected", "groups lost")
+    for row in rows:
+        table.add_row(
+            row.placement,
+            f"{row.fatal_sets}",
+            f"{row.rounds}",
+            f"{row.losing_rounds}",
+            f"{row.expected:.3%}",
+            f"{row.lost_groups}",
+        )
     return table
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
 
 from rhino_core.errors import NoSpaceError
 from rhino_core.planning.goals import Weight
 from rhino_core.planning.state import State
 
-LEAST_TAKING = 4  # at least this part of the workers takes part in a round: 1 / 4
-ONE_BY_ONE = 4000  # up to so many virtual nodes, each is placed with all criteria; beyond, in rounds
+LEAST_TAKING = 2  # at least half of the workers takes part in a round
+ROUNDS = 4  # so many virtual nodes without a worker for each worker are placed in rounds, fewer one by one
 
 
 def place_leavers(state: State) -> None:
@@ -25,10 +24,9 @@ def place_leavers(state: State) -> None:
             leaving |= model.owned[worker]
     pool = _by_size(state, leaving)
     pool = _to_holders(state, sorted(pool, key=lambda node: len(state.may_hold(node))))  # stable: the largest first
-    if len(pool) > ONE_BY_ONE:
-        pool = _in_rounds(state, [node for node in pool if node in model.homeless]) + [
-            node for node in pool if node not in model.homeless
-        ]
+    fresh = [node for node in pool if node in model.homeless]
+    if len(fresh) >= ROUNDS * len(state.receivers) > 0:
+        pool = _in_rounds(state, fresh) + [node for node in pool if node not in model.homeless]
     _one_by_one(state, pool)
 
 
@@ -103,12 +101,13 @@ def _in_rounds(state: State, pool: list[int]) -> list[int]:
     left: list[int] = []
     position = 0
     while position < len(pool):
-        taking = _lagging(state, pool, position)
+        relative = [list(map(float.__mul__, *pair)) for pair in zip(state.loads, state.norms, strict=True)]
+        taking = _lagging(state, relative, pool, position)
         chunk = pool[position : position + len(taking)]
         position += len(chunk)
-        relative, column = _furthest(state, taking)
-        taking = sorted(taking, key=relative.__getitem__)[: len(chunk)]
-        chunk.sort(key=column.__getitem__, reverse=True)
+        furthest = _furthest(state, relative, taking)
+        taking = sorted(taking, key=relative[furthest].__getitem__)[: len(chunk)]
+        chunk.sort(key=state.columns[furthest].__getitem__, reverse=True)
         sizes, room = state.model.columns[Weight.BYTES], state.room
         if any(sizes[node] > room[worker] for node, worker in zip(chunk, taking, strict=True)):
             pairs = list(zip(chunk, taking, strict=True))
@@ -119,12 +118,12 @@ def _in_rounds(state: State, pool: list[int]) -> list[int]:
     return left
 
 
-def _lagging(state: State, pool: list[int], position: int) -> list[int]:
+def _lagging(state: State, relative: list[list[float]], pool: list[int], position: int) -> list[int]:
     """The workers of a round: those whose level is lowest, give or take two of the next virtual nodes.
 
-    The level is the sum over all weights. Workers that have a whole share of one weight come last.
+    `relative`: for each weight the loads over the shares. The level is their sum. Workers that have a whole share of
+    one weight come last.
     """
-    relative = [list(map(float.__mul__, loads, norms)) for loads, norms in zip(state.loads, state.norms, strict=True)]
     levels = list(map(sum, zip(*relative, strict=True)))
     highest = list(map(max, zip(*relative, strict=True)))
     taking = [worker for worker in state.receivers if highest[worker] < 1]
@@ -140,21 +139,14 @@ def _lagging(state: State, pool: list[int], position: int) -> list[int]:
     return lagging if len(lagging) >= least else heapq.nsmallest(least, taking, key=levels.__getitem__)
 
 
-def _furthest(state: State, taking: list[int]) -> tuple[list[float], Sequence[float]]:
-    """Loads of all workers and weights of all virtual nodes, in the weight that is furthest from balance for its band.
-
-    Loads are parts of a share.
-    """
-    best: tuple[float, list[float], Sequence[float]] | None = None
-    for position, weight in enumerate(state.weights):
-        relative = list(map(float.__mul__, state.loads[position], state.norms[position]))
-        there = [relative[worker] for worker in taking]
+def _furthest(state: State, relative: list[list[float]], taking: list[int]) -> int:
+    """The position of the weight that is furthest from balance for its band."""
+    spreads = []
+    for weight, loads in zip(state.weights, relative, strict=True):
+        there = [loads[worker] for worker in taking]
         band = min(max(state.goals.bands[weight], 0.001), 1.0)
-        spread = (max(there) - min(there)) / band
-        if best is None or spread > best[0]:
-            best = (spread, relative, state.columns[position])
-    assert best is not None, "goals have at least one weight"
-    return best[1], best[2]
+        spreads.append((max(there) - min(there)) / band)
+    return spreads.index(max(spreads))
 
 
 def spread_hot(state: State) -> None:

@@ -15,7 +15,7 @@ from rhino_core.planning.repair import Repair
 from rhino_core.planning.shares import check
 from rhino_core.planning.state import State
 
-STEPS_PER_WORKER = 8  # most steps of repair for each worker that is beyond a band, and for each that is not
+STEPS_PER_NODE = 2  # most steps of repair for each virtual node on a worker that is beyond a band
 
 
 class Score(NamedTuple):
@@ -58,8 +58,7 @@ def propose(model: Model, goals: Goals) -> Plan:
     loosest = None if equal is None else (equal.low + 1) * equal.unit
     if equal is not None:
         quotas.limit_to(state, equal)
-    beyond = len(state.overloaded())
-    Repair(state, STEPS_PER_WORKER * (beyond + len(state.receivers)) + len(model.node_index)).run()
+    Repair(state, STEPS_PER_NODE * sum(len(state.members(worker)) for worker in state.overloaded())).run()
     if equal is not None:
         quotas.cheapest(state, equal)
     return Plan(model, state.placed, _certificate(state, loosest), _notes(state))

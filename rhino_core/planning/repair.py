@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from dataclasses import dataclass
 
 from rhino_core.planning.state import State
@@ -10,7 +11,9 @@ from rhino_core.planning.state import State
 LOW_TRIED = 8  # least loaded workers, as targets of a virtual node
 LOW_EXCHANGED = 3  # of these, in exchanges
 EXCHANGED = 16  # virtual nodes of each worker that are tried in exchanges
+EXCHANGES = 8  # of one worker
 LEAST_GAIN = 1e-9
+LEAST_PART = 0.02  # of a worker's overload that a step gains
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,7 @@ class Repair:
     def __init__(self, state: State, budget: int) -> None:
         self._state = state
         self._budget = budget
+        self._exchanges = Counter[int]()
         self._low = [(state.height(worker), worker) for worker in state.receivers]  # a heap; entries may be outdated
         heapq.heapify(self._low)
 
@@ -44,8 +48,11 @@ class Repair:
             if now < -before:
                 heapq.heappush(heap, (-now, worker))
                 continue
-            step = self._best_move(worker, now) or self._best_exchange(worker, now)
-            if step is None:
+            step = self._best_move(worker, now)
+            if step is None and self._exchanges[worker] < EXCHANGES:
+                step = self._best_exchange(worker, now)
+                self._exchanges[worker] += 1
+            if step is None or step.gain < LEAST_PART * now:
                 continue
             self._budget -= 1
             for node, target in step.moves:
