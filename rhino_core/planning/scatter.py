@@ -74,8 +74,8 @@ def _permutation(sites: Sequence[Site], size: int, number: int) -> list[Copyset]
     Zones with the most workers left give first. If other zones have none left, workers that are in a set already help.
     """
     zones: dict[str, list[Site]] = {}
-    for site in sorted(sites, key=lambda site: hashlib.blake2b(f"{number}/{site.worker_id}".encode()).digest()):
-        zones.setdefault(site.zone, []).append(site)
+    for member in sorted(sites, key=lambda site: hashlib.blake2b(f"{number}/{site.worker_id}".encode()).digest()):
+        zones.setdefault(member.zone, []).append(member)
     left = {zone: list(members) for zone, members in zones.items()}
     helping = dict.fromkeys(zones, 0)  # position of the next worker that helps
     found: list[Copyset] = []
