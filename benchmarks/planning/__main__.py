@@ -17,6 +17,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from rich.console import Console
 from rich.table import Table
 
 from benchmarks.command import main, show
@@ -118,6 +119,7 @@ def _measured(model: Model, name: str, events_cpu_s: float) -> Figures:
     plan = propose(model, Goals(BANDS))
     cpu_s = time.process_time() - began
     figures = _figures(plan, name, cpu_s, events_cpu_s)
+    Console(stderr=True).print(f"{name}: {cpu_s:.2f} s CPU, gap {figures.time_gap:.2%}, {figures.max_rss_mib:.0f} MiB")
     workers = sorted(model.worker_index)
     place = {worker: position for position, worker in enumerate(workers)}
     for move in list(plan.moves):
