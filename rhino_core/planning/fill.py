@@ -9,7 +9,7 @@ from rhino_core.planning.goals import Weight
 from rhino_core.planning.state import State
 
 LEAST_TAKING = 2  # at least half of the workers takes part in a round
-LEAST_FREE = 16  # workers within their bands; fewer than this part of all, and all of them take part
+LEAST_FREE = 3  # workers within their bands; fewer than this part of all, and all of them take part
 ROUNDS = 4  # so many virtual nodes without a worker for each worker are placed in rounds, fewer one by one
 
 
