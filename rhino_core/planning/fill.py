@@ -9,7 +9,6 @@ from rhino_core.planning.goals import Weight
 from rhino_core.planning.state import State
 
 LEAST_TAKING = 2  # at least half of the workers takes part in a round
-LEAST_FREE = 3  # workers within their bands; fewer than this part of all, and all of them take part
 ROUNDS = 4  # so many virtual nodes without a worker for each worker are placed in rounds, fewer one by one
 
 
@@ -124,22 +123,19 @@ def _in_rounds(state: State, pool: list[int]) -> list[int]:
 def _lagging(state: State, relative: list[list[float]], pool: list[int], position: int) -> list[int]:
     """The workers of a round: those whose level is lowest, give or take two of the next virtual nodes.
 
-    `relative`: for each weight the loads over the shares. The level is their sum. Workers that the next virtual nodes
-    would bring beyond a band come last.
+    `relative`: for each weight the loads over the shares. The level is their sum. Workers that have a whole share of
+    one weight come last.
     """
     levels = list(map(sum, zip(*relative, strict=True)))
-    middle = pool[min(position + len(state.receivers) // 2, len(pool) - 1)]
-    steps = [
-        column[middle] / share.fair if share.fair else 0.0
-        for column, share in zip(state.columns, state.shares, strict=True)
-    ]
-    bars = [1 + state.goals.bands[weight] - step for weight, step in zip(state.weights, steps, strict=True)]
-    beyond = [[load - bar for load in loads] for loads, bar in zip(relative, bars, strict=True)]
-    highest = list(map(max, zip(*beyond, strict=True)))
-    taking = [worker for worker in state.receivers if highest[worker] < 0]
-    if len(taking) < len(state.receivers) // LEAST_FREE:
+    highest = list(map(max, zip(*relative, strict=True)))
+    taking = [worker for worker in state.receivers if highest[worker] < 1]
+    if len(taking) < len(state.receivers) // LEAST_TAKING:
         taking = state.receivers
-    bar = min(levels[worker] for worker in taking) + 2 * sum(steps)
+    middle = pool[min(position + len(taking) // 2, len(pool) - 1)]
+    step = sum(
+        column[middle] / share.fair for column, share in zip(state.columns, state.shares, strict=True) if share.fair
+    )
+    bar = min(levels[worker] for worker in taking) + 2 * step
     lagging = [worker for worker in taking if levels[worker] <= bar]
     least = len(taking) // LEAST_TAKING
     return lagging if len(lagging) >= least else heapq.nsmallest(least, taking, key=levels.__getitem__)
