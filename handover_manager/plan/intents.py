@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass
 
 from rhino_core.errors import InvalidRequestError
-
-
-class Weight(enum.Enum):
-    """The measure of an even spread: BYTES of state, ROWS (keys) of state, TIME of tasks, or COUNT of virtual nodes."""
-
-    BYTES = "bytes"
-    ROWS = "rows"
-    TIME = "time"
-    COUNT = "count"
+from rhino_core.planning.goals import Weight as Weight
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 
-from handover_manager.plan.balance import Choice, Item, even_out, move_off
 from handover_manager.plan.intents import Drain, Intent, Rebalance, ScaleIn, ScaleOut, Weight
 from handover_manager.plan.move import lacking_bytes, state_bytes
 from handover_manager.plan.work import Work, check_reported
 from handover_manager.view import ClusterView, groups_of
 from rhino_core.errors import ConflictError, PreconditionError, UnavailableError, UnknownError
-from rhino_core.ids import VirtualNode
+from rhino_core.ids import GroupId, VirtualNode
+from rhino_core.planning.goals import Goals
+from rhino_core.planning.model import Load, Model, Site
+from rhino_core.planning.propose import explain_all, propose
 
 # A worker at most this part above the mean is not worth another move. Task times vary by that much anyway.
 SLACK = {Weight.BYTES: 0.05, Weight.ROWS: 0.05, Weight.TIME: 0.1, Weight.COUNT: 0.0}
+
+
+class Choice(NamedTuple):
+    """The target of a virtual node, and the reason for it, for people."""
+
+    worker: str
+    why: str
 
 
 def choose_targets(
@@ -37,7 +48,7 @@ def choose_targets(
             return _off(workers, nodes, desired, arriving, view, room)
         case Rebalance(by):
             _check_anybody(room)
-            return even_out(_items(nodes, desired, view, by, work), room, slack=SLACK[by])
+            return _proposed(_model(nodes, desired, view, work, by, room), Goals({by: SLACK[by]}))
         case ScaleOut(workers, by):
             _check_known(workers, view)
             closed = [worker for worker in workers if worker not in room]
@@ -45,7 +56,8 @@ def choose_targets(
                 raise UnavailableError(
                     f"workers {', '.join(closed)} take nothing: not live, draining, or their disk is full or failing"
                 )
-            return even_out(_items(nodes, desired, view, by, work), room, workers, slack=SLACK[by])
+            goals = Goals({by: SLACK[by]}, receivers=frozenset(workers))
+            return _proposed(_model(nodes, desired, view, work, by, room), goals)
 
 
 def _off(
@@ -62,7 +74,8 @@ def _off(
             raise ConflictError(f"handover {arriving[worker]} moves to worker {worker}: wait for its end or cancel it")
     staying = {worker: size for worker, size in room.items() if worker not in leaving}
     _check_anybody(staying)
-    return move_off(_items(nodes, desired, view, Weight.BYTES, {}), leaving, staying)
+    model = _model(nodes, desired, view, {}, Weight.BYTES, staying, leaving)
+    return _proposed(model, Goals({Weight.BYTES: math.inf}))
 
 
 def _check_known(workers: Iterable[str], view: ClusterView) -> None:
@@ -79,35 +92,48 @@ def _check_anybody(room: Mapping[str, int]) -> None:
         )
 
 
-def _items(
+def _proposed(model: Model, goals: Goals) -> dict[VirtualNode, Choice]:
+    plan = propose(model, goals)
+    reasons = explain_all(plan, goals)
+    moves = ((index, plan.move_of(index)) for index in sorted(plan.placed))
+    return {move.node: Choice(move.target, reasons[index].why) for index, move in moves}
+
+
+def _model(
     nodes: Mapping[VirtualNode, tuple[int, ...]],
     desired: Mapping[VirtualNode, str],
     view: ClusterView,
-    by: Weight,
     work: Mapping[VirtualNode, Work],
-) -> list[Item]:
-    found = []
-    for node, operators in sorted(nodes.items()):
-        groups = view.known(groups_of(node, operators))
-        if node not in desired or not groups:
-            continue
-        size = state_bytes(groups)
-        lacking = {worker: lacking_bytes(groups, worker) for worker in view.workers}
-        holders = frozenset(view.holders(groups_of(node, operators)))
-        found.append(Item(node, desired[node], _weight(by, size, work.get(node)), size, holders, lacking))
+    by: Weight,
+    room: Mapping[str, int],
+    leaving: Collection[str] = (),
+) -> Model:
+    """The workers of `room`, those that are to be emptied, and the virtual nodes with state that are on any of them.
+
+    `room` is in bytes that each eligible worker may receive.
+    """
+    model = Model()
+    for worker in sorted({*room, *leaving}):
+        seen, stays = view.workers[worker], worker in room
+        model.put_worker(Site(worker, seen.worker.host, room_bytes=room.get(worker, 0), stays=stays, takes=stays))
+    placed = [node for node in sorted(nodes) if node in desired and view.known(groups_of(node, nodes[node]))]
     if by in (Weight.ROWS, Weight.TIME):
-        check_reported((item.node for item in found), work, by.value)
-    return found
+        check_reported(placed, work, by.value)
+    for node in placed:
+        if desired[node] in model.worker_index:
+            _put(model, node, groups_of(node, nodes[node]), desired[node], view, work.get(node))
+    return model
 
 
-def _weight(by: Weight, size: int, work: Work | None) -> int:
-    """Weight of a virtual node, at least 1: an empty one counts too, so that a young job is also spread."""
-    match by:
-        case Weight.BYTES:
-            return max(size, 1)
-        case Weight.ROWS:
-            return max((work.rows if work else 0) or 0, 1)
-        case Weight.TIME:
-            return max(round(work.task_s * 1e6) if work else 0, 1)
-        case Weight.COUNT:
-            return 1
+def _put(
+    model: Model, node: VirtualNode, groups: tuple[GroupId, ...], worker: str, view: ClusterView, work: Work | None
+) -> None:
+    """Adds the virtual node. An empty one counts a little, so that a young job is also spread."""
+    seen = view.known(groups)
+    size = max(state_bytes(seen), 1)
+    rows = None if work is None else max(work.rows or 0, 1)
+    time_s = None if work is None else max(work.task_s, 1e-6)
+    model.put_node(node, worker, Load(time_s, rows, size))
+    lacking = {name: lacking_bytes(seen, name) for name in model.worker_index}
+    copies = tuple(name for name in view.holders(groups) if name in model.worker_index and name != worker)
+    model.hold(node, copies, {name: left for name, left in lacking.items() if left != size})

@@ -1,0 +1,57 @@
+"""What a plan is to reach, in order: what must hold, then the balance of each weight, then the cost of the moves."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rhino_core.errors import InvalidRequestError
+
+
+class Weight(enum.Enum):
+    """The measure of an even spread: BYTES of state, ROWS (keys) of state, TIME of tasks, or COUNT of virtual nodes."""
+
+    BYTES = "bytes"
+    ROWS = "rows"
+    TIME = "time"
+    COUNT = "count"
+
+
+ORDER = (Weight.TIME, Weight.ROWS, Weight.BYTES, Weight.COUNT)  # from the most to the least important
+MOVE_BYTES = 1 << 20  # a move costs as much as copying this many bytes: two moves without copies are no bargain
+
+
+@dataclass(frozen=True, slots=True)
+class Goals:
+    """The goals of a plan.
+
+    `bands`: for each weight to balance, the part of the mean by which a worker may exceed its share. Infinity: the
+    weight breaks ties only. `cross_zone_price`: the cost of a byte copied between zones, if one within a zone costs 1.
+    `move_bytes`: what each move costs besides, in bytes. `receivers`: the only workers that may receive virtual nodes;
+    None: all that take any.
+    """
+
+    bands: Mapping[Weight, float] = field(default_factory=lambda: dict.fromkeys(ORDER, 0.05))
+    cross_zone_price: float = 4.0
+    move_bytes: int = MOVE_BYTES
+    receivers: frozenset[str] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.bands:
+            raise InvalidRequestError("goals without a weight: name at least one of time, rows, bytes, count")
+        for weight, band in self.bands.items():
+            if math.isnan(band) or band < 0:
+                raise InvalidRequestError(f"band {band} of {weight.value}: must be 0 or more, e.g. 0.05 for 5 %")
+        if not math.isfinite(self.cross_zone_price) or self.cross_zone_price < 1:
+            raise InvalidRequestError(f"price {self.cross_zone_price} of a byte between zones: must be 1 or more")
+        if self.move_bytes < 1:
+            raise InvalidRequestError(f"cost {self.move_bytes} of a move: must be 1 byte or more")
+        if self.receivers is not None and not self.receivers:
+            raise InvalidRequestError("receivers: name at least one worker, or leave them out for all")
+
+    @property
+    def weights(self) -> tuple[Weight, ...]:
+        """The weights to balance, the most important first."""
+        return tuple(weight for weight in ORDER if weight in self.bands)

@@ -1,0 +1,155 @@
+"""Brings workers within their bands: moves, then exchanges, each of which lowers the overload."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from dataclasses import dataclass
+
+from rhino_core.planning.state import State
+
+LOW_TRIED = 8  # least loaded workers, as targets of a virtual node
+LOW_EXCHANGED = 3  # of these, in exchanges
+EXCHANGED = 16  # virtual nodes of each worker that are tried in exchanges
+EXCHANGES = 8  # of one worker
+LEAST_GAIN = 1e-9
+LEAST_PART = 0.02  # of a worker's overload that a step gains
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Moves of virtual nodes to workers that are made together, and what they change."""
+
+    moves: tuple[tuple[int, int], ...]
+    gain: float  # of overload
+    cost: float
+
+
+class Repair:
+    """Repairs a plan in the making. `budget`: the most steps."""
+
+    def __init__(self, state: State, budget: int) -> None:
+        self._state = state
+        self._budget = budget
+        self._exchanges = Counter[int]()
+        self._low = [(state.height(worker), worker) for worker in state.receivers]  # a heap; entries may be outdated
+        heapq.heapify(self._low)
+
+    def run(self) -> None:
+        """Takes the worker that is furthest beyond its bands, until none can be helped or the budget is spent."""
+        state = self._state
+        heap = [(-state.overload(worker), worker) for worker in state.overloaded()]
+        heapq.heapify(heap)
+        while heap and self._budget > 0:
+            before, worker = heapq.heappop(heap)
+            now = state.overload(worker)
+            if now <= 0:
+                continue
+            if now < -before:
+                heapq.heappush(heap, (-now, worker))
+                continue
+            step = self._best_move(worker, now)
+            if step is None and self._exchanges[worker] < EXCHANGES:
+                step = self._best_exchange(worker, now)
+                self._exchanges[worker] += 1
+            if step is None or step.gain < LEAST_PART * now:
+                continue
+            self._budget -= 1
+            for node, target in step.moves:
+                state.put(node, target)
+            for changed in {worker, *(target for _, target in step.moves)}:
+                heapq.heappush(heap, (-state.overload(changed), changed))
+                if changed in state.receives:
+                    heapq.heappush(self._low, (state.height(changed), changed))
+
+    def _lowest(self) -> list[int]:
+        """Receivers with the lowest height, the lowest first."""
+        state, heap = self._state, self._low
+        found: dict[int, float] = {}
+        while heap and len(found) < LOW_TRIED:
+            height, worker = heapq.heappop(heap)
+            now = state.height(worker)
+            if worker in found:
+                continue
+            if now > height:
+                heapq.heappush(heap, (now, worker))
+            else:
+                found[worker] = height
+        for worker, height in found.items():
+            heapq.heappush(heap, (height, worker))
+        return list(found)
+
+    def _best_move(self, origin: int, overload: float) -> Step | None:
+        """The move off `origin` that gains most for its cost. None if none gains.
+
+        Offers are tried in the order of what they gain at most for their cost, so the search can end early.
+        """
+        state, lowest = self._state, [worker for worker in self._lowest() if worker != origin]
+        offers: list[tuple[float, int, list[int], float]] = []  # -gain / cost at best, virtual node, targets, relief
+        least = float(state.goals.move_bytes)
+        for node in state.members(origin):
+            relief = overload - state.overload_with(origin, [-value for value in state.weights_of(node)])
+            if relief <= LEAST_GAIN or node in state.hot:
+                continue
+            if near := self._near(node, origin):
+                offers.append((-relief / (least if state.model.owner[node] == origin else 1.0), node, near, relief))
+            offers.append((-relief / (least + state.least_copied(node)), node, lowest, relief))
+        heapq.heapify(offers)
+        best, rank = None, 0.0
+        while offers and -offers[0][0] > rank:
+            _, node, targets, relief = heapq.heappop(offers)
+            weights, home = state.weights_of(node), state.cost(node, origin)
+            for target in targets:
+                gain = relief + state.overload(target) - state.overload_with(target, weights)
+                cost = max(state.cost(node, target) - home, 1.0)
+                if gain > LEAST_GAIN and gain / cost > rank and state.fits(node, target):
+                    best, rank = Step(((node, target),), gain, cost), gain / cost
+        return best
+
+    def _near(self, node: int, origin: int) -> list[int]:
+        """The holders, and where it is in the model."""
+        state = self._state
+        found = [holder for holder in state.may_hold(node) if holder != origin]
+        owner = state.model.owner[node]
+        if owner != origin and owner in state.receives:
+            found.append(owner)
+        return found
+
+    def _best_exchange(self, origin: int, overload: float) -> Step | None:
+        """The exchange of two virtual nodes that gains most for its cost, with one of the least loaded workers."""
+        state, best, rank = self._state, None, 0.0
+        mine = self._heaviest(origin)
+        for target in self._lowest()[:LOW_EXCHANGED]:
+            if target == origin:
+                continue
+            theirs = self._heaviest(target)
+            before = overload + state.overload(target)
+            for node in mine:
+                out = state.weights_of(node)
+                for other in theirs:
+                    change = [b - a for a, b in zip(out, state.weights_of(other), strict=True)]
+                    after = state.overload_with(origin, change)
+                    if after >= overload:
+                        continue
+                    gain = before - after - state.overload_with(target, [-value for value in change])
+                    if gain <= LEAST_GAIN or not self._exchangeable(node, other, origin, target):
+                        continue
+                    cost = state.cost(node, target) + state.cost(other, origin)
+                    cost -= state.cost(node, origin) + state.cost(other, target)
+                    if best is None or gain / max(cost, 1.0) > rank:
+                        best, rank = Step(((node, target), (other, origin)), gain, cost), gain / max(cost, 1.0)
+        return best
+
+    def _exchangeable(self, node: int, other: int, origin: int, target: int) -> bool:
+        state = self._state
+        return origin in state.receives and state.fits(node, target) and state.fits(other, origin)
+
+    def _heaviest(self, worker: int) -> list[int]:
+        """Its heaviest virtual nodes in the most important weight, and none of the others."""
+        members = self._state.members(worker) - self._state.hot
+        column = self._state.columns[0]
+        if len(members) <= EXCHANGED:
+            return sorted(members)
+        ordered = sorted(members, key=lambda node: (-column[node], node))
+        stride = len(ordered) / EXCHANGED
+        return [ordered[int(i * stride)] for i in range(EXCHANGED)]

@@ -1,0 +1,193 @@
+"""A plan in the making: what the model would be after the moves chosen so far. The model itself stays as it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+
+from rhino_core.planning.goals import Goals, Weight
+from rhino_core.planning.model import NOWHERE, Model
+from rhino_core.planning.shares import receivers_of, share_of
+
+FIRST = 8.0  # a weight is this many times as important as the next one
+
+
+class State:
+    """Loads, room and places during the choice.
+
+    `weights` are those with a band, the most important first; lists of lists have this order. `norms`: 1 / the fair
+    share of each worker. `limits`: the load of each worker that its band allows; a hot virtual node fits on its own.
+    """
+
+    def __init__(self, model: Model, goals: Goals) -> None:
+        self.model, self.goals = model, goals
+        self.receivers = receivers_of(model, goals)
+        self.receives = frozenset(self.receivers)
+        self.weights: tuple[Weight, ...] = goals.weights
+        shares = [share_of(model, weight, self.receivers) for weight in self.weights]
+        loose = {weight for weight in self.weights if goals.bands[weight] == math.inf}
+        self.shares = [replace(share, hot=frozenset()) if share.weight in loose else share for share in shares]
+        self.columns = [model.columns[weight] for weight in self.weights]
+        self.loads = [list(model.totals[weight]) for weight in self.weights]
+        capacity = [0.0 if site is None or not site.stays else site.capacity for site in model.sites]
+        self.norms = [
+            [1 / (s.fair * c) if s.fair and c else 0.0 for c in capacity] for s in self.shares
+        ]  # 0: no load at all
+        bands = [goals.bands[weight] for weight in self.weights]
+        self.limits = [
+            [math.inf if band == math.inf else s.fair * (1 + band) * c for c in capacity]
+            for s, band in zip(self.shares, bands, strict=True)
+        ]
+        for limits, share, column in zip(self.limits, self.shares, self.columns, strict=True):
+            for node in share.hot:
+                owner = model.owner[node]
+                if owner != NOWHERE:
+                    limits[owner] = max(limits[owner], column[node])
+        factors = [FIRST**position for position in range(len(self.weights) - 1, -1, -1)]
+        self._parts = list(zip(self.loads, self.limits, self.norms, factors, strict=True))
+        self.room = [0.0 if site is None else site.room_bytes for site in model.sites]
+        self.placed: dict[int, int] = {}
+        self._members: dict[int, set[int]] = {}
+        self.hot = frozenset().union(*(share.hot for share in self.shares))
+        self.zones = [site.zone if site is not None else "" for site in model.sites]
+
+    # ------------------------------------------------------------------ places
+
+    def place_of(self, node: int) -> int:
+        return self.placed.get(node, self.model.owner[node])
+
+    def members(self, worker: int) -> set[int]:
+        found = self._members.get(worker)
+        return self.model.owned[worker] if found is None else found
+
+    def put(self, node: int, target: int) -> None:
+        """Moves the virtual node there, from where it is in this plan."""
+        former = self.place_of(node)
+        for loads, column, limits, share in zip(self.loads, self.columns, self.limits, self.shares, strict=True):
+            if former != NOWHERE:
+                loads[former] -= column[node]
+            loads[target] += column[node]
+            if node in share.hot:
+                limits[target] = max(limits[target], column[node])
+        if former != NOWHERE:
+            self._own(former).discard(node)
+            if former in self.receives and former != self.model.owner[node]:
+                self.room[former] += self.lacks(node, former)
+        self._own(target).add(node)
+        if target == self.model.owner[node]:
+            self.placed.pop(node, None)
+        else:
+            self.room[target] -= self.lacks(node, target)
+            self.placed[node] = target
+
+    def put_all(self, nodes: list[int], targets: list[int]) -> None:
+        """Places virtual nodes that are on no worker. As `put`, for many."""
+        for loads, column in zip(self.loads, self.columns, strict=True):
+            for node, target in zip(nodes, targets, strict=True):
+                loads[target] += column[node]
+        sizes, room = self.model.columns[Weight.BYTES], self.room
+        self.placed.update(zip(nodes, targets, strict=True))
+        for node, target in zip(nodes, targets, strict=True):
+            room[target] -= sizes[node]
+            self._own(target).add(node)
+
+    def _own(self, worker: int) -> set[int]:
+        found = self._members.get(worker)
+        if found is None:
+            found = self._members[worker] = set(self.model.owned[worker])
+        return found
+
+    # ------------------------------------------------------------------ costs
+
+    def lacks(self, node: int, worker: int) -> float:
+        """Bytes that the worker would have to receive."""
+        model = self.model
+        if worker in model.copies[node] or worker == model.owner[node]:
+            return 0.0
+        size = model.columns[Weight.BYTES][node]
+        partly = model.lacking.get(node)
+        return size if partly is None else partly.get(worker, size)
+
+    def crosses(self, node: int, worker: int) -> bool:
+        """Whether what the worker lacks would come from another zone: nobody in its own zone has it."""
+        zone, zones, model = self.zones[worker], self.zones, self.model
+        owner = model.owner[node]
+        if not zone or owner == NOWHERE:
+            return False
+        return zones[owner] != zone and all(zones[holder] != zone for holder in model.copies[node])
+
+    def cost(self, node: int, worker: int) -> float:
+        """What it costs to have the virtual node there: 0 where it is in the model, else the bytes and the move."""
+        if worker == self.model.owner[node]:
+            return 0.0
+        lacking = self.lacks(node, worker)
+        price = self.goals.cross_zone_price if lacking and self.crosses(node, worker) else 1.0
+        return self.goals.move_bytes + lacking * price
+
+    def least_copied(self, node: int) -> float:
+        """Bytes that are copied at least if the virtual node goes to a worker without all of its state."""
+        size, partly = self.model.columns[Weight.BYTES][node], self.model.lacking.get(node)
+        if partly is None:
+            return size
+        return min([size, *(left for worker, left in partly.items() if worker in self.receives)])
+
+    def least_lacking(self, node: int) -> float:
+        """Bytes that are copied at least if the virtual node leaves its worker."""
+        owner = self.model.owner[node]
+        for holder in self.model.copies[node]:
+            if holder != owner and holder in self.receives:
+                return 0.0
+        return self.least_copied(node)
+
+    def copied(self) -> float:
+        """Bytes that the moves copy."""
+        model = self.model
+        if not model.lacking and not any(model.copies[node] for node in self.placed):
+            return math.fsum(map(model.columns[Weight.BYTES].__getitem__, self.placed))
+        return math.fsum(self.lacks(node, worker) for node, worker in self.placed.items())
+
+    def fits(self, node: int, worker: int) -> bool:
+        return worker == self.model.owner[node] or self.lacks(node, worker) <= self.room[worker]
+
+    # ------------------------------------------------------------------ balance
+
+    def height(self, worker: int) -> float:
+        """The worker's load over its share, in the weight where that is highest."""
+        return max([loads[worker] * norms[worker] for loads, _, norms, _ in self._parts])
+
+    def overload(self, worker: int) -> float:
+        """How far the worker is beyond its limits: the squares, by importance. 0: within all bands."""
+        total = 0.0
+        for loads, limits, norms, factor in self._parts:
+            excess = (loads[worker] - limits[worker]) * norms[worker]
+            if excess > 1e-9:
+                total += factor * excess * excess
+        return total
+
+    def overload_with(self, worker: int, changes: Iterable[float]) -> float:
+        """As `overload`, after the loads change by so much in each weight."""
+        total = 0.0
+        for (loads, limits, norms, factor), change in zip(self._parts, changes, strict=True):
+            excess = (loads[worker] + change - limits[worker]) * norms[worker]
+            if excess > 1e-9:
+                total += factor * excess * excess
+        return total
+
+    def overloaded(self) -> list[int]:
+        """Workers beyond a limit."""
+        found: set[int] = set()
+        for loads, limits, norms in zip(self.loads, self.limits, self.norms, strict=True):
+            found.update(
+                w
+                for w, (load, limit, norm) in enumerate(zip(loads, limits, norms, strict=True))
+                if (load - limit) * norm > 1e-9
+            )
+        return sorted(found)
+
+    def weights_of(self, node: int) -> list[float]:
+        return [column[node] for column in self.columns]
+
+    def may_hold(self, node: int) -> list[int]:
+        """Workers with all of its state that may receive it."""
+        return [holder for holder in self.model.copies[node] if holder in self.receives]
