@@ -265,7 +265,7 @@ class Cluster:
 
     def make(self, name: str, **changes: Any) -> Process:
         folder = self.folder / name
-        folder.mkdir()
+        folder.mkdir(mode=0o755)  # whatever the umask is: clients refuse a socket where others can write
         settings = SidecarSettings(
             worker_id=name,
             host="127.0.0.1",
