@@ -8,6 +8,7 @@ import os
 import shutil
 import stat
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -201,25 +202,29 @@ def test_threads(tmp_path: Path) -> None:
     """Lines neither mix nor get lost, while the file is renamed away."""
     file = tmp_path / "audit.log"
     log = AuditLog(str(file))
-    each = 200
+    enough = threading.Event()
+    written = [0] * 4
 
-    def write(first: int) -> None:
-        for number in range(first, first + each):
-            log.write(line(number, workers=["w" * 50] * 20))
+    def write(thread: int) -> None:
+        while not enough.is_set():
+            log.write(line(written[thread] * len(written) + thread, workers=["w" * 50] * 20))
+            written[thread] += 1
 
-    threads = [threading.Thread(target=write, args=(each * number,)) for number in range(4)]
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(len(written))]
     for thread in threads:
         thread.start()
-    renamed = 0
-    while any(thread.is_alive() for thread in threads):
+    deadline, renamed = time.monotonic() + 60, 0
+    while (renamed < 5 or min(written) < 20) and time.monotonic() < deadline:
         if file.exists():
             file.rename(tmp_path / f"audit.log.{renamed}")
             renamed += 1
+    enough.set()
     for thread in threads:
         thread.join(60)
-    assert renamed > 1
+    assert renamed >= 5
     found = [one["names"]["job"] for part in tmp_path.iterdir() for one in lines(part)]
-    assert sorted(found) == sorted(f"j{number}" for number in range(4 * each))
+    expected = [n * len(written) + thread for thread, count in enumerate(written) for n in range(count)]
+    assert sorted(found) == sorted(f"j{number}" for number in expected)
 
 
 def test_what_is_no_file_for_it(tmp_path: Path) -> None:
