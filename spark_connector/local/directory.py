@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rhino_core.errors import AlreadyThereError, InvalidSettingError
 from rhino_core.folder import FILE_MODE, claim, subfolder
+from rhino_core.rpc.greeting import greeter_path
 from rhino_core.security.sources import new_cluster_key
 from spark_connector.local.locks import FileLock
 
@@ -45,7 +46,7 @@ class LocalDirectory:
 
     def __init__(self, path: str | Path | None = None) -> None:
         self.path = Path(os.path.abspath(Path(path).expanduser())) if path else default_data_dir()
-        self.socket = self.path / "sidecar.sock"
+        self.socket = self.path / "socket"  # a short name: paths of sockets may not be long
         self.manager = self.path / "manager"
         self.sidecar = self.path / "sidecar"
         self.spark = self.path / "spark"  # spark.local.dir, if the default is on another file system
@@ -63,7 +64,7 @@ class LocalDirectory:
 
         Raises InvalidSettingError for a path that cannot be used, and PreconditionError for a folder with other files.
         """
-        size = len(os.fsencode(self.socket))
+        size = len(os.fsencode(greeter_path(self.socket)))
         if size > _SOCKET_BYTES_MAX:
             raise InvalidSettingError(
                 f"setting data_dir = {str(self.path)!r}: too long, because the path of a Unix socket in it has {size} "

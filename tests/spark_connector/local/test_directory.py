@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from rhino_core.errors import InvalidSettingError, PreconditionError
+from rhino_core.rpc.greeting import greeter_path
 from spark_connector.local.directory import LocalDirectory, Running, default_data_dir
 
 
@@ -46,6 +48,15 @@ def test_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("mine")
     with pytest.raises(InvalidSettingError, match="give a folder"):
         LocalDirectory(tmp_path / "state").create()
+
+
+def test_both_sockets_of_the_sidecar_fit_into_the_longest_path(tmp_path: Path) -> None:
+    longest = tmp_path / ("x" * (107 - len(os.fsencode(tmp_path / "x/socket.auth")) + 1))
+    directory = LocalDirectory(longest)
+    directory.create()
+    assert len(os.fsencode(greeter_path(directory.socket))) == 107
+    with pytest.raises(InvalidSettingError, match="too long"):
+        LocalDirectory(f"{longest}x").create()
 
 
 def test_a_path_that_no_socket_fits_in_is_refused(tmp_path: Path) -> None:
