@@ -16,12 +16,15 @@ KEPT = 512  # decisions
 
 
 class Outcome(enum.Enum):
-    """What was decided.
+    """The result of one look at the load of a query.
 
-    Nothing was done: TOO_FEW windows yet; RECOVERING copies; BUSY with another handover or a drain; CATCHING_UP with
-    input; BALANCED; NOTHING_BETTER found; COOLING_DOWN; NOT_WORTH the cost; OVER_BUDGET; WOULD_MOVE, but the mode is
-    observe. MOVING: a handover was begun. Its end is one of HELPED, UNVERIFIED (the query stopped or was idle),
-    RETURNING (it did not help, so its virtual nodes move back), RETURNED, and FAILED (the handover did not come about).
+    Nothing moves: TOO_FEW windows were measured; copies are RECOVERING; another handover or a drain makes the manager
+    BUSY; the query is CATCHING_UP; its load is BALANCED; the planner found NOTHING_BETTER; all virtual
+    nodes are COOLING_DOWN; the gain is NOT_WORTH the cost; the plan is OVER_BUDGET; or it WOULD_MOVE, but the mode is
+    observe.
+
+    MOVING: a handover begins. It has HELPED; or it is UNVERIFIED, because the query stopped or was idle; or it did not
+    help, so its virtual nodes are RETURNING and then RETURNED; or it has FAILED.
     """
 
     TOO_FEW = "too_few_windows"

@@ -1,5 +1,4 @@
-"""The commands about handovers: `rhino plan`, `rhino handover`, `rhino drain`, `rhino explain`, `rhino why`,
-`rhino scale`."""
+"""The commands about handovers and the balance of queries."""
 
 from __future__ import annotations
 

@@ -177,8 +177,8 @@ def history(
 ) -> None:
     """Show what people have done to the cluster: who, when, and how it ended. The newest 1000 are kept.
 
-    Handovers, drains, forgotten queries and workers, owners of queries and moved checkpoints are here. What was refused
-    is in the audit log only.
+    Handovers, drains, forgotten queries and workers, owners of queries and moved checkpoints are here. Refused calls
+    are in the audit log only.
     """
     from rhino.cli.history import run_history
 

@@ -32,7 +32,7 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is wanted. `target`: the name of the function, or of the observed point.
+    """A change that a user asks for. `target`: the name of the function, or of the observed point.
 
     `removes`: a former change of the same kind and target ends. Expressions are SQL.
     """

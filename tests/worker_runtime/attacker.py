@@ -17,7 +17,7 @@ LARGE_BYTES = 100_000  # only data files have such records
 
 @dataclass(eq=False)
 class Attack:
-    """What is done once, to the first record that fits. `what`: a method of `Attacker`.
+    """The attacker does this once, to the first record that fits. `what`: a method of `Attacker`.
 
     `large`: of a data file. `after`: as many records of the stream pass first.
     """
