@@ -68,6 +68,18 @@ class FakeManager(replication_pb2_grpc.ReplicationManagerServicer):
         async with asyncio.timeout(timeout_s), self._changed:
             await self._changed.wait_for(condition)
 
+    async def until_whole(self, group: GroupId, timeout_s: float = 20.0) -> None:
+        """Waits until every member is whole, and every member has adopted the epoch that says so."""
+
+        def adopted() -> bool:
+            state = self.groups[group]
+            reports = [self.reports.get((member.worker.worker_id, group)) for member in state.members]
+            return all(m.whole for m in state.members) and all(
+                report is not None and epoch_of(report.epoch) == state.epoch for report in reports
+            )
+
+        await self.until(adopted, timeout_s)
+
     def set_group(self, group: GroupId, *members: str, whole: str = "all", required: int = 1) -> ReplicaGroup:
         """New membership under a new epoch. `whole`: "all", or worker ids joined by commas."""
         old = self.groups.get(group)

@@ -201,7 +201,7 @@ async def test_a_start_that_is_cut_is_done_again(point: str, tmp_path: Path) -> 
             assert await b.process.wait() == KILLED
         await b.start()
         cluster.manager.set_group(first.group, "a", "b", whole="a", required=1)
-        await cluster.manager.until(lambda: all(m.whole for m in cluster.manager.groups[first.group].members))
+        await cluster.manager.until_whole(first.group)
         await scene.commit(first, 2, changelog_bytes(2), [1], "changelog")
         await scene.check_service(first)
         await scene.finish()

@@ -136,7 +136,7 @@ async def test_a_member_that_caught_up_counts_only_what_it_has_synced(cluster: C
         acked |= {(store, f"SSTs/{SST}"): b"data", (store, f"{version(2)}.zip"): snapshot}
         await start(cluster, "c")
         cluster.manager.set_group(store.group, "a", "b", "c", whole="a,b", required=2)
-        await cluster.manager.until(lambda: all(m.whole for m in cluster.manager.groups[store.group].members))
+        await cluster.manager.until_whole(store.group)
         cluster.manager.set_group(store.group, "a", "c", required=2)
         reply = await client.commit(store, version(4), changelog_bytes(4), [version(2), version(3)])
         assert reply.copies == 2

@@ -85,7 +85,7 @@ async def test_killed_replica_comes_back_and_gets_what_it_missed(cluster: Cluste
         await write(client, 5, start=4)
         await b.start()
         cluster.manager.set_group(STORE.group, "a", "b", whole="a")
-        await cluster.manager.until(lambda: all(m.whole for m in cluster.manager.groups[STORE.group].members))
+        await cluster.manager.until_whole(STORE.group)
         assert (await client.commit(STORE, version(6), b"x", [version(n) for n in range(1, 6)])).copies == 2
     async with b.attach() as at_b:
         reply = await at_b.prepare(STORE, version(6))
@@ -145,7 +145,7 @@ async def test_new_member_catches_up_while_the_writer_goes_on(cluster: Cluster) 
         cluster.manager.set_group(STORE.group, "a", "b", "c", whole="a,b", required=2)
         for number in range(6, 12):
             await client.commit(STORE, version(number), changelog_bytes(number), [version(n) for n in range(1, number)])
-        await cluster.manager.until(lambda: all(m.whole for m in cluster.manager.groups[STORE.group].members))
+        await cluster.manager.until_whole(STORE.group)
         # Commit needs two copies; the third of the last version may be on its way still.
         reports, third = cluster.manager.reports, ("c", STORE.group)
         await cluster.manager.until(lambda: any(v.version.version == 11 for v in reports[third].newest_held))

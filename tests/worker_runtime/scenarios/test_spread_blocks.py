@@ -74,7 +74,7 @@ async def test_a_lost_writer_is_made_good_by_the_others_and_floors_delete_nothin
     await a.end(signal.SIGKILL)
     cluster.manager.lose("a", absent=False)
     cluster.manager.set_group(GROUP, "b", "c", "d", whole="")
-    await cluster.manager.until(lambda: all(m.whole for m in cluster.manager.groups[GROUP].members))
+    await cluster.manager.until_whole(GROUP)
     found = [files(process) for process in (b, c, d)]
     assert all(sum(name in there for there in found) >= 2 for name in everything)
     async with c.attach(replicas=3, blocks=True) as client:

@@ -149,7 +149,7 @@ async def test_a_new_member_catches_up_and_another_worker_prepares(tmp_path: Pat
                 lineage = [version(n) for n in range(1, number)]
                 await client.commit(STORE, version(number), changelog_bytes(number, 50), lineage)
         cluster.manager.set_group(GROUP, "a", "b", whole="a", required=1)
-        await cluster.manager.until(lambda: all(m.whole for m in cluster.manager.groups[GROUP].members))
+        await cluster.manager.until_whole(GROUP)
         await b.end(signal.SIGTERM)
         await b.start()
         for process, source in ((b, sidecar_pb2.SOURCE_REPLICA), (c, sidecar_pb2.SOURCE_REMOTE)):

@@ -111,13 +111,21 @@ private[spark] class FollowedQuery(
     work.ended(tasks)
   }
 
+  /**
+   * The oldest versions that a restart may need. Spark deletes old entries of the commit log when it prepares the next
+   * batch, which may be before this report is made. It restarts from entries that are there, so the next one counts.
+   */
+  private def floors(batch: Long): Seq[Message] =
+    if (batch < retained) Nil
+    else (batch - retained to batch).iterator.flatMap(versions).nextOption().getOrElse(Nil)
+
   private def report(batch: Long, named: Seq[Message]): Message = message(
     "BatchLogged",
     "job" -> job,
     "run_id" -> runId.toString,
     "batch_id" -> batch,
     "versions" -> named,
-    "floors" -> versions(batch - retained).getOrElse(Nil).map(v => message("Floor", "version" -> v)),
+    "floors" -> floors(batch).map(v => message("Floor", "version" -> v)),
     "work" -> work.take(),
     "input_rows" -> run.inputRows(batch),
     "batch_s" -> run.batchSeconds(batch),

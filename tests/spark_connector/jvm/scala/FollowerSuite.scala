@@ -79,6 +79,18 @@ class FollowerSuite extends Suite {
     expect(its.look(), Nil)
   }
 
+  test("floors come from the oldest entry that Spark has kept of those that a restart may need") {
+    val run = new FakeRun("q").planning(plan, batch = 0)
+    val its = new Followed(run)
+    its.look()
+    for (batch <- 0 to 3) run.logging(batch)
+    its.look()
+    run.logging(4)
+    run.committed -= 2 // Spark deletes it when it prepares batch 5
+    val reports = its.look().map(_.sub("batch_logged"))
+    expect(reports.map(report => ids(report.subs("floors").map(_.sub("version")))), Seq(Seq("4_a3", "4_b3")))
+  }
+
   test("a restarted query does not report the batches of its former run") {
     val run = new FakeRun("q").planning(plan, batch = 5)
     for (batch <- 0 to 5) run.logging(batch)
