@@ -12,6 +12,7 @@ from rhino.client.handovers import Step
 from rhino.client.overview import VirtualNodeView
 from rhino_core.errors import RhinoError
 from tests.crashes import evidence
+from tests.crashes.cancellation import Cancellation
 from tests.crashes.puppeteer import Act
 from tests.crashes.stage import NAME, POINTS, Stage
 
@@ -70,11 +71,19 @@ def play(stage: Stage, point: str, victim: str, steps: int = 1) -> Outcome:
     with HandoverClient(stage.cluster.manager) as client, ThreadPoolExecutor(2) as pool:
         known = {h.handover_id for h in client.list()}
         begun = Future[Handover]()
-        stage.puppeteer.play(
-            _script(point, steps, lambda: _kill(stage, victim, setting), lambda: pool.submit(_cancel, client, begun))
-        )
+        target = stage.cluster.workers[_index("target", setting)]
+        cancellation = Cancellation(client, begun, target, pool)
+
+        def kill() -> None:
+            cancellation.let_target_go_on()
+            _kill(stage, victim, setting)
+
+        stage.puppeteer.play(_script(point, steps, kill, cancellation.send))
         pool.submit(_start, client, setting, begun)
-        stage.wait(stage.puppeteer.played, f"{point} is reached", REACH_TIMEOUT_S)
+        try:
+            stage.wait(lambda: _reached(stage, cancellation), f"{point} is reached", REACH_TIMEOUT_S)
+        finally:
+            cancellation.let_target_go_on()
         _bring_back_at_once(stage, victim, setting)
         refused = begun.exception()
         assert refused is None or victim == "manager", refused
@@ -155,8 +164,12 @@ def _start(client: HandoverClient, setting: Setting, begun: Future[Handover]) ->
         begun.set_exception(error)
 
 
-def _cancel(client: HandoverClient, begun: Future[Handover]) -> None:
-    client.cancel(begun.result().handover_id)
+def _reached(stage: Stage, cancellation: Cancellation) -> bool:
+    error = cancellation.error()
+    if stage.puppeteer.played():  # a cancellation may fail after the kill
+        return True
+    assert error is None, f"the cancellation: {error}"
+    return False
 
 
 def _script(point: str, steps: int, kill: Act, cancel: Act) -> list[tuple[str, Act]]:

@@ -15,6 +15,7 @@ from rhino_core.ids import GroupId, StoreId, StoreVersion, Version, Worker
 from rhino_core.rpc import convert
 from rhino_core.rpc.channel import aio_channel
 from rhino_core.rpc.server import Server
+from rhino_core.security.transport import PLAIN, Transport
 from rhino_core.settings import ManagerSettings
 from rhino_pb import common_pb2, handover_pb2_grpc, peer_pb2_grpc, replication_pb2_grpc
 from rhino_pb import handover_pb2 as pb
@@ -199,6 +200,7 @@ class FakeDriver:
         answers: bool = True,
         former_token: str = "",
         knows_workers: bool = True,
+        transport: Transport = PLAIN,
     ) -> None:
         self._knows_workers = knows_workers
         self._answers = answers
@@ -206,7 +208,7 @@ class FakeDriver:
         self.token = ""
         self.refused: list[pb.QueryRefused] = []
         self.probes = 0
-        self._channel = aio_channel(manager)
+        self._channel = aio_channel(manager, transport)
         self._stub = handover_pb2_grpc.HandoverManagerStub(self._channel)
         self._call: Any = cast(Any, self._stub).DriverSession()
         self._settings = common_pb2.JobSettings(

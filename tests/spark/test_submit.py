@@ -38,6 +38,8 @@ POM = """<project><modelVersion>4.0.0</modelVersion>
 IVY = """<ivysettings><settings defaultResolver="here"/>
 <resolvers><ibiblio name="here" root="{root}" m2compatible="true"/></resolvers></ivysettings>"""
 
+PACKAGE, PACKAGE_FOLDER = "ivy://com.example:rhino-spark:1.0", "com/example/rhino-spark/1.0"
+
 
 class Work:
     """Folders of one application, the commands to start it, and what it must print."""
@@ -123,18 +125,22 @@ def test_a_jar_at_a_url(work: Work, web: Web) -> None:
     assert web.asked.count("/rhino.jar") >= 1 + len(work.cluster.workers), "the driver and each executor fetched it"
 
 
-def test_a_package_of_a_maven_repository(work: Work, web: Web) -> None:
-    folder = "com/example/rhino-spark/1.0"
-    web.add(f"{folder}/rhino-spark-1.0.jar", ensure_jar().read_bytes())
-    root = web.add(f"{folder}/rhino-spark-1.0.pom", POM.encode()).partition("/com/")[0]
+def published(work: Work, web: Web) -> str:
+    """Serves the jar as a package of a Maven repository. Returns the options by which Spark asks there only."""
+    web.add(f"{PACKAGE_FOLDER}/rhino-spark-1.0.jar", ensure_jar().read_bytes())
+    root = web.add(f"{PACKAGE_FOLDER}/rhino-spark-1.0.pom", POM.encode()).partition("/com/")[0]
     (work.folder / "ivy.xml").write_text(IVY.format(root=root))
-    ivy = f"--conf spark.jars.ivySettings={work.folder}/ivy.xml --conf spark.jars.ivy={work.folder}/ivy"
-    conf = work.run(f"{work.conf} --jar ivy://com.example:rhino-spark:1.0 --format arguments")
+    return f"--conf spark.jars.ivySettings={work.folder}/ivy.xml --conf spark.jars.ivy={work.folder}/ivy"
+
+
+def test_a_package_of_a_maven_repository(work: Work, web: Web) -> None:
+    ivy = published(work, web)
+    conf = work.run(f"{work.conf} --jar {PACKAGE} --format arguments")
     assert conf.startswith("--packages com.example:rhino-spark:1.0 --conf ")
     assert "--jars" not in conf
     work.run(f"spark-submit {work.options} {ivy} {conf.strip()} {HERE}/submitted_app.py {work.arguments()}")
     work.check()
-    assert web.asked.count(f"/{folder}/rhino-spark-1.0.jar") == 1, "the driver serves it to the executors"
+    assert web.asked.count(f"/{PACKAGE_FOLDER}/rhino-spark-1.0.jar") == 1, "the driver serves it to the executors"
 
 
 @pytest.mark.exhaustive
@@ -151,8 +157,7 @@ def test_the_shell(work: Work) -> None:
     work.check()
 
 
-@pytest.mark.timeout(400)
-def test_cluster_mode(work: Work, web: Web) -> None:
+def cluster_mode(work: Work, settings: str) -> None:
     """The driver runs on a worker. Spark standalone has this mode for JVM applications only."""
     classes = work.folder / "classes"
     compile_scala(SPARK_HOME / "jars", [HERE / "SubmittedApp.scala"], classes)
@@ -161,8 +166,22 @@ def test_cluster_mode(work: Work, web: Web) -> None:
         for path in sorted(classes.rglob("*.class")):
             jar.write(path, path.relative_to(classes).as_posix())
     options = f"--master {work.cluster.master_url} --deploy-mode cluster --class submitted.SubmittedApp {LEAN}"
-    # Spark standalone does not send files to the driver's node, so the jar comes from a server.
-    url = web.add("rhino.jar", ensure_jar().read_bytes())
-    work.run(f"spark-submit {options} $({work.conf} --jar {url} --format arguments) {app} {work.arguments()}")
+    work.run(f"spark-submit {options} {settings} {app} {work.arguments()}")
     wait_for(lambda: work.result.is_file() and work.result.read_text(), "the result of the driver", timeout_s=150)
     work.check()
+
+
+@pytest.mark.timeout(400)
+def test_cluster_mode(work: Work, web: Web) -> None:
+    # Spark standalone does not send files to the driver's node, so the jar comes from a server.
+    url = web.add("rhino.jar", ensure_jar().read_bytes())
+    cluster_mode(work, f"$({work.conf} --jar {url} --format arguments)")
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(400)
+def test_a_package_in_cluster_mode(work: Work, web: Web) -> None:
+    """Not in CI: like the two tests of which it is made. The driver's node resolves the package."""
+    ivy = published(work, web)
+    cluster_mode(work, f"{ivy} $({work.conf} --jar {PACKAGE} --format arguments)")
+    assert web.asked.count(f"/{PACKAGE_FOLDER}/rhino-spark-1.0.jar") >= 1

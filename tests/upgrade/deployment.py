@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from rhino.client.overview import Overview, fetch_overview
+from rhino_core.security.choice import client_transport
+from rhino_core.security.identity import Role
+from rhino_core.security.transport import Transport
 from rhino_core.settings import SidecarSettings, without_settings
 from tests.worker_runtime import cluster
 
@@ -29,17 +32,19 @@ def command(tree: Path, *arguments: str) -> list[str]:
     return [sys.executable, "-P", "-m", "rhino.cli.main", *arguments]
 
 
-def environment(tree: Path) -> dict[str, str]:
+def environment(tree: Path, cluster_key: Path | None = None) -> dict[str, str]:
     # A restart may take longer on a slow machine. Versions without this setting take no notice of it.
     patient = {"RHINO_MANAGER_RETURN_LEASE_S": "60"}
-    return {**without_settings(os.environ), **patient, "PYTHONPATH": f"{tree}:{tree / 'proto'}"}
+    secret = {} if cluster_key is None else {"RHINO_CLUSTER_KEY": str(cluster_key)}
+    return {**without_settings(os.environ), **patient, **secret, "PYTHONPATH": f"{tree}:{tree / 'proto'}"}
 
 
 class Daemon:
     """One process after another with the same name, arguments and folder. Its log is `<name>.log`."""
 
-    def __init__(self, folder: Path, name: str, *arguments: str) -> None:
+    def __init__(self, folder: Path, name: str, *arguments: str, cluster_key: Path | None = None) -> None:
         self._arguments = arguments
+        self._cluster_key = cluster_key
         self._log = folder / f"{name}.log"
         self._process: asyncio.subprocess.Process | None = None
         self.tree: Path | None = None
@@ -52,7 +57,7 @@ class Daemon:
                 *command(tree, *self._arguments, *more, "--exit-with-parent"),
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
-                env=environment(tree),
+                env=environment(tree, self._cluster_key),
             )
         assert self._process.stdout is not None
         async with asyncio.timeout(START_S):
@@ -76,13 +81,16 @@ class Daemon:
 
 
 class Deployment:
-    """Context manager. All daemons begin with the source tree `first`."""
+    """Context manager. All daemons begin with the source tree `first`. With a cluster key, all have certificates."""
 
-    def __init__(self, folder: Path, first: Path, workers: Sequence[str] = WORKERS) -> None:
+    def __init__(
+        self, folder: Path, first: Path, workers: Sequence[str] = WORKERS, *, cluster_key: Path | None = None
+    ) -> None:
         self._first = first
+        self.cluster_key = cluster_key
         self.address = f"127.0.0.1:{_free_port()}"
         manager = ("manager", "--data-dir", str(folder / "manager"), "--listen", self.address)
-        self.daemons = {"manager": Daemon(folder, "manager", *manager, *LEASES)}
+        self.daemons = {"manager": Daemon(folder, "manager", *manager, *LEASES, cluster_key=cluster_key)}
         self.sidecars: dict[str, cluster.Process] = {}  # to attach to them
         for number, name in enumerate(workers):
             data, path, host = folder / name, folder / f"{name}.sock", f"127.0.0.{11 + number}"
@@ -91,7 +99,7 @@ class Deployment:
             )
             its = ("--worker-id", name, "--host", host, "--listen", f"{host}:0", "--data-dir", str(data))
             more = ("--socket", str(path), "--manager", self.address)
-            self.daemons[name] = Daemon(folder, name, "sidecar", *its, *more)
+            self.daemons[name] = Daemon(folder, name, "sidecar", *its, *more, cluster_key=cluster_key)
 
     async def __aenter__(self) -> Deployment:
         await self.daemons["manager"].start(self._first, "--bootstrap")
@@ -105,9 +113,13 @@ class Deployment:
     def worker_at(self, host: str) -> str:
         return next(name for name, sidecar in self.sidecars.items() if sidecar.settings.host == host)
 
-    async def restart(self, name: str, tree: Path) -> None:
+    async def restart(self, name: str, tree: Path, *more: str) -> None:
         await self.daemons[name].stop()
-        await self.daemons[name].start(tree)
+        await self.daemons[name].start(tree, *more)
+
+    def transport(self, role: Role) -> Transport:
+        """For calls to the daemons."""
+        return client_transport("", str(self.cluster_key or ""), role)
 
     async def overview(self) -> Overview:
         return await asyncio.to_thread(fetch_overview, self.address)
@@ -129,7 +141,7 @@ class Deployment:
             *command(tree, *arguments, "--manager", self.address, "--json"),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env=environment(tree),
+            env=environment(tree, self.cluster_key),
         )
         out, err = await process.communicate()
         assert process.returncode == 0, err.decode()

@@ -11,6 +11,7 @@ import grpc
 import grpc.aio
 
 from rhino_core.ids import StoreId, StoreVersion, Version
+from rhino_core.security.identity import Role
 from rhino_pb import sidecar_pb2
 from tests.handover_manager.cluster import FakeDriver, SessionEndedError
 from tests.upgrade.deployment import WORKERS, Deployment
@@ -134,7 +135,9 @@ class Query:
                     self.places[partition] = self._deployment.worker_at(hosts[0])
 
     async def _open_session(self) -> None:
-        opened = FakeDriver(self._deployment.address, former_token=self._token)
+        opened = FakeDriver(
+            self._deployment.address, former_token=self._token, transport=self._deployment.transport(Role.DRIVER)
+        )
         try:
             await opened.hello()
             await opened.started(JOB, PARTITIONS, name=NAME)

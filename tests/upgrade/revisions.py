@@ -16,7 +16,8 @@ from tests.worker_runtime.cluster import ROOT
 
 BEFORE_THE_PROTOCOL = "ea7b95f4e22fbd4120c1ae3f38b867b078507775"  # the last commit with protocol 1
 FIRST_OF_THE_PROTOCOL = "3049db8ad9bd4fe6a46875debd5ca4711a0d4f0c"  # the first commit with protocol 2
-OLDER = (BEFORE_THE_PROTOCOL, FIRST_OF_THE_PROTOCOL)
+PLAIN_PUSHES = "e504d76383f1de06a438b6bc9e845cd9e8d8708c"  # the last one without push encryption
+OLDER = (BEFORE_THE_PROTOCOL, FIRST_OF_THE_PROTOCOL, PLAIN_PUSHES)
 
 
 class NoHistoryError(Exception):

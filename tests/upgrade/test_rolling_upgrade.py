@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 
 from rhino_core.rpc.channel import aio_channel
+from rhino_core.security.sources import new_cluster_key
 from rhino_pb import handover_pb2, handover_pb2_grpc
 from tests.upgrade.deployment import WORKERS, Deployment
 from tests.upgrade.query import JOB, PARTITIONS, Query, load
-from tests.upgrade.revisions import BEFORE_THE_PROTOCOL, FIRST_OF_THE_PROTOCOL
+from tests.upgrade.revisions import BEFORE_THE_PROTOCOL, FIRST_OF_THE_PROTOCOL, PLAIN_PUSHES
 from tests.worker_runtime.cluster import ROOT
 
 pytestmark = pytest.mark.timeout(900)  # forty starts of daemons
+PREFERRED = ("--push-encryption", "preferred")
 MANAGER_FIRST, SIDECARS_FIRST = ("manager", *WORKERS), (*WORKERS, "manager")
 CASES = [
     pytest.param(revision, order, id=f"{revision[:7]}, {name}", marks=() if usual else pytest.mark.exhaustive)
@@ -22,7 +24,7 @@ CASES = [
         (BEFORE_THE_PROTOCOL, MANAGER_FIRST, "manager first", True),
         (BEFORE_THE_PROTOCOL, SIDECARS_FIRST, "sidecars first", False),
         (FIRST_OF_THE_PROTOCOL, MANAGER_FIRST, "manager first", False),
-        (FIRST_OF_THE_PROTOCOL, SIDECARS_FIRST, "sidecars first", True),
+        (FIRST_OF_THE_PROTOCOL, SIDECARS_FIRST, "sidecars first", False),
     )
 ]
 
@@ -42,6 +44,29 @@ async def test_every_commit_is_acknowledged_and_kept_through_an_upgrade_and_its_
                     await both_command_lines_see_it(deployment, older)
                     await handed_over(deployment, query)
             for name in reversed(order):
+                await deployment.restart(name, older)
+                await settled(deployment, query)
+        await every_worker_can_load(deployment, query)
+
+
+@pytest.mark.parametrize("older", [pytest.param(PLAIN_PUSHES, id="plain pushes")], indirect=True)
+async def test_files_become_encrypted_without_a_pause(
+    older: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With certificates: first every sidecar prefers encryption, then each may require it, which is the default."""
+    key = tmp_path / "cluster.key"
+    new_cluster_key(key)
+    monkeypatch.setenv("RHINO_CLUSTER_KEY", str(key))  # for this process's own calls
+    async with Deployment(tmp_path, older, cluster_key=key) as deployment:
+        query = Query(deployment)
+        async with query.running():
+            await settled(deployment, query)
+            await deployment.restart("manager", ROOT)
+            for options in (PREFERRED, (), PREFERRED):
+                for name in WORKERS:
+                    await deployment.restart(name, ROOT, *options)
+                    await settled(deployment, query)
+            for name in (*WORKERS, "manager"):
                 await deployment.restart(name, older)
                 await settled(deployment, query)
         await every_worker_can_load(deployment, query)
