@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rhino.client.handovers import Phase as Phase
     from rhino.client.handovers import Plan as Plan
     from rhino.client.handovers import Prediction as Prediction
+    from rhino.client.loads import BatchLoad as BatchLoad
     from rhino.client.overview import JobView as JobView
     from rhino.client.overview import VirtualNodeView as VirtualNodeView
     from spark_connector.checkpoint import rhino_checkpoint as rhino_checkpoint
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "Action": "rhino.client.handovers",
+    "BatchLoad": "rhino.client.loads",
     "CommitRules": "spark_connector.conf",
     "Drain": "handover_manager.plan.intents",
     "DrainView": "rhino.client.handovers",
@@ -82,6 +84,7 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "Action",
+    "BatchLoad",
     "CommitRules",
     "Drain",
     "DrainView",

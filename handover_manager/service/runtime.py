@@ -16,6 +16,7 @@ from handover_manager.machine import USUAL
 from handover_manager.plan.planner import Plan, Request
 from handover_manager.service import stored
 from handover_manager.service.cluster import Cluster
+from handover_manager.service.loads import Loads
 from handover_manager.service.session import Session, Sessions
 from handover_manager.service.views import Views
 from handover_manager.service.watchers import Watchers
@@ -54,6 +55,7 @@ class Runtime:
         self._tasks = asyncio.TaskGroup()
         self._sessions = Sessions()
         self._watchers = Watchers()
+        self.loads = Loads()
         self._listener: Callable[[Handover], None] = lambda handover: None
         self._checks = asyncio.Semaphore(CHECKS_MAX)
         cluster.subscribe(self._changed)
@@ -81,6 +83,14 @@ class Runtime:
         """Feeds the core. Raises what the core refuses, and UnavailableError unless `run` is active."""
         self._runner.handle(event)
         self._views.soon()
+
+    def batch_logged(self, event: ev.BatchLogged) -> None:
+        """Feeds the core a driver's batch. If the core accepts it, the callers of WatchLoad hear of it."""
+        self.apply(event)
+        job = self.core.jobs.get(event.job)
+        accepted = job is not None and (job.run.run_id, job.logged.newest_id) == (event.run_id, event.batch_id)
+        if job is not None and accepted and not event.repeated:
+            self.loads.announce(event, job, self.core.view)
 
     def refresh_view(self) -> None:
         """Feeds the core a fresh view of the cluster."""

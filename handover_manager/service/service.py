@@ -119,6 +119,11 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
         found = [messages.decision_to_pb(one) for one in adaptation.decisions.all() if job in ("", one.job)]
         return pb.ListDecisionsReply(mode=adaptation.policy.mode.value, decisions=found)
 
+    async def WatchLoad(self, request: pb.WatchLoadRequest, context: Context) -> AsyncIterator[pb.BatchLoad]:
+        job = self._runtime.core.jobs.find(request.job).job if request.job else ""
+        async for load in self._runtime.loads.watch(job):
+            yield load
+
     async def WatchHandover(
         self, request: pb.WatchHandoverRequest, context: Context
     ) -> AsyncIterator[pb.HandoverStatus]:
@@ -199,9 +204,15 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
     async def _read(self, requests: Requests, session: Session) -> None:
         try:
             async for event in requests:
-                self._runtime.apply(event_of(event, session.number, session.hello, session.principal))
+                self._handle(event_of(event, session.number, session.hello, session.principal))
         finally:
             session.close()
+
+    def _handle(self, event: ev.Event) -> None:
+        if isinstance(event, ev.BatchLogged):
+            self._runtime.batch_logged(event)
+        else:
+            self._runtime.apply(event)
 
     async def _check_workers(self, hello: pb.DriverHello) -> None:
         """Waits until enough workers for the settings are known. Raises TooFewWorkersError with a way out.

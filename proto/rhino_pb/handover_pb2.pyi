@@ -954,6 +954,119 @@ class DecidedMove(_message.Message):
 Global___DecidedMove: _TypeAlias = DecidedMove  # noqa: Y015
 
 @_typing.final
+class WatchLoadRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    """id or name; empty: all queries"""
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchLoadRequest: _TypeAlias = WatchLoadRequest  # noqa: Y015
+
+@_typing.final
+class BatchLoad(_message.Message):
+    """The load of one logged batch."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    BATCH_ID_FIELD_NUMBER: _builtins.int
+    CONFIGURATION_EPOCH_FIELD_NUMBER: _builtins.int
+    INPUT_ROWS_FIELD_NUMBER: _builtins.int
+    BATCH_S_FIELD_NUMBER: _builtins.int
+    TRIGGER_S_FIELD_NUMBER: _builtins.int
+    VIRTUAL_NODES_FIELD_NUMBER: _builtins.int
+    WORKERS_FIELD_NUMBER: _builtins.int
+    SKIPPED_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    name: _builtins.str
+    """query name; may be empty"""
+    run_id: _builtins.str
+    batch_id: _builtins.int
+    configuration_epoch: _builtins.int
+    """of the manager's map when the batch was reported"""
+    input_rows: _builtins.int
+    """of the batch; 0: unknown"""
+    batch_s: _builtins.float
+    """seconds that the batch took; 0: unknown"""
+    trigger_s: _builtins.float
+    """trigger interval in seconds; 0: none"""
+    workers: _builtins.int
+    """that may receive virtual nodes"""
+    skipped: _builtins.int
+    """batches left out before this one, because the caller reads too slowly"""
+    @_builtins.property
+    def virtual_nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___VirtualNodeLoad]:
+        """of tasks that have ended since the last report"""
+
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        name: _builtins.str = ...,
+        run_id: _builtins.str = ...,
+        batch_id: _builtins.int = ...,
+        configuration_epoch: _builtins.int = ...,
+        input_rows: _builtins.int = ...,
+        batch_s: _builtins.float = ...,
+        trigger_s: _builtins.float = ...,
+        virtual_nodes: _abc.Iterable[Global___VirtualNodeLoad] | None = ...,
+        workers: _builtins.int = ...,
+        skipped: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_id", b"batch_id", "batch_s", b"batch_s", "configuration_epoch", b"configuration_epoch", "input_rows", b"input_rows", "job", b"job", "name", b"name", "run_id", b"run_id", "skipped", b"skipped", "trigger_s", b"trigger_s", "virtual_nodes", b"virtual_nodes", "workers", b"workers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BatchLoad: _TypeAlias = BatchLoad  # noqa: Y015
+
+@_typing.final
+class VirtualNodeLoad(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VIRTUAL_NODE_FIELD_NUMBER: _builtins.int
+    DESIRED_WORKER_FIELD_NUMBER: _builtins.int
+    TASK_S_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    virtual_node: _builtins.str
+    desired_worker: _builtins.str
+    task_s: _builtins.float
+    """seconds for which its task ran"""
+    rows: _builtins.int
+    """keys in its stores"""
+    def __init__(
+        self,
+        *,
+        virtual_node: _builtins.str = ...,
+        desired_worker: _builtins.str = ...,
+        task_s: _builtins.float = ...,
+        rows: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_rows", b"_rows", "rows", b"rows"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rows", b"_rows", "desired_worker", b"desired_worker", "rows", b"rows", "task_s", b"task_s", "virtual_node", b"virtual_node"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__rows: _TypeAlias = _typing.Literal["rows"]  # noqa: Y015
+    _WhichOneofArgType__rows: _TypeAlias = _typing.Literal["_rows", b"_rows"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rows) -> _WhichOneofReturnType__rows | None: ...
+
+Global___VirtualNodeLoad: _TypeAlias = VirtualNodeLoad  # noqa: Y015
+
+@_typing.final
 class WatchHandoverRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

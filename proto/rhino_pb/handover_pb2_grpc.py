@@ -121,6 +121,11 @@ class HandoverManagerStub:
                 request_serializer=rhino__pb_dot_handover__pb2.ListDecisionsRequest.SerializeToString,
                 response_deserializer=rhino__pb_dot_handover__pb2.ListDecisionsReply.FromString,
                 _registered_method=True)
+        self.WatchLoad = channel.unary_stream(
+                '/rhino.v1.HandoverManager/WatchLoad',
+                request_serializer=rhino__pb_dot_handover__pb2.WatchLoadRequest.SerializeToString,
+                response_deserializer=rhino__pb_dot_handover__pb2.BatchLoad.FromString,
+                _registered_method=True)
         self.DriverSession = channel.stream_stream(
                 '/rhino.v1.HandoverManager/DriverSession',
                 request_serializer=rhino__pb_dot_handover__pb2.DriverEvent.SerializeToString,
@@ -258,6 +263,13 @@ class HandoverManagerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WatchLoad(self, request, context):
+        """The load of each logged batch, as drivers report it, until the caller ends the call. For controllers from outside.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DriverSession(self, request_iterator, context):
         """The session of a Spark driver. The driver reports queries and logged batches, and receives desired locations.
         """
@@ -352,6 +364,11 @@ def add_HandoverManagerServicer_to_server(servicer, server):
                     servicer.ListDecisions,
                     request_deserializer=rhino__pb_dot_handover__pb2.ListDecisionsRequest.FromString,
                     response_serializer=rhino__pb_dot_handover__pb2.ListDecisionsReply.SerializeToString,
+            ),
+            'WatchLoad': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchLoad,
+                    request_deserializer=rhino__pb_dot_handover__pb2.WatchLoadRequest.FromString,
+                    response_serializer=rhino__pb_dot_handover__pb2.BatchLoad.SerializeToString,
             ),
             'DriverSession': grpc.stream_stream_rpc_method_handler(
                     servicer.DriverSession,
@@ -819,6 +836,33 @@ class HandoverManager:
             '/rhino.v1.HandoverManager/ListDecisions',
             rhino__pb_dot_handover__pb2.ListDecisionsRequest.SerializeToString,
             rhino__pb_dot_handover__pb2.ListDecisionsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchLoad(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/rhino.v1.HandoverManager/WatchLoad',
+            rhino__pb_dot_handover__pb2.WatchLoadRequest.SerializeToString,
+            rhino__pb_dot_handover__pb2.BatchLoad.FromString,
             options,
             channel_credentials,
             insecure,

@@ -82,6 +82,8 @@ class HandoverManagerStub:
     """Explains why a virtual node and its replica groups are where they are. NOT_FOUND, INVALID_ARGUMENT."""
     ListDecisions: _grpc.UnaryUnaryMultiCallable[_handover_pb2.ListDecisionsRequest, _handover_pb2.ListDecisionsReply]
     """What adaptation has decided about the load of queries, oldest first. NOT_FOUND."""
+    WatchLoad: _grpc.UnaryStreamMultiCallable[_handover_pb2.WatchLoadRequest, _handover_pb2.BatchLoad]
+    """The load of each logged batch, as drivers report it, until the caller ends the call. For controllers from outside."""
     DriverSession: _grpc.StreamStreamMultiCallable[_handover_pb2.DriverEvent, _handover_pb2.DriverCommand]
     """The session of a Spark driver. The driver reports queries and logged batches, and receives desired locations."""
 
@@ -138,6 +140,8 @@ class HandoverManagerAsyncStub(HandoverManagerStub):
     """Explains why a virtual node and its replica groups are where they are. NOT_FOUND, INVALID_ARGUMENT."""
     ListDecisions: _aio.UnaryUnaryMultiCallable[_handover_pb2.ListDecisionsRequest, _handover_pb2.ListDecisionsReply]  # type: ignore[assignment]
     """What adaptation has decided about the load of queries, oldest first. NOT_FOUND."""
+    WatchLoad: _aio.UnaryStreamMultiCallable[_handover_pb2.WatchLoadRequest, _handover_pb2.BatchLoad]  # type: ignore[assignment]
+    """The load of each logged batch, as drivers report it, until the caller ends the call. For controllers from outside."""
     DriverSession: _aio.StreamStreamMultiCallable[_handover_pb2.DriverEvent, _handover_pb2.DriverCommand]  # type: ignore[assignment]
     """The session of a Spark driver. The driver reports queries and logged batches, and receives desired locations."""
 
@@ -293,6 +297,14 @@ class HandoverManagerServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_handover_pb2.ListDecisionsReply, _abc.Awaitable[_handover_pb2.ListDecisionsReply]]:
         """What adaptation has decided about the load of queries, oldest first. NOT_FOUND."""
+
+    @_abc_1.abstractmethod
+    def WatchLoad(
+        self,
+        request: _handover_pb2.WatchLoadRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_handover_pb2.BatchLoad], _abc.AsyncIterator[_handover_pb2.BatchLoad]]:
+        """The load of each logged batch, as drivers report it, until the caller ends the call. For controllers from outside."""
 
     @_abc_1.abstractmethod
     def DriverSession(

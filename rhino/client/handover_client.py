@@ -17,6 +17,7 @@ from rhino.client.decisions import Decisions
 from rhino.client.forget import ForgottenJob
 from rhino.client.handover_requests import request_to_pb, strategy_to_pb
 from rhino.client.handovers import Action, DrainView, Explanation, Handover, MoveKind, Phase, Plan
+from rhino.client.loads import BatchLoad
 from rhino.client.overview import JobView
 from rhino_core.errors import UnavailableError
 from rhino_core.rpc.channel import call_sync
@@ -27,6 +28,7 @@ from rhino_pb import handover_pb2 as pb
 
 __all__ = ["Handover", "HandoverClient", "MoveKind", "Phase", "Plan"]
 DRAIN_POLL_S = 0.3
+STREAM_S_MAX = 30 * 24 * 3600.0
 
 
 class HandoverClient:
@@ -148,6 +150,19 @@ class HandoverClient:
         """Returns what adaptation has decided about a job (empty: about all jobs), oldest first."""
         request = pb.ListDecisionsRequest(job=job)
         return decode(Decisions, self._call("list decisions", self._stub.ListDecisions, request, retry=True))
+
+    def watch_load(self, job: str = "", *, timeout_s: float = STREAM_S_MAX) -> Iterator[BatchLoad]:
+        """Yields the load of each batch that a job logs from now on (empty: of all jobs).
+
+        Raises UnavailableError after `timeout_s`, and when the manager has ended. Then call again.
+        """
+        doing = self._doing("watch the load of batches")
+        try:
+            for message in self._stub.WatchLoad(pb.WatchLoadRequest(job=job), timeout=timeout_s):
+                yield decode(BatchLoad, checked(message, doing))
+        except grpc.RpcError as error:
+            raise error_of(error, doing) from error
+        raise UnavailableError(f"{doing}: the manager has ended the stream")
 
     def list(self, job: str = "") -> tuple[Handover, ...]:
         """Returns the handovers of a job (empty: of all jobs), oldest first."""

@@ -133,7 +133,7 @@ FIELDS: dict[str, Rule] = dict(
         # names
         _of(_JOB, "job"),
         _of(_JOB_OR_NONE, "DescribeGroupsRequest.job HandoverPlan.job Move.job Action.job"),
-        _of(_LABEL, "ListDecisionsRequest.job"),
+        _of(_LABEL, "ListDecisionsRequest.job WatchLoadRequest.job"),
         # These fields may also contain the name of a query:
         _of(_LABEL, "ForgetJobRequest.job ForgetJobReply.job HandoverRequest.job ExplainRequest.job"),
         _of(
@@ -163,7 +163,7 @@ FIELDS: dict[str, Rule] = dict(
         # texts
         _of(_LABEL, "mode outcome"),
         _of(_LABEL, "client protocol_version application_id spark_version executor_id by kind strategy"),
-        _of(_LABEL, "QueryStarted.name JobStatus.name Action.name rhino_version forgotten_by"),
+        _of(_LABEL, "QueryStarted.name JobStatus.name BatchLoad.name Action.name rhino_version forgotten_by"),
         _of(
             _TEXT,
             "message disk_message reason reasons blockers why basis intent store_root inbox QueryEnded.error "
@@ -188,8 +188,8 @@ FIELDS: dict[str, Rule] = dict(
         _of(ANYTHING, "rows input_rows"),  # Spark sends -1 for an unknown count: do not refuse the batch's report
         _of(ANYTHING, "crc32c transfer prepares_max commits_max protocol"),
         _of(_COUNT, "number checked_files errors repaired files stored_files groups owned_groups member_groups"),
-        _of(_COUNT, "configuration_epoch configuration_epochs misses missed_now staying worker_indexes"),
-        _of(_COUNT, "AdaptationDecision.times workers_wanted"),
+        _of(_COUNT, "configuration_epoch configuration_epochs misses missed_now staying worker_indexes skipped"),
+        _of(_COUNT, "AdaptationDecision.times workers_wanted BatchLoad.workers"),
         _of(_COUNT, "batch_size gap_batches max_transfers DrainStatus.virtual_nodes"),
         _of(_SECONDS, "commit_timeout_s timeout_s deadline_s gap_s oldest_s lease_s heartbeat_interval_s settling_s"),
         _of(_SECONDS, "last_heartbeat_ago_s task_s pause_s total_s prepare_s left_s delete_in_s batch_s trigger_s"),

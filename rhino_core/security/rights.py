@@ -49,7 +49,7 @@ _SERVICES: Mapping[str, Mapping[str, Right]] = {
     },
     "rhino.v1.HandoverManager": {
         **dict.fromkeys(("PlanHandover", "WatchHandover", "ListHandovers", "ListJobs", "GetDrain", "Explain"), READS),
-        **dict.fromkeys(("ListActions", "ListDecisions"), READS),
+        **dict.fromkeys(("ListActions", "ListDecisions", "WatchLoad"), READS),
         **dict.fromkeys(("StartHandover", "CancelHandover", "DrainWorker", "MoveCheckpoint", "SetJobOwner"), CHANGES),
         **dict.fromkeys(("ForgetJob", "ForgetJobLater", "UndoForgetJob", "ForgetWorker"), CHANGES),
         "DriverSession": _only(DRIVER),

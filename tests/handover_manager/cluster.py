@@ -181,11 +181,15 @@ class SessionEndedError(Exception):
 
 
 class BatchLoad(NamedTuple):
-    """Task times of the partitions of task group 0, duration and trigger interval of a batch, in seconds."""
+    """Task times of the partitions of task group 0, duration and trigger interval of a batch, in seconds.
+
+    `rows`: input rows.
+    """
 
     task_s: Mapping[int, float]
     batch_s: float = 0.0
     trigger_s: float = 0.0
+    rows: int = 0
 
 
 class FakeDriver:
@@ -319,6 +323,7 @@ class FakeDriver:
             work=[pb.NodeWork(partition=p, task_s=task_s) for p, task_s in measured.task_s.items()],
             batch_s=measured.batch_s,
             trigger_s=measured.trigger_s,
+            input_rows=measured.rows,
         )
         await self._call.write(pb.DriverEvent(batch_logged=event))
 

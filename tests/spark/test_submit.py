@@ -116,7 +116,7 @@ def web(work: Work) -> Iterator[Web]:
 
 @pytest.mark.exhaustive
 def test_a_jar_at_a_url(work: Work, web: Web) -> None:
-    """Not in CI: cluster mode has its jar from there, too."""
+    """Not in CI: a package comes from a server, too."""
     url = web.add("rhino.jar", ensure_jar().read_bytes())
     arguments = work.run(f"{work.conf} --jar {url} --format arguments")
     assert arguments.startswith(f"--jars {url} --conf ")
@@ -133,7 +133,9 @@ def published(work: Work, web: Web) -> str:
     return f"--conf spark.jars.ivySettings={work.folder}/ivy.xml --conf spark.jars.ivy={work.folder}/ivy"
 
 
+@pytest.mark.exhaustive
 def test_a_package_of_a_maven_repository(work: Work, web: Web) -> None:
+    """Not in CI: cluster mode has its package from there, too."""
     ivy = published(work, web)
     conf = work.run(f"{work.conf} --jar {PACKAGE} --format arguments")
     assert conf.startswith("--packages com.example:rhino-spark:1.0 --conf ")
@@ -171,17 +173,17 @@ def cluster_mode(work: Work, settings: str) -> None:
     work.check()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(400)
-def test_cluster_mode(work: Work, web: Web) -> None:
+def test_a_jar_at_a_url_in_cluster_mode(work: Work, web: Web) -> None:
     # Spark standalone does not send files to the driver's node, so the jar comes from a server.
     url = web.add("rhino.jar", ensure_jar().read_bytes())
     cluster_mode(work, f"$({work.conf} --jar {url} --format arguments)")
 
 
-@pytest.mark.exhaustive
 @pytest.mark.timeout(400)
 def test_a_package_in_cluster_mode(work: Work, web: Web) -> None:
-    """Not in CI: like the two tests of which it is made. The driver's node resolves the package."""
+    """The driver's node resolves the package."""
     ivy = published(work, web)
     cluster_mode(work, f"{ivy} $({work.conf} --jar {PACKAGE} --format arguments)")
     assert web.asked.count(f"/{PACKAGE_FOLDER}/rhino-spark-1.0.jar") >= 1
