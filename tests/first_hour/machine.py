@@ -18,6 +18,7 @@ from packaging.requirements import Requirement
 from spark_connector.java import find_java, spark_java_home
 
 COMMAND_TIMEOUT_S = 240
+SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # these JVMs end before better code pays
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,8 @@ def prepare(home: Path, wheel: Path, *requirements: str) -> Machine:
         "PATH": os.pathsep.join([str(home / "venv/bin"), str(java / "bin"), "/usr/local/bin", "/usr/bin", "/bin"]),
         "JAVA_HOME": str(java),
         "LANG": os.environ.get("LANG", "C.UTF-8"),
+        "SPARK_SUBMIT_OPTS": SHORT_LIVED,
+        "SPARK_DAEMON_JAVA_OPTS": SHORT_LIVED,
     }
     return Machine(home, environment)
 
