@@ -27,9 +27,10 @@ pytestmark = pytest.mark.spark
 HERE = Path(__file__).parent
 FILES = 3
 TIMEOUT_S = 240
+SHORT_LIVED = "-XX:TieredStopAtLevel=1"
 LEAN = (
     "--driver-memory 460m --executor-memory 460m --conf spark.ui.enabled=false --conf spark.sql.shuffle.partitions=3"
-    " --conf spark.log.level=WARN"
+    f" --conf spark.log.level=WARN --conf 'spark.executor.extraJavaOptions={SHORT_LIVED}'"
 )
 
 POM = """<project><modelVersion>4.0.0</modelVersion>
@@ -49,6 +50,7 @@ class Work:
         self.folder = folder
         self.result = folder / "result.json"
         self.environment = spark_env(cluster.network.center) | {"RHINO_MANAGER": cluster.manager}
+        self.environment["SPARK_SUBMIT_OPTS"] = SHORT_LIVED
         self.environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         self.options = f"--master {cluster.master_url} {LEAN} --conf spark.driver.host={cluster.network.center}"
         self.conf = f"{sys.executable} -m rhino.cli.main conf --socket '{cluster.socket}'"
@@ -116,7 +118,7 @@ def web(work: Work) -> Iterator[Web]:
 
 @pytest.mark.exhaustive
 def test_a_jar_at_a_url(work: Work, web: Web) -> None:
-    """Not in CI: a package comes from a server, too."""
+    """Not in CI: cluster mode has its jar from there, too."""
     url = web.add("rhino.jar", ensure_jar().read_bytes())
     arguments = work.run(f"{work.conf} --jar {url} --format arguments")
     assert arguments.startswith(f"--jars {url} --conf ")
@@ -125,18 +127,13 @@ def test_a_jar_at_a_url(work: Work, web: Web) -> None:
     assert web.asked.count("/rhino.jar") >= 1 + len(work.cluster.workers), "the driver and each executor fetched it"
 
 
-def published(work: Work, web: Web) -> str:
-    """Serves the jar as a package of a Maven repository. Returns the options by which Spark asks there only."""
-    web.add(f"{PACKAGE_FOLDER}/rhino-spark-1.0.jar", ensure_jar().read_bytes())
-    root = web.add(f"{PACKAGE_FOLDER}/rhino-spark-1.0.pom", POM.encode()).partition("/com/")[0]
-    (work.folder / "ivy.xml").write_text(IVY.format(root=root))
-    return f"--conf spark.jars.ivySettings={work.folder}/ivy.xml --conf spark.jars.ivy={work.folder}/ivy"
-
-
 @pytest.mark.exhaustive
 def test_a_package_of_a_maven_repository(work: Work, web: Web) -> None:
-    """Not in CI: cluster mode has its package from there, too."""
-    ivy = published(work, web)
+    """Not in CI: Spark resolves it, and then it is a jar as any other."""
+    web.add(f"{PACKAGE_FOLDER}/rhino-spark-1.0.jar", ensure_jar().read_bytes())
+    root = web.add(f"{PACKAGE_FOLDER}/rhino-spark-1.0.pom", POM.encode()).partition("/com/")[0]
+    (work.folder / "ivy.xml").write_text(IVY.format(root=root))  # Spark asks there only
+    ivy = f"--conf spark.jars.ivySettings={work.folder}/ivy.xml --conf spark.jars.ivy={work.folder}/ivy"
     conf = work.run(f"{work.conf} --jar {PACKAGE} --format arguments")
     assert conf.startswith("--packages com.example:rhino-spark:1.0 --conf ")
     assert "--jars" not in conf
@@ -159,7 +156,8 @@ def test_the_shell(work: Work) -> None:
     work.check()
 
 
-def cluster_mode(work: Work, settings: str) -> None:
+@pytest.mark.timeout(400)
+def test_cluster_mode(work: Work, web: Web) -> None:
     """The driver runs on a worker. Spark standalone has this mode for JVM applications only."""
     classes = work.folder / "classes"
     compile_scala(SPARK_HOME / "jars", [HERE / "SubmittedApp.scala"], classes)
@@ -168,22 +166,8 @@ def cluster_mode(work: Work, settings: str) -> None:
         for path in sorted(classes.rglob("*.class")):
             jar.write(path, path.relative_to(classes).as_posix())
     options = f"--master {work.cluster.master_url} --deploy-mode cluster --class submitted.SubmittedApp {LEAN}"
-    work.run(f"spark-submit {options} {settings} {app} {work.arguments()}")
+    # Spark standalone sends no files to the driver's node, and no package to executors: the jar comes from a server.
+    url = web.add("rhino.jar", ensure_jar().read_bytes())
+    work.run(f"spark-submit {options} $({work.conf} --jar {url} --format arguments) {app} {work.arguments()}")
     wait_for(lambda: work.result.is_file() and work.result.read_text(), "the result of the driver", timeout_s=150)
     work.check()
-
-
-@pytest.mark.exhaustive
-@pytest.mark.timeout(400)
-def test_a_jar_at_a_url_in_cluster_mode(work: Work, web: Web) -> None:
-    # Spark standalone does not send files to the driver's node, so the jar comes from a server.
-    url = web.add("rhino.jar", ensure_jar().read_bytes())
-    cluster_mode(work, f"$({work.conf} --jar {url} --format arguments)")
-
-
-@pytest.mark.timeout(400)
-def test_a_package_in_cluster_mode(work: Work, web: Web) -> None:
-    """The driver's node resolves the package."""
-    ivy = published(work, web)
-    cluster_mode(work, f"{ivy} $({work.conf} --jar {PACKAGE} --format arguments)")
-    assert web.asked.count(f"/{PACKAGE_FOLDER}/rhino-spark-1.0.jar") >= 1
