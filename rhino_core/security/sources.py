@@ -129,14 +129,19 @@ def new_cluster_key(file: Path) -> None:
 
 
 def read_cluster_key(file: Path) -> bytes:
-    """Returns the secret. Raises InvalidSettingError if others may read the file, or if it is not such a key."""
+    """Returns the secret. Raises InvalidSettingError if others may read the file, or if it is not such a key.
+
+    A file of root may be readable for its group, unless this process is root's, too: secrets in Kubernetes reach other
+    users in this way only. PostgreSQL has the same rule.
+    """
     try:
         text = file.read_text("ascii").strip()
-        mode = file.stat().st_mode
+        seen = file.stat()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not a key"
         raise InvalidSettingError(f"cluster key {file}: {reason}; `rhino cert key {file}` makes one") from None
-    if mode & OTHERS:
+    for_group = stat.S_IRGRP if seen.st_uid == 0 != os.geteuid() else 0
+    if seen.st_mode & OTHERS & ~for_group:
         raise InvalidSettingError(f"cluster key {file} is open to other users: chmod 600 {file}")
     try:
         secret = bytes.fromhex(text)

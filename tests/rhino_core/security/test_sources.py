@@ -123,6 +123,22 @@ def test_a_certificate_from_the_key_is_renewed_before_its_end(tmp_path: Path, mo
     assert renewed.identity == used.identity
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root owns files of root")
+def test_a_key_file_of_root_may_be_readable_for_the_group_of_a_daemon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Kubernetes mounts a secret for a container of another user."""
+    key = tmp_path / "cluster.key"
+    new_cluster_key(key)
+    key.chmod(0o440)
+    monkeypatch.setattr(os, "geteuid", lambda: 185)
+    assert len(read_cluster_key(key)) == 32
+    for mode in (0o460, 0o444):
+        key.chmod(mode)
+        with pytest.raises(InvalidSettingError, match="open to other users"):
+            read_cluster_key(key)
+
+
 def test_a_key_file_is_checked(tmp_path: Path) -> None:
     key = tmp_path / "sub/cluster.key"
     new_cluster_key(key)
