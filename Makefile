@@ -1,5 +1,6 @@
 # make demo: the whole main job.  make test: everything that CI runs.  make setup alone prepares .venv and the jar.
 # make chaos: random faults on a real cluster for 30 minutes (CHAOS_ARGS="--minutes 5 --seed 1"), output compared.
+# make fuzz: every parser is fed with damaged input for ten minutes (FUZZ_ARGS="--minutes 60 --seed 1 --target zips").
 # make suites: PySpark's own streaming tests, on stock and over Rhino (SUITES_ARGS="--integration checkpoint streaming.test_streaming")
 # make docs: the site, into build/site.
 # make wheel: the wheel, into dist/, with a jar for every supported Spark.
@@ -13,14 +14,15 @@ DEMO_ARGS ?=
 CHAOS_ARGS ?=
 SUITES_ARGS ?=
 BENCH_ARGS ?=
+FUZZ_ARGS ?= --minutes 10
 VERSION ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo chaos suites bench docs test test-rest test-spark test-deploy test-crashes test-chaos lint wheel release-check clean
+.PHONY: help setup demo chaos fuzz suites bench docs test test-rest test-spark test-deploy test-crashes test-chaos lint wheel release-check clean
 
 help:
 	@grep -hE '^# make' Makefile | tr '#' '\n' | sed '/^$$/d'
-	@echo "targets: setup demo chaos suites bench test lint docs wheel clean"
+	@echo "targets: setup demo chaos fuzz suites bench test lint docs wheel clean"
 
 # Without --no-compile, pip compiles 8000 modules, of which few are ever imported. Python compiles those.
 $(STAMP): pyproject.toml
@@ -40,6 +42,9 @@ demo: setup
 
 chaos: setup
 	$(BIN)/python -m tests.chaos $(CHAOS_ARGS)
+
+fuzz: $(STAMP)
+	$(BIN)/python -m tests.fuzz $(FUZZ_ARGS)
 
 suites: setup
 	$(BIN)/python -m tests.spark_suites $(SUITES_ARGS)

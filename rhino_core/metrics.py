@@ -80,7 +80,7 @@ async def exporting(registry: CollectorRegistry, host: str, port: int, health: H
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 request = await reader.readuntil(b"\r\n\r\n")
-                writer.write(_response(registry, health, request))
+                writer.write(response(registry, health, request))
                 await writer.drain()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError) as error:
             log.debug("metrics request given up", extra={"error": repr(error)})
@@ -100,7 +100,7 @@ async def exporting(registry: CollectorRegistry, host: str, port: int, health: H
         yield bound
 
 
-def _response(registry: CollectorRegistry, health: Health, request: bytes) -> bytes:
+def response(registry: CollectorRegistry, health: Health, request: bytes) -> bytes:
     method, _, rest = request.partition(b" ")
     path = rest.split(b" ", 1)[0].split(b"?", 1)[0]
     if method not in (b"GET", b"HEAD"):

@@ -80,14 +80,12 @@ def _decoder(hint: Any) -> Callable[[Any, _Place], Any]:
         return lambda value, place: tuple(element(item, place) for item in _listed(value, place))
     if origin is dict:
         element = _decoder(arguments[1])
-        return lambda value, place: {key: element(item, place.at(key)) for key, item in value.items()}
+        return lambda value, place: {key: element(item, place.at(key)) for key, item in _fields(value, place).items()}
     if issubclass(hint, enum.Enum):
         return lambda value, place: known_value(hint, value, place.what, place.substitutes.get(hint))
     if issubclass(hint, tuple):
         elements = [_decoder(kind) for kind in typing.get_type_hints(hint).values()]
-        return lambda value, place: hint(
-            *(read(item, place) for read, item in zip(elements, _listed(value, place), strict=False))
-        )
+        return functools.partial(_named_tuple, hint, elements)
     return functools.partial(_dataclass, hint)
 
 
@@ -103,8 +101,22 @@ def _listed(value: Any, place: _Place) -> list[Any]:
     return list(value)
 
 
+def _fields(value: Any, place: _Place) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise IntegrityError(f"{place.what} is {str(value)[:80]!r}: must be an object")
+    return value
+
+
+def _named_tuple(kind: Any, elements: list[Callable[[Any, _Place], Any]], value: Any, place: _Place) -> Any:
+    found = [read(item, place) for read, item in zip(elements, _listed(value, place), strict=False)]
+    try:
+        return kind(*found)
+    except TypeError as error:
+        raise IntegrityError(f"{place.what} is too short: {error}") from error
+
+
 def _dataclass(kind: Any, value: Any, place: _Place) -> Any:
-    hints = typing.get_type_hints(kind)
+    hints, value = typing.get_type_hints(kind), _fields(value, place)
     found = {
         field.name: _decoder(hints[field.name])(value[field.name], place.at(field.name))
         for field in dataclasses.fields(kind)

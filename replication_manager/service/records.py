@@ -89,11 +89,13 @@ def load_fences(journal: Journal) -> dict[str, Epoch]:
     return {job: fence if is_possible(fence) else newest for job, fence in fences.items() if is_safe(job)}
 
 
-def _with_known_values(key: str, value: dict[str, Any]) -> dict[str, Any]:
-    """Replaces setting values that only a newer version knows.
+def _with_known_values(key: str, value: Any) -> dict[str, Any]:
+    """Replaces setting values that only a newer version knows. Raises ParseError if the value is no JSON object.
 
     The JSON parser would drop such a value, and so weaken a guarantee.
     """
+    if not isinstance(value, dict):
+        raise ParseError(f"{str(value)[:80]!r}: must be an object")
     settings = value.get("settings")
     if not isinstance(settings, dict):
         return value

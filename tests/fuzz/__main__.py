@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import logging
+import os
 import sys
 import time
 import traceback
@@ -13,6 +15,7 @@ from tests.fuzz.targets import TARGETS
 
 TIMES = 200  # examples of a target in a round
 GROWTH_BYTES_MAX = 300 << 20  # after the first round, in which everything is imported
+REPORT_S = 300.0
 
 
 def main() -> int:
@@ -21,8 +24,9 @@ def main() -> int:
     parser.add_argument("--target", choices=sorted(TARGETS), action="append")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     options = parser.parse_args()
+    logging.basicConfig(handlers=[logging.NullHandler()])  # refusals have lines, far too many to read
     end, number, done, found = time.monotonic() + options.minutes * 60, options.seed, Counter[str](), Counter[str]()
-    first_bytes = 0
+    first_bytes, reported = 0, time.monotonic()
     print(f"seed {options.seed}", flush=True)
     while time.monotonic() < end:
         for name in options.target or TARGETS:
@@ -37,8 +41,20 @@ def main() -> int:
         if (grown := memory_bytes() - first_bytes) > GROWTH_BYTES_MAX:
             print(f"--- memory has grown by {grown >> 20} MiB", flush=True)
             return 1
-    print(f"{sum(done.values())} examples, {sum(found.values())} findings, {memory_bytes() >> 20} MiB: {dict(found)}")
+        if time.monotonic() - reported > REPORT_S:
+            reported = time.monotonic()
+            print(_so_far(done, found), flush=True)
+    print(f"{_so_far(done, found)}: {dict(found)}")
+    print("examples of each target:", dict(done))
     return 1 if found else 0
+
+
+def _so_far(done: Counter[str], found: Counter[str]) -> str:
+    open_files = len(os.listdir("/proc/self/fd"))
+    return (
+        f"{sum(done.values())} examples, {sum(found.values())} findings, {memory_bytes() >> 20} MiB at most, "
+        f"{open_files} open files"
+    )
 
 
 if __name__ == "__main__":

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import json
 import resource
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,18 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from rhino_core.errors import RhinoError
-from tests.fuzz.targets import TARGETS, Target
+from tests.fuzz.targets import JSON_TARGETS, TARGETS, Target
 
 CORPUS = Path(__file__).parent / "corpus"
 EXAMPLE_S_MAX = 10.0  # on a busy machine; the usual time is a millisecond
 HANG_S = 120  # then the process ends, with its stack
 EDITS_MAX = 8
+PLACE = st.floats(0, 1, exclude_max=True)
+JSON_VALUE = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10), inner, max_size=4),
+    max_leaves=5,
+)
 Edit = tuple[float, int, bytes]
 
 
@@ -45,8 +53,31 @@ def edited(example: bytes, edits: list[Edit]) -> bytes:
     return bytes(data)
 
 
+def replaced(example: bytes, place: float, value: object) -> bytes:
+    """Puts the value in the place of one in the example, which is JSON. `place`: a fraction of the number of values."""
+    whole = [json.loads(example)]  # in a list, which has a place for it
+    places = [(part, key) for part in _parts(whole) for key in (part if isinstance(part, dict) else range(len(part)))]
+    part, key = places[int(place * len(places))]
+    part[key] = value
+    return json.dumps(whole[0]).encode()
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    """All dictionaries and lists in the value, with itself."""
+    if isinstance(value, dict | list):
+        yield value
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _parts(inner)
+
+
 def examples(name: str) -> st.SearchStrategy[bytes]:
-    edit: Any = st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 3), st.binary(min_size=1, max_size=8))
+    if name in JSON_TARGETS:
+        return st.one_of(_edited(name), st.builds(replaced, st.sampled_from(corpus(name)), PLACE, JSON_VALUE))
+    return _edited(name)
+
+
+def _edited(name: str) -> st.SearchStrategy[bytes]:
+    edit: Any = st.tuples(PLACE, st.integers(0, 3), st.binary(min_size=1, max_size=8))
     near = st.builds(edited, st.sampled_from(corpus(name)), st.lists(edit, max_size=EDITS_MAX))
     return near | near | near | st.binary(max_size=4000)
 

@@ -7,21 +7,29 @@ a finding.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
 from handover_manager.service import stored as handover_records
-from rhino_core import ids
+from replication_manager.protocol import events
+from replication_manager.service import records, stored
+from rhino_core import ids, metrics
 from rhino_core.acknowledged import acknowledged
+from rhino_core.epochs import issued_ceiling
 from rhino_core.errors import RhinoError
 from rhino_core.folder import MARK, claim
+from rhino_core.health import Health
+from rhino_core.journal import Journal
 from rhino_core.rpc import gate, greeting
 from rhino_core.security import identity
 from rhino_core.security.sources import AUTHORITIES_FILE, CERTIFICATE_FILE, KEY_FILE, FolderSource, read_cluster_key
+from rhino_core.settings import ManagerSettings
 from spark_connector.query_checkpoint import QueryCheckpoint
+from tests.fuzz.push_targets import push_handshakes, push_records
 from tests.rhino_core import messages
 from tests.worker_runtime.push.core.frames import Player, opened
 from worker_runtime.storage.zips import zip_references
@@ -30,6 +38,7 @@ from worker_runtime.verify import changelog, snapshot
 Target = Callable[[bytes, Path], None]
 MESSAGES = [GetMessageClass(descriptor) for descriptor in messages.messages()]
 SEPARATOR = b"\n--\n"  # between the files of one example
+MANAGER = ManagerSettings(Path("not used"))
 
 
 def push_frames(data: bytes, folder: Path) -> None:
@@ -129,10 +138,42 @@ def marks(data: bytes, folder: Path) -> None:
     claim(folder, "sidecar", lambda path: False)
 
 
+def manager_records(data: bytes, folder: Path) -> None:
+    """JSON values by key, as `journals`, of the replication manager. What it restores, it can go on with."""
+    try:
+        values = json.loads(data)
+    except (ValueError, RecursionError):
+        return
+    if isinstance(values, dict):
+        core = stored.restore(Journalled(values), MANAGER, now=0.0)
+        core.handle(events.Tick(), now=1000.0)  # when all leases have ended
+        for group in core.groups.values():
+            records.GROUPS.encode(group)
+
+
+class Journalled(Journal):
+    """A journal with these values, in memory."""
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        self._values, self.generation, self.fresh = values, issued_ceiling(), False
+
+    def items(self, prefix: str = "") -> Iterator[tuple[str, Any]]:
+        return ((key, value) for key, value in sorted(self._values.items()) if key.startswith(prefix))
+
+
+def metrics_requests(data: bytes, folder: Path) -> None:
+    answer = metrics.response(metrics.CollectorRegistry(), Health(), data)
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 ")
+    assert b"Content-Length: %d" % len(body) in head or data.startswith(b"HEAD ")
+
+
 TARGETS: dict[str, Target] = {
     target.__name__: target
     for target in (
         *(push_frames, requests, names, zips, changelogs, checkpoints),
         *(journals, keys, certificates, greeters, marks),
+        *(push_records, push_handshakes, manager_records, metrics_requests),
     )
 }
+JSON_TARGETS = {journals.__name__, manager_records.__name__}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fuzz.fuzzer import CORPUS, corpus, edited, run, run_one
+from tests.fuzz.fuzzer import CORPUS, corpus, edited, replaced, run, run_one
 from tests.fuzz.targets import TARGETS
 
 TIMES = 100
@@ -35,3 +35,10 @@ def test_edits() -> None:
     assert edited(b"abcdef", [(0.5, 1, b"XY")]) == b"abcXYdef"
     assert edited(b"abcdef", [(0.5, 2, b"XY")]) == b"abcf"
     assert edited(b"abcdef", [(0.5, 3, b"X")]) == b"abcabcdef"
+
+
+def test_values_of_json_are_replaced() -> None:
+    example = b'{"a": [1, {"b": 2}]}'
+    assert {replaced(example, place / 5, None) for place in range(5)} == {
+        *(b"null", b'{"a": null}', b'{"a": [null, {"b": 2}]}', b'{"a": [1, null]}', b'{"a": [1, {"b": null}]}')
+    }

@@ -85,6 +85,10 @@ def test_an_unknown_value_has_a_substitute_or_is_refused() -> None:
         ("points", {"a": 1}, "points of it is .*: must be a list"),
         ("by_name", {"x": "y"}, "x of by_name of it is 'y': must be of type int"),
         ("inner", [[{"colour": "red"}]], "inner of it lacks a field: .*'size'"),
+        ("inner", [["red"]], "inner of it is 'red': must be an object"),
+        ("inner", [[None]], "inner of it is 'None': must be an object"),
+        ("by_name", [1], "by_name of it is .*: must be an object"),
+        ("points", [["a"]], "points of it is too short: .*'parts'"),
     ],
 )
 def test_what_is_no_such_record_is_refused(field: str, value: Any, message: str) -> None:
