@@ -43,7 +43,7 @@ class Proxy:
     async def __aexit__(self, *error: object) -> None:
         for server in self._servers:
             server.close()
-        self._cut_all()
+        self.cut_all()
 
     def hide(self, worker: Worker) -> Worker:
         """The worker as others shall see it."""
@@ -60,7 +60,7 @@ class Proxy:
         self.cut_after_bytes = None
         self.cut.clear()
 
-    def _cut_all(self) -> None:
+    def cut_all(self) -> None:
         for writer in self._writers:
             writer.transport.abort()
 
@@ -87,7 +87,7 @@ class Proxy:
                 carried += len(data)
                 if self.cut_after_bytes is not None and carried > self.cut_after_bytes:
                     self.cut.set()
-                    self._cut_all()
+                    self.cut_all()
                 writer.write(data)
                 await writer.drain()
         writer.close()

@@ -45,6 +45,7 @@ class Folders:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self.valid = VALID
         self._made: dict[str, Role] = {}
         self.renew(Authority.create("c"))
 
@@ -60,7 +61,7 @@ class Folders:
             self._write(name)
 
     def _write(self, name: str) -> None:
-        write_folder(self._root / name, self.authority.issue(Identity("c", self._made[name], name), VALID))
+        write_folder(self._root / name, self.authority.issue(Identity("c", self._made[name], name), self.valid))
 
 
 @pytest.fixture

@@ -176,7 +176,7 @@ async def test_every_changed_byte_ends_the_stream_with_an_alarm(folders: Folders
         await sidecars.commit(client, large=MIB)
         for attack, noticed_by, kind in ATTACKS:
             if attack.after == 0:
-                attacker._cut_all()
+                attacker.cut_all()
             attacker.attack = attack
             await sidecars.commit(client, large=2 * MIB)
             assert attack.done.is_set(), attack
