@@ -41,6 +41,7 @@ HOUR_S = 3600
 DAY_S = 24 * HOUR_S
 
 REQUIRED, PREFERRED, OFF = "required", "preferred", "off"  # values of --push-encryption
+SERVER, MUTUAL = "server", "mutual"  # values of --metrics-tls, with OFF
 
 TLS_DIR_VARIABLE, CLUSTER_KEY_VARIABLE = "RHINO_TLS_DIR", "RHINO_CLUSTER_KEY"  # for daemons and commands
 
@@ -77,6 +78,15 @@ _AUDIT_LOG = Setting(
     Rule("a file", metavar="FILE"),
 )
 _METRICS = Setting("Serve Prometheus metrics on this port, on the host of --listen. 0: no metrics.", PORT)
+_METRICS_TLS = Setting(
+    "Encryption of --metrics-port. server: HTTPS with this daemon's certificate. mutual: the same, and only operators "
+    "and readers of the cluster may read metrics; health is for everybody. off: HTTP.",
+    Rule(
+        "off, server or mutual; without --tls-dir and --cluster-key only off",
+        lambda value, s: value == OFF or (value in (SERVER, MUTUAL) and bool(s.cluster_key or s.tls_dir)),
+        "MODE",
+    ),
+)
 _REFLECTION = Setting("Tell every gRPC client which calls there are. For debugging.", FLAG)
 _LOG_LEVEL = Setting("Log messages of this level and above.", LOG_LEVEL)
 
@@ -191,6 +201,7 @@ class SidecarSettings:
         ),
     ] = CHUNK_BYTES
     metrics_port: Annotated[int, _METRICS] = 0
+    metrics_tls: Annotated[str, _METRICS_TLS] = OFF
     reflection: Annotated[bool, _REFLECTION] = False
     log_level: Annotated[str, _LOG_LEVEL] = "info"
     empty_store: Annotated[
@@ -297,6 +308,7 @@ class ManagerSettings:
         int, Setting("Virtual nodes that adaptation may move in an hour.", NOT_NEGATIVE)
     ] = 256
     metrics_port: Annotated[int, _METRICS] = 0
+    metrics_tls: Annotated[str, _METRICS_TLS] = OFF
     reflection: Annotated[bool, _REFLECTION] = False
     log_level: Annotated[str, _LOG_LEVEL] = "info"
     bootstrap: Annotated[

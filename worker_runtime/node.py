@@ -14,7 +14,7 @@ from rhino_core.rpc.channel import RenewedChannel, aio_channel
 from rhino_core.rpc.greeting import greeter_path
 from rhino_core.rpc.server import Server
 from rhino_core.security.audit import AuditLog
-from rhino_core.security.choice import daemon_transport
+from rhino_core.security.transport import Transport
 from rhino_core.settings import SidecarSettings
 from rhino_pb import peer_pb2_grpc, sidecar_pb2_grpc
 from worker_runtime.checks import SidecarChecks, report
@@ -50,12 +50,19 @@ TIDY_S = 10.0  # interval between checks for unneeded connections
 class Node:
     """Everything that runs in a sidecar process. Background work runs in `tasks`."""
 
-    def __init__(self, settings: SidecarSettings, store: Store, tasks: asyncio.TaskGroup, health: Health) -> None:
+    def __init__(
+        self,
+        settings: SidecarSettings,
+        store: Store,
+        tasks: asyncio.TaskGroup,
+        health: Health,
+        transport: Transport,
+        audit: AuditLog,
+    ) -> None:
         self._settings = settings
         self._tasks = tasks
         self._running: list[asyncio.Task[None]] = []
-        transport = daemon_transport(settings)
-        self.audit = AuditLog(settings.audit_log)
+        self.audit = audit
         self._peer_server = Server(transport=transport, audit=self.audit, reflect=settings.reflection)
         self._local_server = Server(audit=self.audit, reflect=settings.reflection)
         self._greeter = _greeter(settings, self.audit)
@@ -171,7 +178,6 @@ class Node:
         self._flusher.close()
         await self._peers.close()
         await self.manager.close()
-        self.audit.close()
 
 
 def _greeter(settings: SidecarSettings, audit: AuditLog) -> Greeter:

@@ -13,6 +13,9 @@ from rhino_core.descriptors import raise_limit
 from rhino_core.errors import IntegrityError
 from rhino_core.health import Health
 from rhino_core.ids import Worker
+from rhino_core.security.audit import AuditLog
+from rhino_core.security.choice import daemon_transport
+from rhino_core.security.https import DaemonHttps, metrics_https
 from rhino_core.settings import SidecarSettings
 from rhino_core.version import rhino_version
 from worker_runtime.node import Node
@@ -32,26 +35,32 @@ async def run_sidecar(settings: SidecarSettings, on_ready: Callable[[Worker], No
     keep_freed_memory()
     raise_limit()
     failpoints.arm(os.environ)
-    health = Health()
-    async with _opened(settings) as store, _metrics(settings, health) as measure:
-        try:
-            await _run_node(settings, store, on_ready, measure, health)
-        except ExceptionGroup as group:
-            if store.syncer.failure is None:
-                raise
-            raise IntegrityError(store.syncer.failure) from group
+    health, transport = Health(), daemon_transport(settings)
+    with contextlib.closing(AuditLog(settings.audit_log)) as audit:
+        https = metrics_https(settings, transport, audit)
+        async with _opened(settings) as store, _metrics(settings, health, https) as measure:
+
+            def compose(tasks: asyncio.TaskGroup) -> Node:
+                node = Node(settings, store, tasks, health, transport, audit)
+                measure(node)
+                return node
+
+            try:
+                await _run_node(settings, store, on_ready, compose)
+            except ExceptionGroup as group:
+                if store.syncer.failure is None:
+                    raise
+                raise IntegrityError(store.syncer.failure) from group
 
 
 async def _run_node(
     settings: SidecarSettings,
     store: Store,
     on_ready: Callable[[Worker], None],
-    measure: Callable[[Node], None],
-    health: Health,
+    compose: Callable[[asyncio.TaskGroup], Node],
 ) -> None:
     async with asyncio.TaskGroup() as tasks:
-        node = Node(settings, store, tasks, health)
-        measure(node)
+        node = compose(tasks)
         try:
             await node.serve()
             log.info("serving, waiting for the manager", extra={"manager": settings.manager})
@@ -68,7 +77,9 @@ async def _run_node(
 
 
 @contextlib.asynccontextmanager
-async def _metrics(settings: SidecarSettings, health: Health) -> AsyncIterator[Callable[[Node], None]]:
+async def _metrics(
+    settings: SidecarSettings, health: Health, https: DaemonHttps | None
+) -> AsyncIterator[Callable[[Node], None]]:
     """Serves metrics, if configured, of the node that the caller passes."""
     if not settings.metrics_port:
         yield lambda node: None
@@ -77,7 +88,7 @@ async def _metrics(settings: SidecarSettings, health: Health) -> AsyncIterator[C
     from worker_runtime.metrics import SidecarMetrics
 
     registry = CollectorRegistry()
-    async with exporting(registry, settings.listen_host, settings.metrics_port, health):
+    async with exporting(registry, settings.listen_host, settings.metrics_port, health, https):
         yield lambda node: SidecarMetrics(registry, node).register()
 
 

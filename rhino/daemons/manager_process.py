@@ -21,6 +21,7 @@ from rhino_core.notify import Notifier
 from rhino_core.rpc.server import Server
 from rhino_core.security.audit import AuditLog
 from rhino_core.security.choice import daemon_transport
+from rhino_core.security.https import DaemonHttps, metrics_https
 from rhino_core.settings import ManagerSettings
 from rhino_core.version import rhino_version
 
@@ -44,6 +45,7 @@ async def _metrics(
     handover: HandoverService,
     health: Health,
     audit: AuditLog,
+    https: DaemonHttps | None,
 ) -> AsyncIterator[None]:
     if not settings.metrics_port:
         yield
@@ -56,7 +58,7 @@ async def _metrics(
     ReplicationMetrics(replication.core, registry)
     AuditMetrics(registry, lambda: audit.missing_total)
     handover.subscribe(HandoverMetrics(handover.core, registry).announced)
-    async with exporting(registry, settings.listen.rpartition(":")[0], settings.metrics_port, health):
+    async with exporting(registry, settings.listen.rpartition(":")[0], settings.metrics_port, health, https):
         yield
 
 
@@ -97,7 +99,8 @@ async def run_manager(settings: ManagerSettings, on_ready: Callable[[str], None]
         handover.attach(server)
         await server.start()
         health = Health()
-        async with _metrics(settings, replication, handover, health, audit), asyncio.TaskGroup() as tasks:
+        https = metrics_https(settings, transport, audit)
+        async with _metrics(settings, replication, handover, health, audit, https), asyncio.TaskGroup() as tasks:
             tasks.create_task(replication.run(), name="replication manager")
             tasks.create_task(handover.run(), name="handover manager")
             health.begin({"journal": lambda: journal.failure}, {})

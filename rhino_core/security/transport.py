@@ -81,7 +81,7 @@ class MutualTls:
     """TLS with certificates on both sides, from a source that may renew them."""
 
     def __init__(self, source: Source) -> None:
-        self._source = source
+        self.source = source
         self._used = source.current()
         self._edition = 1
         self._identity = self._used.identity
@@ -92,7 +92,7 @@ class MutualTls:
 
     @property
     def edition(self) -> int:
-        if (now := self._source.current()) is not self._used:
+        if (now := self.source.current()) is not self._used:
             self._used = now
             self._edition += 1
         return self._edition
@@ -104,7 +104,7 @@ class MutualTls:
         return grpc.secure_channel(address, self._credentials(), options=self._options(expected, options))
 
     def listen(self, server: grpc.aio.Server, address: str) -> int:
-        return server.add_secure_port(address, _server_credentials(self._source))
+        return server.add_secure_port(address, _server_credentials(self.source))
 
     def caller(self, context: Context) -> Identity | None:
         uris = [uri.decode(errors="replace") for uri in context.auth_context().get("peer_uri", ())]
@@ -117,7 +117,7 @@ class MutualTls:
         return caller
 
     def _credentials(self) -> grpc.ChannelCredentials:
-        now = self._source.current()
+        now = self.source.current()
         return grpc.ssl_channel_credentials(now.authorities, now.key, now.certificate)
 
     def _options(self, expected: Expected, options: Options) -> tuple[tuple[str, Any], ...]:
