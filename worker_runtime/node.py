@@ -24,6 +24,7 @@ from worker_runtime.fetch.prepare import Preparer
 from worker_runtime.manager_link.client import ManagerClient
 from worker_runtime.manager_link.directory import Directory
 from worker_runtime.protocol.credit import GrantPool
+from worker_runtime.push.alarms import Alarms
 from worker_runtime.push.encryption import chosen
 from worker_runtime.push.links import Links
 from worker_runtime.push.listener import PushListener
@@ -84,13 +85,13 @@ class Node:
         self._checks = SidecarChecks(self._socket, store, self.manager)
         self._peers = Peers(self.replication, statistics, directory, transport)
         encryption = chosen(transport, settings.push_encryption)
-        opening = Opening(transport, encryption)
-        self._links = Links(self.replication, statistics, directory, opening, settings.chunk_bytes, tasks)
+        opening, alarms = Opening(transport, encryption), Alarms(statistics, audit, encryption)
+        self._links = Links(self.replication, statistics, directory, opening, settings.chunk_bytes, tasks, alarms)
         self._collector = Collector(self.replication)
         self._flusher = Flusher(store.layout.root, store.index, store.arrivals)
         self._excess = ExcessCollector(self.replication, self._peers, settings.excess_grace_s, tasks)
         self.replication.observe = self._excess.observe
-        self._receiver = receiver = Receiver(self.replication, statistics, grants)
+        self._receiver = receiver = Receiver(self.replication, statistics, grants, alarms)
         puller = Puller(
             self.replication, self._peers, settings.catch_up_transfers, settings.catch_up_bytes_per_s, tasks
         )

@@ -18,7 +18,7 @@ from rhino_core.ids import FileEntry, Lane
 from rhino_pb import peer_pb2
 from worker_runtime.protocol import events as ev
 from worker_runtime.push import inbound
-from worker_runtime.push.alarms import alarm
+from worker_runtime.push.alarms import address_of
 from worker_runtime.push.connection import Connection
 from worker_runtime.push.core.framing import packed
 from worker_runtime.push.core.incoming import CreditReturned, Event, FileReceived, IncomingFile
@@ -73,7 +73,7 @@ class InboundStream:
             await asyncio.shield(reading)
         except RhinoError as error:
             if isinstance(error, TamperedError):
-                alarm(self._receiver.statistics, self.upstream, self.lane, error)
+                self._receiver.alarms.tampered(self.upstream, self.lane, error, address_of(self.connection.sock))
             log.warning("push stream refused", extra={"peer": self.upstream, "error": str(error)})
             self.connection.post(packed(peer_pb2.PushReply(broken=peer_pb2.PushBroken(message=str(error)))))
         finally:

@@ -10,6 +10,7 @@ from rhino_core.descriptors import LogLimit
 from rhino_core.ids import Lane, StoreId, Worker
 from worker_runtime.manager_link.directory import Directory
 from worker_runtime.protocol import events as ev
+from worker_runtime.push.alarms import Alarms
 from worker_runtime.push.opening import Opening
 from worker_runtime.push.sender import Link
 from worker_runtime.replication import Replication
@@ -34,10 +35,12 @@ class Links:
         opening: Opening,
         chunk_bytes: int,
         tasks: asyncio.TaskGroup,
+        alarms: Alarms | None = None,
     ) -> None:
         self._directory = directory
         self._replication = replication
         self._statistics = statistics
+        self._alarms = alarms
         self._opening = opening
         self._chunk_bytes = chunk_bytes
         self._tasks = tasks
@@ -65,7 +68,9 @@ class Links:
     def _open(self, to: Worker, lane: Lane) -> None:
         key = to.worker_id, lane
         self._asked_for.pop(key, None)
-        link = self._links[key] = Link(self._replication, self._statistics, self._opening, to, lane, self._chunk_bytes)
+        link = self._links[key] = Link(
+            self._replication, self._statistics, self._opening, to, lane, self._chunk_bytes, self._alarms
+        )
         work = link.run(self._directory.is_live)
         self._running[key] = self._tasks.create_task(work, name=f"link to {to.worker_id} {lane.value}")
 

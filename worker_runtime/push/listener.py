@@ -13,7 +13,7 @@ from rhino_core.ids import Lane
 from rhino_core.rpc.binding import listen_error
 from rhino_core.security.identity import Identity
 from worker_runtime.push import handshake, tickets
-from worker_runtime.push.alarms import alarm
+from worker_runtime.push.alarms import address_of
 from worker_runtime.push.connection import Connection
 from worker_runtime.push.core.keys import NO_SUITE
 from worker_runtime.push.core.records import TamperedError
@@ -138,6 +138,7 @@ class PushListener:
             self._open += Counter()  # removes counts of zero
 
     def _log_refusal(self, sock: socket.socket) -> None:
+        self._receiver.alarms.refused(address_of(sock))
         if (left_out := self._refusals.due()) is not None:
             extra = {"from": str(sock.getpeername()), "times_before": left_out}
             log.warning("a connection without a valid token was refused", extra=extra)
@@ -169,5 +170,6 @@ class PushListener:
         try:
             return await handshake.as_receiver(sock, ticket, self._encryption)
         except TamperedError as error:
-            alarm(self._receiver.statistics, ticket.admission.sender, ticket.admission.lane, error)
+            sender, lane = ticket.admission.sender, ticket.admission.lane
+            self._receiver.alarms.tampered(sender, lane, error, address_of(sock))
             raise ConnectionAbortedError(str(error)) from error

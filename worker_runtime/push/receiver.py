@@ -11,6 +11,7 @@ from rhino_core.ids import Lane
 from worker_runtime.codec import ack_to_pb, refusal_to_pb
 from worker_runtime.protocol import events as ev
 from worker_runtime.protocol.credit import GrantPool
+from worker_runtime.push.alarms import Alarms
 from worker_runtime.push.connection import Connection
 from worker_runtime.push.core.framing import LARGE_MESSAGE_BYTES_MAX, packed
 from worker_runtime.push.core.incoming import IncomingFile
@@ -27,10 +28,14 @@ log = logging.getLogger(__name__)
 class Receiver:
     """`Upstreams` of `Replication`, and `Streams` of each stream."""
 
-    def __init__(self, replication: Replication, statistics: Statistics, grants: GrantPool) -> None:
+    def __init__(
+        self, replication: Replication, statistics: Statistics, grants: GrantPool, alarms: Alarms | None = None
+    ) -> None:
+        """`alarms`: None: they are in no file of the audit log."""
         self.replication = replication
         self.statistics = statistics
         self.grants = grants
+        self.alarms = alarms if alarms is not None else Alarms(statistics)
         self.memory = MessageMemory(LARGE_MESSAGE_BYTES_MAX)
         self._streams: dict[tuple[str, Lane], InboundStream] = {}
         self._by_grant: dict[int, InboundStream] = {}

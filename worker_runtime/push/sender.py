@@ -17,7 +17,7 @@ from rhino_core import retry
 from rhino_core.errors import PreconditionError, RemoteProtocolError, RhinoError
 from rhino_core.ids import Lane, Worker
 from worker_runtime.protocol import events as ev
-from worker_runtime.push.alarms import alarm
+from worker_runtime.push.alarms import Alarms
 from worker_runtime.push.connection import Connection, ThreadSender
 from worker_runtime.push.core.offers import Key
 from worker_runtime.push.core.records import TamperedError
@@ -47,6 +47,7 @@ class Link:
         peer: Worker,
         lane: Lane,
         chunk_bytes: int,
+        alarms: Alarms | None = None,
     ) -> None:
         self.peer = peer
         self._opening = opening
@@ -54,6 +55,7 @@ class Link:
         self._chunk_bytes = chunk_bytes
         self._replication = replication
         self._statistics = statistics
+        self._alarms = alarms if alarms is not None else Alarms(statistics)
         self._core = PushSender(peer.worker_id)
         self._connection: Connection | None = None
         self._thread_sender: ThreadSender | None = None
@@ -128,7 +130,7 @@ class Link:
 
     def _log_down(self, peer: Worker, error: Exception) -> None:
         if isinstance(error, TamperedError):
-            alarm(self._statistics, peer.worker_id, self._lane, error)
+            self._alarms.tampered(peer.worker_id, self._lane, error, peer.peer_address)
         told, self._told = self._told, str(error) if isinstance(error, PreconditionError) else ""
         # Further attempts fail in the same way.
         level = logging.WARNING if self._connected or self._told not in ("", told) else logging.DEBUG

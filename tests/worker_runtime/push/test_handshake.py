@@ -16,6 +16,7 @@ from rhino_core.ids import Lane
 from rhino_core.security.identity import Identity, Role
 from rhino_core.settings import OFF, PREFERRED, REQUIRED
 from worker_runtime.push import tickets as module
+from worker_runtime.push.alarms import NO_TICKET, Alarms
 from worker_runtime.push.connection import Connection
 from worker_runtime.push.core.keys import NO_SUITE, RANDOM_BYTES, SUITE, Handshake
 from worker_runtime.push.core.records import FINISHED_BYTES, HANDSHAKE, TamperedError, sender_ends
@@ -35,6 +36,7 @@ class Echo:
 
     def __init__(self) -> None:
         self.statistics = Statistics()
+        self.alarms = Alarms(self.statistics, encryption=Encryption(B, REQUIRED))
         self.served: list[tuple[str, Lane]] = []
 
     async def serve(self, connection: Connection, sender: str, lane: Lane) -> None:
@@ -113,12 +115,20 @@ async def test_both_ends_have_the_same_keys(listener: PushListener, echo: Echo) 
     connection.close()
 
 
-async def test_a_ticket_is_good_once(listener: PushListener, echo: Echo) -> None:
+def audited(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
+    return [vars(record) for record in caplog.records if record.name == "rhino.audit"]
+
+
+async def test_a_ticket_is_good_once(listener: PushListener, echo: Echo, caplog: pytest.LogCaptureFixture) -> None:
     ticket = ticket_of_a(listener)
     sock, _ = await as_sender(HERE, listener.port, ticket, Encryption(A, REQUIRED))
     with pytest.raises(ConnectionError):
         await as_sender(HERE, listener.port, ticket, Encryption(A, REQUIRED))
     assert len(echo.served) == 1
+    await until(lambda: audited(caplog))
+    (line,) = audited(caplog)
+    assert (line["principal"], line["method"], line["outcome"]) == ("", "push", NO_TICKET)
+    assert line["peer"].startswith(f"ipv4:{HERE}:")
     sock.close()
 
 
@@ -162,6 +172,10 @@ async def test_a_stolen_ticket_is_refused(
     assert echo.statistics.push_alarms == {HANDSHAKE: 1}
     (line,) = [record for record in caplog.records if record.message.startswith("push stream ended")]
     assert (vars(line)["peer"], vars(line)["kind"]) == ("a", HANDSHAKE)
+    (line,) = audited(caplog)
+    assert (line["principal"], line["method"], line["outcome"]) == (str(A), "push", HANDSHAKE)
+    assert line["names"] == {"worker": "a", "lane": "commit"}
+    assert line["peer"].startswith(f"ipv4:{HERE}:")
 
 
 async def test_a_token_alone_opens_nothing(listener: PushListener, echo: Echo, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,10 @@ import pytest
 
 from rhino_core.ids import Lane
 from worker_runtime.push import tickets as module
+from worker_runtime.push.alarms import Alarms
 from worker_runtime.push.listener import STREAMS_MAX, UNKNOWN_MAX, PushListener
 from worker_runtime.push.sockets import connect
+from worker_runtime.statistics import Statistics
 
 
 class SlowDisk:
@@ -20,6 +22,7 @@ class SlowDisk:
 
     def __init__(self) -> None:
         self.served = asyncio.Semaphore(0)
+        self.alarms = Alarms(Statistics())
 
     async def serve(self, wire: Any, sender: str, lane: Lane) -> None:
         self.served.release()

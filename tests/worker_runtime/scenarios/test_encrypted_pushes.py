@@ -190,6 +190,11 @@ async def test_every_changed_byte_ends_the_stream_with_an_alarm(folders: Folders
         await sidecars.commit(client, large=2 * MIB)
         for name, process in processes.items():
             assert await alarms_counted(process) == counted[name]
+            audited = [line for line in log_lines(process) if line["logger"] == "rhino.audit" and "method" in line]
+            other = "b" if name == "a" else "a"
+            lines = [line for line in audited if line["method"] == "push" and line["outcome"] != "no ticket"]
+            assert {line["outcome"] for line in lines} == set(counted[name])
+            assert {line["principal"] for line in lines} == {f"rhino://c/worker/{other}"}
 
 
 @pytest.mark.timeout(300)
