@@ -69,7 +69,7 @@ async def pair(
     folders: Folders, tmp_path: Path, attacker: Attacker, encryption: tuple[str, str] = ("", "")
 ) -> AsyncIterator[Pair]:
     """`encryption`: of `a` and of `b`."""
-    settings = replace(settings_of(tmp_path), tls_dir=folders.of(Role.MANAGER, "manager"))
+    settings = replace(settings_of(tmp_path, lease_s=60.0), tls_dir=folders.of(Role.MANAGER, "manager"))
     async with asyncio.timeout(280), Cluster(tmp_path) as cluster, attacker, manager(settings) as address:
         cluster.address = address
         behind = f"127.0.0.1:{free_port()}"
