@@ -5,6 +5,7 @@
 # make docs: the site, into build/site.
 # make wheel: the wheel, into dist/, with a jar for every supported Spark.
 # make release-check: whether this tree can be released as VERSION=1.2.3 (default: the tag of the commit).
+# make audit: known weaknesses of all installed packages, from the Python Packaging Advisory Database.
 # make bench: a quick run of every benchmark (BENCH_ARGS="nexmark" for some, --resume to go on, --against REF to compare), and a page: build/bench/report.html
 PYTHON ?= python3
 VENV := .venv
@@ -18,7 +19,7 @@ FUZZ_ARGS ?= --minutes 10
 VERSION ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo chaos fuzz suites bench docs test test-rest test-spark test-deploy test-crashes test-chaos lint wheel release-check clean
+.PHONY: help setup demo audit chaos fuzz suites bench docs test test-rest test-spark test-deploy test-crashes test-chaos lint wheel release-check clean
 
 help:
 	@grep -hE '^# make' Makefile | tr '#' '\n' | sed '/^$$/d'
@@ -42,6 +43,9 @@ demo: setup
 
 chaos: setup
 	$(BIN)/python -m tests.chaos $(CHAOS_ARGS)
+
+audit: $(STAMP)
+	@$(BIN)/python -m tools.audit
 
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.fuzz $(FUZZ_ARGS)

@@ -206,9 +206,8 @@ async def all_renewed(cluster: Renewed) -> None:
     await renewed_beside_a_driver(cluster, new)
     for name, count in cluster.sockets().items():
         assert count <= sockets[name] + SOCKETS_MORE, "connections with former certificates stay open"
-    print(
-        f"{done + 1} renewals, certificates of {cluster.folders.valid}, {sum(cluster.commits.values())} commits, {cluster.late} late"
-    )
+    commits = f"{sum(cluster.commits.values())} commits, {cluster.late} late"
+    print(f"{done + 1} renewals, certificates of {cluster.folders.valid}, {commits}")
 
 
 async def renewed_beside_a_driver(cluster: Renewed, authority: Authority | None = None) -> None:
