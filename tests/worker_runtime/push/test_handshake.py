@@ -172,10 +172,10 @@ async def test_a_stolen_ticket_is_refused(
     assert echo.statistics.push_alarms == {HANDSHAKE: 1}
     (line,) = [record for record in caplog.records if record.message.startswith("push stream ended")]
     assert (vars(line)["peer"], vars(line)["kind"]) == ("a", HANDSHAKE)
-    (line,) = audited(caplog)
-    assert (line["principal"], line["method"], line["outcome"]) == (str(A), "push", HANDSHAKE)
-    assert line["names"] == {"worker": "a", "lane": "commit"}
-    assert line["peer"].startswith(f"ipv4:{HERE}:")
+    (audit,) = audited(caplog)
+    assert (audit["principal"], audit["method"], audit["outcome"]) == (str(A), "push", HANDSHAKE)
+    assert audit["names"] == {"worker": "a", "lane": "commit"}
+    assert audit["peer"].startswith(f"ipv4:{HERE}:")
 
 
 async def test_a_token_alone_opens_nothing(listener: PushListener, echo: Echo, monkeypatch: pytest.MonkeyPatch) -> None:
