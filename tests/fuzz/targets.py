@@ -165,7 +165,7 @@ def metrics_requests(data: bytes, folder: Path) -> None:
     answer = metrics.response(metrics.CollectorRegistry(), Health(), data)
     head, _, body = answer.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 ")
-    assert b"Content-Length: %d" % len(body) in head or data.startswith(b"HEAD ")
+    assert b"Content-Length: %d" % len(body) in head or data.partition(b" ")[0] == b"HEAD"
 
 
 TARGETS: dict[str, Target] = {
