@@ -38,10 +38,12 @@ if TYPE_CHECKING:
     from spark_connector.local.session import local_session as local_session
     from spark_connector.modify.code import state_function as state_function
     from spark_connector.modify.modifications import Modifications as Modifications
+    from spark_connector.modify.record import Canary as Canary
 
 _MODULES = {
     "Action": "rhino.client.handovers",
     "BatchLoad": "rhino.client.loads",
+    "Canary": "spark_connector.modify.record",
     "CommitRules": "spark_connector.conf",
     "Drain": "handover_manager.plan.intents",
     "DrainView": "rhino.client.handovers",

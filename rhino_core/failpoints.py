@@ -7,6 +7,9 @@ The environment variable RHINO_FAILPOINTS arms them. Commas separate several ent
 - `name=stop`: prints a line "failpoint <name>" on standard error and stops the process by SIGSTOP, at every hit. A test
   waits for that line, inspects the cluster or kills another process, and sends SIGCONT.
 
+The points of a Spark driver are in Scala (spark_connector/scala/rhino/modify/Failpoints.scala): `stop` and `kill`, at
+every hit.
+
 Every point is declared here, and `hit` names it. An unarmed process does not look at the names, so that a point costs
 next to nothing. An armed one, and one in which `refuse_unknown` was called, refuses a name that is not declared. Tests
 enumerate `NAMES`.
@@ -71,6 +74,14 @@ _STEPS = (
     "takeover.commit",  # commit log entry with checkpoint ids
     "takeover.provider",  # offset log entries
     "takeover.end",  # the note is deleted
+    "modification.record",  # `rhino modify` writes what is wanted
+    "modification.withdraw",  # `rhino modify withdraw` takes it back
+    "modification.accept",  # the driver writes that the checks have passed
+    "modification.refuse",  # the driver writes why they have not
+    "modification.bind",  # the driver binds records to a batch
+    "modification.plan",  # the driver changes the plan of a batch
+    "modification.judge",  # a batch of a canary is committed, and the driver writes its figures
+    "modification.return",  # the driver gives a binding up
 )
 NAMES = tuple(f"{step}.{when}" for step in _STEPS for when in ("before", "after"))
 _DECLARED = frozenset(NAMES)

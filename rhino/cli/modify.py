@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import typer
@@ -17,10 +17,10 @@ from rhino.cli.output import console, say, say_json
 from rhino_core.errors import InvalidRequestError
 from spark_connector.modify.ledger import State, View
 from spark_connector.modify.modifications import Modifications
-from spark_connector.modify.record import Kind
+from spark_connector.modify.record import Canary, Kind
 
 FAILURES = (State.REFUSED, State.RETURNED)
-HEADS = ("number", "state", "batches", "kind", "target", "what", "by", "at", "reason")
+HEADS = ("number", "state", "batches", "canary", "kind", "target", "what", "by", "at", "reason")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,38 @@ class WaitOptions:
         ),
     ] = 60.0
     as_json: JsonOption = False
+
+
+def _limit_s(value: float | None) -> float | None:
+    return None if value is None else seconds("--max-batch-s", positive=True)(value)
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryOptions:
+    """For how long a change is on trial, and its limits."""
+
+    canary: Annotated[
+        int,
+        typer.Option(help="Judge this many batches. One that fails or breaks a limit ends the change. 0: no canary."),
+    ] = 0
+    max_batch_s: Annotated[
+        float | None, typer.Option(help="Limit of a canary: seconds of a batch.", callback=_limit_s)
+    ] = None
+    min_rows: Annotated[int | None, typer.Option(help="Limit of a canary: rows of a batch at the point.")] = None
+    max_rows: Annotated[int | None, typer.Option(help="Limit of a canary: rows of a batch at the point.")] = None
+    rows_at: Annotated[
+        str, typer.Option(metavar="POINT", help="Where rows are counted, if not at the point that changes.")
+    ] = ""
+
+    def chosen(self) -> Canary | None:
+        """Raises InvalidRequestError for limits without a canary."""
+        limits = (self.max_batch_s, self.min_rows, self.max_rows)
+        if self.canary == 0:
+            if self.rows_at or any(limit is not None for limit in limits):
+                raise InvalidRequestError("limits are those of a canary: give the number of its batches, --canary")
+            return None
+        most_ms = None if self.max_batch_s is None else max(round(self.max_batch_s * 1000), 1)
+        return Canary(self.canary, most_ms, self.min_rows, self.max_rows, self.rows_at)
 
 
 def carry_out(checkpoint: str, change: Callable[[Modifications], View], options: WaitOptions) -> int:
@@ -91,10 +123,13 @@ def _row(view: View) -> Row:
     record, change = view.record, view.record.change
     batches = "" if view.first_batch is None else f"{view.first_batch}-"
     at = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(record.created_ms / 1000))
+    if view.first_batch is not None and view.last_batch is not None:
+        batches = f"{batches}{view.last_batch}" if view.last_batch >= view.first_batch else "none"
     return (
         str(record.number),
         _words(view.state),
-        batches + ("" if view.last_batch is None else str(view.last_batch)),
+        batches,
+        _canary(view),
         str(change.kind),
         change.target,
         _what(view),
@@ -102,6 +137,18 @@ def _row(view: View) -> Row:
         at,
         view.reason,
     )
+
+
+def _canary(view: View) -> str:
+    """The batches that were judged, and the figures of the worst of them."""
+    canary = view.record.canary
+    if canary is None:
+        return ""
+    said = f"{len(view.figures)} of {canary.batches}"
+    if view.figures:
+        said += f", up to {max(its.batch_ms for its in view.figures.values())} ms"
+    counts = [its.rows[canary.point] for its in view.figures.values() if canary.point in its.rows]
+    return f"{said}, {min(counts)} to {max(counts)} rows" if counts else said
 
 
 def _what(view: View) -> str:
@@ -131,4 +178,6 @@ def plain(view: View) -> dict[str, Any]:
         "author": record.author,
         "created_ms": record.created_ms,
         "reason": view.reason,
+        "canary": record.canary and asdict(record.canary),
+        "figures": [{"batch": batch, **asdict(its)} for batch, its in view.figures.items()],
     }

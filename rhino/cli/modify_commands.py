@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rhino.cli.modify import WaitOptions, carry_out, parse_columns, plain, show, show_list
+from rhino.cli.modify import CanaryOptions, WaitOptions, carry_out, parse_columns, plain, show, show_list
 from rhino.cli.option_groups import expanded
 from rhino.cli.options import JsonOption
 from rhino.cli.output import say_json
@@ -34,6 +34,7 @@ def function(
         str,
         typer.Option(metavar="FILE.py:NAME", help="The new function, made with @udf, @pandas_udf or state_function."),
     ],
+    trial: CanaryOptions,
     options: WaitOptions,
 ) -> None:
     """Replace a Python function: a UDF (scalar, pandas, Arrow), or the function of applyInPandasWithState.
@@ -44,8 +45,9 @@ def function(
     def change(query: Modifications) -> View:
         from spark_connector.modify.code import load
 
-        return query.replace_function(name, load(code), dry_run=options.dry_run)
+        return query.replace_function(name, load(code), canary=canary, dry_run=options.dry_run)
 
+    canary = trial.chosen()
     raise typer.Exit(carry_out(checkpoint, change, options))
 
 
@@ -53,12 +55,16 @@ def filter_(
     checkpoint: CheckpointArgument,
     point: PointArgument,
     where: Annotated[str, typer.Option(metavar="CONDITION", help="Rows that pass, as a condition in SQL.")],
+    trial: CanaryOptions,
     options: WaitOptions,
 ) -> None:
     """Insert a filter at a point of the query, or replace the one that was inserted there."""
-    raise typer.Exit(
-        carry_out(checkpoint, lambda query: query.set_filter(point, where, dry_run=options.dry_run), options)
-    )
+    canary = trial.chosen()
+
+    def change(query: Modifications) -> View:
+        return query.set_filter(point, where, canary=canary, dry_run=options.dry_run)
+
+    raise typer.Exit(carry_out(checkpoint, change, options))
 
 
 def columns(
@@ -68,13 +74,16 @@ def columns(
         list[str],
         typer.Option("--set", metavar="COLUMN=EXPRESSION", help="New value of a column, in SQL. Repeat for more."),
     ],
+    trial: CanaryOptions,
     options: WaitOptions,
 ) -> None:
     """Give columns other values at a point of the query. The columns keep their types."""
-    chosen = parse_columns(value)
-    raise typer.Exit(
-        carry_out(checkpoint, lambda query: query.set_columns(point, chosen, dry_run=options.dry_run), options)
-    )
+    chosen, canary = parse_columns(value), trial.chosen()
+
+    def change(query: Modifications) -> View:
+        return query.set_columns(point, chosen, canary=canary, dry_run=options.dry_run)
+
+    raise typer.Exit(carry_out(checkpoint, change, options))
 
 
 def remove(

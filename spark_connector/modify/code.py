@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import runpy
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,13 @@ from pyspark.util import PythonEvalType
 from rhino_core.errors import InvalidRequestError
 from spark_connector.modify.record import CODE_MAX_BYTES, Code
 
+SCALAR = (
+    PythonEvalType.SQL_BATCHED_UDF,
+    PythonEvalType.SQL_ARROW_BATCHED_UDF,
+    PythonEvalType.SQL_SCALAR_PANDAS_UDF,
+    PythonEvalType.SQL_SCALAR_ARROW_UDF,
+)
+ANY = 2**31 - 1  # arguments
 MODULE = "rhino_modification"  # no module of this name exists, so its functions are pickled with their code
 
 
@@ -31,17 +39,11 @@ def state_function(function: Callable[..., Any], output: DataType | str) -> Any:
 def code_of(function: Any) -> Code:
     """Pickles a UDF of `udf`, `pandas_udf`, `arrow_udf` or `state_function` as PySpark does.
 
-    Raises InvalidRequestError for anything else, for a UDF of Spark Connect, and if it is not deterministic, cannot be
-    pickled or is too large.
+    Also one of Spark Connect, which is the same function without a session. Raises InvalidRequestError for anything
+    else, and if it is not deterministic, cannot be pickled or is too large.
     """
     if not all(hasattr(function, name) for name in ("func", "returnType", "evalType", "deterministic")):
         raise InvalidRequestError(f"{function!r} is no UDF: make it with udf, pandas_udf, arrow_udf or state_function")
-    if type(getattr(function, "_judf_placeholder", None)).__module__.startswith("pyspark.sql.connect") or (
-        type(function).__module__.startswith("pyspark.sql.connect")
-    ):
-        raise InvalidRequestError(
-            f"{function.func.__name__} is a UDF of a Spark Connect session: make it in a process without one"
-        )
     if not function.deterministic:
         raise InvalidRequestError(
             f"{function.func.__name__} is declared as non-deterministic: a batch that is tried again would differ"
@@ -56,7 +58,21 @@ def code_of(function: Any) -> Code:
             f"{function.func.__name__} has {len(pickled)} bytes with what it refers to, and {CODE_MAX_BYTES} are "
             "allowed: let it read large data from a file that the executors have"
         )
-    return Code(pickled, function.evalType, returns.json())
+    takes = _takes(function.func) if function.evalType in SCALAR else None
+    return Code(pickled, function.evalType, returns.json(), takes)
+
+
+def _takes(function: Callable[..., Any]) -> tuple[int, int] | None:
+    """Returns the least and the most positional arguments. None: Python does not know them, or one must be named."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # some built-in functions
+        return None
+    places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if any(p.kind is p.KEYWORD_ONLY and p.default is p.empty for p in parameters):
+        return None
+    most = ANY if any(p.kind is p.VAR_POSITIONAL for p in parameters) else len(places)
+    return sum(p.default is p.empty for p in places), most
 
 
 def load(source: str) -> Any:

@@ -1,7 +1,7 @@
 """The folder `modifications` of a query checkpoint: one file for each fact, written once and atomically.
 
-records/<number> are by `rhino modify`; outcomes/<number>, bindings/<batch> and returns/<batch> by the driver.
-Withdrawals are outcomes and returns, too.
+records/<number> are by `rhino modify`. outcomes/<number>, bindings/<batch>, returns/<batch> and figures/<batch> are by
+the driver. Withdrawals are outcomes and returns, too.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from rhino_core import failpoints
 from rhino_core.errors import ConflictError, IntegrityError, PreconditionError
-from spark_connector.modify.ledger import Ledger, Outcome
-from spark_connector.modify.record import Change, Record
+from spark_connector.modify.ledger import Figures, Ledger, Outcome, Return
+from spark_connector.modify.record import Canary, Change, Record
 
 TRIES = 100  # others may take the same number
 SETTLE_S = 0.05  # a driver that was just about to decide has decided
@@ -38,31 +39,46 @@ class ModificationFolder:
                 for number, fields in self._facts("outcomes")
             },
             {batch: tuple(fields["records"]) for batch, fields in self._facts("bindings")},
-            {batch: str(fields["reason"]) for batch, fields in self._facts("returns")},
+            {
+                batch: Return(int(fields.get("from", batch)), str(fields["reason"]))
+                for batch, fields in self._facts("returns")
+            },
+            {
+                batch: Figures(int(fields["batch_ms"]), {name: int(count) for name, count in fields["rows"].items()})
+                for batch, fields in self._facts("figures")
+            },
         )
 
-    def add(self, change: Change, author: str, *, dry_run: bool) -> Record:
+    def add(self, change: Change, author: str, *, dry_run: bool, canary: Canary | None = None) -> Record:
         """Writes a new record and returns it. Raises ConflictError if others write without end."""
         for _ in range(TRIES):
             number = max((number for number, _ in self._files("records")), default=0) + 1
-            record = Record(number, change, author, time.time_ns() // 1_000_000, dry_run)
+            record = Record(number, change, author, time.time_ns() // 1_000_000, dry_run, canary)
+            failpoints.hit("modification.record.before")
             if self._create("records", number, record.to_json()):
+                failpoints.hit("modification.record.after")
                 return record
         raise ConflictError(f"{self._root}: others add modifications all the time; try again")
 
-    def give_up(self, batch: int, author: str) -> None:
-        """Makes the binding of a batch void for the next run. Raises ConflictError if it is void already."""
-        fields = {"reason": f"withdrawn by {author}", "returned_ms": time.time_ns() // 1_000_000}
-        if not self._create("returns", batch, json.dumps(fields)):
+    def give_up(self, batch: int, author: str, *, start: int) -> None:
+        """Makes the binding of a batch void from batch `start` on. Raises ConflictError if it is void already."""
+        fields = {"from": start, "reason": f"withdrawn by {author}", "returned_ms": time.time_ns() // 1_000_000}
+        if not self._withdrawn("returns", batch, json.dumps(fields)):
             raise ConflictError(f"the modifications that came with batch {batch} are withdrawn already")
 
     def withdraw(self, number: int, author: str) -> None:
         """Raises ConflictError if a driver has decided about the record before."""
         text = json.dumps({"withdrawn": True, "refused": f"withdrawn by {author}"})
-        created = self._create("outcomes", number, text)
+        created = self._withdrawn("outcomes", number, text)
         time.sleep(SETTLE_S)
         if not created or (self._root / "outcomes" / str(number)).read_text() != text:
             raise ConflictError(f"modification {number} is checked already; `rhino modify remove` takes it out again")
+
+    def _withdrawn(self, kind: str, number: int, text: str) -> bool:
+        failpoints.hit("modification.withdraw.before")
+        created = self._create(kind, number, text)
+        failpoints.hit("modification.withdraw.after")
+        return created
 
     def _create(self, kind: str, number: int, text: str) -> bool:
         """Returns whether the file is new. It appears with all of its content, and is on disk."""

@@ -7,6 +7,7 @@ import re
 import socket
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from rhino_core.errors import ConflictError, InvalidRequestError, PreconditionEr
 from spark_connector.conf import PROVIDER_CLASSES
 from spark_connector.modify.folder import ModificationFolder
 from spark_connector.modify.ledger import State, View
-from spark_connector.modify.record import Change, Kind
+from spark_connector.modify.record import Canary, Change, Kind
 from spark_connector.query_checkpoint import QueryCheckpoint
 
 POLL_S = 0.05
@@ -45,7 +46,9 @@ class Modifications:
         self._folder = ModificationFolder(self._checkpoint.folder)
         self._author = f"{getpass.getuser()}@{socket.gethostname()}"
 
-    def replace_function(self, name: str, function: Any, *, dry_run: bool = False) -> View:
+    def replace_function(
+        self, name: str, function: Any, *, canary: Canary | None = None, dry_run: bool = False
+    ) -> View:
         """Replaces the Python function `name` of the query by a UDF of the same kind and return type.
 
         `function`: made with `udf`, `pandas_udf` or `arrow_udf`; with `state_function` for the function of
@@ -54,16 +57,18 @@ class Modifications:
         """
         from spark_connector.modify.code import code_of
 
-        return self._add(Change(Kind.FUNCTION, name, code=code_of(function)), dry_run)
+        return self._add(Change(Kind.FUNCTION, name, code=code_of(function)), dry_run, canary)
 
-    def set_filter(self, point: str, condition: str, *, dry_run: bool = False) -> View:
+    def set_filter(self, point: str, condition: str, *, canary: Canary | None = None, dry_run: bool = False) -> View:
         """Lets only rows that meet a SQL condition pass the point that the query names by `.observe(point, ...)`.
 
         Replaces a former filter there. Raises ConflictError while another one is on its way.
         """
-        return self._add(Change(Kind.FILTER, point, condition=_text("a condition", condition)), dry_run)
+        return self._add(Change(Kind.FILTER, point, condition=_text("a condition", condition)), dry_run, canary)
 
-    def set_columns(self, point: str, columns: Mapping[str, str], *, dry_run: bool = False) -> View:
+    def set_columns(
+        self, point: str, columns: Mapping[str, str], *, canary: Canary | None = None, dry_run: bool = False
+    ) -> View:
         """Gives columns new values at a point, as SQL expressions by their names. Their types stay.
 
         Replaces all former columns there. Raises ConflictError while another change of them is on its way.
@@ -71,7 +76,7 @@ class Modifications:
         if not columns:
             raise InvalidRequestError("no columns are given: `remove` takes them back")
         checked = {name: _text(f"column {name}", text) for name, text in columns.items()}
-        return self._add(Change(Kind.COLUMNS, point, columns=checked), dry_run)
+        return self._add(Change(Kind.COLUMNS, point, columns=checked), dry_run, canary)
 
     def remove(self, kind: Kind | str, target: str, *, dry_run: bool = False) -> View:
         """Takes a change out again: the query goes on as its application has it. Raises ConflictError as the others."""
@@ -84,9 +89,10 @@ class Modifications:
         is withdrawn. Raises UnknownError, ConflictError, and PreconditionError while a driver may be running the query.
         """
         view = self.get(number)
-        if view.state is State.IN_FORCE and view.first_batch is not None:
+        if view.state in (State.IN_FORCE, State.CANARY) and view.first_batch is not None:
             self._checkpoint.check_idle(IDLE_S)
-            self._folder.give_up(view.first_batch, self._author)
+            start = max(view.first_batch, max(self._checkpoint.batches("commits"), default=-1) + 1)
+            self._folder.give_up(view.first_batch, self._author, start=start)
         else:
             self._folder.withdraw(number, self._author)
         return self.get(number)
@@ -103,33 +109,48 @@ class Modifications:
         return ledger.view(number)
 
     def wait(self, number: int, *, timeout_s: float = 60.0) -> View:
-        """Blocks until the modification is in force, or will never be. Raises UnavailableError after `timeout_s`."""
+        """Blocks until the modification is in force, its canary included, or will never be.
+
+        Raises UnavailableError after `timeout_s`.
+        """
         deadline = time.monotonic() + timeout_s
         while not (view := self.get(number)).state.ended:
             if time.monotonic() >= deadline:
                 raise UnavailableError(
-                    f"modification {number} is still {view.state} after {timeout_s:g} s: {_waits_for(view.state)}"
+                    f"modification {number} is still {view.state} after {timeout_s:g} s: {_waits_for(view)}"
                 )
             time.sleep(POLL_S)
         return view
 
-    def _add(self, change: Change, dry_run: bool) -> View:
+    def _add(self, change: Change, dry_run: bool, canary: Canary | None = None) -> View:
         if not change.target:
             raise InvalidRequestError("the name of the function or point is empty")
-        other = self._folder.read().waiting(change.kind, change.target)
+        other = self._folder.read().waiting(change)
         if other is not None and not dry_run:
             raise ConflictError(
-                f"modification {other} of {change.kind} {change.target} is on its way: wait for it, or withdraw it"
+                f"modification {other} of {change.kind} {change.target} is on its way: wait for it, or withdraw it "
+                "(remove it, if its canary runs)"
             )
-        return self.get(self._folder.add(change, self._author, dry_run=dry_run).number)
+        return self.get(self._folder.add(change, self._author, dry_run=dry_run, canary=_placed(canary, change)).number)
 
 
-def _waits_for(state: State) -> str:
-    if state is State.PENDING:
+def _placed(canary: Canary | None, change: Change) -> Canary | None:
+    """Rows are counted at the point that changes, if no other is given. Raises InvalidRequestError."""
+    if canary is None or canary.point or not canary.counts_rows:
+        return canary
+    if change.kind is Kind.FUNCTION:
+        raise InvalidRequestError("a limit of rows for a function needs the point where they are counted")
+    return replace(canary, point=change.target)
+
+
+def _waits_for(view: View) -> str:
+    if view.state is State.PENDING:
         return (
             "no driver with Rhino's plugin has looked at it. Is the query running, and has it run a batch since its "
             "start?"
         )
+    if view.state is State.CANARY and view.record.canary is not None:
+        return f"{len(view.figures)} of the {view.record.canary.batches} batches of its canary are judged"
     return "the query has begun no batch since then. Does it get data?"
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 import enum
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
-from rhino_core.errors import IntegrityError
+from rhino_core.errors import IntegrityError, InvalidRequestError
 
+CANARY_MAX_BATCHES = 10_000
 CODE_MAX_BYTES = 1024 * 1024  # PySpark sends larger functions as broadcasts, which end with the driver
 
 
@@ -23,11 +24,44 @@ class Kind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A Python function: what PySpark pickles for it, its kind in PySpark's numbers, and its return type as JSON."""
+    """A Python function: what PySpark pickles for it, its kind in PySpark's numbers, and its return type as JSON.
+
+    `takes`: the least and the most arguments of a scalar function, None: not known.
+    """
 
     pickled: bytes = b""
     eval_type: int = 0
     returns: str = ""
+    takes: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Canary:
+    """The first batches of a modification are judged. One that fails or breaks a limit ends the modification.
+
+    `max_batch_ms`: from a batch's trigger to its commit; not for the first batch of a run. `min_rows`, `max_rows`: of a
+    batch at `point`, which counts them by the alias `rows` of `.observe`; "" is the point of the modification itself.
+    Raises InvalidRequestError.
+    """
+
+    batches: int
+    max_batch_ms: int | None = None
+    min_rows: int | None = None
+    max_rows: int | None = None
+    point: str = ""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.batches <= CANARY_MAX_BATCHES:
+            raise InvalidRequestError(f"{self.batches} batches of a canary: must be 1 to {CANARY_MAX_BATCHES}")
+        for name, value in (("max_batch_ms", self.max_batch_ms), ("max_rows", self.max_rows)):
+            if value is not None and value < 1:
+                raise InvalidRequestError(f"{name} of a canary is {value}: must be 1 or more")
+        if self.min_rows is not None and not 0 <= self.min_rows <= (self.max_rows or self.min_rows):
+            raise InvalidRequestError(f"min_rows of a canary is {self.min_rows}: must be 0 to max_rows")
+
+    @property
+    def counts_rows(self) -> bool:
+        return self.min_rows is not None or self.max_rows is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +88,7 @@ class Record:
     author: str
     created_ms: int
     dry_run: bool = False
+    canary: Canary | None = None
 
     @property
     def slot(self) -> tuple[Kind, str]:
@@ -75,6 +110,8 @@ class Record:
                 "author": self.author,
                 "created_ms": self.created_ms,
                 "dry_run": self.dry_run,
+                "takes": change.code.takes,
+                "canary": self.canary and asdict(self.canary),
             }
         )
 
@@ -83,7 +120,14 @@ class Record:
         """Raises IntegrityError."""
         try:
             fields: dict[str, Any] = json.loads(text)
-            code = Code(base64.b64decode(fields["code"]), int(fields["eval_type"]), str(fields["returns"]))
+            takes = fields.get("takes")
+            code = Code(
+                base64.b64decode(fields["code"]),
+                int(fields["eval_type"]),
+                str(fields["returns"]),
+                None if takes is None else (int(takes[0]), int(takes[1])),
+            )
+            canary = None if fields.get("canary") is None else Canary(**fields["canary"])
             change = Change(
                 Kind(fields["kind"]),
                 str(fields["target"]),
@@ -92,6 +136,7 @@ class Record:
                 str(fields["filter"]),
                 {str(name): str(text) for name, text in fields["columns"].items()},
             )
-            return cls(number, change, str(fields["author"]), int(fields["created_ms"]), bool(fields["dry_run"]))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            author, created_ms, dry_run = str(fields["author"]), int(fields["created_ms"]), bool(fields["dry_run"])
+            return cls(number, change, author, created_ms, dry_run, canary)
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, InvalidRequestError) as error:
             raise IntegrityError(f"the record of modification {number} is not readable: {error}") from error

@@ -39,7 +39,7 @@ def functions() -> dict[str, Any]:
         raise ValueError(f"no score for {value}")
 
     made = {function.__name__: F.udf(function, LongType()) for function in (plus, triple, minus, fails)}
-    return made | {"whole": F.udf(lambda value: 1, IntegerType())}
+    return made | {"whole": F.udf(lambda value: 1, IntegerType()), "two": F.udf(lambda value, by: 1, LongType())}
 
 
 def needs_a_module() -> Any:
@@ -67,14 +67,14 @@ def scored_batch(spark: SparkSession, batches: int, views: Sequence[View], used:
     batch = F.floor(F.col("value") / ROWS_PER_BATCH)
     rows = consumed(spark, batches).withColumn("batch", batch).withColumn("y", F.col("value") + 1)
     for view in views:
-        if view.first_batch is None or view.state == "returned":
+        if not _counted(view):
             continue
         last = batches if view.last_batch is None else view.last_batch
         within = f"batch between {view.first_batch} and {last}"
         if view.record.number in used:
             rows = rows.withColumn("y", F.expr(f"if({within}, {SCORES[used[view.record.number]]}, y)"))
     for view in views:
-        if view.first_batch is None or view.record.change.removes or view.state == "returned":
+        if view.record.change.removes or not _counted(view):
             continue
         last = batches if view.last_batch is None else view.last_batch
         within = f"batch between {view.first_batch} and {last}"
@@ -87,6 +87,11 @@ def scored_batch(spark: SparkSession, batches: int, views: Sequence[View], used:
         .groupBy("k")
         .agg(F.count(F.lit(1)).alias("n"), F.sum("y").alias("s"))
     )
+
+
+def _counted(view: View) -> bool:
+    """For any batch."""
+    return view.first_batch is not None and (view.last_batch is None or view.last_batch >= view.first_batch)
 
 
 def adding(factor: int) -> Any:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from rhino import Modifications, rhino_checkpoint, state_function
+from rhino import Canary, Modifications, rhino_checkpoint, state_function
 from rhino.testing import LocalCluster
 from spark_connector.conf import SPARK_PROVIDER, STREAMING
 from tests.spark.conftest import SharedSession, wait_for
@@ -80,6 +80,7 @@ def test_functions_and_operators_of_a_running_query(spark: SparkSession, tmp_pat
     run_id, before = running.runId, run.logged()
     bad = [
         (changes.replace_function("score", functions()["whole"]), "returns BIGINT, and the new function returns INT"),
+        (changes.replace_function("score", functions()["two"]), "with 1 arguments, and the new function takes 2"),
         (changes.replace_function("nobody", functions()["plus"]), "has no Python function nobody; it has score"),
         (changes.set_filter("elsewhere", "y > 0"), "has no point elsewhere"),
         (changes.set_filter(POINT, "z > 0"), "UNRESOLVED_COLUMN"),
@@ -111,6 +112,21 @@ def test_functions_and_operators_of_a_running_query(spark: SparkSession, tmp_pat
     assert changes.wait(changes.remove("filter", POINT).record.number).state == "in_force"
     assert changes.get(filtered.record.number).state == "replaced"
     run.advance(running, 2)
+    assert running.runId == run_id
+    batches = run.logged()
+    assert_same_rows(run.result(batches), scored_batch(spark, batches, changes.list(), used))
+
+    # ---- on trial: a broken limit ends a change, and one that keeps its limits stays
+    strict, lenient = Canary(2, max_rows=1, point=POINT), Canary(2, max_batch_ms=600_000, min_rows=1, point=POINT)
+    broken = changes.wait(changes.replace_function("score", functions()["minus"], canary=strict).record.number)
+    used[broken.record.number] = "minus"
+    assert (broken.state, "rows passed scored, and 1 are allowed" in broken.reason) == ("returned", True)
+    assert (broken.last_batch, list(broken.figures)) == (broken.first_batch, [broken.first_batch])
+    kept = changes.replace_function("score", functions()["minus"], canary=lenient).record.number
+    used[kept] = "minus"
+    assert changes.wait(kept).state == "in_force"
+    assert len(changes.get(kept).figures) == 2
+    run.advance(running, 1)
     assert running.runId == run_id
     batches = run.logged()
     assert_same_rows(run.result(batches), scored_batch(spark, batches, changes.list(), used))

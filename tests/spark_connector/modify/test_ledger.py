@@ -1,23 +1,29 @@
 import pytest
 
 from rhino_core.errors import LocalProtocolError
-from spark_connector.modify.ledger import Ledger, Outcome, State, View
-from spark_connector.modify.record import Change, Kind, Record
+from spark_connector.modify.ledger import Figures, Ledger, Outcome, Return, State, View
+from spark_connector.modify.record import Canary, Change, Kind, Record
 
 OK = Outcome()
 
 
-def record(number: int, target: str = "f", *, removes: bool = False, dry_run: bool = False) -> Record:
-    return Record(number, Change(Kind.FUNCTION, target, removes), "someone", 0, dry_run)
+def record(number: int, target: str = "f", *, removes: bool = False, dry_run: bool = False, canary: int = 0) -> Record:
+    trial = Canary(canary, max_batch_ms=500) if canary else None
+    return Record(number, Change(Kind.FUNCTION, target, removes), "someone", 0, dry_run, trial)
+
+
+def quick(*batches: int) -> dict[int, Figures]:
+    return {batch: Figures(100, {}) for batch in batches}
 
 
 def ledger(
     *records: Record,
     outcomes: dict[int, Outcome] | None = None,
     bindings: dict[int, tuple[int, ...]] | None = None,
-    returned: dict[int, str] | None = None,
+    returned: dict[int, Return] | None = None,
+    figures: dict[int, Figures] | None = None,
 ) -> Ledger:
-    return Ledger({one.number: one for one in records}, outcomes or {}, bindings or {}, returned or {})
+    return Ledger({one.number: one for one in records}, outcomes or {}, bindings or {}, returned or {}, figures or {})
 
 
 def short(view: View) -> tuple[State, int | None, int | None]:
@@ -52,16 +58,43 @@ def test_a_newer_record_of_the_same_slot_ends_a_modification() -> None:
 
 
 def test_a_failed_batch_gives_its_modification_up_and_the_former_one_goes_on() -> None:
-    found = ledger(record(1), record(2), outcomes={1: OK, 2: OK}, bindings={5: (1,), 8: (2,)}, returned={8: "no score"})
+    failed = {8: Return(8, "no score")}
+    found = ledger(record(1), record(2), outcomes={1: OK, 2: OK}, bindings={5: (1,), 8: (2,)}, returned=failed)
     assert short(found.view(1)) == (State.IN_FORCE, 5, None)
-    assert (found.view(2).state, found.view(2).reason) == (State.RETURNED, "no score")
+    assert (short(found.view(2)), found.view(2).reason) == ((State.RETURNED, 8, 7), "no score")
+
+
+def test_a_canary_lasts_until_its_batches_are_judged() -> None:
+    bindings: dict[int, tuple[int, ...]] = {5: (1,)}
+    trial = ledger(record(1, canary=2), outcomes={1: OK}, bindings=bindings, figures=quick(3, 5))
+    assert short(trial.view(1)) == (State.CANARY, 5, None)
+    assert list(trial.view(1).figures) == [5]
+    over = ledger(record(1, canary=2), outcomes={1: OK}, bindings=bindings, figures=quick(5, 7, 8))
+    assert short(over.view(1)) == (State.IN_FORCE, 5, None)
+    assert list(over.view(1).figures) == [5, 7]
+
+
+def test_a_broken_limit_ends_a_canary_after_the_batch_that_broke_it() -> None:
+    bindings: dict[int, tuple[int, ...]] = {5: (1,)}
+    slow = {5: Return(7, "batch 6 took 501 ms")}
+    for figures in (quick(5), quick(5, 6)):  # a crash may come between the return and the figures
+        found = ledger(record(1, canary=2), outcomes={1: OK}, bindings=bindings, returned=slow, figures=figures)
+        assert (short(found.view(1)), found.view(1).reason) == ((State.RETURNED, 5, 6), "batch 6 took 501 ms")
+
+
+def test_a_canary_may_be_removed_and_not_replaced() -> None:
+    trial = ledger(record(1, canary=2), outcomes={1: OK}, bindings={5: (1,)})
+    assert trial.waiting(Change(Kind.FUNCTION, "f")) == 1
+    assert trial.waiting(Change(Kind.FUNCTION, "f", removes=True)) is None
+    removed = ledger(record(1, canary=2), record(2, removes=True), outcomes={1: OK, 2: OK}, bindings={5: (1,), 6: (2,)})
+    assert short(removed.view(1)) == (State.REPLACED, 5, 5)
 
 
 def test_only_what_is_on_its_way_waits() -> None:
     found = ledger(record(1), record(2, "g", dry_run=True), outcomes={1: OK})
-    assert found.waiting(Kind.FUNCTION, "f") == 1
-    assert found.waiting(Kind.FUNCTION, "g") is None
-    assert found.waiting(Kind.FILTER, "f") is None
+    assert found.waiting(Change(Kind.FUNCTION, "f")) == 1
+    assert found.waiting(Change(Kind.FUNCTION, "g")) is None
+    assert found.waiting(Change(Kind.FILTER, "f")) is None
 
 
 def test_files_that_contradict_each_other_are_refused() -> None:

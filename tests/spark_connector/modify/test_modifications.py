@@ -1,11 +1,19 @@
 import json
+import os
+import re
+import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark.sql.connect.functions import udf as connect_udf
 from pyspark.sql.functions import udf
 from pyspark.sql.types import LongType, StructField, StructType
 
+from rhino_core import failpoints
 from rhino_core.errors import (
     ConflictError,
     IntegrityError,
@@ -14,12 +22,13 @@ from rhino_core.errors import (
     UnavailableError,
     UnknownError,
 )
-from spark_connector.modify.code import code_of, load, state_function
+from spark_connector.modify.code import ANY, code_of, load, state_function
 from spark_connector.modify.folder import ModificationFolder
 from spark_connector.modify.modifications import Modifications
-from spark_connector.modify.record import CODE_MAX_BYTES, Change, Kind
+from spark_connector.modify.record import CODE_MAX_BYTES, Canary, Change, Kind
 from tests.spark_connector.modify.conftest import offsets
 
+ROOT = Path(__file__).parents[3]
 PLUS = udf(lambda value: value + 1, LongType())
 
 
@@ -116,6 +125,7 @@ def test_what_makes_a_stopped_query_fail_can_be_withdrawn(checkpoint: Path) -> N
     driver(checkpoint, "bindings", 3, records=[number], bound_ms=2)
     view = query.withdraw(number)
     assert (view.state, "withdrawn by" in view.reason) == ("returned", True)
+    assert (view.first_batch, view.last_batch) == (3, 4)  # batch 4 is committed
 
 
 def test_what_is_in_force_in_a_running_query_is_not_withdrawn(checkpoint: Path) -> None:
@@ -126,6 +136,64 @@ def test_what_is_in_force_in_a_running_query_is_not_withdrawn(checkpoint: Path) 
     (checkpoint / "offsets" / "5").write_text((checkpoint / "offsets" / "4").read_text())
     with pytest.raises(PreconditionError, match="a driver may be running the query"):
         query.withdraw(number)
+
+
+def test_a_canary_counts_rows_at_the_point_that_changes_or_at_one_that_is_given(checkpoint: Path) -> None:
+    query = Modifications(checkpoint)
+    query.set_filter("scored", "y > 0", canary=Canary(3, min_rows=1))
+    (view,) = query.list()
+    assert view.record.canary == Canary(3, min_rows=1, point="scored")
+    with pytest.raises(InvalidRequestError, match="needs the point where they are counted"):
+        query.replace_function("score", PLUS, canary=Canary(3, max_rows=9))
+    number = query.replace_function("score", PLUS, canary=Canary(3, max_rows=9, point="scored")).record.number
+    driver(checkpoint, "outcomes", number, checked_ms=1)
+    driver(checkpoint, "bindings", 5, records=[number], bound_ms=2)
+    with pytest.raises(UnavailableError, match=r"still canary after 0\.1 s: 0 of the 3 batches of its canary"):
+        query.wait(number, timeout_s=0.1)
+
+
+@pytest.mark.parametrize(
+    "limits", [{"batches": 0}, {"batches": 1, "max_batch_ms": 0}, {"batches": 1, "min_rows": 9, "max_rows": 8}]
+)
+def test_a_canary_without_sense_is_refused(limits: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequestError, match="of a canary"):
+        Canary(**limits)
+
+
+COMMAND = """
+import os, sys
+from rhino_core import failpoints
+from spark_connector.modify.modifications import Modifications
+failpoints.arm(os.environ)
+query = Modifications(sys.argv[1])
+query.withdraw(query.set_filter("scored", "y > 0").record.number)
+"""
+STATES = {
+    "modification.record.before": [],
+    "modification.record.after": ["pending"],
+    "modification.withdraw.before": ["pending"],
+    "modification.withdraw.after": ["withdrawn"],
+}
+
+
+@pytest.mark.parametrize("point", STATES)
+def test_a_command_that_dies_leaves_a_whole_record_or_none(point: str, checkpoint: Path) -> None:
+    env = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'proto'}", failpoints.VARIABLE: f"{point}=kill"}
+    ended = subprocess.run([sys.executable, "-c", COMMAND, str(checkpoint)], env=env, timeout=60, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    query = Modifications(checkpoint)
+    assert [str(view.state) for view in query.list()] == STATES[point]
+    for view in query.list():
+        if view.state == "pending":
+            query.withdraw(view.record.number)
+    assert query.set_filter("scored", "y > 1").state == "pending"
+
+
+def test_every_failpoint_of_a_modification_marks_one_place() -> None:
+    drivers = (ROOT / "spark_connector" / "scala" / "rhino" / "modify").glob("*.scala")
+    used = re.findall(r'Failpoints\.around\("(\w+)"\)', "".join(path.read_text() for path in drivers))
+    names = [f"modification.{step}.{when}" for step in used for when in ("before", "after")]
+    assert sorted([*names, *STATES]) == sorted(n for n in failpoints.NAMES if n.startswith("modification."))
 
 
 def test_an_unreadable_file_is_named(checkpoint: Path) -> None:
@@ -149,9 +217,19 @@ def test_empty_texts_are_refused(change: tuple[str, object], checkpoint: Path) -
 
 def test_code_is_what_pyspark_pickles() -> None:
     code = code_of(PLUS)
-    assert (code.eval_type, code.returns) == (100, '"long"')
+    assert (code.eval_type, code.returns, code.takes) == (100, '"long"', (1, 1))
+    assert code_of(udf(lambda a, b=1: a + b, LongType())).takes == (1, 2)
+    assert code_of(udf(lambda *values: 1, LongType())).takes == (0, ANY)
+    assert code_of(udf(lambda value, *, by: 1, LongType())).takes is None
     schema = StructType([StructField("k", LongType())])
     assert code_of(state_function(lambda key, frames, state: frames, schema)).eval_type == 208
+
+
+def test_a_function_of_spark_connect_is_the_same_function() -> None:
+    def plus(value: int) -> int:
+        return value + 1
+
+    assert code_of(connect_udf(plus, LongType())) == code_of(udf(plus, LongType()))
 
 
 def test_what_is_no_usable_function_is_refused() -> None:

@@ -59,7 +59,8 @@ def version(number: int) -> Version:
 def test_no_point_is_left_out() -> None:
     # tests/rhino_core/test_failpoints.py; tests/handover_manager/service/test_service.py, tests/crashes;
     # tests/handover_manager/service/test_forget_crashes.py; tests/spark_connector/test_takeover_formats.py
-    others = ("journal.", "handover.", "forget.", "takeover.")
+    # tests/spark_connector/modify/test_modifications.py
+    others = ("journal.", "handover.", "forget.", "takeover.", "modification.")
     elsewhere = [name for name in failpoints.NAMES if name.startswith(others)]
     assert {*WRITER, *MEMBER, *SYNC, *FLUSH, *START, *FORGET, *elsewhere} == set(failpoints.NAMES)
 

@@ -6,11 +6,13 @@ package rhino.spark.modify
  * @param records  by number. Immutable.
  * @param accepted the numbers of the records that a driver has checked and accepted
  * @param bindings by batch, the records that came in force with it. Immutable, written before that batch is planned.
- * @param returned the batches that have failed, and whose bindings therefore do not count any more
+ * @param returned by batch of a binding that has been given up, the batch from which it does not count any more
+ * @param judged   the batches of canaries that kept the limits
  */
 private[spark] case class Ledger(
     records: Map[Long, Modification] = Map.empty, accepted: Set[Long] = Set.empty,
-    bindings: Map[Long, Seq[Long]] = Map.empty, returned: Set[Long] = Set.empty) {
+    bindings: Map[Long, Seq[Long]] = Map.empty, returned: Map[Long, Long] = Map.empty,
+    judged: Set[Long] = Set.empty) {
 
   /** Accepted records that no batch has bound yet, in order. */
   def ready: Seq[Long] = {
@@ -20,7 +22,7 @@ private[spark] case class Ledger(
 
   /** What a batch is planned with: of each slot the newest record that is bound to it, or to a batch before it. */
   def inForce(batch: Long): Seq[Modification] = {
-    val numbers = bindings.filter { case (at, _) => at <= batch && !returned(at) }.values.flatten.toSeq.sorted
+    val numbers = bindings.filter { case (at, _) => counts(at, batch) }.values.flatten.toSeq.sorted
     val newest = numbers.map(number => records.getOrElse(number, missing(number)))
       .foldLeft(Map.empty[(String, String), Modification])((slots, record) => slots + (record.slot -> record))
     newest.values.filterNot(_.removes).toSeq.sortBy(_.number)
@@ -36,6 +38,22 @@ private[spark] case class Ledger(
     if (numbers.isEmpty) None else Some((copy(bindings = bindings + (batch -> numbers)), numbers))
   }
 
-  /** The newest batch whose binding may be given up, if the run that planned it has failed. */
-  def failing(batch: Long): Option[Long] = Some(batch).filter(at => bindings.contains(at) && !returned(at))
+  private def counts(bound: Long, batch: Long): Boolean =
+    bound <= batch && returned.get(bound).forall(_ > batch)
+
+  /**
+   * The binding that is given up if this batch fails: the one that came with it, or else the newest one that is on
+   * trial.
+   */
+  def failing(batch: Long): Option[Long] =
+    if (bindings.contains(batch) && counts(batch, batch)) Some(batch) else trials(batch).map(_._1).maxOption
+
+  /** The modifications in force at this batch whose canary still runs, each with the batch of its binding. */
+  def trials(batch: Long): Seq[(Long, Modification)] =
+    for {
+      its <- inForce(batch)
+      canary <- its.canary.toSeq
+      bound <- bindings.collectFirst { case (at, numbers) if numbers.contains(its.number) => at }
+      if judged.count(_ >= bound) < canary.batches
+    } yield bound -> its
 }

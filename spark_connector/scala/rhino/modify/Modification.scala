@@ -16,10 +16,16 @@ import org.json4s.jackson.JsonMethods.parse
  * @param returns  for a function: its return type as JSON
  * @param filter   for a filter: a condition in SQL
  * @param columns  for columns: expressions in SQL by the names of columns
+ * @param canary   its first batches are judged
+ * @param takes    for a scalar function: the least and the most arguments, if that is known
  */
 private[spark] case class Modification(
     number: Long, kind: String, target: String, removes: Boolean, dryRun: Boolean, code: Array[Byte] = Array.empty,
-    evalType: Int = 0, returns: String = "", filter: String = "", columns: Map[String, String] = Map.empty) {
+    evalType: Int = 0, returns: String = "", filter: String = "", columns: Map[String, String] = Map.empty,
+    canary: Option[Canary] = None, takes: Option[(Int, Int)] = None) {
+
+  /** PySpark makes a plain UDF with or without Arrow, by the session of the process: the function is the same. */
+  def fits(kind: Int): Boolean = kind == evalType || Modification.Plain(kind) && Modification.Plain(evalType)
 
   /** Of several modifications of one slot, the newest one counts. */
   def slot: (String, String) = (kind, target)
@@ -31,6 +37,7 @@ private[spark] object Modification {
   val Function = "function"
   val Filter = "filter"
   val Columns = "columns"
+  private val Plain = Set(100, 101) // SQL_BATCHED_UDF, SQL_ARROW_BATCHED_UDF: part of PySpark's protocol
   private implicit val formats: Formats = DefaultFormats
 
   /** Throws IllegalArgumentException if the record is not readable. */
@@ -43,10 +50,19 @@ private[spark] object Modification {
       Modification(
         number, kind, one[String]("target"), one[Boolean]("removes"), one[Boolean]("dry_run"),
         java.util.Base64.getDecoder.decode(one[String]("code")), one[Int]("eval_type"), one[String]("returns"),
-        one[String]("filter"), one[Map[String, String]]("columns"))
+        one[String]("filter"), one[Map[String, String]]("columns"), canary(json \ "canary"),
+        (json \ "takes").extractOpt[Seq[Int]].filter(_.size == 2).map(bounds => (bounds.head, bounds(1))))
     } catch {
       case error @ (_: MappingException | _: com.fasterxml.jackson.core.JacksonException |
           _: IllegalArgumentException) =>
         throw new IllegalArgumentException(s"record $number is not readable: ${error.getMessage}", error)
     }
+
+  private def canary(json: JValue): Option[Canary] = json match {
+    case its: JObject =>
+      Some(Canary(
+        (its \ "batches").extract[Int], (its \ "max_batch_ms").extractOpt[Long], (its \ "point").extract[String],
+        (its \ "min_rows").extractOpt[Long], (its \ "max_rows").extractOpt[Long]))
+    case _ => None
+  }
 }

@@ -15,7 +15,7 @@ import org.json4s.jackson.JsonMethods.{compact, parse, render}
 
 /**
  * The folder `modifications` of a query checkpoint: records/<number> by `rhino modify`; outcomes/<number>,
- * bindings/<batch> and returns/<batch> by the driver. Every file is written once, atomically.
+ * bindings/<batch>, returns/<batch> and figures/<batch> by the driver. Every file is written once, atomically.
  */
 private[modify] class ModificationFolder(checkpoint: Path, hadoop: Configuration) {
   private implicit val formats: Formats = DefaultFormats
@@ -44,19 +44,36 @@ private[modify] class ModificationFolder(checkpoint: Path, hadoop: Configuration
       batch -> (parse(text("bindings", batch)) \ "records").extract[Seq[Long]]
     }.toMap
     val records = (accepted ++ bindings.values.flatten).distinct.filter(numbers("records").contains)
-    Ledger(records.map(number => number -> record(number)).toMap, accepted.toSet, bindings, numbers("returns").toSet)
+    val returned = numbers("returns").map { bound => // without `from`: by a driver or command before canaries
+      bound -> (parse(text("returns", bound)) \ "from").extractOrElse(bound)
+    }.toMap
+    Ledger(
+      records.map(number => number -> record(number)).toMap, accepted.toSet, bindings, returned,
+      numbers("figures").toSet)
   }
 
-  def accept(number: Long): Unit = write("outcomes", number, "checked_ms" -> System.currentTimeMillis())
+  def accept(number: Long): Unit = Failpoints.around("accept") {
+    write("outcomes", number, "checked_ms" -> System.currentTimeMillis())
+  }
 
-  def refuse(number: Long, reason: String): Unit =
+  def refuse(number: Long, reason: String): Unit = Failpoints.around("refuse") {
     write("outcomes", number, ("checked_ms" -> System.currentTimeMillis()) ~ ("refused" -> reason))
+  }
 
-  def bind(batch: Long, records: Seq[Long]): Unit =
+  def bind(batch: Long, records: Seq[Long]): Unit = Failpoints.around("bind") {
     write("bindings", batch, ("records" -> records) ~ ("bound_ms" -> System.currentTimeMillis()))
+  }
 
-  def giveUp(batch: Long, reason: String): Unit =
-    write("returns", batch, ("reason" -> reason) ~ ("returned_ms" -> System.currentTimeMillis()))
+  /** What came in force with the batch `bound` does not count from batch `from` on. */
+  def giveUp(bound: Long, from: Long, reason: String): Unit = Failpoints.around("return") {
+    write("returns", bound,
+      ("from" -> from) ~ ("reason" -> reason) ~ ("returned_ms" -> System.currentTimeMillis()))
+  }
+
+  def judge(batch: Long, figures: Figures): Unit = Failpoints.around("judge") {
+    write("figures", batch,
+      ("batch_ms" -> figures.batchMs) ~ ("timed" -> figures.timed) ~ ("rows" -> figures.rows))
+  }
 
   def committed(batch: Long): Boolean = system.exists(new Path(checkpoint, s"commits/$batch"))
 

@@ -1,6 +1,7 @@
 package rhino.spark.modify
 
 import scala.collection.mutable
+import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 
 import org.apache.hadoop.fs.Path
@@ -22,6 +23,7 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
   private val refusedFiles = mutable.Set.empty[Long] // whose outcome could not be written
   private var ledger = Option.empty[Ledger] // read when the run plans its first batch
   private var planned = Option.empty[(Long, Seq[Modification])]
+  private var firstBatch = Option.empty[Long] // of this run
 
   def isLocal: Boolean = folder.isLocal
 
@@ -31,6 +33,8 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
       case Some((same, modifications)) if same == batch => modifications
       case former =>
         if (ledger.isEmpty) ledger = Some(if (folder.exists) folder.read() else Ledger())
+        former.foreach { case (committed, _) => judge(committed, next = batch) }
+        if (former.isEmpty) firstBatch = Some(batch)
         bind(batch, firstOfRun = former.isEmpty)
         val modifications = ledger.get.inForce(batch)
         planned = Some((batch, modifications))
@@ -45,6 +49,41 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
         folder.bind(batch, numbers)
         ledger = Some(next)
         logInfo(s"query ${stream.id}: batch $batch is the first one with modifications ${numbers.mkString(", ")}")
+    }
+
+  /**
+   * A batch has been committed: it is judged before the next one is planned. A return decides about batches that no run
+   * has planned yet. It is written before the figures, which may end the canary.
+   */
+  private def judge(batch: Long, next: Long): Unit = {
+    val trials = ledger.get.trials(batch)
+    if (trials.nonEmpty) figures(batch).foreach { figures =>
+      trials.foreach { case (bound, its) =>
+        its.canary.flatMap(_.broken(figures)).foreach { limit =>
+          giveUp(bound, next, s"batch $batch broke a limit of the canary of modification ${its.number}: $limit")
+        }
+      }
+      ModificationFolder.unlessThere(folder.judge(batch, figures)) // of a batch that was rewound, they are there
+      ledger = ledger.map(now => now.copy(judged = now.judged + batch))
+    }
+  }
+
+  private def figures(batch: Long): Option[Figures] =
+    stream.recentProgress.filter(its => its.batchId == batch && its.durationMs.containsKey("addBatch")).lastOption.map {
+      its =>
+        val rows = its.observedMetrics.asScala.toMap.collect {
+          case (point, row) if row.schema.fieldNames.contains(Canary.Rows) && row.getAs[Any](Canary.Rows) != null =>
+            point -> row.getAs[Number](Canary.Rows).longValue
+        }
+        Figures(its.batchDuration, timed = !firstBatch.contains(batch), rows)
+    }
+
+  private def giveUp(bound: Long, from: Long, reason: String): Unit =
+    if (ledger.exists(!_.returned.contains(bound)) &&
+        ModificationFolder.unlessThere(folder.giveUp(bound, from, reason))) {
+      val numbers = ledger.get.bindings(bound).mkString(", ")
+      ledger = ledger.map(now => now.copy(returned = now.returned + (bound -> from)))
+      logWarning(s"query ${stream.id}: from batch $from on it goes without the modifications $numbers: $reason")
     }
 
   /** Checks new records. Their first check needs a batch that has been planned. */
@@ -87,28 +126,27 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
       "the query runs in real-time mode, whose batches take minutes, and Rhino does not modify it")
     val its = folder.record(number)
     val execution = stream.lastExecution
-    val (former, pending) = synchronized((ledger.get.inForce(Long.MaxValue), ledger.get.ready))
-    if (pending.exists(other => synchronized(ledger.get.records(other).slot) == its.slot)) throw
-      new IllegalArgumentException(s"another modification of ${its.kind} ${its.target} waits for the next batch")
+    val now = synchronized(ledger.get)
+    val former = now.inForce(Long.MaxValue)
+    if (now.ready.exists(other => now.records(other).slot == its.slot)) throw new IllegalArgumentException(
+      s"another modification of ${its.kind} ${its.target} waits for the next batch")
+    if (!its.removes && now.trials(Long.MaxValue).exists(_._2.slot == its.slot)) throw new IllegalArgumentException(
+      s"the canary of another modification of ${its.kind} ${its.target} still runs: wait for it, or remove that one")
     val of = execution.sparkSession
     of.withActive(PlanCheck.check(its, execution.logical, former, of))
     if (its.kind == Modification.Function && !its.removes)
       CodeCheck.check(its.code, PlanCheck.functions(its.target, execution.logical).head, executors(), of)
   }
 
-  /** The run has ended. If the batch that brought a modification has failed, the next run does without it. */
+  /** The run has ended. If a batch that a modification is tried with has failed, the next run does without it. */
   def ended(): Unit = synchronized {
     for {
       error <- stream.exception
       now <- ledger
       (batch, _) <- planned
-      failed <- now.failing(batch)
-      if !folder.committed(failed)
-    } {
-      if (ModificationFolder.unlessThere(folder.giveUp(failed, reason(error))))
-        logWarning(s"query ${stream.id}: batch $failed has failed, and its next run goes without the modifications " +
-          s"${now.bindings(failed).mkString(", ")} that came with that batch")
-    }
+      bound <- now.failing(batch)
+      if !folder.committed(batch)
+    } giveUp(bound, batch, reason(error))
   }
 
   private def reason(error: Throwable): String =

@@ -25,7 +25,7 @@ private[spark] class ModifyRule(session: SparkSession) extends Rule[LogicalPlan]
       Overlay.misplaced(plan, modifications).filter(its => told.add(its.number)).foreach { its =>
         logWarning(s"query $query: $its changes nothing, because the application has no such place any more")
       }
-      Overlay(plan, modifications, session.asInstanceOf[ClassicSession])
+      Failpoints.around("plan")(Overlay(plan, modifications, session.asInstanceOf[ClassicSession]))
     }
   }
 

@@ -27,7 +27,7 @@ private[modify] object Overlay {
 
   /** Of the same kind and type. A later version of the application may have another function of this name. */
   private def fits(its: Modification, udf: PythonUDF): Boolean =
-    udf.evalType == its.evalType && DataType.equalsIgnoreNullability(DataType.fromJson(its.returns), udf.dataType)
+    its.fits(udf.evalType) && DataType.equalsIgnoreNullability(DataType.fromJson(its.returns), udf.dataType)
 
   /** Modifications for which a plan has no place, because the application has changed since. */
   def misplaced(plan: LogicalPlan, modifications: Seq[Modification]): Seq[Modification] = {

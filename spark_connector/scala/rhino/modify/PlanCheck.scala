@@ -2,7 +2,7 @@ package rhino.spark.modify
 
 import org.apache.spark.sql.catalyst.QueryPlanningTracker
 import org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
-import org.apache.spark.sql.catalyst.expressions.{Alias, Attribute, Expression, ExprId, PythonUDF}
+import org.apache.spark.sql.catalyst.expressions.{Alias, Attribute, Expression, ExprId, NamedArgumentExpression, PythonUDF}
 import org.apache.spark.sql.catalyst.plans.logical._
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.state.seam.PythonCode
@@ -17,8 +17,13 @@ private[modify] object PlanCheck {
       if (!inForce.exists(_.slot == its.slot)) refuse(s"no modification of ${its.kind} ${its.target} is in force")
     } else its.kind match {
       case Modification.Function => checkFunction(its, plan)
-      case Modification.Filter => checkFilter(its, point(its, plan), session)
-      case _ => checkColumns(its, point(its, plan), plan, session)
+      case Modification.Filter => checkFilter(its, point(its.target, plan), session)
+      case _ => checkColumns(its, point(its.target, plan), plan, session)
+    }
+    its.canary.filter(_.countsRows).foreach { canary =>
+      val names = point(canary.point, plan).metrics.map(_.name)
+      if (!names.contains(Canary.Rows)) refuse(
+        s"the point ${canary.point} does not count its rows: give .observe a count with the alias ${Canary.Rows}")
     }
     val others = inForce.filterNot(_.slot == its.slot)
     val next = if (its.removes) others else others :+ its
@@ -43,23 +48,29 @@ private[modify] object PlanCheck {
     if (found.map(PythonCode.of).distinct.size > 1) refuse(
       s"the query has several functions with the name ${its.target}: give each a name of its own")
     val present = found.head
-    if (present.evalType != its.evalType) refuse(
+    if (!its.fits(present.evalType)) refuse(
       s"${its.target} is of PySpark's kind ${present.evalType}, and the new function is of kind ${its.evalType}: " +
         "make it by the same decorator (udf, pandas_udf, arrow_udf), or with rhino.state_function")
     val returns = DataType.fromJson(its.returns)
     if (!DataType.equalsIgnoreNullability(returns, present.dataType)) refuse(
       s"${its.target} returns ${present.dataType.sql}, and the new function returns ${returns.sql}")
+    for ((least, most) <- its.takes; udf <- found if !udf.children.exists(_.isInstanceOf[NamedArgumentExpression])) {
+      val passed = udf.children.size
+      if (passed < least || passed > most) refuse(
+        s"the query calls ${its.target} with $passed arguments, and the new function takes " +
+          (if (least == most) s"$least" else if (most == Int.MaxValue) s"$least or more" else s"$least to $most"))
+    }
     if (!present.udfDeterministic) refuse(s"${its.target} is declared as non-deterministic")
     refuseKeys(its, plan, { case udf: PythonUDF => udf.name == its.target })
   }
 
-  private def point(its: Modification, plan: LogicalPlan): CollectMetrics = {
+  private def point(name: String, plan: LogicalPlan): CollectMetrics = {
     val points = plan.collect { case point: CollectMetrics if point.isStreaming => point }
-    val found = points.filter(_.name == its.target)
+    val found = points.filter(_.name == name)
     if (found.isEmpty) refuse(
-      s"""the query has no point ${its.target}: name it by .observe("${its.target}", ...) in the query. """ +
+      s"""the query has no point $name: name it by .observe("$name", ...) in the query. """ +
         "It has " + list(points.map(_.name).distinct))
-    if (found.size > 1) refuse(s"the query has the point ${its.target} ${found.size} times")
+    if (found.size > 1) refuse(s"the query has the point $name ${found.size} times")
     found.head
   }
 

@@ -1,6 +1,6 @@
 package rhino.spark
 
-import rhino.spark.modify.{Ledger, Modification}
+import rhino.spark.modify.{Canary, Failpoints, Figures, Ledger, Modification}
 
 /** Which modifications a batch is planned with. */
 class LedgerSuite extends Suite {
@@ -38,12 +38,53 @@ class LedgerSuite extends Suite {
 
   test("a failed batch is planned with the former version, and binds nothing else") {
     val bindings = Map(5L -> Seq(1L), 6L -> Seq(2L))
-    val ledger = Ledger(Map(its(1), its(2), its(3)), Set(1, 2, 3), bindings, returned = Set(6L))
+    val ledger = Ledger(Map(its(1), its(2), its(3)), Set(1, 2, 3), bindings, returned = Map(6L -> 6L))
     expect(numbers(ledger, 6), Seq(1L))
     expect(ledger.bound(6, _ => true), None)
     expect(ledger.ready, Seq(3L))
     expect(ledger.failing(6), None)
     expect(ledger.failing(5), Some(5L))
+  }
+
+  test("a canary is judged until enough batches have figures, and a failed batch of it gives its binding up") {
+    val canary = Canary(2, Some(500), "p", Some(10), None)
+    val tried = 1L -> its(1)._2.copy(canary = Some(canary))
+    val ledger = Ledger(Map(tried, its(2, "g")), Set(1, 2), Map(5L -> Seq(1L), 6L -> Seq(2L)))
+    expect(ledger.trials(6).map(_._1), Seq(5L))
+    expect((ledger.failing(6), ledger.failing(7)), (Some(6L), Some(5L)))
+    val over = ledger.copy(judged = Set(4L, 5L, 7L))
+    expect((over.trials(8), over.failing(8)), (Nil, None))
+    val returned = ledger.copy(returned = Map(5L -> 7L))
+    expect((numbers(returned, 6), numbers(returned, 7)), (Seq(1L, 2L), Seq(2L)))
+    expect((returned.trials(7), returned.failing(7)), (Nil, None))
+  }
+
+  test("a canary is not judged after a newer record has taken its place") {
+    val tried = 1L -> its(1)._2.copy(canary = Some(Canary(9, None, "", None, None)))
+    val ledger = Ledger(Map(tried, its(2, removes = true)), Set(1, 2), Map(5L -> Seq(1L), 7L -> Seq(2L)))
+    expect((ledger.trials(6).size, ledger.trials(7).size), (1, 0))
+  }
+
+  test("a plain function fits one that PySpark calls with Arrow, and no other kind") {
+    val plain = its(1)._2.copy(evalType = 100)
+    expect(Seq(100, 101, 200, 250).map(plain.fits), Seq(true, true, false, false))
+    expect(plain.copy(evalType = 200).fits(101), false)
+  }
+
+  test("limits of a canary") {
+    val canary = Canary(2, Some(500), "p", Some(10), Some(20))
+    def broken(ms: Long, rows: Long, timed: Boolean = true) = canary.broken(Figures(ms, timed, Map("p" -> rows)))
+    expect(broken(500, 10), None)
+    expect(broken(501, 10), Some("it took 501 ms, and 500 are allowed"))
+    expect(broken(501, 20, timed = false), None)
+    expect(broken(1, 9), Some("9 rows passed p, and 10 are the least"))
+    expect(broken(1, 21), Some("21 rows passed p, and 20 are allowed"))
+  }
+
+  test("failpoints of other processes are left alone, and an unknown action is refused") {
+    val text = "handover.marker.before=error,modification.bind.before=stop"
+    expect(Failpoints.parse(text), Map("modification.bind.before" -> "STOP"))
+    fails[IllegalArgumentException]("must be name=stop") { Failpoints.parse("modification.bind.after=error") }
   }
 
   test("a bound record that is missing is an error that names its file") {
@@ -55,7 +96,11 @@ class LedgerSuite extends Suite {
       "filter": "k > 6", "columns": {"y": "y + 1"}, "author": "me", "created_ms": 1, "dry_run": true}"""
     val found = Modification.read(2, text)
     expect((found.slot, found.filter, found.columns), (("filter", "p"), "k > 6", Map("y" -> "y + 1")))
-    expect(found.dryRun, true)
+    expect((found.dryRun, found.canary, found.takes), (true, None, None))
+    val tried = text.replace("\"dry_run\"", "\"canary\": {\"batches\": 3, \"max_batch_ms\": null, " +
+      "\"point\": \"p\", \"min_rows\": 1, \"max_rows\": null}, \"takes\": [1, 2], \"dry_run\"")
+    val its = Modification.read(2, tried)
+    expect((its.canary, its.takes), (Some(Canary(3, None, "p", Some(1), None)), Some((1, 2))))
     val other = text.replace("filter\",", "sink\",")
     fails[IllegalArgumentException]("record 3", "kind 'sink'") { Modification.read(3, other) }
     fails[IllegalArgumentException]("record 4") { Modification.read(4, "{") }
