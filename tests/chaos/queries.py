@@ -1,4 +1,7 @@
-"""The two queries under chaos: NBQ8 (a join with growing state) and an aggregation with hot keys."""
+"""The two queries under chaos: NBQ8 (a join with growing state) and an aggregation with hot keys.
+
+A third one, `modified`, is the aggregation with a Python function and a point, for crash tests of modifications.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import LongType
 
 from examples.demo.query import Workload, batches, made, nbq8
 from workloads.nexmark.settings import BASE_MS
@@ -29,7 +33,17 @@ def stream(spark: SparkSession, name: str) -> DataFrame:
     if name == "nbq8":
         return nbq8(*made(_values(spark, PERSONS_PER_BATCH), _values(spark, AUCTIONS_PER_BATCH)))
     rows = _values(spark, ROWS_PER_BATCH).selectExpr(f"n * 7919 % {KEYS} as k", "n as value")
+    if name == "modified":
+        rows = _scored(rows)
     return rows.groupBy("k").agg(F.count("*").alias("n"), F.sum("value").alias("s"), F.max("value").alias("m"))
+
+
+def _scored(rows: DataFrame) -> DataFrame:
+    def score(value: int) -> int:
+        return value + 1
+
+    scored = rows.select("k", F.udf(score, LongType())("value").alias("value"))
+    return scored.observe("scored", F.count(F.lit(1)).alias("rows"))
 
 
 def start(spark: SparkSession, name: str, folder: Path) -> StreamingQuery:
@@ -42,7 +56,7 @@ def start(spark: SparkSession, name: str, folder: Path) -> StreamingQuery:
     return (
         stream(spark, name)
         .writeStream.queryName(name)
-        .outputMode("update" if name == "aggregation" else "append")
+        .outputMode("append" if name == "nbq8" else "update")
         .option("checkpointLocation", f"{folder}/{name}/checkpoint")
         .trigger(processingTime=TRIGGER)
         .foreachBatch(sink)

@@ -19,17 +19,18 @@ from workloads.nexmark.output import Verdict, compare
 CALL_TIMEOUT_S = 5.0
 
 
-def output(folder: Path, first: int, end: int) -> Verdict:
-    """The aggregation's output of batches `first` to `end` - 1, row by row, against DuckDB's over the same source."""
+def output(folder: Path, first: int, end: int, *, name: str = "aggregation", value: str = "v") -> Verdict:
+    """The output of batches `first` to `end` - 1, row by row, against DuckDB's over the same source.
+
+    `value`: what is added up, as SQL over the source's value `v` and the batch `b`.
+    """
     rows, keys = queries.ROWS_PER_BATCH, queries.KEYS
-    parts = (folder / "aggregation" / "output" / str(batch) for batch in range(first, end))
+    parts = (folder / name / "output" / str(batch) for batch in range(first, end))
     files = [str(file) for part in parts for file in sorted(part.glob("*.parquet"))]
     batch = r"cast(regexp_extract(filename, '/(\d+)/[^/]+$', 1) as bigint)"
     expected = f"""
-        with added as (
-            select v // {rows} as b, v * 7919 % {keys} as k, count(*) as n, sum(v) as s, max(v) as m
-            from range({end * rows}) t(v) group by all
-        )
+        with given as (select v, v // {rows} as b, v * 7919 % {keys} as k from range({end * rows}) t(v)),
+        added as (select b, k, count(*) as n, sum({value}) as s, max({value}) as m from given group by all)
         select b, k, cast(sum(n) over so_far as bigint) as n, cast(sum(s) over so_far as bigint) as s,
             max(m) over so_far as m
         from added window so_far as (partition by k order by b) qualify b >= {first}

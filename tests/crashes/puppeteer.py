@@ -1,4 +1,4 @@
-"""Leads a manager that stops itself at every failpoint of a handover: looks which one it is, acts, lets it go on."""
+"""Leads a process that stops itself at every armed failpoint: looks which one it is, acts, lets it go on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 
 import psutil
 
-from rhino.testing import LocalCluster
 from rhino.testing.process import ClusterError
 
 POLL_S = 0.005
@@ -21,13 +20,15 @@ Act = Callable[[], object]
 
 
 class Puppeteer(threading.Thread):
-    """`script`: points that are waited for, one after the other, each with what is to be done while the manager stands
+    """`script`: points that are waited for, one after the other, each with what is to be done while the process stands
     there. Between them, and without a script, it goes on at once.
     """
 
-    def __init__(self, cluster: LocalCluster) -> None:
+    def __init__(self, pid: Callable[[], int], log: Path) -> None:
+        """`pid`: of the present process; ClusterError if there is none. `log`: its standard error."""
         super().__init__(name="puppeteer", daemon=True)
-        self._cluster = cluster
+        self._pid = pid
+        self._log = log
         self._script: list[tuple[str, Act]] = []
         self._lock = threading.Lock()
         self._ending = threading.Event()
@@ -51,7 +52,7 @@ class Puppeteer(threading.Thread):
     def run(self) -> None:
         while not self._ending.wait(POLL_S):
             try:
-                pid = self._cluster.manager_pid
+                pid = self._pid()
                 if psutil.Process(pid).status() == psutil.STATUS_STOPPED:
                     self._stands(pid)
             except (ClusterError, psutil.NoSuchProcess, ProcessLookupError):
@@ -69,8 +70,7 @@ class Puppeteer(threading.Thread):
             os.kill(pid, signal.SIGCONT)
 
     def _point(self) -> str:
-        log: Path = self._cluster.log_dir / "rhino-manager.log"
-        with log.open("rb") as file:
-            file.seek(max(log.stat().st_size - TAIL_BYTES, 0))
+        with self._log.open("rb") as file:
+            file.seek(max(self._log.stat().st_size - TAIL_BYTES, 0))
             points: list[bytes] = _POINT.findall(file.read())
         return points[-1].decode()

@@ -1,16 +1,20 @@
-"""The cluster on which the cases are played: three workers, one aggregation in a driver of its own, a led manager."""
+"""The cluster on which the cases are played: three workers, one query in a driver of its own, which or the manager is
+led."""
 
 from __future__ import annotations
 
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Self
+
+import psutil
 
 from rhino.client.overview import JobView, Overview, fetch_overview
 from rhino.testing import LocalCluster
-from rhino.testing.process import Process
+from rhino.testing.process import ClusterError, Process
 from rhino.testing.reaper import Reaper
 from rhino.testing.spark_daemons import spark_env
 from rhino_core import failpoints
@@ -27,19 +31,30 @@ QUIET_TIMEOUT_S = 150.0
 POINTS = [name for name in failpoints.NAMES if name.startswith("handover.")]
 
 
+def _stops(points: Sequence[str]) -> str:
+    return ",".join(f"{point}=stop" for point in points)
+
+
 class Stage:
     """Context manager; `folder` receives everything."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, name: str = NAME, driver_points: Sequence[str] = ()) -> None:
+        """`driver_points`: the driver is led at these; without them, the manager at `POINTS`."""
         self.folder = folder
-        armed = ",".join(f"{point}=stop" for point in POINTS)
+        self.name = name
+        self._driver_points = driver_points
+        armed = "" if driver_points else _stops(POINTS)
         self.cluster = LocalCluster(folder / "cluster", workers=WORKERS, manager_failpoints=armed)
-        self.puppeteer = Puppeteer(self.cluster)
+        if driver_points:
+            self.puppeteer = Puppeteer(self._jvm_pid, folder / "spark-driver.log")
+        else:
+            self.puppeteer = Puppeteer(lambda: self.cluster.manager_pid, self.cluster.log_dir / "rhino-manager.log")
         self.checked = 0  # batches whose output has been compared
         self._reaper = Reaper()
         self._driver: Process | None = None
+        self._jvm: tuple[Process, psutil.Process] | None = None
 
-    def __enter__(self) -> Stage:
+    def __enter__(self) -> Self:
         try:
             self.puppeteer.start()
             self.cluster.start()
@@ -66,18 +81,28 @@ class Stage:
         conf = self.folder / "conf.json"
         settings = {"spark.sql.shuffle.partitions": str(PARTITIONS), "spark.rhino.replicationFactor": str(COPIES - 1)}
         conf.write_text(json.dumps(self.cluster.conf("crashes", settings)))
-        command = [sys.executable, "-m", "tests.chaos.driver", str(conf), str(self.folder), NAME]
-        self._driver = Process(
-            "crashes-driver", command, log_dir=self.cluster.log_dir, env=spark_env("127.0.0.1"), reaper=self._reaper
-        )
+        command = [sys.executable, "-m", "tests.chaos.driver", str(conf), str(self.folder), self.name]
+        env = spark_env("127.0.0.1", {failpoints.VARIABLE: _stops(self._driver_points)})
+        self._driver = Process("crashes-driver", command, log_dir=self.cluster.log_dir, env=env, reaper=self._reaper)
 
     def kill_driver(self) -> None:
         assert self._driver is not None
         self._driver.kill()
 
+    def _jvm_pid(self) -> int:
+        """Of the driver's JVM. Spark's launcher has the same arguments, and its pid may soon be another process's."""
+        driver = self._driver
+        if self._jvm is None or self._jvm[0] is not driver or not self._jvm[1].is_running():
+            pids = [] if driver is None else driver.children("org.apache.spark.deploy.SparkSubmit")
+            if driver is None or not pids:
+                time.sleep(POLL_S)
+                raise ClusterError("the driver has no JVM yet")
+            self._jvm = driver, psutil.Process(pids[0])
+        return self._jvm[1].pid
+
     def logged(self) -> int:
         """Batches in Spark's commit log."""
-        return queries.logged(self.folder, NAME)
+        return queries.logged(self.folder, self.name)
 
     # ---- looking
 
@@ -98,7 +123,7 @@ class Stage:
         return fetch_overview(self.cluster.manager)
 
     def job(self) -> JobView | None:
-        return next((j for j in self.overview().jobs if j.name == NAME and j.connected), None)
+        return next((j for j in self.overview().jobs if j.name == self.name and j.connected), None)
 
     def wait_until_quiet(self) -> None:
         """Every worker and every copy is there, and the newest batch ran where it is meant to; no handover runs."""

@@ -1,0 +1,151 @@
+"""One case: a function of the running query is replaced, and a process is killed at a point of that."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import functions as F
+from pyspark.sql.types import IntegerType, LongType
+
+from rhino import Canary, Modifications
+from rhino_core import failpoints
+from spark_connector.modify.ledger import State, View
+from tests.crashes import evidence
+from tests.crashes.puppeteer import Act
+from tests.crashes.stage import Stage
+
+NAME = "modified"
+POINT = "scored"
+BY_COMMAND = ("modification.record.", "modification.withdraw.")  # tests/spark_connector/modify
+POINTS = [n for n in failpoints.NAMES if n.startswith("modification.") and not n.startswith(BY_COMMAND)]
+VICTIMS = ("driver", "manager", "worker")
+TIMEOUT_S = 240.0
+BATCHES_AFTER = 2
+WORKER = 0
+VALUES = {"plus": "v + 1", "triple": "v * 3", "minus": "-v"}  # what the functions make of `v`
+LENIENT = Canary(1, max_batch_ms=600_000, min_rows=1, point=POINT)
+STRICT = Canary(2, max_rows=1, point=POINT)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """`change`: kept, fails (its first batch), breaks (a limit of its canary), refused."""
+
+    point: str
+    change: str
+
+    @property
+    def expected(self) -> State:
+        return {"kept": State.IN_FORCE, "refused": State.REFUSED}.get(self.change, State.RETURNED)
+
+    def __str__(self) -> str:
+        return f"{self.point.removeprefix('modification.')}-{self.change}"
+
+
+def cases() -> list[Case]:
+    """Every point, with each change that comes there."""
+    changes = {"refuse": ["refused"], "return": ["fails", "breaks"]}
+    return [Case(point, change) for point in POINTS for change in changes.get(point.split(".")[1], ["kept"])]
+
+
+class Modified(Stage):
+    """The query of the cases. Versions follow from the ledger, and what they compute from this class."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, name=NAME, driver_points=POINTS)
+        self.checkpoint = folder / NAME / "checkpoint"
+        self.used: dict[int, str] = {}  # by number of a modification, the function that it brought
+        self.present = "plus"
+
+    def change(self, case: Case) -> View:
+        """Asks for it."""
+        changes, name = Modifications(self.checkpoint), case.change
+        if name in ("kept", "breaks"):
+            name = "triple" if self.present == "minus" else "minus"
+        canary = {"kept": LENIENT, "breaks": STRICT}.get(case.change)
+        view = changes.replace_function("score", versions()[name], canary=canary)
+        self.used[view.record.number] = name
+        if case.change == "kept":
+            self.present = name
+        return view
+
+    def value(self, views: Sequence[View]) -> str:
+        """What is added up in each batch, as SQL over `v` and the batch `b`. The newest modification comes first."""
+        counted = [view for view in reversed(views) if view.first_batch is not None and self._brings(view)]
+        whens = [f"when {_within(view)} then {VALUES[self.used[view.record.number]]}" for view in counted]
+        return f"case {' '.join(whens)} else v + 1 end" if whens else "v + 1"
+
+    def _brings(self, view: View) -> bool:
+        return view.last_batch is None or view.last_batch >= (view.first_batch or 0)
+
+
+def versions() -> dict[str, Any]:
+    """Pickled with their code, because they are no functions of a module."""
+
+    def fails(value: int) -> int:
+        raise ValueError(f"no score for {value}")
+
+    return {
+        "plus": F.udf(lambda value: value + 1, LongType()),
+        "triple": F.udf(lambda value: value * 3, LongType()),
+        "minus": F.udf(lambda value: -value, LongType()),
+        "fails": F.udf(fails, LongType()),
+        "refused": F.udf(lambda value: 1, IntegerType()),
+    }
+
+
+def play(stage: Modified, case: Case, victim: str) -> str:
+    """Returns a line about the outcome. AssertionError: wrong output or state, or the cluster does not come to rest."""
+    stage.wait_until_quiet()
+    started, changes = time.monotonic(), Modifications(stage.checkpoint)
+    stage.puppeteer.play(_script(case, lambda: _kill(stage, victim)))
+    number = stage.change(case).record.number
+    stage.wait(lambda: _reached(stage, case, changes.get(number)), f"{case} is reached", TIMEOUT_S)
+    if victim == "driver":
+        stage.start_driver()
+    elif victim == "manager":
+        stage.cluster.restart_manager()
+    stage.wait(lambda: changes.get(number).state.ended, f"modification {number} ends", TIMEOUT_S)
+    if victim == "worker":
+        stage.cluster.restart_worker(WORKER)
+    goal = stage.logged() + BATCHES_AFTER
+    stage.wait(lambda: stage.logged() >= goal, "batches after the modification", TIMEOUT_S)
+    stage.wait_until_quiet()
+    last, views = stage.logged(), changes.list()
+    found = evidence.output(stage.folder, stage.checked, last, name=NAME, value=stage.value(views))
+    view = changes.get(number)
+    said = f"{case!s:16} {victim:8} {view.state} {view.first_batch} to {view.last_batch}, of {last} batches"
+    assert found.equal, f"{said}: {found}"
+    assert view.state is case.expected, f"{said}: {view.reason}"
+    stage.checked = last
+    return f"{said}, {time.monotonic() - started:.1f} s"
+
+
+def _reached(stage: Modified, case: Case, view: View) -> bool:
+    refused = view.state is State.REFUSED and case.expected is not State.REFUSED
+    assert not refused, f"{case}: modification {view.record.number} is refused: {view.reason}"
+    return stage.puppeteer.played()
+
+
+def _script(case: Case, kill: Act) -> list[tuple[str, Act]]:
+    """Plans are changed in every batch: the one after a new binding is meant."""
+    bound = [("modification.bind.after", lambda: None)] if case.point.startswith("modification.plan.") else []
+    return [*bound, (case.point, kill)]
+
+
+def _kill(stage: Modified, victim: str) -> None:
+    match victim:
+        case "driver":
+            stage.kill_driver()
+        case "manager":
+            stage.cluster.kill_manager()
+        case _:
+            stage.cluster.kill_worker(WORKER)
+
+
+def _within(view: View) -> str:
+    return f"b >= {view.first_batch}" + ("" if view.last_batch is None else f" and b <= {view.last_batch}")

@@ -1,0 +1,41 @@
+"""Driver, manager and a worker die by kill -9 before and after every step of a modification.
+
+After each case the output equals DuckDB's, which switches at the batches that the ledger names, and the modification
+has the end that it has without a crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.crashes.modification import VICTIMS, Case, Modified, cases, play
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+IN_CI = {("accept.after-kept", "driver")}
+EVERY = [
+    pytest.param(
+        case,
+        victim,
+        id=f"{case}-{victim}",
+        marks=() if (str(case), victim) in IN_CI else pytest.mark.exhaustive,
+    )
+    for case in cases()
+    for victim in VICTIMS
+]
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Modified]:
+    with Modified(tmp_path_factory.mktemp("modified")) as made:
+        yield made
+
+
+@pytest.mark.parametrize(("case", "victim"), EVERY)
+def test_a_crash_at_a_step_of_a_modification(
+    case: Case, victim: str, stage: Modified, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = play(stage, case, victim)
+    with capsys.disabled():
+        print(f"\n  {said}", end=" ", flush=True)
