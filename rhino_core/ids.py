@@ -94,12 +94,18 @@ class VirtualNode(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A worker with one incarnation. `peer_address` is "host:port" of its sidecar's peer service."""
+    """A worker with one incarnation. `peer_address` is "host:port" of its sidecar's peer service.
+
+    `zone` and `rack` say where it is; empty: unknown. Only registrations and the manager's record of the worker have
+    them, members of groups have not. So workers are equal without them.
+    """
 
     worker_id: str
     incarnation: str
     host: str
     peer_address: str
+    zone: str = field(default="", compare=False)
+    rack: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

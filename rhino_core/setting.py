@@ -44,6 +44,7 @@ ADVERTISED = Rule(
 )
 WORKER_ID = Rule(ids.SAFE_NAMES, lambda value, settings: ids.is_safe(value), "NAME")
 HOST = Rule("the host name of this node in Spark", lambda value, settings: ids.is_host(value), "HOST")
+LABEL = Rule(f"empty, or {ids.SAFE_NAMES}", lambda value, settings: not value or ids.is_safe(value), "NAME")
 PORT = Rule("a port: 0 to 65535", lambda value, settings: value in range(65536), "PORT")
 LOG_LEVEL = Rule(", ".join(LOG_LEVELS), lambda value, settings: value.lower() in LOG_LEVELS, "LEVEL")
 NOT_NEGATIVE = Rule("0 or more", lambda value, settings: value >= 0)

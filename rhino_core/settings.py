@@ -20,6 +20,7 @@ from rhino_core.setting import (
     FOLDER,
     HOST,
     KIB,
+    LABEL,
     LOG_LEVEL,
     MIB,
     NOT_NEGATIVE,
@@ -114,6 +115,17 @@ class SidecarSettings:
             ADVERTISED,
             unset="that of --listen, with --host instead of 0.0.0.0",
         ),
+    ] = ""
+    zone: Annotated[
+        str,
+        Setting(
+            "Zone of this node: what fails together, such as an availability zone. Copies go to different zones as far "
+            "as possible.",
+            LABEL,
+        ),
+    ] = ""
+    rack: Annotated[
+        str, Setting("Rack of this node within its zone. Copies in one zone go to different racks.", LABEL)
     ] = ""
     socket: Annotated[Path, Setting("Unix socket for the executors of this node.", SOCKET)] = DEFAULT_SOCKET
     manager: Annotated[

@@ -117,7 +117,10 @@ class Node:
         # The greeter first: who finds the sidecar's socket finds the greeter's, too.
         self._greeter_socket.bind(self._greeter.bind)
         self._socket.bind(self._local_server.bind)
-        return Worker(settings.worker_id, store.incarnation, settings.host, settings.peer_address(port))
+        address = settings.peer_address(port)
+        return Worker(
+            settings.worker_id, store.incarnation, settings.host, address, zone=settings.zone, rack=settings.rack
+        )
 
     async def serve(self) -> None:
         """Starts everything. The health checks do not report ready yet."""

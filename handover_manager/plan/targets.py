@@ -114,8 +114,9 @@ def _model(
     """
     model = Model()
     for worker in sorted({*room, *leaving}):
-        seen, stays = view.workers[worker], worker in room
-        model.put_worker(Site(worker, seen.worker.host, room_bytes=room.get(worker, 0), stays=stays, takes=stays))
+        at, stays = view.workers[worker].worker, worker in room
+        place = (at.host, at.zone, at.rack)
+        model.put_worker(Site(worker, *place, room_bytes=room.get(worker, 0), stays=stays, takes=stays))
     placed = [node for node in sorted(nodes) if node in desired and view.known(groups_of(node, nodes[node]))]
     if by in (Weight.ROWS, Weight.TIME):
         check_reported(placed, work, by.value)

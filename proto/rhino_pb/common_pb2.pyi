@@ -290,6 +290,8 @@ class Worker(_message.Message):
     INCARNATION_FIELD_NUMBER: _builtins.int
     HOST_FIELD_NUMBER: _builtins.int
     PEER_ADDRESS_FIELD_NUMBER: _builtins.int
+    ZONE_FIELD_NUMBER: _builtins.int
+    RACK_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     """stable name given by the operator; unique in the cluster"""
     incarnation: _builtins.str
@@ -298,6 +300,12 @@ class Worker(_message.Message):
     """name or address of the node; copies of a group go to different hosts if possible"""
     peer_address: _builtins.str
     """"host:port" of the sidecar's peer service"""
+    zone: _builtins.str
+    """Where the node is, in registrations, the manager's records and its answers to people; empty: unknown.
+    copies of a group go to different zones as far as possible
+    """
+    rack: _builtins.str
+    """and then to different racks"""
     def __init__(
         self,
         *,
@@ -305,10 +313,12 @@ class Worker(_message.Message):
         incarnation: _builtins.str = ...,
         host: _builtins.str = ...,
         peer_address: _builtins.str = ...,
+        zone: _builtins.str = ...,
+        rack: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["host", b"host", "incarnation", b"incarnation", "peer_address", b"peer_address", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["host", b"host", "incarnation", b"incarnation", "peer_address", b"peer_address", "rack", b"rack", "worker_id", b"worker_id", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -11,6 +11,7 @@ from replication_manager.protocol.epochs import Epochs
 from replication_manager.protocol.group_table import GroupTable
 from replication_manager.protocol.impaired import Impaired
 from replication_manager.protocol.membership import Membership, WorkerRecord
+from replication_manager.protocol.placement import Wish
 from replication_manager.protocol.placing import Placing
 from replication_manager.protocol.returned import Returned
 from rhino_core.ids import NO_EPOCH, Epoch, GroupId, JobSettings, Member, ReplicaGroup, Worker
@@ -104,7 +105,9 @@ class Chains:
 
     def _shortened(self, group: ReplicaGroup, members: rules.Members, surplus: Collection[str]) -> rules.Members:
         draining = self._membership.draining
-        return rules.shortened(group.settings, members, surplus, draining, self._membership.is_present)
+        return rules.shortened(
+            group.settings, members, surplus, draining, self._membership.is_present, self._membership.place
+        )
 
     # ---------------------------------------------------------------- repair
 
@@ -174,10 +177,14 @@ class Chains:
 
     # ---------------------------------------------------------------- single members
 
-    def extend(self, group: ReplicaGroup) -> list[ev.Effect]:
-        """Adds one member beyond the chain's length, not whole yet. Changes nothing if no worker is eligible."""
+    def extend(self, group: ReplicaGroup, leaving: str) -> list[ev.Effect]:
+        """Adds one member beyond the chain's length, not whole yet. Changes nothing if no worker is eligible.
+
+        `leaving`: the id of the member that it is to replace.
+        """
         taken = [m.worker for m in group.members]
-        added = self._placing.choose(group.group, 1, taken, self._placing.related_chain(group.group, taken[0]))
+        related = self._placing.related_chain(group.group, taken[0])
+        added = self._placing.choose(group.group, 1, taken, Wish(preferred=related, leaving=(leaving,)))
         return self.renew(group, (*group.members, *(Member(worker, False) for worker in added))) if added else []
 
     def join(self, group: ReplicaGroup, worker: Worker) -> list[ev.Effect]:
@@ -187,14 +194,15 @@ class Chains:
         """
         served = any(m.whole and self._membership.is_present(m.worker) for m in group.members)
         taken = [m.worker for m in group.members]
-        if not served or self._placing.choose(group.group, 1, taken, [worker.worker_id]) != [worker]:
+        if not served or self._placing.choose(group.group, 1, taken, Wish(first=[worker.worker_id])) != [worker]:
             return []
         return self.renew(group, (*group.members, Member(worker, False)))
 
     def swap(self, group: ReplicaGroup, worker: Worker) -> list[ev.Effect]:
         """Puts a worker that stores most of the group in the place of a member that has begun to copy it."""
         *staying, last = group.members
-        eligible = self._placing.choose(group.group, 1, [m.worker for m in staying], [worker.worker_id])
+        wish = Wish(first=[worker.worker_id])
+        eligible = self._placing.choose(group.group, 1, [m.worker for m in staying], wish)
         keepers = self._placing.keepers(group.group)
         if eligible != [worker] or worker.worker_id not in keepers:
             return []
@@ -209,5 +217,6 @@ class Chains:
 
         Raises PreconditionError.
         """
-        owned = rules.owned_by(group, worker_id, self._membership.is_present, self._membership.draining)
+        membership = self._membership
+        owned = rules.owned_by(group, worker_id, membership.is_present, membership.draining, membership.place)
         return self._without_draining(group, owned)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from rhino_core.errors import PreconditionError
 from rhino_core.ids import BelowMinCopies, Epoch, JobSettings, Member, Placement, ReplicaGroup, Worker
+from rhino_core.planning.spread import Place, closest
 
 Members = tuple[Member, ...]
 
@@ -98,10 +99,15 @@ def respread(group: ReplicaGroup, members: Members) -> Members:
 
 
 def owned_by(
-    group: ReplicaGroup, worker_id: str, present: Callable[[Worker], bool], draining: Collection[str] = ()
+    group: ReplicaGroup,
+    worker_id: str,
+    present: Callable[[Worker], bool],
+    draining: Collection[str],
+    place: Callable[[Worker], Place],
 ) -> Members:
     """Members with another owner. The former owner becomes the first secondary, and the chain is cut to r secondaries.
 
+    Members that are not whole leave first, then those whose `place` is closest to others, then the end of the chain.
     Draining workers stay at its end, uncounted, until `without_draining` removes them.
 
     Raises PreconditionError for a worker that is not a member, is absent or is not whole.
@@ -117,7 +123,9 @@ def owned_by(
     leaving = [m for m in whole_first if m.worker.worker_id in draining]
     staying = [m for m in whole_first if m not in leaving]
     kept = group.settings.replication_factor + (worker_id in draining)
-    return (member, *staying[:kept], *leaving)
+    while len(staying) > kept:
+        staying.remove(_most_dispensable((member, *staying), present, place))
+    return (member, *staying, *leaving)
 
 
 def without_draining(
@@ -139,23 +147,31 @@ def shortened(
     surplus: Collection[str],
     draining: Collection[str],
     present: Callable[[Worker], bool],
+    place: Callable[[Worker], Place],
 ) -> Members:
     """The owner and the members in `surplus`, cut to r secondaries.
 
-    Members that are not whole leave first, then those at the end of the chain. Unchanged until all that stay are whole
-    and present: no copy is given up before theirs exist. Members outside `surplus`, such as the target of a handover,
-    are not considered. Draining members leave by `without_draining`.
+    Members that are not whole leave first, then those whose `place` is closest to others, then the end of the chain.
+    Unchanged until all that stay are whole and present: no copy is given up before theirs exist. Members outside
+    `surplus`, such as the target of a handover, are not considered. Draining members leave by `without_draining`.
     """
     owner = members[0]
     counted = [m for m in members if m is owner or m.worker.worker_id in surplus]
     counted = [m for m in counted if m.worker.worker_id not in draining]
-    excess = len(counted) - settings.replication_factor - 1
-    spare = [m for m in counted[::-1] if m is not owner]
-    leaving = sorted(spare, key=lambda m: m.whole and present(m.worker))[: max(excess, 0)]
-    kept = [m for m in counted if m not in leaving]
+    kept, leaving = counted, list[Member]()
+    while len(kept) > settings.replication_factor + 1:
+        leaving.append(_most_dispensable((owner, *(m for m in kept if m is not owner)), present, place))
+        kept.remove(leaving[-1])
     if not all(m.whole and present(m.worker) for m in kept):
         return members
     return tuple(m for m in members if m not in leaving)
+
+
+def _most_dispensable(members: Members, present: Callable[[Worker], bool], place: Callable[[Worker], Place]) -> Member:
+    """Of the secondaries the one that leaves first: not whole, closest to the others, at the end of the chain."""
+    near = closest([place(m.worker) for m in members])
+    lacking = [not (m.whole and present(m.worker)) for m in members]
+    return members[max(range(1, len(members)), key=lambda i: (lacking[i], near[i], i))]
 
 
 def known_as(members: Members, worker: Worker) -> Members:

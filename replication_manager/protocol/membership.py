@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from rhino_core.ids import NO_EPOCH, DiskState, Epoch, GroupId, StoreVersion, Worker
+from rhino_core.planning.spread import Place
 
 RETURN_LEASE_S = 10.0  # time to restart a sidecar that shut down cleanly
 
@@ -111,6 +112,16 @@ class Membership:
 
     def present(self) -> list[Worker]:
         return [r.worker for r in self.records.values() if r.present]
+
+    def place(self, worker: Worker) -> Place:
+        """Where the worker is. Members of groups do not know their zones and racks."""
+        (known,) = self.known_places([worker])
+        return Place(known.host, known.zone, known.rack)
+
+    def known_places(self, workers: Iterable[Worker]) -> list[Worker]:
+        """The workers with their zones and racks: members of groups have none."""
+        records = self.records
+        return [records[w.worker_id].worker if w.worker_id in records else w for w in workers]
 
     def is_present(self, worker: Worker) -> bool:
         record = self.records.get(worker.worker_id)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rhino_core.ids import ReplicaGroup, Worker
+from rhino_core.planning.spread import Place, Spread
 
 GROUP_BYTES_MIN = 1 << 20  # an empty group counts this much, so that new groups spread
 
@@ -42,32 +43,51 @@ def filled(bins: Iterable[Bin], workers: Collection[Worker], size_bytes: int) ->
     return [replace(b, load_bytes=b.load_bytes + weight) if b.worker in workers else b for b in bins]
 
 
-def choose(
-    bins: Iterable[Bin],
-    count: int,
-    taken: Collection[Worker],
-    preferred: Sequence[str] = (),
-    holders: Collection[str] = (),
-    near_executors: Collection[str] = (),
-) -> list[Worker]:
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is wanted of the workers to choose.
+
+    `first`: ids that come before all others, whatever their place. `preferred`: ids that come first among workers that
+    spread the group as well. `holders`: ids of workers with the files, eligible even if they are closed.
+    `near_executors`: ids of workers on which the query runs. `leaving`: ids of taken workers that will leave, so that
+    their places do not count.
+    """
+
+    first: Sequence[str] = ()
+    preferred: Sequence[str] = ()
+    holders: Collection[str] = ()
+    near_executors: Collection[str] = ()
+    leaving: Collection[str] = ()
+
+
+NO_WISH = Wish()
+
+
+def place_of(worker: Worker) -> Place:
+    return Place(worker.host, worker.zone, worker.rack)
+
+
+def choose(bins: Iterable[Bin], count: int, taken: Collection[Worker], wish: Wish = NO_WISH) -> list[Worker]:
     """Up to `count` distinct workers outside `taken`. Deterministic.
 
-    A closed worker is eligible only if it is in `holders`. The criteria in order: the position in `preferred`, not
-    suspected, a host that is not taken yet, the id in `near_executors`, the least load.
+    The criteria in order: the position in `wish.first`; not suspected; another host, zone and rack than the taken
+    workers; the position in `wish.preferred`; near executors; the least load.
     """
     ids = {worker.worker_id for worker in taken}
-    hosts = {worker.host for worker in taken}
-    free = [b for b in bins if b.worker.worker_id not in ids and (not b.closed or b.worker.worker_id in holders)]
+    spread = Spread(place_of(worker) for worker in taken if worker.worker_id not in wish.leaving)
+    free = [b for b in bins if b.worker.worker_id not in ids and (not b.closed or b.worker.worker_id in wish.holders)]
     chosen: list[Worker] = []
-    order = {wid: position for position, wid in enumerate(preferred)}
+    first = {wid: position for position, wid in enumerate(wish.first)}
+    preferred = {wid: position for position, wid in enumerate(wish.preferred)}
 
     def rank(b: Bin) -> tuple[object, ...]:
         wid = b.worker.worker_id
         return (
-            order.get(wid, len(order)),
-            b.suspected,
-            b.worker.host in hosts,
-            wid not in near_executors,
+            first.get(wid, len(first)),
+            b.suspected and wid not in preferred,
+            spread.closeness(place_of(b.worker)),
+            preferred.get(wid, len(preferred)),
+            wid not in wish.near_executors,
             b.load_bytes,
             wid,
         )
@@ -76,5 +96,5 @@ def choose(
         best = min(free, key=rank)
         free.remove(best)
         chosen.append(best.worker)
-        hosts.add(best.worker.host)
+        spread.add(place_of(best.worker))
     return chosen

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from replication_manager.protocol import events as ev
@@ -12,6 +12,7 @@ from replication_manager.protocol.group_table import GroupTable
 from replication_manager.protocol.impaired import Impaired
 from replication_manager.protocol.lagging import Laggards
 from replication_manager.protocol.membership import Membership, WorkerState
+from replication_manager.protocol.placement import Wish
 from rhino_core.errors import TooFewWorkersError
 from rhino_core.ids import NO_EPOCH, DiskState, GroupId, JobSettings, Member, ReplicaGroup, Worker
 
@@ -49,22 +50,17 @@ class Placing:
                 found[report.group] = max(found.get(report.group, 0), report.stored_bytes)
         return found
 
-    def choose(
-        self,
-        group: GroupId,
-        count: int,
-        taken: list[Worker],
-        preferred: Sequence[str],
-        holders: Collection[str] = (),
-    ) -> list[Worker]:
-        """Chooses up to `count` workers outside `taken`, first those in `preferred`.
-
-        `holders` have the files already, so a full disk does not exclude them.
-        """
+    def choose(self, group: GroupId, count: int, taken: list[Worker], wish: Wish) -> list[Worker]:
+        """Chooses up to `count` workers outside `taken`. The executors of the wish are filled in here."""
         if self._bins is None:
             self._sizes = self.sizes()
             self._bins = self._bins_now()
-        chosen = placement.choose(self._bins, count, taken, preferred, holders, self._near_executors(group.job))
+        wish = replace(
+            wish,
+            near_executors=self._near_executors(group.job),
+            leaving={*wish.leaving, *self._membership.draining},
+        )
+        chosen = placement.choose(self._bins, count, self._membership.known_places(taken), wish)
         self._bins = placement.filled(self._bins, chosen, self._sizes.get(group, 0))
         return chosen
 
@@ -99,7 +95,7 @@ class Placing:
             return members
         taken = [m.worker for m in members]
         preferred = [*self.keepers(group.group), *self.related_chain(group.group, taken[0])]
-        added = self.choose(group.group, lacking, taken, preferred)
+        added = self.choose(group.group, lacking, taken, Wish(preferred=preferred))
         return (*members, *(Member(worker, False) for worker in added))
 
     def keepers(self, group: GroupId) -> list[str]:
@@ -131,8 +127,11 @@ class Placing:
         known = {worker_id: report for worker_id, report in reports.items() if report.epoch > NO_EPOCH}
         newest = max((report.epoch for report in known.values()), default=NO_EPOCH)
         whole = [worker_id for worker_id, report in known.items() if report.whole and report.epoch == newest]
-        preferred = list(dict.fromkeys((*whole, *known))) if known else self.related_chain(group, owner)
-        chosen = self.choose(group, settings.replication_factor, [owner], preferred, known)
+        if known:
+            wish = Wish(first=list(dict.fromkeys((*whole, *known))), holders=known)
+        else:
+            wish = Wish(preferred=self.related_chain(group, owner))
+        chosen = self.choose(group, settings.replication_factor, [owner], wish)
         if len(chosen) < settings.replication_factor:
             raise self._too_few_workers(settings)
         chain = (owner, *chosen)
@@ -148,7 +147,7 @@ class Placing:
         if asking.worker_id not in self._membership.draining:
             return asking
         owners = [related.owner.worker_id for related in self._table.related(group)]
-        return next(iter(self.choose(group, 1, [asking], owners)), asking)
+        return next(iter(self.choose(group, 1, [asking], Wish(first=owners))), asking)
 
     def _too_few_workers(self, settings: JobSettings) -> TooFewWorkersError:
         present = [record for record in self._membership.records.values() if record.present]

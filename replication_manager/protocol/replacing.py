@@ -77,7 +77,7 @@ class Replacements:
         if len(group.members) > group.settings.replication_factor + 1:
             return []
         self._laggards.leaving.pop(group.group, None)
-        added = self._chains.extend(group) if lags else []
+        added = self._chains.extend(group, worker_id) if lags else []
         if added:
             self._laggards.leaving[group.group] = Leaving(worker_id, now)
         return added

@@ -58,7 +58,7 @@ def worker_status(
     mine = [g for g in groups if g.member(worker_id) is not None]
     owned = sum(g.owner.worker_id == worker_id for g in mine)
     return pb.WorkerStatus(
-        worker=convert.worker_to_pb(record.worker),
+        worker=convert.labelled_worker_to_pb(record.worker),
         state=_STATES[record.state],
         stored_bytes=record.stored_bytes,
         free_bytes=record.free_bytes,

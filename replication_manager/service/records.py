@@ -65,7 +65,7 @@ class MessageRecords(Generic[T]):
 
 
 WORKERS: MessageRecords[Worker] = MessageRecords(
-    "replication/worker/", common_pb2.Worker, convert.worker_to_pb, convert.worker_of
+    "replication/worker/", common_pb2.Worker, convert.labelled_worker_to_pb, convert.worker_of
 )
 GROUPS: MessageRecords[ReplicaGroup] = MessageRecords(
     "replication/group/", common_pb2.ReplicaGroup, convert.replica_group_to_pb, convert.replica_group_of

@@ -65,7 +65,13 @@ def _worker(w: WorkerView) -> Row:
     marks = [w.state, *([f"disk-{w.disk}"] if w.disk != "ok" else []), *(["draining"] if w.draining else [])]
     style = "red" if w.disk != "ok" else "yellow" if w.draining else _STATES.get(w.state, "red")
     held = (str(w.owned_groups), str(w.secondary_groups), decimal(w.stored_bytes), decimal(w.free_bytes))
-    return w.worker_id, Cell(",".join(marks), style), w.host, *held, f"{w.last_heartbeat_ago_s:.1f} s", _scrub(w.scrub)
+    beat = f"{w.last_heartbeat_ago_s:.1f} s"
+    return w.worker_id, Cell(",".join(marks), style), w.host, _place(w), *held, beat, _scrub(w.scrub)
+
+
+def _place(w: WorkerView) -> str:
+    """`zone` or `zone/rack`, with `-` for what is unknown."""
+    return f"{w.zone or '-'}/{w.rack}" if w.rack else w.zone or "-"
 
 
 def _scrub(scrub: ScrubView) -> Cell:
@@ -177,7 +183,7 @@ def _group(g: GroupView, names: dict[str, str]) -> Row:
 
 Section = tuple[tuple[str, ...], Callable[[Overview], list[Row]]]
 SECTIONS: dict[str, Section] = {
-    "workers": (("worker", "state", "host", "owns", "copies", "stored", "free", "beat", "scrub"), _workers),
+    "workers": (("worker", "state", "host", "zone", "owns", "copies", "stored", "free", "beat", "scrub"), _workers),
     "queries": (("query", "driver", "batch", "nodes", "away", "misses", "rows", "state"), _queries),
     "balance": (BALANCE_HEAD, balance_rows),
     "forgotten": (("query", "id", "forgotten", "by", "deleted in"), _forgotten),

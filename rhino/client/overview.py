@@ -38,6 +38,8 @@ class WorkerView:
     disk_message: str = ""
     draining: bool = False  # being emptied: accepts nothing new
     rhino_version: str = ""  # empty: not reported
+    zone: Annotated[str, At("worker.zone")] = ""  # empty: unknown
+    rack: Annotated[str, At("worker.rack")] = ""
 
 
 def _oldest(member: replication_pb2.MemberStatus) -> int:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from rhino.client.overview import GroupView, Overview, query_names
+from rhino_core.ids import GroupId
 from rhino_core.text import duration
 
 NAMED_MAX = 3  # names in one reason
@@ -86,6 +87,7 @@ def _hints(overview: Overview) -> Iterator[str]:
     if together:
         named = _named(sorted({hosts.get(copies[group.group][0], "") for group in together}))
         yield f"all copies of {_groups_of(together, overview)} are on one host, and are lost with it: {named}"
+    yield from _zone_hints(overview, copies)
     once = [group for group in overview.groups if group.replication_factor == 0]
     if once:
         yield f"{_groups_of(once, overview)} kept once on purpose (replicationFactor 0)"
@@ -110,6 +112,27 @@ def _hints(overview: Overview) -> Iterator[str]:
     if away:
         count = sum(missed for _, missed in away)
         yield f"{count} virtual nodes ran elsewhere than desired in the newest batch: {_named([n for n, _ in away])}"
+
+
+def _zone_hints(overview: Overview, copies: Mapping[GroupId, list[str]]) -> Iterator[str]:
+    zones = {worker.worker_id: worker.zone for worker in overview.workers}
+    bare = [worker.worker_id for worker in overview.workers if not worker.zone]
+    if bare and len(bare) < len(zones):
+        yield (
+            f"{len(bare)} of {len(zones)} workers have no zone: {_named(bare)}; it may be that of any other worker, so "
+            "copies go to known other zones first; set --zone of their sidecars"
+        )
+    if len({zone for zone in zones.values() if zone}) < 2:
+        return
+    known = {group: [zones.get(worker, "") for worker in workers] for group, workers in copies.items()}
+    together = [
+        group
+        for group in overview.groups
+        if len(found := known[group.group]) > 1 and all(found) and len(set(found)) == 1
+    ]
+    if together:
+        named = _named(sorted({known[group.group][0] for group in together}))
+        yield f"all copies of {_groups_of(together, overview)} are in one zone, and are lost with it: {named}"
 
 
 def _groups_of(groups: Collection[GroupView], overview: Overview) -> str:

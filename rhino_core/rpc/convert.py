@@ -99,8 +99,17 @@ def worker_to_pb(worker: ids.Worker) -> pb.Worker:
     )
 
 
+def labelled_worker_to_pb(worker: ids.Worker) -> pb.Worker:
+    """With zone and rack, which only the manager needs."""
+    message = worker_to_pb(worker)
+    message.zone, message.rack = worker.zone, worker.rack
+    return message
+
+
 def worker_of(message: pb.Worker) -> ids.Worker:
-    return _worker(message.worker_id, message.incarnation, message.host, message.peer_address)
+    return _worker(
+        message.worker_id, message.incarnation, message.host, message.peer_address, message.zone, message.rack
+    )
 
 
 _worker = functools.lru_cache(maxsize=1024)(ids.Worker)  # cached, because each acknowledgement names a worker

@@ -159,7 +159,7 @@ FIELDS: dict[str, Rule] = dict(
         _of(_INBOX, "inbox_name"),
         _of(_NODE, "virtual_node virtual_nodes waiting_for hot"),
         _of(_PROCESS, "process_id"),
-        _of(_SAFE_OR_NONE, "session_id run_id handover_id former_token DriverWelcome.token owner"),
+        _of(_SAFE_OR_NONE, "session_id run_id handover_id former_token DriverWelcome.token owner zone rack"),
         # texts
         _of(_LABEL, "mode outcome"),
         _of(_LABEL, "client protocol_version application_id spark_version executor_id by kind strategy"),

@@ -25,6 +25,7 @@ from rhino_core.rpc.convert import (
     epoch_to_pb,
     group_of,
     group_to_pb,
+    labelled_worker_to_pb,
     replica_group_of,
     settings_to_pb,
     store_version_of,
@@ -229,7 +230,7 @@ class ManagerClient:
         groups = sorted({*store.catalogue.groups(), *view.groups()})
         disk, disk_message = store.space.state()
         request = replication_pb2.RegisterRequest(
-            worker=worker_to_pb(self._replication.me),
+            worker=labelled_worker_to_pb(self._replication.me),
             capacity_bytes=store.space.capacity_bytes(),
             highest_epoch=epoch_to_pb(view.highest_epoch()),
             groups=[self._report(group) for group in groups],

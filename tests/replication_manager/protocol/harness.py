@@ -15,8 +15,8 @@ GROUP = STORE.group
 LEASE_TIMES = LeaseTimes(lease_s=5.0, suspect_lease_s=1.0)
 
 
-def worker(name: str, incarnation: int = 1) -> Worker:
-    return Worker(name, f"{name}/{incarnation}", f"host-{name}", f"{name}:1")
+def worker(name: str, incarnation: int = 1, zone: str = "", rack: str = "") -> Worker:
+    return Worker(name, f"{name}/{incarnation}", f"host-{name}", f"{name}:1", zone, rack)
 
 
 class Manager:

@@ -96,3 +96,17 @@ def test_queries_with_the_same_name_are_named_by_id() -> None:
     verdict = judge(overview(ALL, [group(0, "a-", job="one"), group(0, "a b", job="two")], twins))
     assert verdict.reasons == ("1 of 2 replica groups has no complete copy on a reachable worker: one/0/0",)
     assert verdict.hints == ("2 virtual nodes ran elsewhere than desired in the newest batch: one, two",)
+
+
+def test_zones_that_are_missing_or_not_used_are_hints() -> None:
+    here = tuple(dataclasses.replace(worker(name), zone=zone) for name, zone in (("a", "z1"), ("b", "z1"), ("c", "z2")))
+    bare = worker("d")
+    verdict = judge(overview((*here, bare), [group(0, "a b"), group(1, "a c"), group(2, "a d")], [COUNTS]))
+    assert verdict.level is Level.OK
+    assert verdict.hints == (
+        "1 of 4 workers have no zone: d; it may be that of any other worker, so copies go to known other zones first; "
+        "set --zone of their sidecars",
+        "all copies of 1 of 3 replica groups are in one zone, and are lost with it: z1",
+    )
+    one_zone = judge(overview(here[:2], [group(0, "a b")], [COUNTS]))
+    assert one_zone.hints == (), "there is no other zone to use"

@@ -1,0 +1,52 @@
+"""How well workers are spread over hosts, zones and racks: copies that are close together may be lost together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+
+class Place(NamedTuple):
+    """Where a worker is. An empty zone or rack is unknown. Racks of different zones are different racks."""
+
+    host: str
+    zone: str = ""
+    rack: str = ""
+
+
+class Closeness(NamedTuple):
+    """How close a place is to others, the most important first. Less is better, so tuples compare.
+
+    `zone` and `rack`: 0 in another one than all others, 1 unknown, 2 in the same one as some other.
+    """
+
+    host: bool
+    zone: int
+    rack: int
+
+
+class Spread:
+    """The places of some workers. An unknown zone may be that of any other worker, so a known other one is better."""
+
+    def __init__(self, places: Iterable[Place] = ()) -> None:
+        self._hosts: set[str] = set()
+        self._zones: set[str] = set()
+        self._racks: set[tuple[str, str]] = set()
+        for place in places:
+            self.add(place)
+
+    def add(self, place: Place) -> None:
+        self._hosts.add(place.host)
+        self._zones.add(place.zone)
+        self._racks.add((place.zone, place.rack))
+
+    def closeness(self, place: Place) -> Closeness:
+        """How close the place is to those that were added."""
+        zone = 1 if not place.zone else 2 if place.zone in self._zones else 0
+        rack = 1 if not place.rack else 2 if (place.zone, place.rack) in self._racks else 0
+        return Closeness(place.host in self._hosts, zone, rack)
+
+
+def closest(places: Sequence[Place]) -> Sequence[Closeness]:
+    """For each place how close it is to all of the others."""
+    return [Spread([*places[:i], *places[i + 1 :]]).closeness(place) for i, place in enumerate(places)]
