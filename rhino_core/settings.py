@@ -283,6 +283,14 @@ class ManagerSettings:
         int,
         Setting("A member that lacks more than so many MiB is replaced. 0: never.", NOT_NEGATIVE, "lag_cap_mb", MIB),
     ] = 32 * 1024 * MIB
+    scatter_width: Annotated[
+        int,
+        Setting(
+            "Over about how many other workers the copies of a worker's state are spread. With more, more of them "
+            "share its load when it is lost, and state is lost more often when several are lost at once. 0: over all.",
+            NOT_NEGATIVE,
+        ),
+    ] = 4
     forget_grace_s: Annotated[
         float,
         Setting(

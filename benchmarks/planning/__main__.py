@@ -2,8 +2,9 @@
 
 First all virtual nodes are on no worker. Each later plan follows a tick: the time of some virtual nodes changes, and in
 the last tick a worker is lost. Then 1 % of the workers are lost at once, many times over: how often is state lost that
-has two secondary copies, if these are placed at random, and if they are placed in sets (copysets)? All loads are drawn
-from log-normal distributions with the seed. CPU time is that of this process alone, so other load matters little.
+has two secondary copies, if these are placed at random, and if few sets of workers hold them (`rhino manager
+--scatter-width`)? All loads are drawn from log-normal distributions with the seed. CPU time is that of this process
+alone, so other load matters little.
 """
 
 from __future__ import annotations

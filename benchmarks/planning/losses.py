@@ -1,4 +1,8 @@
-"""The loss of many workers at once: how often and how much state goes, with copies at random and in copysets."""
+"""The loss of many workers at once: how often and how much state goes, with copies at random and in copysets.
+
+Copies in sets are chosen by the code of the replication manager. A worker that may be in a new set chooses among a
+sample of the workers, so that a million groups are placed in a minute.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,14 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rhino_core.planning.model import Site
-from rhino_core.planning.scatter import scatter
+from replication_manager.protocol.placement import Bin, Wish, choose
+from rhino_core.ids import Worker
+from rhino_core.planning.copysets import Copysets, Sets, sets_of_a_worker
 
 LOST = 0.01  # the part of all workers that is lost at once
 COPIES = 2  # secondary copies
+SAMPLE = 64  # candidates of a worker that may be in a new set
+WIDTHS = (4, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +38,8 @@ class Losses:
 
 
 def simulate(workers: int, groups: int, rounds: int, seed: int) -> list[Losses]:
-    """Copies at random, and in sets of one and of two permutations; each loses the same workers."""
+    """Copies at random, and in sets for some scatter widths; each loses the same workers."""
     chance = random.Random(seed)
-    names = [f"worker-{number}" for number in range(workers)]
-    position = {name: number for number, name in enumerate(names)}
-    sites = [Site(name, zone=f"zone-{number % 3}") for name, number in position.items()]
     everybody = range(workers)
 
     def at_random(owner: int) -> tuple[int, ...]:
@@ -44,12 +48,32 @@ def simulate(workers: int, groups: int, rounds: int, seed: int) -> list[Losses]:
             if owner not in found:
                 return found
 
-    def in_sets(permutations: int) -> Callable[[int], tuple[int, ...]]:
-        made, loads = scatter(sites, COPIES + 1, permutations), dict[str, float]()
-        return lambda owner: tuple(position[worker] for worker in made.choose(names[owner], loads, 1.0))
-
-    ways = {"random": at_random, "sets, 2 permutations": in_sets(2), "sets, 1 permutation": in_sets(1)}
+    ways = {"random": at_random} | {f"scatter width {width}": _in_sets(workers, width, chance) for width in WIDTHS}
     return [_lose(name, way, workers, groups, random.Random(f"{seed}/{rounds}"), rounds) for name, way in ways.items()]
+
+
+def _in_sets(workers: int, width: int, chance: random.Random) -> Callable[[int], tuple[int, ...]]:
+    known = [
+        Worker(f"{number}", "i", f"host-{number}", f"host-{number}:1", f"zone-{number % 3}")
+        for number in range(workers)
+    ]
+    copysets, loads, most = Copysets(), [0] * workers, sets_of_a_worker(width, COPIES + 1)
+
+    def way(owner: int) -> tuple[int, ...]:
+        name = known[owner].worker_id
+        grows = sum(1 for _ in copysets.of(name)) < most
+        near = chance.sample(range(workers), min(SAMPLE, workers)) if grows else []
+        candidates = {*near, *map(int, copysets.partners(name))} - {owner}
+        bins = [Bin(known[number], loads[number]) for number in candidates]
+        sets = Sets(copysets, COPIES + 1, most, lambda worker: True)
+        chosen = choose(bins, COPIES, [known[owner]], Wish(members=COPIES + 1), sets)
+        copysets.add([name, *(worker.worker_id for worker in chosen)])
+        found = tuple(int(worker.worker_id) for worker in chosen)
+        for number in found:
+            loads[number] += 1
+        return found
+
+    return way
 
 
 def _lose(

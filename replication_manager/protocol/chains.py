@@ -184,7 +184,9 @@ class Chains:
         """
         taken = [m.worker for m in group.members]
         related = self._placing.related_chain(group.group, taken[0])
-        added = self._placing.choose(group.group, 1, taken, Wish(preferred=related, leaving=(leaving,)))
+        members = group.settings.replication_factor + 1
+        wish = Wish(preferred=related, leaving=(leaving,), members=members)
+        added = self._placing.choose(group.group, 1, taken, wish)
         return self.renew(group, (*group.members, *(Member(worker, False) for worker in added))) if added else []
 
     def join(self, group: ReplicaGroup, worker: Worker) -> list[ev.Effect]:

@@ -5,26 +5,34 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rhino_core.ids import GroupId, ReplicaGroup
+from rhino_core.planning.copysets import Copysets
 
 
 class GroupTable:
-    """`by_id` is for reading. Only `put` and `drop` change it."""
+    """`by_id` is for reading. Only `put` and `drop` change it. `copysets`: the sets of workers that hold the groups."""
 
     def __init__(self, groups: Iterable[ReplicaGroup]) -> None:
         self.by_id: dict[GroupId, ReplicaGroup] = {}
         self._by_partition: dict[tuple[str, int], list[GroupId]] = {}  # key: job, partition
+        self.copysets = Copysets()
         for group in groups:
             self.put(group)
 
     def put(self, group: ReplicaGroup) -> None:
         """Adds a group, or replaces it."""
-        if group.group not in self.by_id:
+        known = self.by_id.get(group.group)
+        if known is None:
             self._by_partition.setdefault((group.group.job, group.group.partition), []).append(group.group)
         self.by_id[group.group] = group
+        now, before = _workers(group), _workers(known) if known is not None else frozenset()
+        if now != before:
+            self.copysets.add(now)
+            if known is not None:
+                self.copysets.remove(before)
 
     def drop(self, group: GroupId) -> None:
         """Removes a group. Raises KeyError if there is none."""
-        del self.by_id[group]
+        self.copysets.remove(_workers(self.by_id.pop(group)))
         partition = group.job, group.partition
         self._by_partition[partition].remove(group)
         if not self._by_partition[partition]:
@@ -37,3 +45,7 @@ class GroupTable:
     def fewest_whole_first(self) -> list[ReplicaGroup]:
         """All groups, those with the fewest whole members first: they need another copy most."""
         return sorted(self.by_id.values(), key=lambda g: sum(m.whole for m in g.members))
+
+
+def _workers(group: ReplicaGroup) -> frozenset[str]:
+    return frozenset(member.worker.worker_id for member in group.members)

@@ -47,8 +47,9 @@ class ReplicationMachine:
         now: float,
         process_number: int = 0,
         lag_cap: LagCap | None = None,
+        scatter_width: int = 4,
     ) -> None:
-        """`process_number` is described at `Epochs`."""
+        """`process_number` is described at `Epochs`, `scatter_width` at `Placing`."""
         # what the manager knows
         self.membership = Membership(lease_times, restored.draining)
         for worker in restored.workers:
@@ -61,7 +62,7 @@ class ReplicationMachine:
         # how groups change
         table = GroupTable(restored.groups)
         self._epochs = Epochs(restored.generation, process_number)
-        self._placing = Placing(table, self.membership, self.laggards, self.impaired)
+        self._placing = Placing(table, self.membership, self.laggards, self.impaired, scatter_width)
         self._chains = Chains(
             table,
             self._epochs,

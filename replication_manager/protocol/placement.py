@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rhino_core.ids import ReplicaGroup, Worker
+from rhino_core.planning.copysets import Sets
 from rhino_core.planning.spread import Place, Spread
 
 GROUP_BYTES_MIN = 1 << 20  # an empty group counts this much, so that new groups spread
@@ -50,7 +51,7 @@ class Wish:
     `first`: ids that come before all others, whatever their place. `preferred`: ids that come first among workers that
     spread the group as well. `holders`: ids of workers with the files, eligible even if they are closed.
     `near_executors`: ids of workers on which the query runs. `leaving`: ids of taken workers that will leave, so that
-    their places do not count.
+    their places do not count. `members`: how many the group will have; 0: do not limit the sets of workers in use.
     """
 
     first: Sequence[str] = ()
@@ -58,6 +59,7 @@ class Wish:
     holders: Collection[str] = ()
     near_executors: Collection[str] = ()
     leaving: Collection[str] = ()
+    members: int = 0
 
 
 NO_WISH = Wish()
@@ -67,14 +69,19 @@ def place_of(worker: Worker) -> Place:
     return Place(worker.host, worker.zone, worker.rack)
 
 
-def choose(bins: Iterable[Bin], count: int, taken: Collection[Worker], wish: Wish = NO_WISH) -> list[Worker]:
+def choose(
+    bins: Iterable[Bin], count: int, taken: Collection[Worker], wish: Wish = NO_WISH, sets: Sets | None = None
+) -> list[Worker]:
     """Up to `count` distinct workers outside `taken`. Deterministic.
 
     The criteria in order: the position in `wish.first`; not suspected; another host, zone and rack than the taken
-    workers; the position in `wish.preferred`; near executors; the least load.
+    workers; the position in `wish.preferred`; near executors; `sets`; the least load.
     """
     ids = {worker.worker_id for worker in taken}
-    spread = Spread(place_of(worker) for worker in taken if worker.worker_id not in wish.leaving)
+    staying = [worker for worker in taken if worker.worker_id not in wish.leaving]
+    spread = Spread(map(place_of, staying))
+    if sets is not None:
+        sets.choose(*(worker.worker_id for worker in staying))
     free = [b for b in bins if b.worker.worker_id not in ids and (not b.closed or b.worker.worker_id in wish.holders)]
     chosen: list[Worker] = []
     first = {wid: position for position, wid in enumerate(wish.first)}
@@ -88,6 +95,7 @@ def choose(bins: Iterable[Bin], count: int, taken: Collection[Worker], wish: Wis
             spread.closeness(place_of(b.worker)),
             preferred.get(wid, len(preferred)),
             wid not in wish.near_executors,
+            sets.rank(wid) if sets is not None else 0,
             b.load_bytes,
             wid,
         )
@@ -97,4 +105,6 @@ def choose(bins: Iterable[Bin], count: int, taken: Collection[Worker], wish: Wis
         free.remove(best)
         chosen.append(best.worker)
         spread.add(place_of(best.worker))
+        if sets is not None:
+            sets.choose(best.worker.worker_id)
     return chosen

@@ -15,16 +15,21 @@ from replication_manager.protocol.membership import Membership, WorkerState
 from replication_manager.protocol.placement import Wish
 from rhino_core.errors import TooFewWorkersError
 from rhino_core.ids import NO_EPOCH, DiskState, GroupId, JobSettings, Member, ReplicaGroup, Worker
+from rhino_core.planning.copysets import Sets, sets_of_a_worker
 
 
 class Placing:
     """Chooses workers by what the manager knows of them. It changes no group; `placement` has the order of criteria."""
 
-    def __init__(self, table: GroupTable, membership: Membership, laggards: Laggards, impaired: Impaired) -> None:
+    def __init__(
+        self, table: GroupTable, membership: Membership, laggards: Laggards, impaired: Impaired, scatter_width: int
+    ) -> None:
+        """`scatter_width`: over how many others the copies of a worker are spread. 0: over all."""
         self._table = table
         self._membership = membership
         self._laggards = laggards
         self._impaired = impaired
+        self._scatter_width = scatter_width
         self._executors: dict[str, ev.ExecutorsNamed] = {}  # by job
         self._now = 0.0
         self._bins: list[placement.Bin] | None = None  # cached for the current event, like the sizes
@@ -60,9 +65,17 @@ class Placing:
             near_executors=self._near_executors(group.job),
             leaving={*wish.leaving, *self._membership.draining},
         )
-        chosen = placement.choose(self._bins, count, self._membership.known_places(taken), wish)
+        sets = self._sets(self._bins, wish.members)
+        chosen = placement.choose(self._bins, count, self._membership.known_places(taken), wish, sets)
         self._bins = placement.filled(self._bins, chosen, self._sizes.get(group, 0))
         return chosen
+
+    def _sets(self, bins: list[placement.Bin], members: int) -> Sets | None:
+        if not self._scatter_width or members < 2:
+            return None
+        usable = {b.worker.worker_id for b in bins if not b.closed}
+        most = sets_of_a_worker(self._scatter_width, members)
+        return Sets(self._table.copysets, members, most, usable.__contains__)
 
     def _bins_now(self) -> list[placement.Bin]:
         records = self._membership.records.values()
@@ -95,7 +108,9 @@ class Placing:
             return members
         taken = [m.worker for m in members]
         preferred = [*self.keepers(group.group), *self.related_chain(group.group, taken[0])]
-        added = self.choose(group.group, lacking, taken, Wish(preferred=preferred))
+        added = self.choose(
+            group.group, lacking, taken, Wish(preferred=preferred, members=group.settings.replication_factor + 1)
+        )
         return (*members, *(Member(worker, False) for worker in added))
 
     def keepers(self, group: GroupId) -> list[str]:
@@ -130,7 +145,8 @@ class Placing:
         if known:
             wish = Wish(first=list(dict.fromkeys((*whole, *known))), holders=known)
         else:
-            wish = Wish(preferred=self.related_chain(group, owner))
+            related = self.related_chain(group, owner)
+            wish = Wish(preferred=related, members=settings.replication_factor + 1)
         chosen = self.choose(group, settings.replication_factor, [owner], wish)
         if len(chosen) < settings.replication_factor:
             raise self._too_few_workers(settings)

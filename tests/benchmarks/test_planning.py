@@ -19,7 +19,7 @@ def test_plans_from_scratch_and_after_changes_are_reported(tmp_path: Path) -> No
     plans = json.loads(report.read_text())["plans"]
     assert [plan["plan"] for plan in plans] == ["from scratch", "tick 1", "lost worker"]
     assert plans[0]["moves"] == 4000
-    at_random, two, one = json.loads(report.read_text())["losses"]
-    assert at_random["fatal_sets"] > 50 * two["fatal_sets"] > 50 * one["fatal_sets"] > 0
+    at_random, four, two = json.loads(report.read_text())["losses"]
+    assert at_random["fatal_sets"] > 50 * four["fatal_sets"] > 50 * two["fatal_sets"] > 0
     assert all(plan["time_gap"] <= 0.0102 for plan in plans)
     assert all(plan["copied_lower_bytes"] <= plan["copied_bytes"] + 1 for plan in plans)

@@ -68,7 +68,7 @@ class Sidecar:
 
     @property
     def worker(self) -> Worker:
-        return _worker(self.name, self.disk.incarnation, self.process)
+        return _worker(self.name, self.disk.incarnation, self.process, zones=self.cluster.variety.zones)
 
     @property
     def incarnation(self) -> Incarnation:
@@ -420,5 +420,6 @@ class Sidecar:
 
 
 @functools.lru_cache(maxsize=1 << 8)
-def _worker(name: str, incarnation: str, process: int) -> Worker:
-    return Worker(name, f"{name}/{incarnation}", name, f"{name}:{process}")
+def _worker(name: str, incarnation: str, process: int, *, zones: bool) -> Worker:
+    zone = f"zone-{sum(map(ord, name)) % 2}" if zones else ""
+    return Worker(name, f"{name}/{incarnation}", name, f"{name}:{process}", zone)

@@ -16,7 +16,7 @@ class Variety:
     """`stores`: those of the query. `breaks_in_peace`: probability that a connection breaks with a chunk, as they do
     without any fault. `moves_in_peace`: handovers while the last batches are written. `forgotten_query`: another
     query ends early and is forgotten. `few_executors`: on some workers only, so that tasks do not run by the map.
-    `taken_back`: the query goes on from older versions now and then."""
+    `taken_back`: the query goes on from older versions now and then. `zones`: the workers are in two zones."""
 
     settings: JobSettings
     stores: tuple[StoreId, ...] = (StoreId(JOB, 0, 0, "default"), StoreId(JOB, 1, 0, "default"))
@@ -25,6 +25,7 @@ class Variety:
     moves_in_peace: bool = False
     few_executors: bool = False
     taken_back: bool = False
+    zones: bool = False
 
 
 def plain(factor: int) -> Variety:
@@ -45,6 +46,7 @@ def drawn(seed: int, factor: int) -> Variety:
         forgotten_query=random.random() < 0.2,
         few_executors=random.random() < 0.2,
         taken_back=random.random() < 0.3,
+        zones=random.random() < 0.3,
     )
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replication_manager.protocol.placement import GROUP_BYTES_MIN, Bin, Wish, choose, loads
@@ -86,6 +86,7 @@ def test_the_place_of_a_member_that_leaves_does_not_count() -> None:
 places = st.tuples(st.integers(0, 5), st.sampled_from(["", "a", "b", "c"]), st.sampled_from(["", "1", "2"]))
 
 
+@settings(deadline=None)
 @given(st.lists(places, min_size=1, max_size=7), st.integers(1, 3))
 def test_copies_are_on_as_many_hosts_and_zones_as_any_choice_reaches(found: list[tuple[int, str, str]], r: int) -> None:
     """Compared with all choices. A host is in one zone, as in life."""
