@@ -29,7 +29,7 @@ FOLDER = ROOT / "deploy/kubernetes"
 KINDS: dict[str, Any] = {"manager": ManagerSettings, "sidecar": SidecarSettings}
 VERSION = "1.34"
 CHOSEN = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
-PODS = {"status.podIP": "10.1.2.3", "spec.nodeName": "node-1"}
+PODS = {"metadata.labels['topology.kubernetes.io/zone']": "", "status.podIP": "10.1.2.3", "spec.nodeName": "node-1"}
 
 
 def _objects() -> list[dict[str, Any]]:
