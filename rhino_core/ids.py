@@ -104,8 +104,8 @@ class Worker:
     incarnation: str
     host: str
     peer_address: str
-    zone: str = field(default="", compare=False)
-    rack: str = field(default="", compare=False)
+    zone: str = field(default="", compare=False, repr=False)
+    rack: str = field(default="", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
 from collections.abc import Iterable
@@ -14,6 +13,7 @@ from worker_runtime.storage.index import Index
 
 log = logging.getLogger(__name__)
 _KEY = "known_workers"
+_FIELDS = ("worker_id", "incarnation", "host", "peer_address")  # an older sidecar refuses records with others
 
 
 class KnownWorkers:
@@ -31,7 +31,9 @@ class KnownWorkers:
 
     def update(self, workers: Iterable[Worker]) -> None:
         """Records the complete set."""
-        fields = [dataclasses.asdict(worker) for worker in sorted(workers, key=lambda w: w.worker_id)]
+        fields = [
+            {name: getattr(worker, name) for name in _FIELDS} for worker in sorted(workers, key=lambda w: w.worker_id)
+        ]
         text = json.dumps(fields)
         if text == self._text:
             return
