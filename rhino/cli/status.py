@@ -66,12 +66,13 @@ def _worker(w: WorkerView) -> Row:
     style = "red" if w.disk != "ok" else "yellow" if w.draining else _STATES.get(w.state, "red")
     held = (str(w.owned_groups), str(w.secondary_groups), decimal(w.stored_bytes), decimal(w.free_bytes))
     beat = f"{w.last_heartbeat_ago_s:.1f} s"
-    return w.worker_id, Cell(",".join(marks), style), w.host, _place(w), *held, beat, _scrub(w.scrub)
+    return w.worker_id, Cell(",".join(marks), style), _host(w), *held, beat, _scrub(w.scrub)
 
 
-def _place(w: WorkerView) -> str:
-    """`zone` or `zone/rack`, with `-` for what is unknown."""
-    return f"{w.zone or '-'}/{w.rack}" if w.rack else w.zone or "-"
+def _host(w: WorkerView) -> str:
+    """The host, with `(zone)` or `(zone/rack)` if the worker has labels. `-` stands for an unknown zone."""
+    place = f"{w.zone or '-'}/{w.rack}" if w.rack else w.zone
+    return f"{w.host} ({place})" if place else w.host
 
 
 def _scrub(scrub: ScrubView) -> Cell:
@@ -183,7 +184,7 @@ def _group(g: GroupView, names: dict[str, str]) -> Row:
 
 Section = tuple[tuple[str, ...], Callable[[Overview], list[Row]]]
 SECTIONS: dict[str, Section] = {
-    "workers": (("worker", "state", "host", "zone", "owns", "copies", "stored", "free", "beat", "scrub"), _workers),
+    "workers": (("worker", "state", "host", "owns", "copies", "stored", "free", "beat", "scrub"), _workers),
     "queries": (("query", "driver", "batch", "nodes", "away", "misses", "rows", "state"), _queries),
     "balance": (BALANCE_HEAD, balance_rows),
     "forgotten": (("query", "id", "forgotten", "by", "deleted in"), _forgotten),
