@@ -1,7 +1,7 @@
 """`make locks`: the newest versions of all packages that pyproject.toml allows, with hashes, for pip.
 
-pip installs nothing else from such a file, so a changed or substituted package is refused. The files hold no address of a
-package index. They hold for every supported version of Python.
+pip installs nothing else from such a file, so a changed or substituted package is refused. The files name no package
+index. They hold for every supported version of Python.
 """
 
 from __future__ import annotations
