@@ -63,7 +63,7 @@ class HandoverCore:
         self._runs = Runs(self.jobs, wall_offset_s)
         self._execution = Execution(self.jobs, self.handovers, wall_offset_s)
         self.adaptation = Adaptation(
-            Parts(self.jobs, self.handovers, self._execution, self._predicted),
+            Parts(self.jobs, self.handovers, self._start, self._predicted),
             policy,
             wall_offset_s=wall_offset_s,
             started=started,
@@ -188,8 +188,7 @@ class HandoverCore:
                 return self._writers_found(event, now)
             case ev.HandoverRequested(handover_id, request, by):
                 plan = self.plan(request, now=now)
-                done = self._execution.start(handover_id, plan, deadline_of(request), self.view, now, by)
-                return [*done, *self._about(handover_id, now, history.HANDOVER, by)]
+                return self._start(handover_id, plan, deadline_of(request), self.view, now, by)
             case ev.CancelRequested(handover_id, by):
                 done = self._execution.cancel(handover_id, self.view, now)
                 return [*done, *self._about(handover_id, now, history.CANCEL, by)]
@@ -257,6 +256,13 @@ class HandoverCore:
         """An action about a job becomes history."""
         name = next((known.run.name for known in self.jobs.all() if known.job == job), "")
         return self.history.add(now, ActionRecord(kind, by, job=job, name=name, detail=detail))
+
+    def _start(
+        self, handover_id: str, plan: Plan, deadline_s: float, view: ClusterView, now: float, by: str
+    ) -> list[ev.Effect]:
+        """Begins a handover, which becomes history."""
+        done = self._execution.start(handover_id, plan, deadline_s, view, now, by)
+        return [*done, *self._about(handover_id, now, history.HANDOVER, by)]
 
     def _about(self, handover_id: str, now: float, kind: str, by: str) -> list[ev.Effect]:
         """An action about a handover becomes history."""

@@ -24,7 +24,6 @@ from handover_manager.adapt.trial import (
     trial_of_record,
 )
 from handover_manager.adapt.windows import Batch, Windows, imbalance, worker_loads
-from handover_manager.drive.execution import Execution
 from handover_manager.drive.handovers import Handovers
 from handover_manager.drive.states import Phase
 from handover_manager.events import BatchLogged, Effect, Persist
@@ -41,11 +40,15 @@ WATCH_S = 1800.0  # time in which batches have to show whether a plan has helped
 
 
 class Parts(NamedTuple):
-    """The parts of the core that adaptation works with. `predict` adds a prediction to a plan, at a time."""
+    """The parts of the core that adaptation works with.
+
+    `start` begins a handover, given its id, plan, deadline in seconds, a view, the present time and who wants it.
+    `predict` adds a prediction to a plan, at a time.
+    """
 
     jobs: Jobs
     handovers: Handovers
-    execution: Execution
+    start: Callable[[str, Plan, float, ClusterView, float, str], list[Effect]]
     predict: Callable[[Plan, float], Plan]
 
 
@@ -65,7 +68,7 @@ class Adaptation:
         record: AdaptationRecord | None = None,
         decisions: Iterable[Decision] = (),
     ) -> None:
-        self._jobs, self._handovers, self._execution, self._predict = parts
+        self._jobs, self._handovers, self._start, self._predict = parts
         self.policy = policy
         self._offset_s = wall_offset_s
         restored = record or AdaptationRecord()
@@ -188,7 +191,7 @@ class Adaptation:
         self._budget.spend(plan.bytes_to_move, len(plan.moves), now)
         self._cool_downs.begin(origins, now)
         noted = self._note(job.job, dataclasses.replace(verdict, outcome=Outcome.MOVING), now, handover_id)
-        begun = self._execution.start(handover_id, plan, DEFAULT_DEADLINE_S, view, now, BY)
+        begun = self._start(handover_id, plan, DEFAULT_DEADLINE_S, view, now, BY)
         return [*noted, self._persist(now), *begun]
 
     # ---------------------------------------------------------------- the plan under way
@@ -243,7 +246,7 @@ class Adaptation:
         self.trial = dataclasses.replace(trial, stage=Stage.RETURNING, handover_id=handover_id)
         self._budget.spend(plan.bytes_to_move, len(moves), now)
         verdict = Verdict(Outcome.RETURNING, told, after, trial.before, trial.planned, plan=plan)
-        begun = self._execution.start(handover_id, plan, DEFAULT_DEADLINE_S, view, now, BY)
+        begun = self._start(handover_id, plan, DEFAULT_DEADLINE_S, view, now, BY)
         return [*self._note(job.job, verdict, now, handover_id), self._persist(now), *begun]
 
     def _end(self, trial: Trial, outcome: Outcome, why: str, now: float, *, failed: bool = False) -> list[Effect]:

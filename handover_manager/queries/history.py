@@ -1,6 +1,6 @@
-"""What people have done to the cluster, for `rhino history`: who did what, and when. The newest are kept.
+"""What people and adaptation have done to the cluster, for `rhino history`: who did what, and when.
 
-Only what was done is here. The audit log also has what was refused.
+Only what was done is here, and only the newest actions. The audit log also has what was refused.
 """
 
 from __future__ import annotations

@@ -178,6 +178,18 @@ def action_to_pb(action: ActionRecord, handovers: Handovers) -> pb.Action:
         detail=action.detail,
         outcome=outcome,
         reason=handover.reason if handover is not None else "",
+        figures=_figures(handover) if handover is not None and action.kind == HANDOVER else None,
+    )
+
+
+def _figures(handover: Handover) -> pb.HandoverFigures:
+    return pb.HandoverFigures(
+        predicted_pause_s=handover.plan.prediction.pause_s,
+        pause_s=handover.pause_s,
+        predicted_total_s=handover.plan.prediction.total_s,
+        total_s=handover.total_s,
+        bytes_to_move=handover.plan.bytes_to_move,
+        bytes_moved=handover.bytes_moved,
     )
 
 

@@ -1186,6 +1186,7 @@ class Action(_message.Message):
     DETAIL_FIELD_NUMBER: _builtins.int
     OUTCOME_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    FIGURES_FIELD_NUMBER: _builtins.int
     at_ms: _builtins.int
     """wall clock, milliseconds since the Unix epoch"""
     by: _builtins.str
@@ -1203,6 +1204,10 @@ class Action(_message.Message):
     """phase of a handover that is still known, else "done" """
     reason: _builtins.str
     """why a handover did not end CONFIRMED, for people"""
+    @_builtins.property
+    def figures(self) -> Global___HandoverFigures:
+        """of a handover that is still known"""
+
     def __init__(
         self,
         *,
@@ -1216,14 +1221,68 @@ class Action(_message.Message):
         detail: _builtins.str = ...,
         outcome: _builtins.str = ...,
         reason: _builtins.str = ...,
+        figures: Global___HandoverFigures | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["figures", b"figures"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "by", b"by", "detail", b"detail", "handover_id", b"handover_id", "job", b"job", "kind", b"kind", "name", b"name", "outcome", b"outcome", "reason", b"reason", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "by", b"by", "detail", b"detail", "figures", b"figures", "handover_id", b"handover_id", "job", b"job", "kind", b"kind", "name", b"name", "outcome", b"outcome", "reason", b"reason", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Action: _TypeAlias = Action  # noqa: Y015
+
+@_typing.final
+class HandoverFigures(_message.Message):
+    """What was predicted for a handover, and what was measured. A field without a prediction or a measurement is not set."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PREDICTED_PAUSE_S_FIELD_NUMBER: _builtins.int
+    PAUSE_S_FIELD_NUMBER: _builtins.int
+    PREDICTED_TOTAL_S_FIELD_NUMBER: _builtins.int
+    TOTAL_S_FIELD_NUMBER: _builtins.int
+    BYTES_TO_MOVE_FIELD_NUMBER: _builtins.int
+    BYTES_MOVED_FIELD_NUMBER: _builtins.int
+    predicted_pause_s: _builtins.float
+    """seconds"""
+    pause_s: _builtins.float
+    predicted_total_s: _builtins.float
+    """seconds"""
+    total_s: _builtins.float
+    bytes_to_move: _builtins.int
+    bytes_moved: _builtins.int
+    def __init__(
+        self,
+        *,
+        predicted_pause_s: _builtins.float | None = ...,
+        pause_s: _builtins.float | None = ...,
+        predicted_total_s: _builtins.float | None = ...,
+        total_s: _builtins.float | None = ...,
+        bytes_to_move: _builtins.int = ...,
+        bytes_moved: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_pause_s", b"_pause_s", "_predicted_pause_s", b"_predicted_pause_s", "_predicted_total_s", b"_predicted_total_s", "_total_s", b"_total_s", "pause_s", b"pause_s", "predicted_pause_s", b"predicted_pause_s", "predicted_total_s", b"predicted_total_s", "total_s", b"total_s"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_pause_s", b"_pause_s", "_predicted_pause_s", b"_predicted_pause_s", "_predicted_total_s", b"_predicted_total_s", "_total_s", b"_total_s", "bytes_moved", b"bytes_moved", "bytes_to_move", b"bytes_to_move", "pause_s", b"pause_s", "predicted_pause_s", b"predicted_pause_s", "predicted_total_s", b"predicted_total_s", "total_s", b"total_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__pause_s: _TypeAlias = _typing.Literal["pause_s"]  # noqa: Y015
+    _WhichOneofArgType__pause_s: _TypeAlias = _typing.Literal["_pause_s", b"_pause_s"]  # noqa: Y015
+    _WhichOneofReturnType__predicted_pause_s: _TypeAlias = _typing.Literal["predicted_pause_s"]  # noqa: Y015
+    _WhichOneofArgType__predicted_pause_s: _TypeAlias = _typing.Literal["_predicted_pause_s", b"_predicted_pause_s"]  # noqa: Y015
+    _WhichOneofReturnType__predicted_total_s: _TypeAlias = _typing.Literal["predicted_total_s"]  # noqa: Y015
+    _WhichOneofArgType__predicted_total_s: _TypeAlias = _typing.Literal["_predicted_total_s", b"_predicted_total_s"]  # noqa: Y015
+    _WhichOneofReturnType__total_s: _TypeAlias = _typing.Literal["total_s"]  # noqa: Y015
+    _WhichOneofArgType__total_s: _TypeAlias = _typing.Literal["_total_s", b"_total_s"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__pause_s) -> _WhichOneofReturnType__pause_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__predicted_pause_s) -> _WhichOneofReturnType__predicted_pause_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__predicted_total_s) -> _WhichOneofReturnType__predicted_total_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__total_s) -> _WhichOneofReturnType__total_s | None: ...
+
+Global___HandoverFigures: _TypeAlias = HandoverFigures  # noqa: Y015
 
 @_typing.final
 class ListActionsReply(_message.Message):

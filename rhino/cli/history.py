@@ -1,13 +1,15 @@
-"""`rhino history`: what people have done to the cluster."""
+"""`rhino history`: what people and adaptation have done to the cluster."""
 
 from __future__ import annotations
+
+from rich.filesize import decimal
 
 from rhino.cli import exit_codes
 from rhino.cli.columns import Row, show_columns
 from rhino.cli.handover import moment
 from rhino.cli.output import console, say_json
 from rhino.client.handover_client import HandoverClient
-from rhino.client.handovers import Action
+from rhino.client.handovers import Action, HandoverFigures
 
 HEAD = ("when", "who", "what", "query", "worker", "handover", "detail", "result")
 
@@ -25,5 +27,24 @@ def run_history(manager: str, job: str, worker: str, *, as_json: bool) -> int:
 
 def _row(action: Action) -> Row:
     concerned = (action.name or action.job, action.worker, action.handover_id)
-    result = f"{action.outcome}: {action.reason}" if action.reason else action.outcome
+    figures = "" if action.figures is None else _figures(action.figures)
+    result = ": ".join(filter(None, (action.outcome, action.reason, figures)))
     return moment(action.at_ms), action.by, action.kind, *concerned, action.detail, result
+
+
+def _figures(figures: HandoverFigures) -> str:
+    """What was measured, each figure beside its prediction."""
+    pause = _seconds("pause", figures.pause_s, figures.predicted_pause_s)
+    total = _seconds("took", figures.total_s, figures.predicted_total_s)
+    moved = "" if figures.total_s is None else _moved(figures)
+    return ", ".join(filter(None, (pause, total, moved)))
+
+
+def _seconds(what: str, measured: float | None, predicted: float | None) -> str:
+    if measured is None:
+        return ""
+    return f"{what} {measured:.1f} s" + ("" if predicted is None else f" (predicted {predicted:.1f} s)")
+
+
+def _moved(figures: HandoverFigures) -> str:
+    return f"{decimal(figures.bytes_moved)} moved (predicted {decimal(figures.bytes_to_move)})"

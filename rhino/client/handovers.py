@@ -13,6 +13,7 @@ __all__ = [
     "DrainView",
     "Explanation",
     "Handover",
+    "HandoverFigures",
     "Measured",
     "Move",
     "MoveKind",
@@ -133,12 +134,24 @@ class Explanation:
 
 
 @dataclass(frozen=True, slots=True)
+class HandoverFigures:
+    """What was predicted for a handover and what was measured: seconds and bytes. None: not predicted, not measured."""
+
+    predicted_pause_s: float | None
+    pause_s: float | None
+    predicted_total_s: float | None
+    total_s: float | None
+    bytes_to_move: int
+    bytes_moved: int
+
+
+@dataclass(frozen=True, slots=True)
 class Action:
     """Something that somebody has done to the cluster. Fields for what it does not concern are empty.
 
     `at_ms`: wall clock in milliseconds since the epoch. `by`: the URI in the certificate of who asked for it, or empty
     if that is not known. `outcome`: the phase of a handover that is still known, otherwise "done". `kind`, `detail` and
-    `reason` are texts for people.
+    `reason` are texts for people. `figures`: of a handover that is still known.
     """
 
     at_ms: int
@@ -151,6 +164,7 @@ class Action:
     detail: str
     outcome: str
     reason: str
+    figures: HandoverFigures | None
 
 
 @dataclass(frozen=True, slots=True)

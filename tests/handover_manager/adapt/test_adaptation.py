@@ -12,6 +12,7 @@ from handover_manager.adapt.decisions import Outcome
 from handover_manager.adapt.policy import Mode, Policy
 from handover_manager.drive.states import Phase
 from handover_manager.plan.planner import Request
+from handover_manager.queries.history import HANDOVER
 from tests.handover_manager.adapt.world import ACT, World
 from tests.handover_manager.scenario import JOB, group
 
@@ -42,6 +43,8 @@ def test_a_skewed_query_is_balanced_and_the_outcome_is_told_beside_the_predictio
     assert made.decisions()[-1].outcome is Outcome.BALANCED
     handover = made.play.handover(moving.handover_id)
     assert (handover.phase, handover.by) == (Phase.CONFIRMED, BY)
+    told = [(action.kind, action.by, action.handover_id) for action in made.play.core.history.all()]
+    assert told == [(HANDOVER, BY, moving.handover_id)]
 
 
 def test_observing_moves_nothing_and_says_what_it_would_do() -> None:

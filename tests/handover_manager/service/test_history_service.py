@@ -16,7 +16,8 @@ from rhino.client.owner import set_owner
 from rhino_core.errors import PreconditionError
 from rhino_core.security.caller import CALLER
 from rhino_core.security.identity import Identity, Role
-from tests.handover_manager.cluster import eventually
+from rhino_pb import handover_pb2 as pb
+from tests.handover_manager.cluster import eventually, until
 from tests.handover_manager.service.test_drain_service import rhino
 from tests.handover_manager.service.test_forget_service import stopped
 from tests.handover_manager.service.test_service import JOB, Scene
@@ -87,6 +88,23 @@ async def test_a_forgotten_query_and_its_owner_also_after_a_restart(scene: Scene
     await scene.manager.stop()
     await scene.manager.start()
     assert await history(scene) == former
+
+
+async def test_a_handover_shows_what_was_measured_beside_its_prediction(scene: Scene) -> None:
+    await scene.run_batch()
+    started = await scene.start(scene.secondary(0), "0/0")
+    watching = asyncio.ensure_future(scene.watch(started.handover_id))
+    await until(lambda: scene.driver.hosts(JOB, 0)[0] == f"host-{started.plan.moves[0].target}", "it is marked")
+    await scene.run_batch()
+    last = (await watching)[-1]
+    assert last.phase == pb.HANDOVER_PHASE_CONFIRMED
+    (action,) = await history(scene)
+    figures = action["figures"]
+    assert isinstance(figures, dict)
+    assert figures["total_s"] == last.measured.total_s
+    assert (figures["bytes_to_move"], figures["bytes_moved"]) == (0, 0)
+    assert figures["predicted_total_s"] is None, "nothing was measured before"
+    assert " confirmed: took " in (await rhino(scene, "history")).stdout
 
 
 async def test_a_refused_call_has_no_entry(scene: Scene) -> None:
