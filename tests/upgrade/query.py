@@ -24,7 +24,12 @@ SNAPSHOT_EVERY = 5
 KEPT = 8  # versions that Spark may still load
 TASK_S = 90.0
 # What Spark tries again: the daemon was just being restarted.
-TRANSIENT = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED)
+TRANSIENT = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.PERMISSION_DENIED,  # the token is of the sidecar before its restart: an executor asks for another
+)
 ENDED = (grpc.aio.AioRpcError, asyncio.InvalidStateError, SessionEndedError)  # the manager has been stopped
 PAUSE_S = 0.05
 
