@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -19,7 +18,7 @@ def branch(
         str, typer.Argument(metavar="CHECKPOINT", help="The checkpointLocation of the query, seen as a folder here.")
     ],
     target: Annotated[
-        Path, typer.Argument(metavar="NEW_CHECKPOINT", help="The checkpoint of the new query; must not exist.")
+        str, typer.Argument(metavar="NEW_CHECKPOINT", help="The checkpoint of the new query; must not exist.")
     ],
     batch: Annotated[
         int | None, typer.Option(min=0, help="The last batch of the new query's state. Default: the newest committed.")
@@ -35,9 +34,9 @@ def branch(
     """
     from rhino.client.branch import branch as make
     from rhino.client.codec import plain
-    from spark_connector.rewind.files import local_path
+    from spark_connector.modify.modifications import folder_of
 
-    made = make(manager, local_path(source), target, batch=batch, dry_run=dry_run)
+    made = make(manager, folder_of(source), folder_of(target), batch=batch, dry_run=dry_run)
     if as_json:
         say_json({"dry_run": dry_run, **plain(made)})
     elif dry_run:
