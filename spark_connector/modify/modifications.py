@@ -161,7 +161,10 @@ def _text(what: str, text: str) -> str:
 
 
 def folder_of(location: str) -> Path:
-    """Returns the folder of a checkpointLocation. Raises InvalidRequestError for a file system that this machine does not see as files."""
+    """Returns the folder of a checkpointLocation.
+
+    Raises InvalidRequestError for a file system that this machine does not see as files.
+    """
     found = _RHINO.fullmatch(location) or _URI.fullmatch(location)
     if found is None:
         return Path(location)
