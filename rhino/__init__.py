@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from handover_manager.plan.intents import Weight as Weight
     from handover_manager.plan.strategy import Kind as Kind
     from handover_manager.plan.strategy import Strategy as Strategy
+    from rhino.client.branch import Branch as Branch
+    from rhino.client.branch import branch as branch
     from rhino.client.forget import ForgottenJob as ForgottenJob
     from rhino.client.forget import JobUsage as JobUsage
     from rhino.client.handover_client import HandoverClient as HandoverClient
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "Action": "rhino.client.handovers",
+    "Branch": "rhino.client.branch",
     "BatchLoad": "rhino.client.loads",
     "Canary": "spark_connector.modify.record",
     "CommitRules": "spark_connector.conf",
@@ -67,6 +70,7 @@ _MODULES = {
     "Timeouts": "spark_connector.conf",
     "VirtualNodeView": "rhino.client.overview",
     "Weight": "handover_manager.plan.intents",
+    "branch": "rhino.client.branch",
     "local_session": "spark_connector.local.session",
     "rhino_checkpoint": "spark_connector.checkpoint",
     "rhino_conf": "spark_connector.conf",
@@ -87,6 +91,7 @@ def __dir__() -> list[str]:
 __all__ = [
     "Action",
     "BatchLoad",
+    "Branch",
     "CommitRules",
     "Drain",
     "DrainView",
@@ -108,6 +113,7 @@ __all__ = [
     "Timeouts",
     "VirtualNodeView",
     "Weight",
+    "branch",
     "local_session",
     "rhino_checkpoint",
     "rhino_conf",

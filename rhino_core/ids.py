@@ -318,6 +318,7 @@ class FileEntry:
     references: tuple[str, ...] = ()  # snapshots: data files in the zip; changelog of version 1: its snapshot
     written_by: str = ""  # worker_id of the executor that wrote it
     same_as: str = ""  # data files: name of the store's first file with identical bytes, if that is another file
+    branch_of: str = ""  # files of a branch: id of the job whose file of this name has identical bytes
 
     @property
     def content(self) -> str:

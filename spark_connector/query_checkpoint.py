@@ -113,9 +113,17 @@ class QueryCheckpoint:
         logs = [(log, self.batches(log)) for log in ("offsets", "commits")]
         return tuple((tuple(batches), (self.folder / log / str(batches[-1])).read_bytes()) for log, batches in logs)
 
-    def logged(self) -> Logged:
-        """Raises PreconditionError without a committed batch, without state, and for checkpoint format 1."""
-        batch = self.committed(self.newest_commit())
+    def logged(self, number: int | None = None) -> Logged:
+        """Returns the versions that a committed batch names; None: the newest one.
+
+        Raises PreconditionError without such a batch, without state, and for checkpoint format 1.
+        """
+        newest = self.newest_commit()
+        if number is not None and number not in (found := self.batches("commits")):
+            raise PreconditionError(
+                f"{self.folder}: batch {number} is not in the commit log, which has {found[0]} to {found[-1]}"
+            )
+        batch = self.committed(newest if number is None else number)
         if not batch.ids:
             self._refuse_without_ids(batch.batch)
         versions = tuple(

@@ -31,11 +31,12 @@ from worker_runtime.push.listener import PushListener
 from worker_runtime.push.opening import Opening
 from worker_runtime.push.receiver import Receiver
 from worker_runtime.replication import Replication
+from worker_runtime.services.branching import Brancher
 from worker_runtime.services.describe import Describer
 from worker_runtime.services.greeter import Greeter, allowed_users
 from worker_runtime.services.local import SidecarService
 from worker_runtime.services.local_socket import LocalSocket
-from worker_runtime.services.peer import PeerService
+from worker_runtime.services.peer import Answers, PeerService
 from worker_runtime.statistics import Statistics
 from worker_runtime.storage.store import Store
 from worker_runtime.upkeep.collector import Collector
@@ -104,9 +105,9 @@ class Node:
             settings, self.replication, self.manager, preparer, describer, statistics, self._greeter
         )
         self._listener = PushListener(receiver, settings.listen_host, settings.push_port, encryption)
-        peer = PeerService(
-            self.replication, directory, self._listener, describer, self.scrubber, statistics, settings.chunk_bytes
-        )
+        brancher = Brancher(self.replication, self.manager)
+        answers = Answers(describer, self.scrubber, brancher)
+        peer = PeerService(self.replication, directory, self._listener, answers, statistics, settings.chunk_bytes)
         self._peer_server.add(peer_pb2_grpc.add_PeerServicer_to_server, peer, "rhino.v1.Peer")
         self._local_server.add(sidecar_pb2_grpc.add_SidecarServicer_to_server, self._local, "rhino.v1.Sidecar")
 

@@ -134,11 +134,13 @@ class Replication:
         """
         found = [record for name in names if (record := self.store.files.record(store, name)) is not None]
         linked = [twin for record in found for twin in self.store.files.hard_links(record.entry)]
-        gone = tuple(dict.fromkeys(record.entry.name for record in (*found, *linked)))
-        if gone:
-            log.error("damaged files dropped, fetching them again", extra={"store": str(store), "files": list(gone)})
-            await self.store.removal.remove(store, gone)
-            self.post(ev.FilesRemoved(store, gone, damaged=True))
+        damaged: dict[StoreId, dict[str, None]] = {}
+        for record in (*found, *linked):
+            damaged.setdefault(record.entry.store, {})[record.entry.name] = None
+        for place, gone in damaged.items():
+            log.error("damaged files dropped, fetching them again", extra={"store": str(place), "files": list(gone)})
+            await self.store.removal.remove(place, gone)
+            self.post(ev.FilesRemoved(place, tuple(gone), damaged=True))
 
     # ------------------------------------------------------------ ports of the machine
 

@@ -16,6 +16,7 @@ WIDEST = 10  # columns; a wider table is shown with its columns as lines
 SECTIONS: Mapping[str, tuple[str, ...]] = {
     "A lost worker": ("recovery", "flink", "placement"),
     "A planned move": ("handover",),
+    "A change of a running query": ("modify", "branch"),
     "Plans of placement": ("planning", "correlation"),
     "How fast state travels": ("replication",),
     "What replication costs a query that nothing happens to": ("overhead",),

@@ -455,6 +455,7 @@ class FileEntry(_message.Message):
     WRITTEN_BY_FIELD_NUMBER: _builtins.int
     LINEAGE_BEFORE_FIELD_NUMBER: _builtins.int
     SAME_AS_FIELD_NUMBER: _builtins.int
+    BRANCH_OF_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """path below the store's folder, in a form of FileKind"""
     kind: Global___FileKind.ValueType
@@ -468,6 +469,10 @@ class FileEntry(_message.Message):
     """
     same_as: _builtins.str
     """of SST and log files: name of the first file of the store with exactly these bytes, if there is another one"""
+    branch_of: _builtins.str
+    """Of files of a branch: the query id of the job whose file of this name, in the same operator, partition and store
+    name, has exactly these bytes. Empty: none.
+    """
     @_builtins.property
     def store(self) -> Global___StoreId: ...
     @_builtins.property
@@ -496,10 +501,11 @@ class FileEntry(_message.Message):
         written_by: _builtins.str = ...,
         lineage_before: _builtins.int = ...,
         same_as: _builtins.str = ...,
+        branch_of: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["store", b"store", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["crc32c", b"crc32c", "kind", b"kind", "lineage", b"lineage", "lineage_before", b"lineage_before", "name", b"name", "references", b"references", "same_as", b"same_as", "size_bytes", b"size_bytes", "store", b"store", "version", b"version", "written_by", b"written_by"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["branch_of", b"branch_of", "crc32c", b"crc32c", "kind", b"kind", "lineage", b"lineage", "lineage_before", b"lineage_before", "name", b"name", "references", b"references", "same_as", b"same_as", "size_bytes", b"size_bytes", "store", b"store", "version", b"version", "written_by", b"written_by"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -701,3 +701,65 @@ class StartScrubRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StartScrubRequest: _TypeAlias = StartScrubRequest  # noqa: Y015
+
+@_typing.final
+class BranchRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSIONS_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
+    TIMEOUT_S_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    """query id of the new job"""
+    timeout_s: _builtins.float
+    """seconds for which it may wait for copies; 0: 60 s"""
+    @_builtins.property
+    def versions(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.StoreVersion]:
+        """of one job"""
+
+    def __init__(
+        self,
+        *,
+        versions: _abc.Iterable[_common_pb2.StoreVersion] | None = ...,
+        job: _builtins.str = ...,
+        timeout_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "timeout_s", b"timeout_s", "versions", b"versions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BranchRequest: _TypeAlias = BranchRequest  # noqa: Y015
+
+@_typing.final
+class BranchReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    LINKED_BYTES_FIELD_NUMBER: _builtins.int
+    DURATION_MS_FIELD_NUMBER: _builtins.int
+    files: _builtins.int
+    """linked here, all versions together"""
+    linked_bytes: _builtins.int
+    """bytes of these files"""
+    duration_ms: _builtins.float
+    """spent in the sidecar"""
+    @_builtins.property
+    def worker(self) -> _common_pb2.Worker: ...
+    def __init__(
+        self,
+        *,
+        worker: _common_pb2.Worker | None = ...,
+        files: _builtins.int = ...,
+        linked_bytes: _builtins.int = ...,
+        duration_ms: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["worker", b"worker"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["duration_ms", b"duration_ms", "files", b"files", "linked_bytes", b"linked_bytes", "worker", b"worker"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BranchReply: _TypeAlias = BranchReply  # noqa: Y015

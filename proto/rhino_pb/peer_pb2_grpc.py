@@ -67,6 +67,11 @@ class PeerStub:
                 request_serializer=rhino__pb_dot_peer__pb2.StartScrubRequest.SerializeToString,
                 response_deserializer=rhino__pb_dot_common__pb2.ScrubStatus.FromString,
                 _registered_method=True)
+        self.Branch = channel.unary_unary(
+                '/rhino.v1.Peer/Branch',
+                request_serializer=rhino__pb_dot_peer__pb2.BranchRequest.SerializeToString,
+                response_deserializer=rhino__pb_dot_peer__pb2.BranchReply.FromString,
+                _registered_method=True)
 
 
 class PeerServicer:
@@ -118,6 +123,15 @@ class PeerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Branch(self, request, context):
+        """Makes versions of one job versions of another job, too, as links: no bytes are copied here. Returns when
+        required_copies members of the new groups hold them. NOT_FOUND if a version is not held here; FAILED_PRECONDITION
+        if a job was forgotten, or if its files are spread over the members. May be repeated.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PeerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -150,6 +164,11 @@ def add_PeerServicer_to_server(servicer, server):
                     servicer.StartScrub,
                     request_deserializer=rhino__pb_dot_peer__pb2.StartScrubRequest.FromString,
                     response_serializer=rhino__pb_dot_common__pb2.ScrubStatus.SerializeToString,
+            ),
+            'Branch': grpc.unary_unary_rpc_method_handler(
+                    servicer.Branch,
+                    request_deserializer=rhino__pb_dot_peer__pb2.BranchRequest.FromString,
+                    response_serializer=rhino__pb_dot_peer__pb2.BranchReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -315,6 +334,33 @@ class Peer:
             '/rhino.v1.Peer/StartScrub',
             rhino__pb_dot_peer__pb2.StartScrubRequest.SerializeToString,
             rhino__pb_dot_common__pb2.ScrubStatus.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Branch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rhino.v1.Peer/Branch',
+            rhino__pb_dot_peer__pb2.BranchRequest.SerializeToString,
+            rhino__pb_dot_peer__pb2.BranchReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -55,6 +55,11 @@ class PeerStub:
     """Begins a scrub of all stored files at full pace, or joins one that runs. Describe shows its progress. Before the
     scrub reads, it pauses for as long as the one before has read.
     """
+    Branch: _grpc.UnaryUnaryMultiCallable[_peer_pb2.BranchRequest, _peer_pb2.BranchReply]
+    """Makes versions of one job versions of another job, too, as links: no bytes are copied here. Returns when
+    required_copies members of the new groups hold them. NOT_FOUND if a version is not held here; FAILED_PRECONDITION
+    if a job was forgotten, or if its files are spread over the members. May be repeated.
+    """
 
 @_typing.type_check_only
 class PeerAsyncStub(PeerStub):
@@ -78,6 +83,11 @@ class PeerAsyncStub(PeerStub):
     StartScrub: _aio.UnaryUnaryMultiCallable[_peer_pb2.StartScrubRequest, _common_pb2.ScrubStatus]  # type: ignore[assignment]
     """Begins a scrub of all stored files at full pace, or joins one that runs. Describe shows its progress. Before the
     scrub reads, it pauses for as long as the one before has read.
+    """
+    Branch: _aio.UnaryUnaryMultiCallable[_peer_pb2.BranchRequest, _peer_pb2.BranchReply]  # type: ignore[assignment]
+    """Makes versions of one job versions of another job, too, as links: no bytes are copied here. Returns when
+    required_copies members of the new groups hold them. NOT_FOUND if a version is not held here; FAILED_PRECONDITION
+    if a job was forgotten, or if its files are spread over the members. May be repeated.
     """
 
 class PeerServicer(metaclass=_abc_1.ABCMeta):
@@ -135,6 +145,17 @@ class PeerServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_common_pb2.ScrubStatus, _abc.Awaitable[_common_pb2.ScrubStatus]]:
         """Begins a scrub of all stored files at full pace, or joins one that runs. Describe shows its progress. Before the
         scrub reads, it pauses for as long as the one before has read.
+        """
+
+    @_abc_1.abstractmethod
+    def Branch(
+        self,
+        request: _peer_pb2.BranchRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_peer_pb2.BranchReply, _abc.Awaitable[_peer_pb2.BranchReply]]:
+        """Makes versions of one job versions of another job, too, as links: no bytes are copied here. Returns when
+        required_copies members of the new groups hold them. NOT_FOUND if a version is not held here; FAILED_PRECONDITION
+        if a job was forgotten, or if its files are spread over the members. May be repeated.
         """
 
 def add_PeerServicer_to_server(servicer: PeerServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

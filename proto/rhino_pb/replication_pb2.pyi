@@ -469,10 +469,13 @@ class ResolveGroupRequest(_message.Message):
     GROUP_FIELD_NUMBER: _builtins.int
     WORKER_ID_FIELD_NUMBER: _builtins.int
     SETTINGS_FIELD_NUMBER: _builtins.int
+    BRANCH_OF_FIELD_NUMBER: _builtins.int
     EXISTING_ONLY_FIELD_NUMBER: _builtins.int
     LEASE_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     """the caller, which becomes the owner of a new group"""
+    branch_of: _builtins.str
+    """query id of a job that has the same files: members of its group are preferred for a new one; empty: none"""
     existing_only: _builtins.bool
     """NOT_FOUND instead of a new group; for a group that only a peer has named"""
     lease: _builtins.bytes
@@ -489,12 +492,13 @@ class ResolveGroupRequest(_message.Message):
         group: _common_pb2.GroupId | None = ...,
         worker_id: _builtins.str = ...,
         settings: _common_pb2.JobSettings | None = ...,
+        branch_of: _builtins.str = ...,
         existing_only: _builtins.bool = ...,
         lease: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["existing_only", b"existing_only", "group", b"group", "lease", b"lease", "settings", b"settings", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["branch_of", b"branch_of", "existing_only", b"existing_only", "group", b"group", "lease", b"lease", "settings", b"settings", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

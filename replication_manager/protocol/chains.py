@@ -55,13 +55,14 @@ class Chains:
         """All groups, those with the fewest whole members first."""
         return self._table.fewest_whole_first()
 
-    def start(self, group: GroupId, asking: Worker, asked: JobSettings) -> list[ev.Effect]:
+    def start(self, group: GroupId, asking: Worker, asked: JobSettings, branch_of: str = "") -> list[ev.Effect]:
         """Creates the group that a worker asks for. Raises TooFewWorkersError.
 
-        `asked` are the settings that the worker names. They count for the first group of the job only.
+        `asked` are the settings that the worker names. They count for the first group of the job only. `branch_of`: see
+        `Resolve`.
         """
         settings = self._settings.get(group.job, asked)
-        members = self._placing.first_members(group, asking, settings)
+        members = self._placing.first_members(group, asking, settings, branch_of)
         return self.renew(ReplicaGroup(group, NO_EPOCH, members, 1, settings), members)
 
     def renew(self, group: ReplicaGroup, members: rules.Members) -> list[ev.Effect]:

@@ -47,7 +47,7 @@ class GroupChanges:
                 f"group {event.group}: this manager began with an empty journal, and workers that may hold the group "
                 f"have not registered yet: {', '.join(awaited)}"
             )
-        effects = self._chains.start(event.group, record.worker, event.settings)
+        effects = self._chains.start(event.group, record.worker, event.settings, event.branch_of)
         self._returned.group_created(event.group)
         return effects
 

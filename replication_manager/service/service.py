@@ -166,7 +166,8 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
         group = convert.group_of(request.group)
         if request.existing_only and group not in self.core.groups:
             raise UnknownError(f"group {group}: there is none, and it was not to be made")
-        self.handle(ev.Resolve(group, request.worker_id, convert.settings_of(request.settings)))
+        settings = convert.settings_of(request.settings)
+        self.handle(ev.Resolve(group, request.worker_id, settings, request.branch_of))
         self.runtime.interested.setdefault(request.worker_id, set()).add(group)
         return pb.ResolveGroupReply(group=convert.replica_group_to_pb(self.core.groups[group]))
 

@@ -54,6 +54,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "owner": ("rhino owner --job counts --to etl", "rhino owner --job counts --next-driver"),
     "history": ("rhino history", "rhino history --job counts", "rhino history --worker worker-1 --json"),
     "moved": ("rhino moved --job counts --to hdfs://namenode:8020/ckpt/counts",),
+    "branch": (
+        "rhino branch /ckpt/counts /ckpt/counts-next --manager manager-host",
+        "rhino branch /ckpt/counts /ckpt/counts-next --batch 1200 --json",
+    ),
     "rewind": (
         "rhino rewind /ckpt/counts --dry-run",
         "rhino rewind /ckpt/counts --file-sink /output/counts",

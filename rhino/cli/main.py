@@ -11,6 +11,7 @@ import typer
 
 from rhino.cli import (
     access,
+    branch,
     cert,
     daemon_commands,
     examples,
@@ -205,6 +206,7 @@ def rewind(
     raise typer.Exit(run_rewind(manager, arguments))
 
 
+branch.register(app, CHECKPOINTS)
 app.add_typer(cert.app, name="cert", rich_help_panel=DAEMONS)
 app.add_typer(local.app, name="local", rich_help_panel=CARE)
 

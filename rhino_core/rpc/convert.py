@@ -180,6 +180,7 @@ def file_to_pb(entry: ids.FileEntry) -> pb.FileEntry:
         references=list(entry.references),
         written_by=entry.written_by,
         same_as=entry.same_as,
+        branch_of=entry.branch_of,
     )
 
 
@@ -194,4 +195,5 @@ def file_of(message: pb.FileEntry) -> ids.FileEntry:
         references=tuple(message.references),
         written_by=message.written_by,
         same_as=message.same_as,
+        branch_of=message.branch_of,
     )

@@ -132,7 +132,7 @@ FIELDS: dict[str, Rule] = dict(
     for pairs in (
         # names
         _of(_JOB, "job"),
-        _of(_JOB_OR_NONE, "DescribeGroupsRequest.job HandoverPlan.job Move.job Action.job"),
+        _of(_JOB_OR_NONE, "DescribeGroupsRequest.job HandoverPlan.job Move.job Action.job branch_of"),
         _of(_LABEL, "ListDecisionsRequest.job WatchLoadRequest.job"),
         # These fields may also contain the name of a query:
         _of(_LABEL, "ForgetJobRequest.job ForgetJobReply.job HandoverRequest.job ExplainRequest.job"),
@@ -216,7 +216,8 @@ LENGTHS = {
             RegisterRequest.groups HeartbeatRequest.changed HeartbeatRequest.lags GroupUpdate.groups GroupUpdate.left
             GroupUpdate.floors DescribeGroupsReply.groups PublishFloorsRequest.floors PublishFloorsRequest.logged
             BatchLogged.versions BatchLogged.floors BatchLogged.work CheckVersionsRequest.versions
-            CheckVersionsReply.checks InventoryReply.files InventoryReply.floors ListReply.files ListReply.modified_ms
+            CheckVersionsReply.checks BranchRequest.versions InventoryReply.files InventoryReply.floors
+            ListReply.files ListReply.modified_ms
             JobStatus.virtual_nodes DesiredLocations.locations ForgetWorkerReply.only_member
             HandoverRequest.virtual_nodes HandoverPlan.moves HandoverPlan.steps PlannedStep.virtual_nodes
             HandoverStatus.waiting_for HandoverStatus.steps FileEntry.references

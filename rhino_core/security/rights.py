@@ -61,6 +61,7 @@ _SERVICES: Mapping[str, Mapping[str, Right]] = {
         "CheckVersions": _only(WORKER, MANAGER),
         "Describe": _only(MANAGER, OPERATOR, READER),
         "StartScrub": CHANGES,
+        "Branch": CHANGES,
     },
     "grpc.health.v1.Health": dict.fromkeys(("Check", "List", "Watch"), Right(EVERYBODY)),
     "grpc.reflection.v1alpha.ServerReflection": {"ServerReflectionInfo": READS},

@@ -34,7 +34,7 @@ class Modifications:
     """
 
     def __init__(self, checkpoint: str | Path) -> None:
-        self._checkpoint = QueryCheckpoint(_folder(str(checkpoint)))
+        self._checkpoint = QueryCheckpoint(folder_of(str(checkpoint)))
         on_rhino = str(checkpoint).startswith("rhino:")
         numbers = self._checkpoint.batches("offsets")
         provider = self._checkpoint.provider() if numbers and not on_rhino else ""
@@ -160,8 +160,11 @@ def _text(what: str, text: str) -> str:
     return text
 
 
-def _folder(location: str) -> Path:
-    """Raises InvalidRequestError for a file system that this machine does not see as files."""
+def folder_of(location: str) -> Path:
+    """Returns the folder of a checkpointLocation.
+
+    Raises InvalidRequestError for a file system that this machine does not see as files.
+    """
     found = _RHINO.fullmatch(location) or _URI.fullmatch(location)
     if found is None:
         return Path(location)

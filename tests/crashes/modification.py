@@ -26,6 +26,7 @@ VICTIMS = ("driver", "manager", "worker")
 TIMEOUT_S = 240.0
 BATCHES_AFTER = 2
 WORKER = 0
+SHOWN, SHOWN_LINES = 5, 40  # of the ledger and of the driver's log, in the message of a failure
 VALUES = {"plus": "v + 1", "triple": "v * 3", "minus": "-v"}  # what the functions make of `v`
 LENIENT = Canary(1, max_batch_ms=600_000, min_rows=1, point=POINT)
 STRICT = Canary(2, max_rows=1, point=POINT)
@@ -72,6 +73,18 @@ class Modified(Stage):
         if case.change == "kept":
             self.present = name
         return view
+
+    def picture(self) -> str:
+        """What the ledger says, too: in which state each of the last modifications is, and what its batches showed."""
+        views = Modifications(self.checkpoint).list()[-SHOWN:]
+        said = [
+            f"modification {v.record.number} {v.state}: {v.first_batch} to {v.last_batch}, {v.reason!r}, "
+            f"canary {v.record.canary}, figures {dict(v.figures)}"
+            for v in views
+        ]
+        log = (self.folder / "spark-driver.log").read_text(errors="replace").splitlines()
+        told = [line[:300] for line in log if "odification" in line or line.startswith("failpoint ")][-SHOWN_LINES:]
+        return "\n".join([super().picture(), *said, "the driver's log:", *told])
 
     def value(self, views: Sequence[View]) -> str:
         """What is added up in each batch, as SQL over `v` and the batch `b`. The newest modification comes first."""

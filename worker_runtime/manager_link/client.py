@@ -118,9 +118,10 @@ class ManagerClient:
             self._asking[group] = task
             task.add_done_callback(lambda _: self._asking.pop(group, None))
 
-    async def known(self, group: GroupId, settings: JobSettings) -> ReplicaGroup:
+    async def known(self, group: GroupId, settings: JobSettings, branch_of: str = "") -> ReplicaGroup:
         """The group, from memory or from the manager. The first worker that names a group becomes its owner.
 
+        `branch_of`: a job that has the same files. Members of its group are preferred for a new group.
         Waits some time for an unreachable manager, and for workers that are just starting. Raises UnavailableError,
         PreconditionError (too few workers, or settings that the job's state does not allow).
         """
@@ -128,7 +129,8 @@ class ManagerClient:
         self._settings[group.job] = settings
 
         async def resolve() -> ReplicaGroup:
-            return self._replication.group(group) or await self._resolve(group, settings)
+            known = self._replication.group(group)
+            return known or await self._resolve(group, settings, branch_of=branch_of)
 
         known = self._replication.group(group)
         found: ReplicaGroup = await retry.until_resolved()(resolve) if known is None else known
@@ -160,21 +162,27 @@ class ManagerClient:
 
     # ------------------------------------------------------------ groups
 
-    async def _resolve(self, group: GroupId, settings: JobSettings, *, existing_only: bool = False) -> ReplicaGroup:
+    async def _resolve(
+        self, group: GroupId, settings: JobSettings, *, existing_only: bool = False, branch_of: str = ""
+    ) -> ReplicaGroup:
         """Asks the manager, once for all callers that wait for the same group."""
         task = self._resolving.get(group)
         if task is None:
-            task = asyncio.create_task(self._resolve_once(group, settings, existing_only), name=f"resolve {group}")
+            resolving = self._resolve_once(group, settings, existing_only, branch_of)
+            task = asyncio.create_task(resolving, name=f"resolve {group}")
             self._resolving[group] = task
             task.add_done_callback(lambda _: self._resolving.pop(group, None))
         return await asyncio.shield(task)
 
-    async def _resolve_once(self, group: GroupId, settings: JobSettings, existing_only: bool) -> ReplicaGroup:
+    async def _resolve_once(
+        self, group: GroupId, settings: JobSettings, existing_only: bool, branch_of: str
+    ) -> ReplicaGroup:
         request = replication_pb2.ResolveGroupRequest(
             group=group_to_pb(group),
             worker_id=self._replication.me.worker_id,
             settings=settings_to_pb(settings),
             existing_only=existing_only,
+            branch_of=branch_of,
             lease=self._lease,
         )
         reply = await call(

@@ -225,7 +225,7 @@ class InboundStream:
         return await self._twins(file.entry)
 
     async def _twins(self, entry: FileEntry) -> list[StoredFile]:
-        if not entry.same_as:
+        if not entry.same_as and not entry.branch_of:
             return []
         same = [
             task for task, other in self._tasks.items() if (other.store, other.content) == (entry.store, entry.content)

@@ -87,10 +87,15 @@ class Link:
     def _to_send_at_once(self, offer: ev.OfferFile) -> memoryview | None:
         """The bytes of a small file if they are in the page cache and nothing is queued before it, else None.
 
-        This saves a commit the detour through the link's task.
+        This saves a commit the detour through the link's task. The bytes of a branch are probably there already.
         """
         size = offer.entry.size_bytes
-        if self._lane is Lane.BULK or size > self._at_once_bytes or not self._core.may_send_whole(size):
+        if (
+            self._lane is Lane.BULK
+            or offer.entry.branch_of
+            or size > self._at_once_bytes
+            or not self._core.may_send_whole(size)
+        ):
             return None
         try:
             return cached_bytes(self._replication.store.files.path(offer.entry), offer.entry)
@@ -234,7 +239,7 @@ class Link:
             return
         # The receiver may have the same bytes under another name, or a part of them from a broken link.
         key = entry.store, entry.name
-        file = self._core.begin(offer, ask_offset=bool(entry.same_as) or key in self._broken)
+        file = self._core.begin(offer, ask_offset=bool(entry.same_as or entry.branch_of) or key in self._broken)
         self._open[file] = CheckedFile(entry, fd)
         self._broken.discard(key)
 

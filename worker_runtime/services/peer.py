@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from typing import Any
 
 import grpc.aio
@@ -29,12 +30,22 @@ from worker_runtime.fetch.serving import Reader, Turnstile, host_of, is_turn
 from worker_runtime.manager_link.directory import Directory
 from worker_runtime.push.listener import PushListener
 from worker_runtime.replication import Replication
+from worker_runtime.services.branching import Brancher
 from worker_runtime.services.describe import Describer
 from worker_runtime.statistics import Statistics
 from worker_runtime.storage import files
 from worker_runtime.upkeep.scrubber import Scrubber
 
 Context = grpc.aio.ServicerContext[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """The parts that answer calls of people and of the manager."""
+
+    describer: Describer
+    scrubber: Scrubber
+    brancher: Brancher
 
 
 class PeerService(peer_pb2_grpc.PeerServicer):
@@ -45,8 +56,7 @@ class PeerService(peer_pb2_grpc.PeerServicer):
         replication: Replication,
         directory: Directory,
         listener: PushListener,
-        describer: Describer,
-        scrubber: Scrubber,
+        answers: Answers,
         statistics: Statistics,
         chunk_bytes: int,
     ) -> None:
@@ -54,8 +64,7 @@ class PeerService(peer_pb2_grpc.PeerServicer):
         self._store = replication.store
         self._directory = directory
         self._listener = listener
-        self._describer = describer
-        self._scrubber = scrubber
+        self._answers = answers
         self._statistics = statistics
         self._chunk_bytes = chunk_bytes
         self._turnstile = Turnstile()
@@ -151,7 +160,17 @@ class PeerService(peer_pb2_grpc.PeerServicer):
         return peer_pb2.CheckVersionsReply(worker=worker_to_pb(self._replication.me), checks=checks)
 
     async def Describe(self, request: sidecar_pb2.DescribeRequest, context: Context) -> sidecar_pb2.DescribeReply:
-        return self._describer.describe(request)
+        return self._answers.describer.describe(request)
 
     async def StartScrub(self, request: peer_pb2.StartScrubRequest, context: Context) -> common_pb2.ScrubStatus:
-        return scrub_to_pb(self._scrubber.start_now())
+        return scrub_to_pb(self._answers.scrubber.start_now())
+
+    async def Branch(self, request: peer_pb2.BranchRequest, context: Context) -> peer_pb2.BranchReply:
+        versions = [store_version_of(message) for message in request.versions]
+        branched = await self._answers.brancher.branch(versions, request.job, request.timeout_s)
+        return peer_pb2.BranchReply(
+            worker=worker_to_pb(self._replication.me),
+            files=branched.files,
+            linked_bytes=branched.linked_bytes,
+            duration_ms=branched.duration_ms,
+        )

@@ -13,6 +13,7 @@ from rhino_core.ids import Lane, StoreId
 from worker_runtime.storage import files, recovery
 from worker_runtime.storage.admission import Admission
 from worker_runtime.storage.allocation.allocator import FileAllocator
+from worker_runtime.storage.branches import Branches
 from worker_runtime.storage.disk import Disk
 from worker_runtime.storage.durability import JobDurability
 from worker_runtime.storage.inbox import Inbox
@@ -35,7 +36,8 @@ class Store:
     """The parts of a store. Callers use the part that they need. Create one with `Store.open` (blocking).
 
     - what is here: `files` (records, listing), `catalogue` (for the protocol), `index` (epochs, fences, metadata)
-    - files that come: `uploads` (from executors), `received` and `incoming` (from other workers), `partials`, `inbox`
+    - files that come: `uploads` (from executors), `received` and `incoming` (from other workers), `partials`, `inbox`,
+      `branches` (from other jobs)
     - files that stay or go: `retention` (floors), `pins`, `removal`, `trash`
     - the disk: `layout`, `disk` (failures), `space`, `threads`, `syncer`, `durability` (by job), `arrivals` (times)
     """
@@ -61,6 +63,7 @@ class Store:
         self.uploads = Uploads(worker_id, layout, self.files, self.retention, admission, self.space, disk, self.threads)
         self.incoming = IncomingFiles(layout, disk, self.space, self.partials, self._allocator)
         self.received = ReceivedFiles(self.files, self.incoming, admission, self.threads)
+        self.branches = Branches(worker_id, self.files, self.incoming, admission, self.threads)
         self.trash = Trash(layout, disk, self.threads)
         self.removal = Removal(self.files, self.index, self.retention, self.durability, self.trash, self.space)
 

@@ -34,8 +34,9 @@ def encode(file: StoredFile, lineage: object) -> bytes:
             file.arrived_ns,
             file.visible,
             file.received,
-            # Otherwise the format of earlier versions, which they can read.
-            *([entry.same_as] if entry.same_as else []),
+            # Otherwise the format of earlier versions, which they can read. They ignore what follows `same_as`.
+            *([entry.same_as] if entry.same_as or entry.branch_of else []),
+            *([entry.branch_of] if entry.branch_of else []),
         ]
     ).encode()
 
@@ -51,5 +52,6 @@ def decode(store: StoreId, name: str, value: bytes, lineages: Lineages) -> Store
         references=tuple(references),
         written_by=written_by,
         same_as=rest[0] if rest else "",
+        branch_of=rest[1] if len(rest) > 1 else "",
     )
     return StoredFile(entry, Seal(*seal[:2]), arrived_ns, visible, received)

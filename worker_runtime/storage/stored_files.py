@@ -38,6 +38,7 @@ class StoredFiles:
         self._index = index
         self._records: dict[Key, StoredFile] = {}
         self._group_bytes: Counter[GroupId] = Counter()
+        self._job_files: Counter[str] = Counter()
         self.catalogue = Catalogue()
         self.newest = NewestVersions(worker_id, self.catalogue, self._records)
         for store, version in first_snapshots:
@@ -79,12 +80,23 @@ class StoredFiles:
         return [self._records[store, entry.name] for entry in self.catalogue.store(store).data_files(size_bytes)]
 
     def twins(self, entry: FileEntry) -> list[StoredFile]:
-        """Other stored files with exactly the same bytes (`FileEntry.same_as`)."""
-        return [self._records[entry.store, twin.name] for twin in self.catalogue.store(entry.store).twins(entry)]
+        """Other stored files with exactly the same bytes (`FileEntry.same_as`, `FileEntry.branch_of`)."""
+        return [*self._renamed(entry), *(self._namesakes(entry, [entry.branch_of]) if entry.branch_of else [])]
 
     def hard_links(self, entry: FileEntry) -> list[StoredFile]:
-        """Twins that are the same file on disk: damage to one damages all."""
-        return [twin for twin in self.twins(entry) if files.same_file(self.path(entry), self.path(twin.entry))]
+        """Stored files that are the same file on disk, those of branches included: damage to one damages all."""
+        likely = [*self._renamed(entry), *self._namesakes(entry, self._job_files)]
+        return [other for other in likely if files.same_file(self.path(entry), self.path(other.entry))]
+
+    def _renamed(self, entry: FileEntry) -> list[StoredFile]:
+        return [self._records[entry.store, twin.name] for twin in self.catalogue.store(entry.store).twins(entry)]
+
+    def _namesakes(self, entry: FileEntry, jobs: Iterable[str]) -> list[StoredFile]:
+        """Files of the same place, name, size and checksum in other jobs: those of a branch, or of its source."""
+        places = [entry.store._replace(job=job) for job in jobs if job != entry.store.job]
+        found = [record for store in places if (record := self._records.get((store, entry.name))) is not None]
+        same = (entry.size_bytes, entry.crc32c)
+        return [record for record in found if (record.entry.size_bytes, record.entry.crc32c) == same]
 
     def stored_bytes(self, group: GroupId | None = None) -> int:
         """Bytes of a group, or of all groups. Identical bytes under several names of a store count once."""
@@ -99,6 +111,7 @@ class StoredFiles:
             before = self.catalogue.get(record.entry.store, changelog_name(lineage[-1]))
             shared = joined(before.lineage if before else (), lineage)
             record = replace(record, entry=replace(record.entry, lineage=shared))
+        self._job_files[record.entry.store.job] += (record.entry.store, record.entry.name) not in self._records
         self._records[record.entry.store, record.entry.name] = record
         self._group_bytes[record.entry.store.group] += self._own_bytes(record.entry)
         self.catalogue.add(record.entry, record.arrived_ns / 1e9)
@@ -107,6 +120,7 @@ class StoredFiles:
     def discard(self, store: StoreId, name: str) -> StoredFile:
         """The file counts no longer. Neither its bytes nor its index record are touched."""
         record = self._records.pop((store, name))
+        self._left(store.job)
         self.catalogue.discard(store, name)
         self._group_bytes[store.group] -= self._own_bytes(record.entry)
         self.newest.changed(record.entry)
@@ -116,10 +130,16 @@ class StoredFiles:
         """Nothing of these groups counts any longer. `names` are all of their files."""
         for key in names:
             del self._records[key]
+            self._left(key[0].job)
         for group in groups:
             self.newest.forget(self.catalogue.stores(group))  # including stores without files
             del self._group_bytes[group]
             self.catalogue.forget(group)
+
+    def _left(self, job: str) -> None:
+        self._job_files[job] -= 1
+        if not self._job_files[job]:
+            del self._job_files[job]
 
     def _own_bytes(self, entry: FileEntry) -> int:
         return 0 if self.catalogue.store(entry.store).twins(entry) else entry.size_bytes

@@ -37,6 +37,19 @@ def test_too_few_workers_says_how_many_and_what_to_do() -> None:
     assert manager.resolve("a", settings=JobSettings(0)).required_copies == 1
 
 
+def test_a_branch_is_placed_where_the_files_of_its_source_are_and_whole_members_come_first() -> None:
+    manager = Manager("abcdef")
+    settings = JobSettings(replication_factor=2)
+    source = [m.worker.worker_id for m in manager.resolve("c", settings=settings).members]
+    for number in range(6):  # the least loaded workers are others
+        manager.resolve("c", GroupId("busy", 0, number), settings)
+    branch = GROUP._replace(job="branch")
+    manager.do(ev.Resolve(branch, source[1], settings, branch_of=GROUP.job))
+    members = [m.worker.worker_id for m in manager.machine.groups[branch].members]
+    assert members == [source[1], source[0], source[2]]
+    manager.do(ev.Resolve(branch._replace(job="other"), "f", settings, branch_of="never heard of"))
+
+
 def test_operators_of_one_task_get_the_same_chain_and_groups_spread() -> None:
     manager = Manager("abcd")
     first = manager.resolve("a", GroupId("job", 0, 1))

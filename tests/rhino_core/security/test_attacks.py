@@ -76,14 +76,17 @@ def place(method: str, addresses: tuple[str, str]) -> tuple[str, Expected]:
 WRONG_ROLES = [
     *((READER, f"{H}{name}") for name in ("StartHandover", "CancelHandover", "DrainWorker", "MoveCheckpoint")),
     *((READER, f"{H}{name}") for name in ("ForgetJob", "ForgetJobLater", "UndoForgetJob", "ForgetWorker")),
-    *((READER, method) for method in (f"{H}DriverSession", f"{R}Register", f"{P}Fetch", f"{P}StartScrub")),
+    *(
+        (READER, method)
+        for method in (f"{H}DriverSession", f"{R}Register", f"{P}Fetch", f"{P}StartScrub", f"{P}Branch")
+    ),
     *((READER, f"{P}{name}") for name in ("OpenPush", "Inventory", "CheckVersions")),
     *((DRIVER, f"{H}{name}") for name in ("StartHandover", "DrainWorker", "ForgetJob", "ListJobs", "Explain")),
     *((DRIVER, f"{R}{name}") for name in ("Register", "ResolveGroup", "PublishFloors", "ForgetJob", "ListWorkers")),
-    *((DRIVER, f"{P}{name}") for name in ("Fetch", "Inventory", "OpenPush", "StartScrub", "Describe")),
+    *((DRIVER, f"{P}{name}") for name in ("Fetch", "Inventory", "OpenPush", "StartScrub", "Describe", "Branch")),
     *((WORKER, f"{H}{name}") for name in ("DriverSession", "ForgetJob", "StartHandover", "DrainWorker", "ListJobs")),
     *((WORKER, f"{R}{name}") for name in ("ForgetJob", "SetDraining", "ChangeGroup", "PublishFloors", "ListWorkers")),
-    *((WORKER, f"{P}{name}") for name in ("StartScrub", "Describe")),
+    *((WORKER, f"{P}{name}") for name in ("StartScrub", "Describe", "Branch")),
     *((OPERATOR, f"{R}{name}") for name in ("Register", "Heartbeat", "ForgetJob", "ChangeGroup", "SetJobSettings")),
     *((OPERATOR, f"{P}{name}") for name in ("OpenPush", "Fetch", "CheckVersions")),
     (OPERATOR, f"{H}DriverSession"),

@@ -1,0 +1,130 @@
+"""`python -m benchmarks.modify`: the code of a running query is changed, as `rhino modify` does it.
+
+The stateful map query of BTW 2019 gets another function for its state, NBQ5 and NBQ8 another filter. All versions do
+the same work, so the batch that switches is compared with the batches before it. The commands come in different phases
+of a batch. With `--cost-rounds`, two checkpoints of each query run in turns: one with a modification in force and
+nothing on its way, one without any. Compare ratios, and absolute figures only within a run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from benchmarks.command import main, show
+from benchmarks.modify.changes import Changed, Slice, change, running, slices
+from benchmarks.modify.loads import LOADS
+from benchmarks.modify.summary import changes_of, costs_of, draw, tables
+from rhino.testing import ClusterShape, LocalCluster
+from rhino.testing.query_watch import Batch
+from workloads.machine import machine
+
+CONF = {
+    "spark.sql.streaming.numRecentProgressUpdates": "1000",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.locality.wait": "3s",
+}
+
+
+def _run() -> None:
+    arguments = _arguments()
+    console = Console(stderr=True)
+    changed: list[Changed] = []
+    costs: list[Slice] = []
+    batches: dict[str, list[Batch]] = {}
+
+    def say(what: str) -> None:
+        console.print(what, highlight=False)
+
+    facts = machine()
+    with _folder(arguments.dir) as folder:
+        for number in range(1, arguments.rounds + 1):
+            with _session(folder / f"round-{number}", arguments) as (cluster, spark):
+                for load in arguments.loads:
+                    checkpoint = cluster.folder / load
+                    with running(spark, cluster, load, arguments.rows_per_batch, checkpoint) as watch:
+                        found, batches[load] = change(watch, load, checkpoint, arguments.changes, say)
+                    changed += found
+                    _write(arguments.json, facts, changed, costs, batches)
+                    if arguments.cost_rounds and number == arguments.rounds:
+                        say(f"{load}: with and without a modification")
+                        plan = arguments.cost_rounds, arguments.batches
+                        costs += slices(spark, cluster, load, arguments.rows_per_batch, cluster.folder, plan)
+                        _write(arguments.json, facts, changed, costs, batches)
+    for table in tables(changes_of(changed), costs_of(costs)):
+        show(table)
+    if arguments.picture:
+        draw(arguments.picture, batches, [one for load in batches for one in _last(changed, load, arguments.changes)])
+
+
+def _last(changed: list[Changed], load: str, count: int) -> list[Changed]:
+    """The changes of the last round."""
+    return [one for one in changed if one.load == load][-count:]
+
+
+@contextmanager
+def _session(folder: Path, arguments: argparse.Namespace) -> Iterator[tuple[LocalCluster, SparkSession]]:
+    folder.mkdir(parents=True)
+    shape = ClusterShape(executor_memory_mb=1024)
+    with LocalCluster(folder, workers=arguments.workers, shape=shape) as cluster:
+        partitions = {"spark.sql.shuffle.partitions": str(arguments.partitions)}
+        spark = cluster.session("rhino benchmark", CONF | partitions)
+        try:
+            yield cluster, spark
+        finally:
+            spark.stop()
+
+
+@contextmanager
+def _folder(chosen: Path | None) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="rhino-modify-", dir=chosen) as folder:
+        yield Path(folder)
+
+
+def _write(
+    path: Path | None,
+    facts: object,
+    changed: list[Changed],
+    costs: list[Slice],
+    batches: dict[str, list[Batch]],
+) -> None:
+    if path is None:
+        return
+    report = {
+        "machine": facts,
+        "summary": changes_of(changed),
+        "costs": costs_of(costs),
+        "changes": [asdict(one) | {"ratio": one.ratio} for one in changed],
+        "slices": [asdict(one) for one in costs],
+        "durations": [{"load": load, **asdict(batch)} for load, its in batches.items() for batch in its],
+    }
+    path.write_text(json.dumps(report, indent=2) + "\n")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.modify", description=__doc__)
+    parser.add_argument("--loads", nargs="+", choices=tuple(LOADS), default=tuple(LOADS))
+    parser.add_argument("--changes", type=int, default=5, help="of each query in a round (default: 5)")
+    parser.add_argument("--rounds", type=int, default=3, help="each in a cluster of its own (default: 3)")
+    parser.add_argument("--rows-per-batch", type=int, default=20_000)
+    parser.add_argument("--cost-rounds", type=int, default=0, help="slices with and without a modification")
+    parser.add_argument("--batches", type=int, default=10, help="that count, of each slice")
+    parser.add_argument("--partitions", type=int, default=6)
+    parser.add_argument("--workers", type=int, default=3)
+    parser.add_argument("--dir", type=Path, help="where to work")
+    parser.add_argument("--json", type=Path, help="write all results there")
+    parser.add_argument("--picture", type=Path, help="write a PNG of the last round there")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main(_run))

@@ -1,0 +1,145 @@
+"""Changes of one running query, and two checkpoints of it in turns: with a modification in force, and without any."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from benchmarks.modify.loads import LOADS
+from rhino import Modifications
+from rhino.testing import LocalCluster
+from rhino.testing.query_watch import Batch, QueryWatch, RunError
+from spark_connector.modify.ledger import State, View
+
+WARM_UP = 30  # batches before the first change: JIT compilers, Python workers
+BETWEEN = (
+    12  # batches between two changes, of which the last STEADY before a change are what its batch is compared with
+)
+STEADY = 10  # batches before a change, with which its first batch is compared
+PHASES = 5  # a change comes in another part of a batch each time
+SLICE_WARM_UP = 3
+QUERY = "changed"
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """One change. All times are milliseconds.
+
+    `wait_ms`: from the call to the start of the first batch in force. `done_ms`: to the end of that batch. `switch_ms`:
+    how long that batch took. `steady_ms`: the median of the batches before.
+    """
+
+    load: str
+    change: int
+    called_ms: int
+    first_batch: int
+    wait_ms: float
+    done_ms: float
+    switch_ms: float
+    steady_ms: float
+
+    @property
+    def ratio(self) -> float:
+        return self.switch_ms / self.steady_ms
+
+    @property
+    def in_time(self) -> bool:
+        """In force with the next batch: not later than one batch and 0.2 s."""
+        return self.wait_ms <= self.steady_ms + 200
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Durations of the batches of one slice, in milliseconds. `modified`: a modification is in force."""
+
+    load: str
+    modified: bool
+    number: int
+    batches_ms: tuple[int, ...]
+
+
+@contextmanager
+def running(
+    spark: SparkSession, cluster: LocalCluster, load: str, rows_per_batch: int, checkpoint: Path
+) -> Iterator[QueryWatch]:
+    """The query, without pauses between its batches."""
+    its = LOADS[load]
+    query = (
+        its.stream(spark, rows_per_batch)
+        .writeStream.queryName(QUERY)
+        .outputMode(its.mode)
+        .format("noop")
+        .option("checkpointLocation", str(checkpoint))
+        .start()
+    )
+    try:
+        yield QueryWatch(query, checkpoint, on_poll=lambda batch: None, check=cluster.check)
+    finally:
+        query.stop()
+
+
+def change(
+    watch: QueryWatch, load: str, checkpoint: Path, changes: int, say: Callable[[str], None]
+) -> tuple[list[Changed], list[Batch]]:
+    """Changes the query so often. Returns the figures of the changes, and all batches. Raises RunError."""
+    say(f"{load}: warming up")
+    watch.wait_for_batch(WARM_UP)
+    ledger, called = Modifications(checkpoint), list[tuple[int, View]]()
+    for number in range(1, changes + 1):
+        say(f"{load}: change {number} of {changes}")
+        newest = watch.committed()
+        watch.wait_for_batch(newest + BETWEEN)
+        time.sleep(_steady(watch.batches(newest + BETWEEN)) / 1000 * (number % PHASES) / PHASES)
+        at_ms = time.time_ns() // 1_000_000
+        view = ledger.wait(LOADS[load].change(ledger, number).record.number)
+        if view.state is not State.IN_FORCE or view.first_batch is None:
+            raise RunError(f"{load}: change {number} is {view.state}: {view.reason}")
+        called.append((at_ms, view))
+    last = called[-1][1].first_batch or 0
+    watch.wait_for_batch(last + BETWEEN)
+    batches = watch.batches(last + BETWEEN)
+    return [_changed(load, number, at_ms, view, batches) for number, (at_ms, view) in enumerate(called, 1)], batches
+
+
+def _changed(load: str, number: int, called_ms: int, view: View, batches: list[Batch]) -> Changed:
+    first = view.first_batch or 0
+    (its,) = (batch for batch in batches if batch.batch_id == first)
+    steady_ms = _steady([batch for batch in batches if batch.batch_id < first])
+    wait_ms, done_ms = its.started_ms - called_ms, its.ended_ms - called_ms
+    return Changed(load, number, called_ms, first, wait_ms, done_ms, its.duration_ms, steady_ms)
+
+
+def _steady(batches: list[Batch]) -> float:
+    return statistics.median(batch.duration_ms for batch in batches[-STEADY:])
+
+
+def slices(
+    spark: SparkSession, cluster: LocalCluster, load: str, rows_per_batch: int, folder: Path, plan: tuple[int, int]
+) -> list[Slice]:
+    """Two checkpoints of the query run in turns; one has a modification in force and nothing on its way.
+
+    `plan`: slices of each, and batches of a slice that count. The first slice of each does not count.
+    """
+    rounds, batches = plan
+    found = []
+    for number in range(rounds + 1):
+        for modified in (False, True) if number % 2 == 0 else (True, False):
+            checkpoint = folder / f"{load}-{'modified' if modified else 'untouched'}"
+            with running(spark, cluster, load, rows_per_batch, checkpoint) as watch:
+                first = watch.committed() + 1
+                if modified and number == 0:
+                    watch.wait_for_batch(first)
+                    ledger = Modifications(checkpoint)
+                    ledger.wait(LOADS[load].change(ledger, 1).record.number)
+                last = first + SLICE_WARM_UP + batches - 1
+                watch.wait_for_batch(last)
+                done = [batch for batch in watch.batches(last) if batch.batch_id >= first + SLICE_WARM_UP]
+            if number:
+                found.append(Slice(load, modified, number, tuple(batch.duration_ms for batch in done)))
+    return found

@@ -1,0 +1,105 @@
+"""Medians of the changes of each load, and the ratios of batches with a modification in force to those without."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from benchmarks.modify.changes import Changed, Slice
+from rhino.testing.query_watch import Batch
+
+Row = dict[str, Any]
+
+
+def changes_of(results: Sequence[Changed]) -> list[Row]:
+    """One row per load. `in_time`: how many were in force within one batch and 0.2 s."""
+    rows = []
+    for load in dict.fromkeys(result.load for result in results):
+        mine = [result for result in results if result.load == load]
+        row: Row = {"load": load, "changes": len(mine)}
+        row |= {name: _median(mine, name) for name in ("steady_ms", "wait_ms", "done_ms", "switch_ms", "ratio")}
+        row["longest_wait_ms"] = max(result.wait_ms for result in mine)
+        row["highest_ratio"] = max(result.ratio for result in mine)
+        row["in_time"] = sum(result.in_time for result in mine)
+        rows.append(row)
+    return rows
+
+
+def costs_of(found: Sequence[Slice]) -> list[Row]:
+    """One row per load: medians of all batches, and the median of the ratios of slices that ran side by side."""
+    rows = []
+    for load in dict.fromkeys(one.load for one in found):
+        by = {(one.modified, one.number): statistics.median(one.batches_ms) for one in found if one.load == load}
+        numbers = sorted({number for _, number in by})
+        ratios = [by[True, number] / by[False, number] for number in numbers]
+        row: Row = {"load": load, "slices": len(numbers)}
+        row |= {"untouched_ms": statistics.median(by[False, number] for number in numbers)}
+        row |= {"modified_ms": statistics.median(by[True, number] for number in numbers)}
+        rows.append(row | {"cost_ratio": statistics.median(ratios), "lowest": min(ratios), "highest": max(ratios)})
+    return rows
+
+
+def _median(results: Sequence[Changed], name: str) -> float:
+    return float(statistics.median(getattr(result, name) for result in results))
+
+
+def tables(changes: Sequence[Row], costs: Sequence[Row]) -> list[Table]:
+    shown = Table(
+        *("load", "changes", "steady batch", "until the first batch in force begins", "longest", "until it is done"),
+        *("the batch that switches", "ratio", "highest ratio", "in time"),
+    )
+    for row in changes:
+        times = (f"{row[name]:.0f} ms" for name in ("steady_ms", "wait_ms", "longest_wait_ms", "done_ms", "switch_ms"))
+        ratios = (f"{row[name]:.2f}" for name in ("ratio", "highest_ratio"))
+        shown.add_row(row["load"], str(row["changes"]), *times, *ratios, f"{row['in_time']} of {row['changes']}")
+    paired = Table("load", "slices", "without a modification", "with one in force", "ratio", "of the slices")
+    for row in costs:
+        spread = f"{row['lowest']:.3f} to {row['highest']:.3f}"
+        times = (f"{row[name]:.0f} ms" for name in ("untouched_ms", "modified_ms"))
+        paired.add_row(row["load"], str(row["slices"]), *times, f"{row['cost_ratio']:.3f}", spread)
+    return [shown, paired] if costs else [shown]
+
+
+def draw(path: Path, batches: Mapping[str, Sequence[Batch]], changes: Sequence[Changed]) -> None:
+    """Writes a PNG: how long each batch took, over time, with the calls and the first batches in force."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, grid = pyplot.subplots(
+        len(batches), figsize=(10, 1 + 2.5 * len(batches)), layout="constrained", squeeze=False
+    )
+    for axes, (load, its) in zip(grid[:, 0], batches.items(), strict=True):
+        mine = [change for change in changes if change.load == load]
+        first = next(i for i, batch in enumerate(its) if batch.batch_id >= mine[0].first_batch - 10)
+        shown, zero = its[first:], its[first].started_ms
+        switched = {change.first_batch for change in mine}
+        axes.plot(
+            [(batch.ended_ms - zero) / 1000 for batch in shown],
+            [batch.duration_ms for batch in shown],
+            *(".-",),
+            color="#31688e",
+            linewidth=1,
+        )
+        marked = [batch for batch in shown if batch.batch_id in switched]
+        axes.plot(
+            [(batch.ended_ms - zero) / 1000 for batch in marked],
+            [batch.duration_ms for batch in marked],
+            *("o",),
+            color="#d1495b",
+            label="first batch in force",
+        )
+        for number, change in enumerate(mine):
+            label = "command" if number == 0 else None
+            axes.axvline((change.called_ms - zero) / 1000, color="#35b779", linewidth=1, label=label)
+        axes.set(ylabel="batch (ms)", title=load, ylim=(0, None))
+        axes.grid(alpha=0.3)
+    grid[0, 0].legend(loc="lower right")
+    grid[-1, 0].set_xlabel("time (s)")
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)

@@ -1,0 +1,131 @@
+"""Copies what a new query needs of another query's checkpoint. The other query may be running.
+
+The copy has an id of its own, so both are different queries for everybody. The state itself is not here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from rhino_core.errors import AlreadyThereError, PreconditionError
+from spark_connector.query_checkpoint import QueryCheckpoint
+
+STATE_FILES = (".zip", ".changelog", ".sst", ".log", ".delta", ".snapshot", ".crc", ".tmp")
+ROUNDS = 100  # of copying a log that a driver writes meanwhile
+
+
+class BranchFolder:
+    """A hidden folder beside `target`, which becomes `target` at the end. A context manager: what is left is deleted.
+
+    `job`: the id of the new query. Raises AlreadyThereError if `target` exists and is no empty folder.
+    """
+
+    def __init__(self, source: QueryCheckpoint, target: Path, batch: int) -> None:
+        self.job = str(uuid.uuid4())
+        self._source = source
+        self._target = target.absolute()
+        self._batch = batch
+        self._work = self._target.with_name(f".{self._target.name}.rhino-branch-{self.job}")
+        self.check()
+
+    def __enter__(self) -> BranchFolder:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        shutil.rmtree(self._work, ignore_errors=True)
+
+    def check(self) -> None:
+        """Raises AlreadyThereError for a target in use, PreconditionError for what cannot be branched."""
+        if self._target.exists() and (not self._target.is_dir() or any(self._target.iterdir())):
+            raise AlreadyThereError(f"{self._target}: is there already; give a folder that does not exist")
+        if self._source.folder.absolute() in self._target.parents:
+            raise PreconditionError(f"{self._target}: lies within the checkpoint that it is a branch of")
+        if named := next(self._source.folder.glob("state/*/_metadata/v2"), None):
+            raise PreconditionError(
+                f"{named}: this operator (transformWithState) names files of its checkpoint by their full paths, so "
+                "its query cannot be branched yet"
+            )
+
+    def fill(self) -> None:
+        """Copies the logs up to the batch, and the offsets of the next one, so that it has the same rows.
+
+        Raises PreconditionError if entries of the batch vanish meanwhile.
+        """
+        source, work = self._source.folder, self._work
+        work.mkdir(parents=True)
+        fields = json.loads((source / "metadata").read_text()) | {"id": self.job}
+        (work / "metadata").write_text(json.dumps(fields, separators=(",", ":")))
+        for log, last in (("commits", self._batch), ("offsets", self._batch + 1)):
+            (work / log).mkdir()
+            for number in self._source.batches(log):
+                if number <= last:
+                    _copy(source / log / str(number), work / log / str(number))
+            if not (work / log / str(self._batch)).exists():
+                raise PreconditionError(f"{source / log}: batch {self._batch} has been removed meanwhile; try again")
+        _copy_all(source / "sources", work / "sources")
+        _copy_all(source / "state", work / "state")
+        self._copy_modifications(source / "modifications", work / "modifications")
+
+    def finish(self) -> Path:
+        """Gives the folder its name. Raises AlreadyThereError if something else has it by now."""
+        _sync_all(self._work)
+        try:
+            self._work.rename(self._target)  # replaces an empty folder only
+        except OSError as error:
+            raise AlreadyThereError(f"{self._target}: {error.strerror}") from error
+        return self._target
+
+    def _copy_modifications(self, source: Path, work: Path) -> None:
+        """Copies those that are in force for the batch. What is on its way stays with the other query."""
+        bound = {int(path.name): path for path in _numbered(source / "bindings")}
+        bindings = {batch: path for batch, path in bound.items() if batch <= self._batch}
+        records = {number for path in bindings.values() for number in json.loads(path.read_text())["records"]}
+        returned = [path for path in _numbered(source / "returns") if int(path.name) in bindings]
+        figures = [path for path in _numbered(source / "figures") if int(path.name) <= self._batch]
+        decided = [path for path in _numbered(source / "outcomes") if int(path.name) in records]
+        written = [path for path in _numbered(source / "records") if int(path.name) in records]
+        for path in (*written, *decided, *bindings.values(), *returned, *figures):
+            target = work / path.relative_to(source)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _copy(path, target)
+
+
+def _numbered(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.iterdir() if path.name.isdigit()) if folder.is_dir() else iter(())
+
+
+def _copy(source: Path, target: Path) -> bool:
+    """Copies one file. Returns false if it has been removed meanwhile."""
+    try:
+        shutil.copyfile(source, target)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _copy_all(source: Path, target: Path) -> None:
+    """Copies all files but those of state, until nothing new appears and nothing vanishes meanwhile."""
+    for _ in range(ROUNDS):
+        found = [path for path in source.rglob("*") if path.is_file() and not path.name.endswith(STATE_FILES)]
+        news = [path for path in found if not (target / path.relative_to(source)).exists()]
+        for path in news:
+            (target / path.relative_to(source)).parent.mkdir(parents=True, exist_ok=True)
+        if not news:
+            return
+        for path in news:
+            _copy(path, target / path.relative_to(source))
+    raise PreconditionError(f"{source}: a driver writes there all the time; try again")
+
+
+def _sync_all(folder: Path) -> None:
+    for path in (*folder.rglob("*"), folder):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,87 @@
+"""The figures of benchmarks.modify and benchmarks.branch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from benchmarks import registry
+from benchmarks.branch.__main__ import Branched
+from benchmarks.branch.__main__ import summarise as branches_of
+from benchmarks.branch.__main__ import table as branch_table
+from benchmarks.modify.changes import Changed, Slice, _changed
+from benchmarks.modify.loads import OUTPUT, counting
+from benchmarks.modify.summary import changes_of, costs_of, draw, tables
+from rhino.testing.query_watch import Batch
+from spark_connector.modify.ledger import State, View
+from spark_connector.modify.record import Change, Kind, Record
+
+BATCHES = [Batch(number, 1000 * number, 400 if number != 20 else 440) for number in range(30)]
+
+
+def changed(called_ms: int) -> Changed:
+    record = Record(1, Change(Kind.FILTER, "bids", condition="true"), "me", 0)
+    return _changed("nbq5", 1, called_ms, View(record, State.IN_FORCE, 20), BATCHES)
+
+
+def test_a_change_is_measured_from_the_call_to_its_first_batch() -> None:
+    found = changed(19_700)
+    assert (found.wait_ms, found.done_ms, found.switch_ms, found.steady_ms) == (300, 740, 440, 400)
+    assert found.ratio == pytest.approx(1.1)
+    assert found.in_time
+    assert changed(19_400).in_time
+    assert not changed(19_399).in_time, "one batch and 0.2 s"
+
+
+def test_medians_of_the_changes_of_a_load() -> None:
+    (row,) = changes_of([changed(19_700), changed(19_300), changed(19_600)])
+    assert (row["changes"], row["wait_ms"], row["longest_wait_ms"], row["in_time"]) == (3, 400, 700, 2)
+
+
+def test_slices_are_compared_in_pairs() -> None:
+    found = [Slice("nbq5", False, 1, (100, 200, 300)), Slice("nbq5", True, 1, (220,))]
+    found += [Slice("nbq5", True, 2, (400,)), Slice("nbq5", False, 2, (400,))]
+    (row,) = costs_of(found)
+    assert (row["slices"], row["lowest"], row["highest"]) == (2, 1.0, 1.1)
+    assert row["cost_ratio"] == pytest.approx(1.05)
+    assert [table.row_count for table in tables([], [row])] == [0, 1]
+
+
+def test_the_timeline_is_drawn(tmp_path: Path) -> None:
+    draw(tmp_path / "p.png", {"nbq5": BATCHES}, [changed(19_700)])
+    assert (tmp_path / "p.png").stat().st_size > 10_000
+
+
+def test_all_versions_of_the_map_function_go_on_counting() -> None:
+    class Held:
+        exists = False
+        get: tuple[int, ...] = ()
+
+        def update(self, value: tuple[int, ...]) -> None:
+            self.exists, self.get = True, value
+
+    state, columns = Held(), [field.split()[0] for field in OUTPUT.split(", ")]
+    for version, expected in ((0, [1, 2]), (7, [3, 4])):
+        frame = pd.DataFrame({"value": [5, 3], "instance": [1, 1]})
+        (made,) = counting(version)((1,), iter([frame]), state)
+        assert list(made.columns) == columns
+        assert list(made["ordinal"]) == expected
+
+
+def test_branches_are_summed_up_by_size() -> None:
+    results = [
+        Branched(10**9, number, ms, 90, 10**9, 5, 400, 440, 400) for number, ms in ((1, 300), (2, 900), (3, 500))
+    ]
+    (row,) = branches_of(results)
+    assert (row["branch_ms"], row["longest_ms"], row["branches"]) == (500, 900, 3)
+    assert row["during_ratio"] == pytest.approx(1.1)
+    assert branch_table([row]).row_count == 1
+    assert json.dumps(row)
+
+
+def test_both_are_found_with_quick_runs() -> None:
+    assert {"modify", "branch"} <= set(registry.found())
+    assert all(registry.quick_runs(name) for name in ("modify", "branch"))

@@ -1,0 +1,152 @@
+"""The checkpoint folder of a branch: what it has of the other query's, and what not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rhino_core.errors import AlreadyThereError, PreconditionError
+from spark_connector.branch import folder as branch
+from spark_connector.branch.folder import BranchFolder
+from spark_connector.modify.folder import ModificationFolder
+from spark_connector.modify.ledger import State
+from spark_connector.modify.record import Change, Kind
+from spark_connector.query_checkpoint import QueryCheckpoint
+from tests.spark_connector.test_checkpoint import make
+
+IDS = {"0": [["a"], ["b"]]}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> QueryCheckpoint:
+    """Batches 0 to 4 are committed, and 5 is planned."""
+    made = make(tmp_path / "q", IDS, batches=6)
+    (made.folder / "commits" / "5").unlink()
+    store = made.folder / "state" / "0" / "0"
+    for name in ("_metadata/schema", "SSTs/000001-x.sst", "2_id.zip", "2_id.changelog", ".2_id.zip.crc"):
+        (store / name).parent.mkdir(parents=True, exist_ok=True)
+        (store / name).write_text(name)
+    (made.folder / "state" / "0" / "_metadata").mkdir()
+    (made.folder / "state" / "0" / "_metadata" / "metadata").write_text("operators")
+    (made.folder / "sources" / "0").mkdir(parents=True)
+    (made.folder / "sources" / "0" / "0").write_text("files")
+    return made
+
+
+def branched(source: QueryCheckpoint, target: Path, batch: int) -> QueryCheckpoint:
+    with BranchFolder(source, target, batch) as made:
+        made.fill()
+        assert not (target / "metadata").exists()
+        assert made.finish() == target
+    assert [path.name for path in target.parent.iterdir() if "rhino-branch" in path.name] == []
+    return QueryCheckpoint(target)
+
+
+def files(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_it_is_another_query_at_the_same_batch_with_the_rows_of_the_next_one(
+    source: QueryCheckpoint, tmp_path: Path
+) -> None:
+    before = {name: (source.folder / name).read_bytes() for name in files(source.folder)}
+    made = branched(source, tmp_path / "new" / "b", 3)
+    assert made.job != source.job
+    assert made.job != branched(source, tmp_path / "c", 3).job
+    assert (made.batches("commits"), made.batches("offsets")) == ([0, 1, 2, 3], [0, 1, 2, 3, 4])
+    versions = made.logged().versions
+    assert [v.version for v in versions] == [v.version for v in source.logged(3).versions]
+    assert {v.store.job for v in versions} == {made.job}
+    assert {name for name in files(made.folder) if name.startswith(("state", "sources"))} == {
+        "state/0/_metadata/metadata",
+        "state/0/0/_metadata/schema",
+        "sources/0/0",
+    }
+    assert {name: (source.folder / name).read_bytes() for name in files(source.folder)} == before
+
+
+def test_modifications_in_force_come_along_and_others_do_not(source: QueryCheckpoint, tmp_path: Path) -> None:
+    ledger, root = ModificationFolder(source.folder), source.folder / "modifications"
+    for target in ("old", "new", "late", "asked"):
+        ledger.add(Change(Kind.FILTER, target, condition="true"), "me", dry_run=False)
+    for kind in ("outcomes", "bindings", "returns"):
+        (root / kind).mkdir()
+    for number in (1, 2, 3):
+        (root / "outcomes" / str(number)).write_text("{}")
+    for batch, number in ((1, 1), (3, 2), (4, 3)):
+        (root / "bindings" / str(batch)).write_text(json.dumps({"records": [number]}))
+    (root / "returns" / "3").write_text(json.dumps({"from": 3, "reason": "it failed"}))
+    made = branched(source, tmp_path / "b", 3)
+    views = ModificationFolder(made.folder).read().views()
+    assert [(view.record.number, view.state) for view in views] == [(1, State.IN_FORCE), (2, State.RETURNED)]
+    newest = branched(source, tmp_path / "c", 4)
+    assert [view.record.number for view in ModificationFolder(newest.folder).read().views()] == [1, 2, 3]
+
+
+def test_a_target_in_use_is_refused(source: QueryCheckpoint, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for target in (source.folder, tmp_path / "file"):
+        with pytest.raises(AlreadyThereError, match="is there already"):
+            BranchFolder(source, target, 3)
+    (tmp_path / "empty").mkdir()
+    branched(source, tmp_path / "empty", 3)
+    with pytest.raises(PreconditionError, match="within the checkpoint"):
+        BranchFolder(source, source.folder / "state" / "b", 3)
+
+
+def test_a_target_that_appears_meanwhile_is_not_overwritten(source: QueryCheckpoint, tmp_path: Path) -> None:
+    target = tmp_path / "b"
+    with BranchFolder(source, target, 3) as made:
+        made.fill()
+        target.mkdir()
+        (target / "metadata").write_text("another query")
+        with pytest.raises(AlreadyThereError):
+            made.finish()
+    assert (target / "metadata").read_text() == "another query"
+    assert {path.name for path in tmp_path.iterdir()} == {"q", "b"}
+
+
+def test_state_of_transform_with_state_is_refused(source: QueryCheckpoint, tmp_path: Path) -> None:
+    (source.folder / "state" / "0" / "_metadata" / "v2").mkdir()
+    with pytest.raises(PreconditionError, match="transformWithState"):
+        BranchFolder(source, tmp_path / "b", 3)
+
+
+def test_a_driver_that_writes_meanwhile_is_waited_for(
+    source: QueryCheckpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log of files that is compacted meanwhile: the compact entry replaces the others."""
+    log, copy = source.folder / "sources" / "0", branch._copy
+
+    def compacting(origin: Path, target: Path) -> bool:
+        if origin == log / "0" and not (log / "9.compact").exists():
+            (log / "9.compact").write_text("all")
+            origin.unlink()
+        return copy(origin, target)
+
+    monkeypatch.setattr(branch, "_copy", compacting)
+    made = branched(source, tmp_path / "b", 3)
+    assert {name for name in files(made.folder) if name.startswith("sources")} == {"sources/0/9.compact"}
+
+
+def test_a_batch_that_is_purged_meanwhile_is_said(
+    source: QueryCheckpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = branch._copy
+
+    def purging(origin: Path, target: Path) -> bool:
+        if origin.name == "3":
+            origin.unlink()
+        return copy(origin, target)
+
+    monkeypatch.setattr(branch, "_copy", purging)
+    with BranchFolder(source, tmp_path / "b", 3) as made, pytest.raises(PreconditionError, match="removed meanwhile"):
+        made.fill()
+    assert {path.name for path in tmp_path.iterdir()} == {"q"}
+
+
+def test_a_batch_that_is_not_logged_is_named(source: QueryCheckpoint) -> None:
+    with pytest.raises(PreconditionError, match="batch 5 is not in the commit log, which has 0 to 4"):
+        source.logged(5)

@@ -1,0 +1,108 @@
+"""Files of one job as files of another, on a real disk with a real index."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rhino_core.errors import AlreadyThereError, UnknownError
+from rhino_core.ids import Epoch, FileEntry
+from tests.worker_runtime.scenario import STORE, version
+from tests.worker_runtime.storage.test_store import NAME, SST, Disk
+from worker_runtime.storage import files
+from worker_runtime.storage.stored_file import encode
+
+TWIN, THIRD = (STORE._replace(job=job) for job in ("twin", "third"))
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    made = Disk(tmp_path / "data")
+    yield made
+    made.store.close()
+
+
+async def stored(disk: Disk, name: str = SST, content: bytes = b"content") -> FileEntry:
+    return (await disk.store.uploads.take_over(STORE, name, disk.inbox(content))).entry
+
+
+async def test_a_link_is_a_file_of_its_own_job_and_is_not_read(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = await stored(disk)
+    monkeypatch.setattr(files, "checksum", lambda fd: pytest.fail("it was read"))
+    linked = await disk.store.branches.link(first, TWIN.job)
+    assert linked.entry == replace(first, store=TWIN, branch_of=STORE.job)
+    assert disk.path(SST).samefile(disk.store.layout.path(TWIN, SST))
+    again = await disk.store.branches.link(first, TWIN.job)
+    assert again == linked
+    record = disk.reopen().files.record(TWIN, SST)
+    assert record is not None
+    assert record.entry == linked.entry
+
+
+async def test_a_version_is_hidden_until_it_is_committed(disk: Disk) -> None:
+    linked = await disk.store.branches.link(await stored(disk, NAME), TWIN.job)
+    assert not linked.visible
+    disk.store.files.set_visible(TWIN, NAME, visible=True)
+    assert [record.entry.name for record in disk.store.files.visible(TWIN)] == [NAME]
+    assert disk.store.files.newest.written(TWIN.group)[0].version == version(1)
+
+
+async def test_either_is_removed_alone(disk: Disk) -> None:
+    first = await stored(disk)
+    await disk.store.branches.link(first, TWIN.job)
+    disk.store.removal.drop_job(STORE.job, Epoch(9, 9), [STORE.group])
+    assert disk.store.layout.path(TWIN, SST).read_bytes() == b"content"
+    assert disk.store.files.record(STORE, SST) is None
+    await disk.store.removal.remove(TWIN, [SST])
+    assert not disk.store.layout.path(TWIN, SST).exists()
+
+
+async def test_branches_of_one_source_are_links_of_each_other_when_the_source_has_gone(disk: Disk) -> None:
+    """Damage to one is damage to the other."""
+    first = await stored(disk)
+    twin = (await disk.store.branches.link(first, TWIN.job)).entry
+    third = (await disk.store.branches.link(first, THIRD.job)).entry
+    await disk.store.removal.remove(STORE, [SST])
+    assert [record.entry for record in disk.store.files.hard_links(twin)] == [third]
+    assert disk.store.files.twins(twin) == [], "its bytes come from the job that it is a branch of, or from others"
+    await disk.store.removal.remove(THIRD, [SST])
+    assert disk.store.files.hard_links(twin) == []
+
+
+async def test_a_received_file_of_a_branch_is_linked_only_to_the_same_bytes(disk: Disk) -> None:
+    first = await stored(disk)
+    entry = replace(first, store=TWIN, branch_of=STORE.job)
+    assert not await disk.store.received.receive_linked(replace(entry, branch_of=""))
+    assert not await disk.store.received.receive_linked(replace(entry, crc32c=first.crc32c ^ 1))
+    assert not await disk.store.received.receive_linked(replace(entry, size_bytes=first.size_bytes + 1))
+    assert await disk.store.received.receive_linked(entry)
+
+
+async def test_what_is_not_there_or_has_been_changed_is_not_linked(disk: Disk) -> None:
+    first = await stored(disk)
+    await stored(disk, NAME)
+    with pytest.raises(UnknownError, match="is not here"):
+        await disk.store.branches.link(replace(first, name="SSTs/000009-z.sst"), TWIN.job)
+    disk.path(SST).write_bytes(b"longer than before")
+    with pytest.raises(UnknownError, match="cannot be linked"):
+        await disk.store.branches.link(first, TWIN.job)
+    other = disk.inbox(b"something else")
+    await disk.store.uploads.take_over(TWIN, NAME, other)
+    changelog = disk.store.files.record(STORE, NAME)
+    assert changelog is not None
+    with pytest.raises(AlreadyThereError, match="another checksum"):
+        await disk.store.branches.link(changelog.entry, TWIN.job)
+    assert not list(disk.store.layout.tmp.iterdir())
+
+
+async def test_only_files_of_branches_say_so_in_the_index(disk: Disk) -> None:
+    """Former versions read nine or ten fields, and ignore what follows."""
+    first = disk.store.files.record(STORE, (await stored(disk)).name)
+    assert first is not None
+    linked = await disk.store.branches.link(first.entry, TWIN.job)
+    assert [len(json.loads(encode(record, []))) for record in (first, linked)] == [9, 11]
+    assert json.loads(encode(linked, []))[9:] == ["", STORE.job]

@@ -1,0 +1,102 @@
+"""Branches: versions of one job become versions of another job, as links to the same files.
+
+This worker becomes the owner of the new groups, and commits the links like files of an executor. Members of the new
+groups that have the files of the first job link them, too; others get the bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rhino_core.errors import InvalidRequestError, PreconditionError, UnknownError
+from rhino_core.ids import FileEntry, FileKind, GroupId, Placement, ReplicaGroup, StoreVersion
+from worker_runtime.manager_link.client import ManagerClient
+from worker_runtime.protocol import events as ev
+from worker_runtime.replication import Replication
+
+log = logging.getLogger(__name__)
+TIMEOUT_S = 60.0
+AT_ONCE = 4  # stores at a time: commits of executors must not wait behind many links
+_ORDER = {FileKind.SST: 0, FileKind.LOG: 0, FileKind.SNAPSHOT: 1, FileKind.CHANGELOG: 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Branched:
+    """What was linked on this worker."""
+
+    files: int
+    linked_bytes: int
+    duration_ms: float
+
+
+class Brancher:
+    """Serves `Peer.Branch`."""
+
+    def __init__(self, replication: Replication, manager: ManagerClient) -> None:
+        self._replication = replication
+        self._store = replication.store
+        self._manager = manager
+        self._turns = asyncio.Semaphore(AT_ONCE)
+
+    async def branch(self, versions: Sequence[StoreVersion], job: str, timeout_s: float) -> Branched:
+        """Returns when enough members of the new groups hold all versions.
+
+        Raises InvalidRequestError, UnknownError if a version is not held here, PreconditionError for a forgotten job
+        and for files that are spread over the members, CopiesTimeoutError, and the errors of `Branches.link`.
+        """
+        started = time.monotonic()
+        closures = [self._closure(version, job) for version in versions]
+        sources = {group: self._source(group) for group in sorted({version.store.group for version in versions})}
+        with contextlib.ExitStack() as kept:
+            for version, closure in zip(versions, closures, strict=True):
+                names = [entry.name for entry in closure]
+                kept.enter_context(self._store.retention.protecting(version.store, names))
+            for group, source in sources.items():
+                await self._manager.known(group._replace(job=job), source.settings, branch_of=group.job)
+            await asyncio.gather(*(self._link(closure, job, timeout_s or TIMEOUT_S) for closure in closures))
+        files = [entry for closure in closures for entry in closure]
+        branched = Branched(len(files), sum(entry.size_bytes for entry in files), (time.monotonic() - started) * 1000)
+        extra = {"branch": job, "versions": len(versions), "files": branched.files, "bytes": branched.linked_bytes}
+        log.info("branched", extra={**extra, "duration_ms": round(branched.duration_ms, 1)})
+        return branched
+
+    def _closure(self, version: StoreVersion, job: str) -> list[FileEntry]:
+        """The files from which the version opens, in the order in which they may become known."""
+        store = version.store
+        if store.job == job:
+            raise InvalidRequestError(f"{store}: a job cannot be a branch of itself")
+        catalogue = self._store.catalogue.store(store)
+        names = catalogue.closure(version.version)
+        if names is None:
+            me = self._replication.me.worker_id
+            raise UnknownError(f"{version}: worker {me} does not hold this version")
+        found = [entry for name in names if (entry := catalogue.get(name)) is not None]
+        return sorted(
+            found, key=lambda entry: (_ORDER[entry.kind], bool(entry.same_as), entry.version or (), entry.name)
+        )
+
+    def _source(self, group: GroupId) -> ReplicaGroup:
+        self._manager.require_unforgotten(group)
+        source = self._replication.group(group)
+        if source is None:
+            raise UnknownError(f"group {group} is not known to worker {self._replication.me.worker_id}")
+        if source.settings.placement is not Placement.STATE:
+            raise PreconditionError(f"group {group}: its files are spread over its members, so it cannot be branched")
+        return source
+
+    async def _link(self, closure: Sequence[FileEntry], job: str, timeout_s: float) -> None:
+        """Links the files of one version, data files first, and waits for the copies of all changelogs and zips."""
+        committed: list[FileEntry] = []
+        async with self._turns:
+            for source in closure:
+                record = await self._store.branches.link(source, job)
+                if record.entry.kind.versioned:
+                    committed.append(record.entry)
+                else:
+                    self._replication.post(ev.FileStored(record.entry, written=True))
+        await asyncio.gather(*(self._replication.commit(entry, timeout_s) for entry in committed))
