@@ -17,6 +17,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     "A lost worker": ("recovery", "flink", "placement"),
     "A planned move": ("handover",),
     "Plans of placement": ("planning", "correlation"),
+    "The manager": ("manager",),
     "How fast state travels": ("replication",),
     "What replication costs a query that nothing happens to": ("overhead",),
     "Why the data path is built this way": ("allocation", "transports"),
