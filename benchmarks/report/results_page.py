@@ -18,6 +18,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     "A planned move": ("handover",),
     "A change of a running query": ("modify", "branch"),
     "Plans of placement": ("planning", "correlation"),
+    "The manager": ("manager",),
     "How fast state travels": ("replication",),
     "What replication costs a query that nothing happens to": ("overhead",),
     "Why the data path is built this way": ("allocation", "transports"),

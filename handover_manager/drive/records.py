@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from handover_manager.drive.handover import Handover, make_steps
 from handover_manager.drive.states import Phase, state_of
 from handover_manager.drive.step import Marker, Outcome, Step
+from handover_manager.plan.hot import HotNode
 from handover_manager.plan.move import Move, MoveKind
 from handover_manager.plan.planner import Plan
 from handover_manager.plan.predict import Prediction
 from handover_manager.plan.strategy import Kind, Strategy
 from rhino_core.ids import GroupId, VirtualNode
+from rhino_core.planning.goals import Weight
 from rhino_core.records import Record
 
 HANDOVER_PREFIX = "handover_manager/handover/"
@@ -25,6 +27,7 @@ STEP_PREFIX = "handover_manager/step/"
 SUBSTITUTES: Mapping[type[enum.Enum], enum.Enum] = {
     MoveKind: MoveKind.CHECKPOINT_ASSISTED,
     Kind: Kind.ALL_AT_ONCE,
+    Weight: Weight.BYTES,  # of a hot virtual node, for display
 }
 NO_BATCH = -1  # on disk only
 
@@ -44,11 +47,20 @@ class MoveRecord(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class HotRecord(Record):
+    node: VirtualNode
+    worker: str
+    by: Weight
+    shares: float
+
+
+@dataclass(frozen=True, slots=True)
 class PlanRecord(Record):
     intent: str
     strategy: Strategy
     steps: tuple[tuple[MoveRecord, ...], ...]
     prediction: Prediction
+    hot: tuple[HotRecord, ...] = ()  # older records lack it
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +106,7 @@ def record_of_handover(handover: Handover) -> HandoverRecord:
     steps = tuple(tuple(map(_record_of_move, moves)) for moves in plan.steps)
     return HandoverRecord(
         handover_id=handover.handover_id,
-        plan=PlanRecord(plan.intent, plan.strategy, steps, plan.prediction),
+        plan=PlanRecord(plan.intent, plan.strategy, steps, plan.prediction, tuple(HotRecord(*hot) for hot in plan.hot)),
         deadline_s=handover.deadline_s,
         started_ms=handover.started_ms,
         finished_ms=handover.finished_ms or 0,
@@ -108,7 +120,8 @@ def handover_of_record(record: HandoverRecord, steps: Mapping[str, StepRecord]) 
     Monotonic times of the former process are meaningless here. `Execution.restart` sets those that matter.
     """
     moves = tuple(tuple(map(_move_of_record, step)) for step in record.plan.steps)
-    plan = Plan(moves, record.plan.strategy, record.plan.intent, record.plan.prediction)
+    hot = tuple(HotNode(one.node, one.worker, one.by, one.shares) for one in record.plan.hot)
+    plan = Plan(moves, record.plan.strategy, record.plan.intent, record.plan.prediction, hot)
     handover = Handover(
         handover_id=record.handover_id,
         plan=plan,

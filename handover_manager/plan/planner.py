@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from handover_manager.plan.hot import HotNode
 from handover_manager.plan.intents import Drain, Intent
 from handover_manager.plan.move import Move, is_there, make_move
 from handover_manager.plan.predict import UNKNOWN, Prediction
@@ -64,12 +65,16 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Moves in steps. Each step is marked and confirmed as a whole, after the step before."""
+    """Moves in steps. Each step is marked and confirmed as a whole, after the step before.
+
+    `hot`: virtual nodes that are heavier than a worker's share, as far as the plan is to balance.
+    """
 
     steps: tuple[tuple[Move, ...], ...]
     strategy: Strategy = ALL_AT_ONCE
     intent: str = ""
     prediction: Prediction = UNKNOWN
+    hot: tuple[HotNode, ...] = ()
 
     @property
     def moves(self) -> tuple[Move, ...]:
@@ -121,14 +126,15 @@ def make_plan(request: Request, job: str, situation: Situation) -> Plan:
     `job` is the id of the request's job, "" for all. Raises the errors documented at HandoverRequest.
     """
     deadline_of(request)
+    hot: tuple[HotNode, ...] = ()
     if request.intent is None:
         moves, what = _moves_there(request, job, situation), f"move to {request.target}"
     else:
         if request.virtual_nodes or request.target:
             raise InvalidRequestError(f"{request.intent} chooses virtual nodes and targets itself: name neither")
-        moves, what = _moves_of_intent(request.intent, situation), str(request.intent)
+        (moves, hot), what = _moves_of_intent(request.intent, situation), str(request.intent)
     _check_room(moves, situation.view)
-    return Plan(steps_of(moves, request.strategy), request.strategy, what)
+    return Plan(steps_of(moves, request.strategy), request.strategy, what, hot=hot)
 
 
 def _moves_there(request: Request, job: str, situation: Situation) -> list[Move]:
@@ -143,19 +149,20 @@ def _moves_there(request: Request, job: str, situation: Situation) -> list[Move]
     return [make_move(n, situation.nodes[n], desired, target, view, "as asked for") for n in nodes]
 
 
-def _moves_of_intent(intent: Intent, situation: Situation) -> list[Move]:
+def _moves_of_intent(intent: Intent, situation: Situation) -> tuple[list[Move], tuple[HotNode, ...]]:
     nodes = situation.nodes
     if isinstance(intent, Drain):  # a repeated drain takes only what is left
         nodes = {node: operators for node, operators in nodes.items() if node not in situation.running}
-    chosen = choose_targets(intent, nodes, situation.desired, situation.arriving, situation.view, situation.work)
+    chosen, hot = choose_targets(intent, nodes, situation.desired, situation.arriving, situation.view, situation.work)
     if not chosen:
-        raise AlreadyThereError(f"{intent}: nothing has to move")
+        raise AlreadyThereError("; ".join([f"{intent}: nothing has to move", *map(str, hot)]))
     _check_free(tuple(chosen), situation.running)
     moves = [
         make_move(node, situation.nodes[node], situation.desired, choice.worker, situation.view, choice.why)
         for node, choice in sorted(chosen.items())
     ]
-    return sorted(moves, key=lambda move: move.bytes_to_move)  # moves without copies first, while the others are copied
+    # Moves without copies come first, while the others are copied.
+    return sorted(moves, key=lambda move: move.bytes_to_move), hot
 
 
 def _check_known(nodes: tuple[VirtualNode, ...], known: Mapping[VirtualNode, tuple[int, ...]], job: str) -> None:

@@ -6,12 +6,12 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
+from handover_manager.plan.hot import HotNode, hot_nodes
 from handover_manager.plan.intents import Drain, Intent, Rebalance, ScaleIn, ScaleOut, Weight
-from handover_manager.plan.move import lacking_bytes, state_bytes
 from handover_manager.plan.work import Work, check_reported
 from handover_manager.view import ClusterView, groups_of
 from rhino_core.errors import ConflictError, PreconditionError, UnavailableError, UnknownError
-from rhino_core.ids import GroupId, VirtualNode
+from rhino_core.ids import GroupId, Member, VirtualNode
 from rhino_core.planning.goals import Goals
 from rhino_core.planning.model import Load, Model, Site
 from rhino_core.planning.propose import explain_all, propose
@@ -27,6 +27,13 @@ class Choice(NamedTuple):
     why: str
 
 
+class Chosen(NamedTuple):
+    """A new worker for each virtual node that moves, and the hot virtual nodes."""
+
+    choices: dict[VirtualNode, Choice]
+    hot: tuple[HotNode, ...] = ()
+
+
 def choose_targets(
     intent: Intent,
     nodes: Mapping[VirtualNode, tuple[int, ...]],
@@ -34,8 +41,8 @@ def choose_targets(
     arriving: Mapping[str, str],
     view: ClusterView,
     work: Mapping[VirtualNode, Work],
-) -> dict[VirtualNode, Choice]:
-    """A new worker for each virtual node that `intent` moves. Virtual nodes without state are left out.
+) -> Chosen:
+    """Chooses what `intent` moves, and where to. Virtual nodes without state are left out.
 
     Raises UnknownError and UnavailableError for workers, ConflictError while a handover moves to a worker that must be
     emptied, NoSpaceError, and PreconditionError if no worker is eligible or `work` is not known.
@@ -67,7 +74,7 @@ def _off(
     arriving: Mapping[str, str],
     view: ClusterView,
     room: Mapping[str, int],
-) -> dict[VirtualNode, Choice]:
+) -> Chosen:
     _check_known(leaving, view)
     for worker in leaving:
         if worker in arriving:
@@ -92,11 +99,11 @@ def _check_anybody(room: Mapping[str, int]) -> None:
         )
 
 
-def _proposed(model: Model, goals: Goals) -> dict[VirtualNode, Choice]:
+def _proposed(model: Model, goals: Goals) -> Chosen:
     plan = propose(model, goals)
     reasons = explain_all(plan, goals)
     moves = ((index, plan.move_of(index)) for index in sorted(plan.placed))
-    return {move.node: Choice(move.target, reasons[index].why) for index, move in moves}
+    return Chosen({move.node: Choice(move.target, reasons[index].why) for index, move in moves}, hot_nodes(plan, goals))
 
 
 def _model(
@@ -129,12 +136,27 @@ def _model(
 def _put(
     model: Model, node: VirtualNode, groups: tuple[GroupId, ...], worker: str, view: ClusterView, work: Work | None
 ) -> None:
-    """Adds the virtual node. An empty one counts a little, so that a young job is also spread."""
+    """Adds the virtual node. An empty one counts a little, so that a young job is also spread.
+
+    Only members and workers that store some of it are looked at, because there may be very many workers.
+    """
     seen = view.known(groups)
-    size = max(state_bytes(seen), 1)
+    stored = [dict(group.stored_bytes) for group in seen]
+    owned = [there.get(group.owner, 0) for group, there in zip(seen, stored, strict=True)]
+    size = max(sum(owned), 1)
     rows = None if work is None else max(work.rows or 0, 1)
     time_s = None if work is None else max(work.task_s, 1e-6)
     model.put_node(node, worker, Load(time_s, rows, size))
-    lacking = {name: lacking_bytes(seen, name) for name in model.worker_index}
+    near = {name for there in stored for name in there}.union(*(map(_id_of, group.group.members) for group in seen))
+    lacking = dict[str, float]()
+    for name in [name for name in near if name in model.worker_index]:
+        parts = zip(seen, stored, owned, strict=True)
+        left = sum(max(whole - there.get(name, 0), 0) for group, there, whole in parts if not group.is_whole(name))
+        if left != size:
+            lacking[name] = left
     copies = tuple(name for name in view.holders(groups) if name in model.worker_index and name != worker)
-    model.hold(node, copies, {name: left for name, left in lacking.items() if left != size})
+    model.hold(node, copies, lacking)
+
+
+def _id_of(member: Member) -> str:
+    return member.worker.worker_id

@@ -21,6 +21,7 @@ class Jobs:
 
     def __init__(self, restored: Iterable[Job] = ()) -> None:
         self._jobs = {job.job: job for job in restored}
+        self.standing: object = None  # that of the view of the newest `refresh`; the same object while it is equal
 
     def __getitem__(self, job: str) -> Job:
         return self._jobs[job]
@@ -78,6 +79,9 @@ class Jobs:
         """
         effects: list[Effect] = []
         standing = view.standing()
+        if standing == self.standing:
+            standing = self.standing  # an object equals itself at once, whatever its size
+        self.standing = standing
         for job in self._jobs.values():
             source = None if view.revisions is None else (view.revisions.get(job.job, 0), standing)
             if source is not None and source == job.map.made_from:

@@ -113,6 +113,12 @@ def plan_to_pb(plan: Plan) -> pb.HandoverPlan:
         ],
         prediction=_prediction_to_pb(plan.prediction),
         intent=plan.intent,
+        hot=[
+            pb.HotNode(
+                job=one.node.job, virtual_node=one.node.name, worker=one.worker, by=one.by.value, shares=one.shares
+            )
+            for one in plan.hot
+        ],
     )
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections import Counter as Counted
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -32,11 +35,30 @@ QUERY_FIGURES = (
 OUTCOMES = tuple(phase for phase in Phase if phase.ended)
 
 
+EVERY_S = 1.0  # between two looks at jobs whose groups or workers have changed
+SIZES_EVERY_S = 15.0  # between two sums of the bytes of a job
+
+
+@dataclass(slots=True)
+class Figures:
+    """Figures of the groups of one job, of which there may be very many. `made_from`: the state of the view."""
+
+    made_from: object
+    short_nodes: int
+    state_bytes: int
+    sized_at: float
+
+
 class HandoverMetrics(Collector):
-    """Counts handovers as they end. Reads jobs and groups when the metrics are requested."""
+    """Counts handovers as they end. Reads jobs and groups when the metrics are requested.
+
+    `follow` walks the groups before that, one job at a time, so that a request does not wait for all of them. Bytes may
+    be SIZES_EVERY_S old.
+    """
 
     def __init__(self, core: HandoverCore, registry: CollectorRegistry) -> None:
         self._core = core
+        self._figures: dict[str, Figures] = {}  # by job
         self._ended: set[str] = set()
         self._misses: dict[str, int] = {}  # of each job, when the metrics were last read
         self._misses_total = 0
@@ -142,14 +164,34 @@ class HandoverMetrics(Collector):
         if len(jobs) > QUERIES_MAX:
             yield OTHERS, jobs[QUERIES_MAX:]
 
+    async def follow(self) -> None:
+        """Until cancelled."""
+        while True:
+            for job in self._core.jobs.all():
+                self._refresh(job)
+                await asyncio.sleep(0)
+            known = {job.job for job in self._core.jobs.all()}
+            self._figures = {job: figures for job, figures in self._figures.items() if job in known}
+            await asyncio.sleep(EVERY_S)
+
+    def _refresh(self, job: Job) -> Figures:
+        """The figures of the job, made anew if the job's groups or the workers have changed."""
+        view, known = self._core.view, self._figures.get(job.job)
+        now = time.monotonic()
+        revision = None if view.revisions is None else view.revisions.get(job.job, 0)
+        made_from = (job.map.task_groups, revision, self._core.jobs.standing)
+        if known is None or revision is None or known.made_from != made_from:
+            known = Figures(made_from, _short_nodes(view, job), _state_bytes(view, job), now)
+        elif now >= known.sized_at + SIZES_EVERY_S:
+            known = replace(known, state_bytes=_state_bytes(view, job), sized_at=now)
+        self._figures[job.job] = known
+        return known
+
     def _short_nodes(self, job: Job) -> int:
-        view = self._core.view
-        return sum(any(_short(view, group) for group in groups_of(*node)) for node in job.map.nodes.items())
+        return self._refresh(job).short_nodes
 
     def _state_bytes(self, job: Job) -> int:
-        """Bytes of the largest copy of each group."""
-        seen = (self._core.view.groups.get(group) for node in job.map.nodes.items() for group in groups_of(*node))
-        return sum(max(group.stored_bytes.values(), default=0) for group in seen if group is not None)
+        return self._refresh(job).state_bytes
 
     def _under_replicated(self) -> int:
         return sum(map(self._short_nodes, self._core.jobs.all()))
@@ -160,6 +202,16 @@ class HandoverMetrics(Collector):
         self._misses_total += sum(max(0, count - self._misses.get(job, 0)) for job, count in now.items())
         self._misses = now
         return self._misses_total
+
+
+def _short_nodes(view: ClusterView, job: Job) -> int:
+    return sum(any(_short(view, group) for group in groups_of(*node)) for node in job.map.nodes.items())
+
+
+def _state_bytes(view: ClusterView, job: Job) -> int:
+    """Bytes of the largest copy of each group."""
+    seen = (view.groups.get(group) for node in job.map.nodes.items() for group in groups_of(*node))
+    return sum(max(group.stored_bytes.values(), default=0) for group in seen if group is not None)
 
 
 def _short(view: ClusterView, group: GroupId) -> bool:

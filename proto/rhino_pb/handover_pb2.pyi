@@ -414,6 +414,7 @@ class HandoverPlan(_message.Message):
     STEPS_FIELD_NUMBER: _builtins.int
     PREDICTION_FIELD_NUMBER: _builtins.int
     INTENT_FIELD_NUMBER: _builtins.int
+    HOT_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """empty if it moves virtual nodes of several jobs"""
     bytes_to_move: _builtins.int
@@ -427,6 +428,10 @@ class HandoverPlan(_message.Message):
     def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlannedStep]: ...
     @_builtins.property
     def prediction(self) -> Global___Prediction: ...
+    @_builtins.property
+    def hot(self) -> _containers.RepeatedCompositeFieldContainer[Global___HotNode]:
+        """heavier than a worker's share; of plans that balance"""
+
     def __init__(
         self,
         *,
@@ -437,14 +442,51 @@ class HandoverPlan(_message.Message):
         steps: _abc.Iterable[Global___PlannedStep] | None = ...,
         prediction: Global___Prediction | None = ...,
         intent: _builtins.str = ...,
+        hot: _abc.Iterable[Global___HotNode] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["prediction", b"prediction"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_to_move", b"bytes_to_move", "intent", b"intent", "job", b"job", "moves", b"moves", "prediction", b"prediction", "steps", b"steps", "strategy", b"strategy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_to_move", b"bytes_to_move", "hot", b"hot", "intent", b"intent", "job", b"job", "moves", b"moves", "prediction", b"prediction", "steps", b"steps", "strategy", b"strategy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___HandoverPlan: _TypeAlias = HandoverPlan  # noqa: Y015
+
+@_typing.final
+class HotNode(_message.Message):
+    """A virtual node that is heavier than a worker's share. Its keys are not split, so everything else leaves its worker."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    VIRTUAL_NODE_FIELD_NUMBER: _builtins.int
+    WORKER_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    SHARES_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    virtual_node: _builtins.str
+    worker: _builtins.str
+    """worker_id of where it is after the plan"""
+    by: _builtins.str
+    """"bytes", "rows" or "time" """
+    shares: _builtins.float
+    """its weight over a worker's share"""
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        virtual_node: _builtins.str = ...,
+        worker: _builtins.str = ...,
+        by: _builtins.str = ...,
+        shares: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "job", b"job", "shares", b"shares", "virtual_node", b"virtual_node", "worker", b"worker"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HotNode: _TypeAlias = HotNode  # noqa: Y015
 
 @_typing.final
 class HandoverStatus(_message.Message):

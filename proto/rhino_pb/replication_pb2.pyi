@@ -385,20 +385,24 @@ class WatchGroupsRequest(_message.Message):
 
     WORKER_ID_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
+    KNOWS_UNCHANGED_FIELD_NUMBER: _builtins.int
     LEASE_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     incarnation: _builtins.str
+    knows_unchanged: _builtins.bool
+    """the sidecar reads GroupUpdate.workers_unchanged; an older one needs all workers each time"""
     lease: _builtins.bytes
     def __init__(
         self,
         *,
         worker_id: _builtins.str = ...,
         incarnation: _builtins.str = ...,
+        knows_unchanged: _builtins.bool = ...,
         lease: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "lease", b"lease", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "knows_unchanged", b"knows_unchanged", "lease", b"lease", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -418,10 +422,13 @@ class GroupUpdate(_message.Message):
     ABSENT_FIELD_NUMBER: _builtins.int
     FORGOTTEN_FIELD_NUMBER: _builtins.int
     SETTLING_S_FIELD_NUMBER: _builtins.int
+    WORKERS_UNCHANGED_FIELD_NUMBER: _builtins.int
     snapshot: _builtins.bool
     """true in the first message of a stream: `groups` is then complete"""
     settling_s: _builtins.float
     """in the first message: for this time unknown workers may still register, and nothing counts as lost; seconds"""
+    workers_unchanged: _builtins.bool
+    """`workers` and `absent` are empty: those of the message before are still right"""
     @_builtins.property
     def groups(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.ReplicaGroup]: ...
     @_builtins.property
@@ -430,13 +437,13 @@ class GroupUpdate(_message.Message):
 
     @_builtins.property
     def workers(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Worker]:
-        """all workers that are live or whose lease still runs; always complete"""
+        """all workers that are live or whose lease still runs; complete unless `workers_unchanged`"""
 
     @_builtins.property
     def floors(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Floor]: ...
     @_builtins.property
     def absent(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Worker]:
-        """known workers whose lease has ended, but which may hold versions; always complete"""
+        """known workers whose lease has ended, but which may hold versions; complete unless `workers_unchanged`"""
 
     @_builtins.property
     def forgotten(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.ForgottenJob]:
@@ -453,10 +460,11 @@ class GroupUpdate(_message.Message):
         absent: _abc.Iterable[_common_pb2.Worker] | None = ...,
         forgotten: _abc.Iterable[_common_pb2.ForgottenJob] | None = ...,
         settling_s: _builtins.float = ...,
+        workers_unchanged: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["absent", b"absent", "floors", b"floors", "forgotten", b"forgotten", "groups", b"groups", "left", b"left", "settling_s", b"settling_s", "snapshot", b"snapshot", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["absent", b"absent", "floors", b"floors", "forgotten", b"forgotten", "groups", b"groups", "left", b"left", "settling_s", b"settling_s", "snapshot", b"snapshot", "workers", b"workers", "workers_unchanged", b"workers_unchanged"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

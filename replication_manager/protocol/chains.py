@@ -51,9 +51,17 @@ class Chains:
     def groups(self) -> Mapping[GroupId, ReplicaGroup]:
         return self._table.by_id
 
-    def fewest_whole_first(self) -> list[ReplicaGroup]:
-        """All groups, those with the fewest whole members first."""
-        return self._table.fewest_whole_first()
+    def member_of(self, worker_id: str) -> Collection[GroupId]:
+        """Ids of the groups of which the worker is a member."""
+        return self._table.of_worker(worker_id)
+
+    def of_worker(self, worker_id: str) -> list[ReplicaGroup]:
+        """Groups of which the worker is a member, those with the fewest whole members first."""
+        return self._table.fewest_whole_first(self._table.of_worker(worker_id))
+
+    def of_job(self, job: str) -> list[ReplicaGroup]:
+        """Groups of the job, those with the fewest whole members first."""
+        return self._table.fewest_whole_first(self._table.of_job(job))
 
     def start(self, group: GroupId, asking: Worker, asked: JobSettings, branch_of: str = "") -> list[ev.Effect]:
         """Creates the group that a worker asks for. Raises TooFewWorkersError.
@@ -139,12 +147,23 @@ class Chains:
         leaving = self._membership.draining.difference(self._returned.joined(group.group))
         return rules.without_draining(group.settings, members, leaving, self._membership.is_present)
 
-    def repair_all(self) -> list[ev.Effect]:
-        """Repairs all groups. Groups with the fewest whole members come first."""
+    def repair_around(self, *workers: str) -> list[ev.Effect]:
+        """Repairs the groups that may change because something is different about these workers.
+
+        These are their own groups, and those that wait for another worker: they are short of members, or a member is
+        draining or impaired. Groups with the fewest whole members come first.
+        """
         effects: list[ev.Effect] = []
-        for group in self.fewest_whole_first():
+        for group in self.concerned(*workers):
             effects += self.repair(group, group.members)
         return effects
+
+    def concerned(self, *workers: str) -> list[ReplicaGroup]:
+        """The groups of `repair_around`."""
+        found = set(self._table.short())
+        for worker_id in {*workers, *self._membership.draining, *self._impaired.ids()}:
+            found.update(self._table.of_worker(worker_id))
+        return self._table.fewest_whole_first(found)
 
     def suspect(self, record: WorkerRecord) -> list[ev.Effect]:
         """Stops commits from waiting for a worker whose process has ended.
@@ -152,7 +171,7 @@ class Chains:
         The worker keeps its place in the chain, because it may be back in a moment.
         """
         effects: list[ev.Effect] = []
-        for group in self.fewest_whole_first():
+        for group in self.of_worker(record.worker.worker_id):
             members = rules.suspected(group, record.worker.worker_id, self._membership.is_live)
             if members != group.members:
                 record.suspected.add(group.group)
@@ -166,9 +185,7 @@ class Chains:
         older than the files that it missed.
         """
         effects: list[ev.Effect] = []
-        for group in self.fewest_whole_first():
-            if group.member(worker_id) is None:
-                continue
+        for group in self.of_worker(worker_id):
             changed = self.repair(group, group.members)
             member = self.groups[group.group].member(worker_id)
             if not changed and worker_id not in self._impaired.ids() and member is not None and not member.whole:

@@ -38,16 +38,17 @@ class Departures:
             return []
         for_good = event.worker_id in self._membership.draining
         self._membership.leave(record, now, for_good=for_good)
-        effects = self._chains.repair_all() if for_good else self._chains.suspect(record)
+        effects = self._chains.repair_around(event.worker_id) if for_good else self._chains.suspect(record)
         return [*effects, ev.PublishWorkers()]
 
     def expire(self, now: float) -> list[ev.Effect]:
         """Ends leases and cooldowns that are over."""
-        if not self._membership.expired(now):
-            return self._chains.repair_all() if self._laggards.cooldown_ended(now) else []
+        expired = [record.worker.worker_id for record in self._membership.expired(now)]
+        if not expired:
+            return self._chains.repair_around() if self._laggards.cooldown_ended(now) else []
         if self._membership.silent(now):
             return [ev.PublishWorkers()]  # no worker is left to take over, and all of them may come back
-        return [*self._chains.repair_all(), ev.PublishWorkers()]
+        return [*self._chains.repair_around(*expired), ev.PublishWorkers()]
 
     def drain(self, event: ev.DrainSet) -> list[ev.Effect]:
         """Gives the groups of the worker replacements. The worker stays a member until these are whole."""
@@ -55,4 +56,4 @@ class Departures:
             raise UnknownError(f"worker {event.worker_id!r} is not known")
         if not self._membership.set_draining(event.worker_id, event.draining):
             return []
-        return [ev.PersistDraining(event.worker_id, event.draining), *self._chains.repair_all()]
+        return [ev.PersistDraining(event.worker_id, event.draining), *self._chains.repair_around(event.worker_id)]

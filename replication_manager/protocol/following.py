@@ -46,7 +46,7 @@ class Following:
 
         Call it when a batch may have been logged, or when its writer may have become known.
         """
-        counted = self._logged.count(group_id, self._membership.records.values())
+        counted = self._logged.count(group_id, self._membership.with_report(group_id))
         group, (writer, length) = self._chains.groups.get(group_id), self._logged.streak(group_id)
         if not counted or group is None or writer == group.owner.worker_id or length < logged.OWNER_STREAK:
             return []

@@ -41,7 +41,7 @@ class Forgetting:
     def job(self, job: str) -> list[ev.Effect]:
         """Forgets a job. The fence lies above every epoch of its groups, so a late writer cannot revive them."""
         records, fences = self._membership.records.values(), self._chains.fences
-        groups = tuple(sorted(group for group in self._chains.groups if group.job == job))
+        groups = tuple(sorted(group.group for group in self._chains.of_job(job)))
         reported = any(r.group.job == job and r.stored_files for record in records for r in record.reports.values())
         if job in fences and not groups:
             return [ev.PublishForgotten(job, fences[job])]
@@ -51,8 +51,7 @@ class Forgetting:
         self._chains.forget_settings(job)
         self._placing.forget_job(job)
         self._returned.forget_job(job)
-        for record in records:
-            record.reports = {group: report for group, report in record.reports.items() if group.job != job}
+        self._membership.forget_job(job)
         return [ev.PersistForgotten(job, fence), self._drop(groups), ev.PublishForgotten(job, fence)]
 
     def worker(self, worker_id: str) -> list[ev.Effect]:
@@ -62,7 +61,7 @@ class Forgetting:
             raise UnknownError(f"worker {worker_id!r} is not known")
         if not record.ended:
             raise PreconditionError(f"worker {worker_id!r} is {record.state.value}: stop its sidecar first")
-        del self._membership.records[worker_id]
+        self._membership.forget(worker_id)
         self._bootstrap.give_up(worker_id)
         self._returned.forget_worker(worker_id)
         self._impaired.forget(worker_id)
@@ -70,7 +69,7 @@ class Forgetting:
         if self._membership.set_draining(worker_id, False):
             effects.append(ev.PersistDraining(worker_id, False))
         ended: list[GroupId] = []
-        for group in self._chains.fewest_whole_first():
+        for group in self._chains.of_worker(worker_id):
             others = tuple(m for m in group.members if m.worker.worker_id != worker_id)
             if not others:
                 ended.append(group.group)

@@ -6,10 +6,10 @@ must not lag with all its receivers: in that case the sender itself is slow.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from replication_manager.protocol.membership import Lag, WorkerRecord, WorkerState
+from replication_manager.protocol.membership import Lag, Membership, WorkerRecord, WorkerState
 from rhino_core.ids import GroupId, ReplicaGroup
 
 PROOF_S = 5.0  # a lag beyond the cap counts once it has lasted this long
@@ -64,15 +64,15 @@ class Laggards:
         self.leaving: dict[GroupId, Leaving] = {}
 
     def judge(
-        self, records: Iterable[WorkerRecord], groups: Mapping[GroupId, ReplicaGroup], now: float
+        self, membership: Membership, groups: Mapping[GroupId, ReplicaGroup], now: float
     ) -> list[tuple[GroupId, str]]:
         """Members with a proved lag, by group. A member that is away has time until its lease ends."""
-        records = list(records)
-        live = {record.worker.worker_id for record in records if record.state is WorkerState.LIVE}
+        records = membership.records
         since: dict[tuple[GroupId, str], float] = {}
-        for record in records:
+        for record in [records[worker_id] for worker_id in membership.lagging]:
             for lag in self._credible(record, groups) if record.present else ():
-                if lag.to not in live:
+                to = records.get(lag.to)
+                if to is None or to.state is not WorkerState.LIVE:
                     continue
                 pair = (lag.group, lag.to)
                 began = self._since.get(pair)

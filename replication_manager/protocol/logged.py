@@ -58,7 +58,20 @@ class LoggedVersions:
 
     def __init__(self, floors: Iterable[StoreVersion]) -> None:
         self._groups: dict[GroupId, GroupLog] = {}
-        self.floors: dict[StoreId, Version] = {floor.store: floor.version for floor in floors}
+        self.floors: dict[StoreId, Version] = {}
+        self._stores: dict[GroupId, tuple[StoreId, ...]] = {}  # with a floor
+        for floor in floors:
+            self._set_floor(floor)
+
+    def _set_floor(self, floor: StoreVersion) -> None:
+        if floor.store not in self.floors:
+            group = floor.store.group
+            self._stores[group] = (*self._stores.get(group, ()), floor.store)
+        self.floors[floor.store] = floor.version
+
+    def floors_of(self, group: GroupId) -> list[StoreVersion]:
+        """The floors of all stores of the group."""
+        return [StoreVersion(store, self.floors[store]) for store in self._stores.get(group, ())]
 
     def raise_floors(self, floors: Iterable[StoreVersion]) -> tuple[StoreVersion, ...]:
         """Raises floors, and returns those that have risen. A floor never falls."""
@@ -66,7 +79,7 @@ class LoggedVersions:
         for floor in floors:
             current = self.floors.get(floor.store)
             if current is None or floor.version.version > current.version:
-                self.floors[floor.store] = floor.version
+                self._set_floor(floor)
                 raised.append(floor)
         return tuple(raised)
 
@@ -83,7 +96,7 @@ class LoggedVersions:
         gone = set(groups)
         for group in gone:
             self._groups.pop(group, None)
-        stores = tuple(store for store in self.floors if store.group in gone)
+        stores = tuple(store for group in sorted(gone) for store in self._stores.pop(group, ()))
         for store in stores:
             del self.floors[store]
         return stores
@@ -108,6 +121,8 @@ class LoggedVersions:
 
     def count(self, group: GroupId, records: Iterable[WorkerRecord]) -> bool:
         """Counts the newest logged batch of the group once. Returns whether there was one to count.
+
+        `records` are workers that have reported the group.
 
         Snapshots and unlogged versions never count: only Spark's commit log says what happened.
         """

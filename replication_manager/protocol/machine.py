@@ -29,7 +29,7 @@ from replication_manager.protocol.reports import Reports
 from replication_manager.protocol.resettling import Resettling
 from replication_manager.protocol.restored import Restored
 from replication_manager.protocol.returned import Returned
-from rhino_core.ids import Epoch, GroupId, JobSettings, ReplicaGroup, StoreId, Version
+from rhino_core.ids import Epoch, GroupId, JobSettings, ReplicaGroup, StoreId, StoreVersion, Version
 
 
 class ReplicationMachine:
@@ -53,14 +53,14 @@ class ReplicationMachine:
         # what the manager knows
         self.membership = Membership(lease_times, restored.draining)
         for worker in restored.workers:
-            self.membership.restore(worker, now)
+            self.membership.restore(worker, now, len(restored.workers))
         self.logged = LoggedVersions(restored.floors)
         self.returned = Returned()
         self.impaired = Impaired(self.membership)
         self.laggards = Laggards(lag_cap or LagCap(), now)
         bootstrap = Bootstrap(fresh=restored.fresh)
         # how groups change
-        table = GroupTable(restored.groups)
+        self._table = table = GroupTable(restored.groups)
         self._epochs = Epochs(restored.generation, process_number)
         self._placing = Placing(table, self.membership, self.laggards, self.impaired, scatter_width)
         self._chains = Chains(
@@ -166,6 +166,22 @@ class ReplicationMachine:
     @property
     def groups(self) -> Mapping[GroupId, ReplicaGroup]:
         return self._chains.groups
+
+    def member_of(self, worker_id: str) -> Collection[GroupId]:
+        """Groups of which the worker is a member."""
+        return self._table.of_worker(worker_id)
+
+    def owned_by(self, worker_id: str) -> int:
+        """How many groups the worker owns."""
+        return self._table.owned[worker_id]
+
+    def of_job(self, job: str) -> Collection[GroupId]:
+        """Groups of the job."""
+        return self._table.of_job(job)
+
+    def floors_of(self, group: GroupId) -> list[StoreVersion]:
+        """The floors of all stores of the group."""
+        return self.logged.floors_of(group)
 
     @property
     def floors(self) -> Mapping[StoreId, Version]:

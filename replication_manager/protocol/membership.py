@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from rhino_core.ids import NO_EPOCH, DiskState, Epoch, GroupId, StoreVersion, Worker
 from rhino_core.planning.spread import Place
 
+# After its start the manager has to hear from all workers. 1000 of them take some seconds. If they were lost meanwhile,
+# all their groups would change.
+RETURNING_S = 0.01  # for each worker, in addition to the lease
 RETURN_LEASE_S = 10.0  # time to restart a sidecar that shut down cleanly
 
 
@@ -86,17 +89,102 @@ class LeaseTimes:
     return_lease_s: float = RETURN_LEASE_S
 
 
+class Reporting:
+    """Which workers have reported something about a group. Nearly all groups have a few of them."""
+
+    def __init__(self) -> None:
+        self._workers: dict[GroupId, tuple[str, ...]] = {}
+
+    def of(self, group: GroupId) -> tuple[str, ...]:
+        """Ids of workers, in their order."""
+        return self._workers.get(group, ())
+
+    def add(self, worker_id: str, group: GroupId) -> None:
+        known = self._workers.get(group, ())
+        if worker_id not in known:
+            self._workers[group] = tuple(sorted((*known, worker_id)))
+
+    def replace(self, worker_id: str, former: Iterable[GroupId], now: Collection[GroupId]) -> None:
+        """The worker has reported other groups than before."""
+        for group in former:
+            if group not in now:
+                left = tuple(other for other in self.of(group) if other != worker_id)
+                if left:
+                    self._workers[group] = left
+                else:
+                    self._workers.pop(group, None)
+        for group in now:
+            self.add(worker_id, group)
+
+
 class Membership:
-    """All workers ever seen, and which of them are being drained."""
+    """All workers ever seen, and which of them are being drained.
+
+    A heartbeat must not cost more if there are many workers: 1000 of them send 2000 a second. `reporting` finds the
+    reports about a group. `lagging` has the ids of workers whose newest heartbeat has lags. `edition` rises whenever a
+    worker comes, goes, or is another one than before.
+    """
 
     def __init__(self, times: LeaseTimes, draining: Iterable[str] = ()) -> None:
         self._times = times
         self.records: dict[str, WorkerRecord] = {}
         self.draining = set(draining)  # nothing new is placed on these workers
+        self.reporting = Reporting()
+        self.lagging: dict[str, None] = {}
+        self.edition = 0
+        self._any_lost_in_silence = False  # some record may be `lost_in_silence`
+        self._deadline: float | None = None  # no lease ends before it; leases become longer all the time
 
-    def restore(self, worker: Worker, now: float) -> None:
-        """Restores a worker from the journal. It has one lease to come back."""
-        self.records[worker.worker_id] = WorkerRecord(worker, WorkerState.SUSPECT, now, now + self._times.lease_s)
+    def restore(self, worker: Worker, now: float, returning: int = 1) -> None:
+        """Restores a worker from the journal. It has one lease to come back, and longer if so many return at once."""
+        lease_s = self._times.lease_s + returning * RETURNING_S
+        self._put(WorkerRecord(worker, WorkerState.SUSPECT, now, now + lease_s))
+
+    def _put(self, record: WorkerRecord) -> None:
+        worker_id = record.worker.worker_id
+        former = self.records.get(worker_id)
+        self.records[worker_id] = record
+        self.edition += 1
+        self.reporting.replace(worker_id, former.reports if former is not None else {}, record.reports)
+        self.lagging.pop(worker_id, None)
+        self._ends(record)
+
+    def _ends(self, record: WorkerRecord) -> None:
+        """The lease of this worker may end earlier than before."""
+        if self._deadline is None or record.lease_ends < self._deadline:
+            self._deadline = record.lease_ends
+
+    def forget(self, worker_id: str) -> None:
+        """Forgets a worker. Raises KeyError if it is not known."""
+        self.reporting.replace(worker_id, self.records.pop(worker_id).reports, {})
+        self.edition += 1
+        self.lagging.pop(worker_id, None)
+
+    def forget_job(self, job: str) -> None:
+        """Forgets the reports about the groups of a job."""
+        for worker_id, record in self.records.items():
+            kept = {group: report for group, report in record.reports.items() if group.job != job}
+            self.reporting.replace(worker_id, record.reports, kept)
+            record.reports = kept
+
+    def report(self, record: WorkerRecord, report: Report) -> None:
+        """The worker has reported a group."""
+        former = record.reports.get(report.group)
+        record.reports[report.group] = report
+        if former is None:
+            self.reporting.add(record.worker.worker_id, report.group)
+
+    def set_lags(self, record: WorkerRecord, lags: tuple[Lag, ...]) -> None:
+        """The lags of the worker's newest heartbeat."""
+        record.lags = lags
+        if lags:
+            self.lagging[record.worker.worker_id] = None
+        else:
+            self.lagging.pop(record.worker.worker_id, None)
+
+    def with_report(self, group: GroupId) -> list[WorkerRecord]:
+        """Workers that have reported something about this group, by their ids."""
+        return [self.records[worker_id] for worker_id in self.reporting.of(group)]
 
     def process(self, worker_id: str, process_id: str) -> WorkerRecord | None:
         """The record of this process. None if it is unknown, or another process has registered as the worker since."""
@@ -112,6 +200,9 @@ class Membership:
 
     def present(self) -> list[Worker]:
         return [r.worker for r in self.records.values() if r.present]
+
+    def absent(self) -> list[Worker]:
+        return [r.worker for r in self.records.values() if not r.present]
 
     def place(self, worker: Worker) -> Place:
         """Where the worker is. Members of groups do not know their zones and racks."""
@@ -151,7 +242,7 @@ class Membership:
         known = self.records.get(worker.worker_id)
         if known is not None and known.present and known.worker.incarnation == worker.incarnation:
             record.suspected = known.suspected
-        self.records[worker.worker_id] = record
+        self._put(record)
         return record
 
     def silent(self, now: float) -> bool:
@@ -166,6 +257,8 @@ class Membership:
         """Handles a clean shutdown. Unless `for_good`, the worker has time to be started again."""
         record.state = WorkerState.LOST if for_good else WorkerState.SUSPECT
         record.left, record.lease_ends = True, now + self._times.return_lease_s
+        self.edition += 1
+        self._ends(record)
 
     def beat(self, record: WorkerRecord, now: float) -> None:
         self._end_silence(now)
@@ -179,29 +272,41 @@ class Membership:
         Workers whose lease ended during the silence, or was about to end, may send a heartbeat soon.
         """
         silent = self.silent(now)
+        if not (silent or self._any_lost_in_silence):
+            return
         for record in self.records.values():
             if record.lost_in_silence:
                 record.state, record.process_id = WorkerState.SUSPECT, ""  # it must register again
                 record.lost_in_silence = False
+                self.edition += 1
             elif not (silent and record.present):
                 continue
             record.lease_ends = now + self._times.lease_s
+            self._ends(record)
+        self._any_lost_in_silence = False
 
     def suspect(self, record: WorkerRecord, now: float) -> None:
         if record.state is WorkerState.LIVE:
             record.state = WorkerState.SUSPECT
             record.lease_ends = min(record.lease_ends, now + self._times.suspect_lease_s)
+            self._ends(record)
 
     def expired(self, now: float) -> list[WorkerRecord]:
         """Present workers whose lease has ended. They are lost from now on.
 
         Workers lost in silence get another lease once the manager hears from any worker, as after its start.
         """
+        if self._deadline is None or now < self._deadline:
+            return []
         gone = [r for r in self.records.values() if r.present and r.lease_ends <= now]
         silent = self.silent(now)
         for record in gone:
             record.state, record.lost_in_silence = WorkerState.LOST, silent
+            self.edition += 1
+            self._any_lost_in_silence = self._any_lost_in_silence or silent
+        self._deadline = min((r.lease_ends for r in self.records.values() if r.present), default=None)
         return gone
 
     def next_deadline(self) -> float | None:
-        return min((r.lease_ends for r in self.records.values() if r.present), default=None)
+        """When `expired` has to be called next. No lease ends before that, and perhaps none at that time."""
+        return self._deadline

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from replication_manager.protocol.machine import ReplicationMachine
-from rhino_core.ids import Epoch, GroupId, ReplicaGroup, StoreVersion, Worker
+from rhino_core.ids import Epoch, GroupId, ReplicaGroup, StoreVersion
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +14,7 @@ class Update:
     """One message to a watching worker.
 
     If `snapshot` is true, `groups` are all groups that concern the worker, else the changed ones. `left` are groups
-    that no longer concern it. `live` and `absent` are always complete.
+    that no longer concern it. The message has the present and the absent workers besides.
     """
 
     snapshot: bool
@@ -22,8 +22,6 @@ class Update:
     left: tuple[GroupId, ...]
     floors: tuple[StoreVersion, ...]
     forgotten: Mapping[str, Epoch] = field(default_factory=dict)
-    live: tuple[Worker, ...] = ()
-    absent: tuple[Worker, ...] = ()
 
 
 class PendingChanges:
@@ -81,37 +79,27 @@ class PendingChanges:
         return bool(mine)
 
     def snapshot(self) -> Update:
-        groups = tuple(group for group in self._core.groups.values() if self.concerns(group))
+        core = self._core
+        record = core.membership.records.get(self.worker_id)
+        reported = record.reports if record is not None else {}
+        near = {*core.member_of(self.worker_id), *self._interested, *reported}
+        found = [core.groups[group] for group in sorted(near) if group in core.groups]
+        groups = tuple(group for group in found if self.concerns(group))
         self._sent = {group.group for group in groups}
-        floors = tuple(StoreVersion(s, v) for s, v in self._core.floors.items() if s.group in self._sent)
-        return self._update(groups, (), floors, self._core.forgotten, snapshot=True)
+        floors = tuple(floor for group in groups for floor in core.floors_of(group.group))
+        return Update(True, groups, (), floors, dict(core.forgotten))
 
     def take(self) -> Update:
         """Returns everything that has changed since the last message."""
         changed = [self._core.groups[group] for group in sorted(self._groups) if group in self._core.groups]
         mine = tuple(group for group in changed if self.concerns(group))
         joined = {group.group for group in mine} - self._sent
-        for store, version in self._core.floors.items() if joined else ():
-            if store.group in joined:
-                self._floors[store] = StoreVersion(store, version)
+        for floor in (floor for group in sorted(joined) for floor in self._core.floors_of(group)):
+            self._floors[floor.store] = floor
         floors = tuple(self._floors.values())
         left = [group.group for group in changed if not self.concerns(group)]
         left += sorted(group for group in self._groups if group not in self._core.groups)
         forgotten = self._forgotten
         self._groups, self._floors, self._forgotten = set(), {}, {}
         self._sent = (self._sent | {group.group for group in mine}) - set(left)
-        return self._update(mine, tuple(left), floors, forgotten, snapshot=False)
-
-    def _update(
-        self,
-        groups: tuple[ReplicaGroup, ...],
-        left: tuple[GroupId, ...],
-        floors: tuple[StoreVersion, ...],
-        forgotten: Mapping[str, Epoch],
-        *,
-        snapshot: bool,
-    ) -> Update:
-        records = self._core.membership.records.values()
-        live = tuple(r.worker for r in records if r.present)
-        absent = tuple(r.worker for r in records if not r.present)
-        return Update(snapshot, groups, left, floors, dict(forgotten), live, absent)
+        return Update(False, mine, tuple(left), floors, forgotten)

@@ -55,13 +55,13 @@ class Registration:
         record.disk, record.disk_message, record.version = event.disk, event.disk_message, event.version
         self._impaired.judge(record, self._chains.groups, now)
         effects += self._overtaken(worker, event.reports)
-        for group in self._chains.fewest_whole_first():
+        for group in self._chains.concerned(worker.worker_id):
             effects += self._chains.repair(group, rules.known_as(group.members, worker))
         for report in event.reports:
             effects += self._reports.take(worker, report)
         effects += self._replacements.take_back(record)
         self._returned.registered(worker, reports, self._chains.groups, now)
-        return [*effects, *self._reports.join_sources(), ev.PublishWorkers()]
+        return [*effects, *self._reports.join_sources(worker.worker_id), ev.PublishWorkers()]
 
     def _overtaken(self, worker: Worker, reports: Iterable[Report]) -> list[ev.Effect]:
         """Renews groups of which the worker has seen a later epoch.
@@ -90,15 +90,17 @@ class Registration:
         disk_recovered = record.disk is not DiskState.OK and event.disk is DiskState.OK
         record.stored_bytes, record.free_bytes = event.stored_bytes, event.free_bytes
         record.resident_bytes_max, record.replicated_bytes = event.resident_bytes_max, event.replicated_bytes
-        record.disk, record.disk_message, record.lags = event.disk, event.disk_message, event.lags
-        effects = self._chains.repair_all() if disk_recovered else []  # places copies for which no worker had room
+        record.disk, record.disk_message = event.disk, event.disk_message
+        self._membership.set_lags(record, event.lags)
+        # places copies for which no worker had room
+        effects = self._chains.repair_around(event.worker_id) if disk_recovered else []
         if self._impaired.judge(record, self._chains.groups, now):
             effects += self._chains.reconsider(event.worker_id)
         if was_silent and self._impaired.ids():
-            effects += self._chains.repair_all()  # this worker may be able to take over from impaired owners
+            effects += self._chains.repair_around()  # this worker may be able to take over from impaired owners
         for report in event.changed:
             if report.group.job in self._chains.fences:
                 continue  # the worker is deleting it
-            record.reports[report.group] = report
+            self._membership.report(record, report)
             effects += self._reports.take(record.worker, report)
-        return [*effects, *self._reports.join_sources(), *self._replacements.due(now)]
+        return [*effects, *self._reports.join_sources(event.worker_id), *self._replacements.due(now)]

@@ -23,8 +23,8 @@ class Replacements:
 
     def due(self, now: float) -> list[ev.Effect]:
         """Places workers again whose cooldown has ended, and removes laggards."""
-        effects = self._chains.repair_all() if self._laggards.cooldown_ended(now) else []
-        proved = self._laggards.judge(self._membership.records.values(), self._chains.groups, now)
+        effects = self._chains.repair_around() if self._laggards.cooldown_ended(now) else []
+        proved = self._laggards.judge(self._membership, self._chains.groups, now)
         leaving = {(group, leaving.worker_id) for group, leaving in self._laggards.leaving.items()}
         for group_id, worker_id in sorted(leaving.union(proved)):
             group = self._chains.groups.get(group_id)

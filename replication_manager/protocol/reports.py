@@ -57,10 +57,13 @@ class Reports:
         effects = self._chains.repair(group, whole)
         return [*effects, *self._following.whole(report.group, worker.worker_id)]
 
-    def join_sources(self) -> list[ev.Effect]:
-        """Lets returned workers join that have versions that no whole member has. The others catch up from them."""
+    def join_sources(self, worker_id: str) -> list[ev.Effect]:
+        """Lets returned workers join that have versions that no whole member has. The others catch up from them.
+
+        Looks at the groups about which the manager may know more, now that it has heard of this worker.
+        """
         effects: list[ev.Effect] = []
-        for group_id in self._returned.groups():
+        for group_id in self._returned.groups(worker_id, self._chains.member_of):
             group = self._chains.groups.get(group_id)
             if group is None:
                 continue

@@ -33,9 +33,7 @@ class Resettling:
             return []
         self._chains.remember(job, settings)
         effects: list[ev.Effect] = []
-        for group in self._chains.fewest_whole_first():
-            if group.group.job != job:
-                continue
+        for group in self._chains.of_job(job):
             self._surplus[group.group] = frozenset(m.worker.worker_id for m in group.members)
             effects += self._chains.resettle(group, settings, self._surplus[group.group])
             self._settle(group.group)

@@ -7,7 +7,7 @@ that joined (protocol/following.py) and no longer writes leaves in the same way.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable
+from collections.abc import Callable, Collection, Container, Iterable
 from dataclasses import dataclass
 
 from replication_manager.protocol.logged import LoggedVersions
@@ -34,6 +34,7 @@ class Returned:
 
     def __init__(self) -> None:
         self._waiting: dict[GroupId, dict[str, Return]] = {}
+        self._of_worker: dict[str, set[GroupId]] = {}  # for which a worker waits
         self._due: set[GroupId] = set()  # waiting groups that exist
         self._sources: dict[GroupId, set[str]] = {}
         self._targets: dict[GroupId, set[str]] = {}  # members added for a handover that has not ended
@@ -43,6 +44,7 @@ class Returned:
         for report in reports:
             if report.newest_held:
                 self._waiting.setdefault(report.group, {})[worker.worker_id] = Return(worker, report.newest_held, now)
+                self._of_worker.setdefault(worker.worker_id, set()).add(report.group)
                 if report.group in groups:
                     self._due.add(report.group)
 
@@ -52,24 +54,42 @@ class Returned:
             self._due.add(group)
 
     def forget_job(self, job: str) -> None:
+        for group in [group for group in self._waiting if group.job == job]:
+            for worker_id in list(self._waiting[group]):
+                self._heard(group, worker_id)
         for table in (self._waiting, self._sources, self._targets):
             for group in [group for group in table if group.job == job]:
                 del table[group]
         self._due = {group for group in self._due if group.job != job}
 
     def forget_worker(self, worker_id: str) -> None:
-        for group, waiting in list(self._waiting.items()):
-            waiting.pop(worker_id, None)
-            if not waiting:
+        for group in list(self._of_worker.get(worker_id, ())):
+            self._heard(group, worker_id)
+            if not self._waiting[group]:
                 self._decided(group)
+
+    def _heard(self, group: GroupId, worker_id: str) -> None:
+        """The worker no longer waits for a decision about this group."""
+        del self._waiting[group][worker_id]
+        mine = self._of_worker[worker_id]
+        mine.discard(group)
+        if not mine:
+            del self._of_worker[worker_id]
 
     def _decided(self, group: GroupId) -> None:
         del self._waiting[group]
         self._due.discard(group)
 
-    def groups(self) -> list[GroupId]:
-        """Groups for which a decision is due."""
-        return sorted(self._due)
+    def groups(self, worker_id: str, member_of: Callable[[str], Collection[GroupId]]) -> list[GroupId]:
+        """Groups for which a decision is due, and about which more is known once this worker was heard.
+
+        It is a member, or it waits itself: if the last member that was to be heard is lost, it does not wait for ever.
+        """
+        if not self._due:
+            return []
+        mine = self._due.intersection(member_of(worker_id))
+        mine.update(group for group in self._of_worker.get(worker_id, ()) if group in self._due)
+        return sorted(mine)
 
     def sources(
         self,
@@ -92,7 +112,7 @@ class Returned:
             outside = group.member(worker_id) is None and present(back.worker)
             if outside and any(record.heard_at <= back.since for record in whole):
                 continue
-            del waiting[worker_id]
+            self._heard(group.group, worker_id)
             wanted = (v for v in back.held if v.store not in floors or v.version.version >= floors[v.store].version)
             if outside and any(not covered(version, held, newest.get(version.store)) for version in wanted):
                 found.append(back.worker)

@@ -47,30 +47,24 @@ def beat_of(message: pb.HeartbeatRequest) -> ev.Beat:
 
 
 def worker_status(
-    record: WorkerRecord,
-    groups: Iterable[ids.ReplicaGroup],
-    scrub: common_pb2.ScrubStatus | None,
-    now: float,
-    *,
-    draining: bool,
+    core: ReplicationMachine, record: WorkerRecord, scrub: common_pb2.ScrubStatus | None, now: float
 ) -> pb.WorkerStatus:
     worker_id = record.worker.worker_id
-    mine = [g for g in groups if g.member(worker_id) is not None]
-    owned = sum(g.owner.worker_id == worker_id for g in mine)
+    owned = core.owned_by(worker_id)
     return pb.WorkerStatus(
         worker=convert.labelled_worker_to_pb(record.worker),
         state=_STATES[record.state],
         stored_bytes=record.stored_bytes,
         free_bytes=record.free_bytes,
         owned_groups=owned,
-        member_groups=len(mine) - owned,
+        member_groups=len(core.member_of(worker_id)) - owned,
         last_heartbeat_ago_s=max(now - record.heard_at, 0.0),
         resident_bytes_max=record.resident_bytes_max,
         replicated_bytes=record.replicated_bytes,
         scrub=scrub,
         disk=convert.disk_to_pb(record.disk),
         disk_message=record.disk_message,
-        draining=draining,
+        draining=worker_id in core.draining,
         rhino_version=record.version,
     )
 
@@ -87,15 +81,19 @@ def _member_status(core: ReplicationMachine, group: ids.GroupId, worker: ids.Wor
     )
 
 
-def _lag(members: list[pb.MemberStatus]) -> int:
+def lag_versions(core: ReplicationMachine, group: ids.ReplicaGroup) -> int:
     """Versions by which the least advanced secondary is behind the owner, in the worst store."""
-    held = [{v.store.SerializeToString(deterministic=True): v.version.version for v in m.newest_held} for m in members]
-    owner, *others = held
-    return max((newest - other.get(store, 0) for store, newest in owner.items() for other in others), default=0)
-
-
-def _stores(record: WorkerRecord, group: ids.GroupId) -> bool:
-    return group in record.reports and record.reports[group].stored_bytes > 0
+    records, lag = core.membership.records, 0
+    owner, *others = (
+        record.reports.get(group.group) if (record := records.get(m.worker.worker_id)) is not None else None
+        for m in group.members
+    )
+    for newest in owner.newest_held if owner is not None else ():
+        for other in others:
+            held = other.newest_held if other is not None else ()
+            has = next((version.version.version for version in held if version.store == newest.store), 0)
+            lag = max(lag, newest.version.version - has)
+    return lag
 
 
 def group_status(core: ReplicationMachine, group: ids.ReplicaGroup) -> pb.GroupStatus:
@@ -103,12 +101,14 @@ def group_status(core: ReplicationMachine, group: ids.ReplicaGroup) -> pb.GroupS
     return pb.GroupStatus(
         group=convert.replica_group_to_pb(group),
         members=members,
-        lag_versions=max(_lag(members), 0),
+        lag_versions=lag_versions(core, group),
         logged=[convert.store_version_to_pb(version) for version in core.logged.newest(group.group)],
         others=[
             _member_status(core, group.group, record.worker, False)
-            for record in core.membership.records.values()
-            if record.present and _stores(record, group.group) and group.member(record.worker.worker_id) is None
+            for record in core.membership.with_report(group.group)
+            if record.present
+            and record.reports[group.group].stored_bytes > 0
+            and group.member(record.worker.worker_id) is None
         ],
     )
 
@@ -131,14 +131,13 @@ def job_usage(core: ReplicationMachine, job: str) -> common_pb2.ForgetJobReply:
                     bytes=sum(report.stored_bytes for report in reports),
                 )
             )
-    groups = sum(group.job == job for group in core.groups)
-    return common_pb2.ForgetJobReply(job=job, workers=usages, groups=groups)
+    return common_pb2.ForgetJobReply(job=job, workers=usages, groups=len(core.of_job(job)))
 
 
 def worker_usage(core: ReplicationMachine, worker_id: str) -> common_pb2.ForgetWorkerReply:
     """The copies that are given up with an absent worker."""
     record = core.membership.records.get(worker_id)
-    mine = [group for group in core.groups.values() if group.member(worker_id) is not None]
+    mine = [core.groups[group] for group in sorted(core.member_of(worker_id))]
     return common_pb2.ForgetWorkerReply(
         groups=len(mine),
         only_member=[convert.group_to_pb(group.group) for group in mine if len(group.members) == 1],

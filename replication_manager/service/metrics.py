@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Iterable, Iterator
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -10,22 +11,60 @@ from prometheus_client.registry import Collector
 
 from replication_manager.protocol.machine import ReplicationMachine
 from replication_manager.protocol.membership import WorkerState
-from replication_manager.service.messages import group_status
-from rhino_core.ids import DiskState
+from replication_manager.service.messages import lag_versions
+from rhino_core.ids import DiskState, GroupId
+
+EVERY_S = 1.0  # between two looks at the groups that have changed
+GROUPS_AT_ONCE = 200  # that are looked at before others have their turn
+
+
+class Lags:
+    """The lag of each group that has one. Only groups that have changed since are looked at again."""
+
+    def __init__(self, core: ReplicationMachine) -> None:
+        self._core = core
+        self._changed = set(core.groups)
+        self._lags: dict[GroupId, int] = {}
+
+    def changed(self, groups: Iterable[GroupId]) -> None:
+        """A group is another one, or a worker has reported it."""
+        self._changed.update(groups)
+
+    def look(self, most: int | None = None) -> bool:
+        """Looks at the groups that have changed, at most so many. Returns whether some are left."""
+        for _ in range(len(self._changed) if most is None else min(most, len(self._changed))):
+            name = self._changed.pop()
+            group = self._core.groups.get(name)
+            lag = lag_versions(self._core, group) if group is not None else 0
+            if lag:
+                self._lags[name] = lag
+            else:
+                self._lags.pop(name, None)
+        return bool(self._changed)
+
+    def highest(self) -> int:
+        self.look()
+        return max(self._lags.values(), default=0)
 
 
 class ReplicationMetrics(Collector):
-    """Reads the core when the metrics are requested."""
+    """Reads the core when the metrics are requested. `follow` does most of the work before that, a little at a time."""
 
     def __init__(self, core: ReplicationMachine, registry: CollectorRegistry) -> None:
         self._core = core
+        self.lags = Lags(core)
         registry.register(self)
+
+    async def follow(self) -> None:
+        """Until cancelled."""
+        while True:  # noqa: ASYNC110  it is a pause between parts of the work, and waits for nothing
+            await asyncio.sleep(0 if self.lags.look(GROUPS_AT_ONCE) else EVERY_S)
 
     def collect(self) -> Iterator[Metric]:
         yield GaugeMetricFamily(
             "rhino_replication_lag_versions",
             "Versions by which the least advanced secondary of any group is behind its owner, by the workers' reports",
-            max((group_status(self._core, group).lag_versions for group in self._core.groups.values()), default=0),
+            self.lags.highest(),
         )
         workers = GaugeMetricFamily("rhino_workers", "Known workers by state", labels=["state"])
         states = [record.state for record in self._core.membership.records.values()]

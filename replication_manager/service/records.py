@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
+from google.protobuf.json_format import MessageToDict, ParseError
 from google.protobuf.message import Message
 
 from rhino_core.epochs import is_possible
@@ -16,6 +16,7 @@ from rhino_core.ids import Epoch, ReplicaGroup, StoreVersion, Worker, is_safe
 from rhino_core.journal import Journal
 from rhino_core.records import decode, unknown_value
 from rhino_core.rpc import convert, gate
+from rhino_core.rpc.plain import message_of
 from rhino_pb import common_pb2
 
 log = logging.getLogger(__name__)
@@ -34,7 +35,7 @@ class MessageRecords(Generic[T]):
     """The records of one kind under their prefix."""
 
     prefix: str
-    message: Callable[[], Message]
+    message: type[Message]
     to_message: Callable[[T], Message]
     of_message: Callable[[Any], T]
 
@@ -53,7 +54,7 @@ class MessageRecords(Generic[T]):
         found = []
         for key, value in journal.items(self.prefix):
             try:
-                message = ParseDict(_with_known_values(key, value), self.message(), ignore_unknown_fields=True)
+                message = message_of(self.message, _with_known_values(key, value))
                 if isinstance(message, common_pb2.ReplicaGroup) and not is_possible(convert.epoch_of(message.epoch)):
                     message.ClearField("epoch")  # the members report theirs, and the group is renewed beyond these
                 gate.check(message)
@@ -102,7 +103,7 @@ def _with_known_values(key: str, value: Any) -> dict[str, Any]:
     kept = dict(settings)
     for field, (kind, stronger) in _ENUMS.items():
         found = settings.get(field)
-        if found is None or found in kind.keys() or found in kind.values():  # noqa: SIM118  not a dict
+        if found is None or _is_member(kind.DESCRIPTOR, found):
             continue
         if stronger is None:
             raise unknown_value(f"{field} in the record {key} of the journal", found)
@@ -112,3 +113,10 @@ def _with_known_values(key: str, value: Any) -> dict[str, Any]:
         )
         kept[field] = stronger
     return {**value, "settings": kept}
+
+
+def _is_member(enum: Any, found: Any) -> bool:
+    """Whether a value of JSON is the name or the number of a member."""
+    if isinstance(found, str):
+        return found in enum.values_by_name
+    return isinstance(found, int) and found in enum.values_by_number

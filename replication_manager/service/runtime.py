@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import assert_never
 
 from replication_manager.protocol import events as ev
+from replication_manager.protocol.membership import Report
 from replication_manager.service import stored
+from replication_manager.service.audience import Audience
 from replication_manager.service.leases import Leases
-from replication_manager.service.watchers import Watcher
 from rhino_core.ids import GroupId
 from rhino_core.journal import Journal
 from rhino_core.runner import Runner
@@ -22,16 +24,17 @@ Listener = Callable[[Iterable[GroupId]], None]
 
 
 class Runtime:
-    """The machine, its runner and its ports. `leases`, `watchers`, `interested` and `scrubs` end with their worker."""
+    """The machine, its runner and its ports. `leases`, `audience` and `scrubs` forget workers that are forgotten."""
 
     def __init__(self, journal: Journal, settings: ManagerSettings) -> None:
         self._journal = journal
         self.core = stored.restore(journal, settings, asyncio.get_running_loop().time())
-        self.watchers: set[Watcher] = set()
-        self.interested: dict[str, set[GroupId]] = {}  # groups that a worker resolved, by worker
+        self.audience = Audience(self.core)
         self.leases = Leases()
         self.scrubs: dict[str, common_pb2.ScrubStatus] = {}  # latest status from each worker, for display only
         self._listeners: list[Listener] = []
+        self._readers: list[Listener] = []
+        self._logged: dict[str, str] = {}  # states of workers in the newest line of the log
         self._runner: Runner[ev.Event, ev.Effect] = Runner(self.core, self, ev.Tick)
 
     async def run(self) -> None:
@@ -45,6 +48,10 @@ class Runtime:
         """
         self._listeners.append(listener)
 
+    def on_reports(self, reader: Listener) -> None:
+        """Calls `reader` with groups that a worker has just reported."""
+        self._readers.append(reader)
+
     def handle(self, event: ev.Event) -> None:
         """Handles an event; all its effects are applied when it returns.
 
@@ -54,6 +61,10 @@ class Runtime:
         self._runner.handle(event)
         if self._worker_state(event) != before:
             self._notify(())
+        reports = _reports(event)
+        if reports:
+            for reader in self._readers:
+                reader(report.group for report in reports)
 
     def post(self, event: ev.Event) -> None:
         """Handles an event that the core never refuses. It never raises, and does nothing after `run`."""
@@ -81,31 +92,23 @@ class Runtime:
                 fields = {"group": str(group.group), "epoch": str(group.epoch), "members": " > ".join(members)}
                 log.info("group", extra=fields)
                 self._notify((group.group,))
-                for watcher in self.watchers:
-                    watcher.group_changed(group)
+                self.audience.group_changed(group)
             case ev.PublishWorkers():
-                states = {r.worker.worker_id: r.state.value for r in self.core.membership.records.values()}
-                log.info("workers", extra={"states": states})
+                self._log_workers()
                 self._notify(())
-                for watcher in self.watchers:
-                    watcher.workers_changed()
+                self.audience.workers_changed()
             case ev.PublishFloors(floors):
-                for watcher in self.watchers:
-                    watcher.floors_raised(floors)
+                self.audience.floors_raised(floors)
             case ev.DropGroups(groups):
                 self._notify(groups)
-                for watcher in self.watchers:
-                    watcher.groups_gone(groups)
-                for interested in self.interested.values():
-                    interested.difference_update(groups)
+                self.audience.groups_gone(groups)
             case ev.PublishForgotten(job, fence):
                 log.info("job forgotten", extra={"job": job, "fence": str(fence)})
-                for watcher in self.watchers:
-                    watcher.job_forgotten(job, fence)
+                self.audience.job_forgotten(job, fence)
             case ev.DropWorker(worker_id):
                 log.info("worker forgotten", extra={"worker": worker_id})
                 self._notify(())
-                self.interested.pop(worker_id, None)
+                self.audience.worker_forgotten(worker_id)
                 self.scrubs.pop(worker_id, None)
                 self.leases.end(worker_id)
             case ev.PersistDraining(worker_id, draining):
@@ -122,6 +125,24 @@ class Runtime:
             case _:
                 assert_never(effect)
 
+    def _log_workers(self) -> None:
+        """Logs the workers whose state is another one than in the line before, and how many have each state."""
+        states = {r.worker.worker_id: r.state.value for r in self.core.membership.records.values()}
+        changed = {name: state for name, state in states.items() if self._logged.get(name) != state}
+        gone = sorted(self._logged.keys() - states.keys())
+        self._logged = states
+        log.info("workers", extra={"states": changed, "gone": gone, "count": dict(Counter(states.values()))})
+
     def _notify(self, groups: Iterable[GroupId]) -> None:
         for listener in self._listeners:
             listener(groups)
+
+
+def _reports(event: ev.Event) -> tuple[Report, ...]:
+    match event:
+        case ev.Beat():
+            return event.changed
+        case ev.Registered():
+            return event.reports
+        case _:
+            return ()

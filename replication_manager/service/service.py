@@ -14,7 +14,6 @@ from replication_manager.protocol import events as ev
 from replication_manager.service import messages
 from replication_manager.service.probe import refuses
 from replication_manager.service.runtime import Runtime
-from replication_manager.service.watchers import Watcher
 from rhino_core.epochs import generation_ceiling
 from rhino_core.errors import InvalidRequestError, PreconditionError, UnavailableError, UnknownError
 from rhino_core.ids import JobSettings, Worker, check_job
@@ -30,6 +29,7 @@ from rhino_pb import replication_pb2 as pb
 log = logging.getLogger(__name__)
 SERVICE_NAME = "rhino.v1.ReplicationManager"
 SETTLE_S = 10.0  # after a start with an empty journal, nothing counts as lost for this time
+GROUPS_AT_ONCE = 100  # that are described before others have their turn
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
@@ -108,8 +108,7 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
                     self._streams[worker_id, process_id] += 1
                 beat = messages.beat_of(request)
                 self.handle(beat)
-                for watcher in self.runtime.watchers:
-                    watcher.reported(worker_id, (report.group for report in beat.changed))
+                self.runtime.audience.reported(worker_id, (report.group for report in beat.changed))
                 if request.HasField("scrub"):
                     self.runtime.scrubs[worker_id] = request.scrub
                 if request.leaving:
@@ -147,11 +146,7 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
 
     async def WatchGroups(self, request: pb.WatchGroupsRequest, context: Context) -> AsyncIterator[pb.GroupUpdate]:
         self.runtime.leases.check(request.worker_id, request.lease)
-        interested = self.runtime.interested.setdefault(request.worker_id, set())
-        watcher = Watcher(self.core, request.worker_id, interested)
-        for former in [former for former in self.runtime.watchers if former.worker_id == request.worker_id]:
-            former.end()  # its stream has broken, which was not noticed yet
-        self.runtime.watchers.add(watcher)
+        watcher = self.runtime.audience.open(request.worker_id, knows_unchanged=request.knows_unchanged)
         try:
             snapshot = watcher.snapshot()
             snapshot.settling_s = max(0.0, self._settled_at - self._loop.time())
@@ -159,7 +154,7 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
             while not watcher.ended:
                 yield await watcher.next()
         finally:
-            self.runtime.watchers.discard(watcher)
+            self.runtime.audience.close(watcher)
 
     async def ResolveGroup(self, request: pb.ResolveGroupRequest, context: Context) -> pb.ResolveGroupReply:
         self.runtime.leases.check(request.worker_id, request.lease)
@@ -168,35 +163,35 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
             raise UnknownError(f"group {group}: there is none, and it was not to be made")
         settings = convert.settings_of(request.settings)
         self.handle(ev.Resolve(group, request.worker_id, settings, request.branch_of))
-        self.runtime.interested.setdefault(request.worker_id, set()).add(group)
+        self.runtime.audience.resolved(request.worker_id, group)
         return pb.ResolveGroupReply(group=convert.replica_group_to_pb(self.core.groups[group]))
 
     # ---------------------------------------------------------------- people
 
     async def ListWorkers(self, request: pb.ListWorkersRequest, context: Context) -> pb.ListWorkersReply:
-        now, groups = self._loop.time(), list(self.core.groups.values())
+        now, scrubs = self._loop.time(), self.runtime.scrubs
         records = sorted(self.core.membership.records.values(), key=lambda r: r.worker.worker_id)
         return pb.ListWorkersReply(
             rhino_version=rhino_version(),
             insecure=self._settings.insecure,
             workers=[
-                messages.worker_status(
-                    record,
-                    groups,
-                    self.runtime.scrubs.get(record.worker.worker_id),
-                    now,
-                    draining=record.worker.worker_id in self.core.draining,
-                )
+                messages.worker_status(self.core, record, scrubs.get(record.worker.worker_id), now)
                 for record in records
             ],
             generation=self.core.generation,
         )
 
     async def DescribeGroups(self, request: pb.DescribeGroupsRequest, context: Context) -> pb.DescribeGroupsReply:
-        groups = sorted(
-            (g for g in self.core.groups.values() if request.job in ("", g.group.job)), key=lambda g: g.group
-        )
-        return pb.DescribeGroupsReply(groups=[messages.group_status(self.core, group) for group in groups])
+        """Heartbeats are answered meanwhile: there may be 100 000 groups, and each is described as it is then."""
+        reply = pb.DescribeGroupsReply()
+        asked = sorted(self.core.of_job(request.job) if request.job else self.core.groups)
+        for number, name in enumerate(asked, start=1):
+            group = self.core.groups.get(name)
+            if group is not None:
+                reply.groups.append(messages.group_status(self.core, group))
+            if number % GROUPS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return reply
 
     # ---------------------------------------------------------------- handover manager, in this process
 

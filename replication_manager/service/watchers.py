@@ -13,14 +13,60 @@ from rhino_core.rpc import convert
 from rhino_pb import common_pb2
 from rhino_pb import replication_pb2 as pb
 
+# A change of the workers concerns every stream, and each message names all workers. When many workers come at once, as
+# after a restart of the manager, one message tells of all that came within this time, for each stream.
+PAUSE_S_PER_STREAM = 0.001
+PAUSE_S_MAX = 2.0
+
+
+class News:
+    """The list of all workers, made once for all streams."""
+
+    def __init__(self, core: ReplicationMachine) -> None:
+        self._membership = core.membership
+        self._made = pb.GroupUpdate()
+        self._made_of = -1  # edition
+        self.pause_s = 0.0  # of a stream, before it tells of another list
+
+    @property
+    def edition(self) -> int:
+        """It is another one whenever the list is."""
+        return self._membership.edition
+
+    def streams(self, count: int) -> None:
+        self.pause_s = min(count * PAUSE_S_PER_STREAM, PAUSE_S_MAX)
+
+    def workers(self) -> pb.GroupUpdate:
+        """A message with the workers only."""
+        if self._made_of != self.edition:
+            self._made_of = self.edition
+            self._made = pb.GroupUpdate(
+                workers=map(convert.worker_to_pb, self._membership.present()),
+                absent=map(convert.worker_to_pb, self._membership.absent()),
+            )
+        return self._made
+
 
 class Watcher:
     """Changes for one worker, as messages. `interested` are groups that it resolved without being a member."""
 
-    def __init__(self, core: ReplicationMachine, worker_id: str, interested: set[GroupId]) -> None:
+    def __init__(
+        self,
+        core: ReplicationMachine,
+        worker_id: str,
+        interested: set[GroupId],
+        news: News,
+        *,
+        knows_unchanged: bool = False,
+    ) -> None:
+        """`knows_unchanged`: the worker needs no list of workers while that is as before."""
         self.worker_id = worker_id
         self._pending = PendingChanges(core, worker_id, interested)
+        self._news = news
+        self._knows_unchanged = knows_unchanged
+        self._told = -1  # edition of the workers that it has been told
         self._due = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
         self.ended = False
 
     def end(self) -> None:
@@ -42,7 +88,9 @@ class Watcher:
         self._wake(self._pending.job_forgotten(job, fence))
 
     def workers_changed(self) -> None:
-        self._wake(True)
+        """Tells of it after the pause, or with whatever is due before."""
+        if self._timer is None and not self._due.is_set():
+            self._timer = asyncio.get_running_loop().call_later(self._news.pause_s, self._due.set)
 
     def floors_raised(self, floors: Iterable[StoreVersion]) -> None:
         self._wake(self._pending.floors_raised(floors))
@@ -52,25 +100,31 @@ class Watcher:
             self._due.set()
 
     def snapshot(self) -> pb.GroupUpdate:
-        return _message(self._pending.snapshot())
+        return self._message(self._pending.snapshot())
 
     async def next(self) -> pb.GroupUpdate:
         """Waits for changes."""
         await self._due.wait()
         self._due.clear()
-        return _message(self._pending.take())
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        return self._message(self._pending.take())
 
-
-def _message(update: Update) -> pb.GroupUpdate:
-    return pb.GroupUpdate(
-        snapshot=update.snapshot,
-        groups=[convert.replica_group_to_pb(group) for group in update.groups],
-        left=[convert.group_to_pb(group) for group in update.left],
-        workers=[convert.worker_to_pb(worker) for worker in update.live],
-        floors=floors_to_pb(update.floors),
-        absent=[convert.worker_to_pb(worker) for worker in update.absent],
-        forgotten=[
-            common_pb2.ForgottenJob(job=job, fence=convert.epoch_to_pb(fence))
-            for job, fence in update.forgotten.items()
-        ],
-    )
+    def _message(self, update: Update) -> pb.GroupUpdate:
+        message = pb.GroupUpdate(
+            snapshot=update.snapshot,
+            groups=[convert.replica_group_to_pb(group) for group in update.groups],
+            left=[convert.group_to_pb(group) for group in update.left],
+            floors=floors_to_pb(update.floors),
+            forgotten=[
+                common_pb2.ForgottenJob(job=job, fence=convert.epoch_to_pb(fence))
+                for job, fence in update.forgotten.items()
+            ],
+        )
+        if self._knows_unchanged and self._told == self._news.edition:
+            message.workers_unchanged = True
+        else:
+            message.MergeFrom(self._news.workers())
+            self._told = self._news.edition
+        return message

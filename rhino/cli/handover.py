@@ -173,6 +173,10 @@ def show_plan(plan: Plan, names: Mapping[str, str]) -> None:
     """Prints the moves as columns, and the predictions. `names`: of the queries, by id."""
     say(f"{plan.intent}: {plan.strategy}, {len(plan.steps)} steps, {decimal(plan.bytes_to_move)} to move")
     _show_moves(plan, names)
+    for hot in plan.hot:
+        query = names.get(hot.job, hot.job)
+        share = f"{hot.shares:.2f} x a worker's share of {hot.by}"
+        say(f"hot: {query} {hot.virtual_node} has {share}; keys are not split, so the others leave {hot.worker}")
     say(_predicted(plan.prediction))
 
 

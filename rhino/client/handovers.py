@@ -14,6 +14,7 @@ __all__ = [
     "Explanation",
     "Handover",
     "HandoverFigures",
+    "HotNode",
     "Measured",
     "Move",
     "MoveKind",
@@ -66,8 +67,25 @@ class PlannedStep:
 
 
 @dataclass(frozen=True, slots=True)
+class HotNode:
+    """A virtual node that is heavier than a worker's share of `by` (bytes, rows or time), so many times (`shares`).
+
+    Its keys are not split. It is on `worker` after the plan, and everything else leaves that worker.
+    """
+
+    job: str
+    virtual_node: str
+    worker: str
+    by: str
+    shares: float
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
-    """`job` is empty when virtual nodes of several jobs move. `moves` are in the order of the steps."""
+    """`job` is empty when virtual nodes of several jobs move. `moves` are in the order of the steps.
+
+    `hot` has the heaviest first. It is empty for plans that do not balance, and with an older manager.
+    """
 
     job: str
     strategy: str
@@ -76,6 +94,7 @@ class Plan:
     steps: tuple[PlannedStep, ...] = ()
     prediction: Prediction = NO_PREDICTION
     intent: str = ""
+    hot: tuple[HotNode, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,7 @@ class StoredBytes(Mapping[str, int]):
         return report.stored_bytes
 
     def __iter__(self) -> Iterator[str]:
-        return (worker_id for worker_id in self._core.membership.records if worker_id in self)
+        return (worker_id for worker_id in self._core.membership.reporting.of(self._group) if worker_id in self)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

@@ -55,11 +55,17 @@ async def _metrics(
     from rhino_core.metrics import AuditMetrics, CollectorRegistry, exporting
 
     registry = CollectorRegistry()
-    ReplicationMetrics(replication.core, registry)
+    groups, queries = ReplicationMetrics(replication.core, registry), HandoverMetrics(handover.core, registry)
     AuditMetrics(registry, lambda: audit.missing_total)
-    handover.subscribe(HandoverMetrics(handover.core, registry).announced)
-    async with exporting(registry, settings.listen.rpartition(":")[0], settings.metrics_port, health, https):
+    handover.subscribe(queries.announced)
+    replication.runtime.subscribe(groups.lags.changed)
+    replication.runtime.on_reports(groups.lags.changed)
+    host = settings.listen.rpartition(":")[0]
+    async with exporting(registry, host, settings.metrics_port, health, https), asyncio.TaskGroup() as following:
+        tasks = [following.create_task(walk) for walk in (groups.follow(), queries.follow())]
         yield
+        for task in tasks:
+            task.cancel()
 
 
 async def _report(health: Health, server: Server) -> None:

@@ -194,7 +194,7 @@ FIELDS: dict[str, Rule] = dict(
         _of(_SECONDS, "commit_timeout_s timeout_s deadline_s gap_s oldest_s lease_s heartbeat_interval_s settling_s"),
         _of(_SECONDS, "last_heartbeat_ago_s task_s pause_s total_s prepare_s left_s delete_in_s batch_s trigger_s"),
         _of(_SECONDS, "predicted_pause_s predicted_total_s"),
-        _of(Number(0, 1e15), "gain_s cost_s measured expected planned"),
+        _of(Number(0, 1e15), "gain_s cost_s measured expected planned shares"),
         _of(_MILLISECONDS, "duration_ms started_ms finished_ms marked_ms start_at_ms at_ms modified_ms forgotten_ms"),
         _of(Number(0, 1e15), "Measured.error"),
         # bytes
@@ -220,7 +220,7 @@ LENGTHS = {
             ListReply.files ListReply.modified_ms
             JobStatus.virtual_nodes DesiredLocations.locations ForgetWorkerReply.only_member
             HandoverRequest.virtual_nodes HandoverPlan.moves HandoverPlan.steps PlannedStep.virtual_nodes
-            HandoverStatus.waiting_for HandoverStatus.steps FileEntry.references
+            HandoverPlan.hot HandoverStatus.waiting_for HandoverStatus.steps FileEntry.references
         """,
         LINEAGE_MAX: "FileEntry.lineage CommitRequest.lineage",
         1_000_000: "GroupUpdate.forgotten",  # all forgotten jobs

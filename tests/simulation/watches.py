@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from replication_manager.protocol.pending_changes import PendingChanges, Update
-from rhino_core.ids import GroupId
+from rhino_core.ids import GroupId, Worker
 from tests.simulation.world import Link
 from worker_runtime.protocol import events as worker_ev
 from worker_runtime.protocol.watching import events_of_update
@@ -64,14 +64,16 @@ class Watch:
             me.later(self._world.random.uniform(*AGAIN_S), lambda: me.register() if me.watch is self else None)
 
     def _send(self, update: Update) -> None:
-        self._link.send(lambda: self._deliver(update), forward=True)
+        membership = self._manager.core.membership
+        workers = tuple(membership.present()), tuple(membership.absent())
+        self._link.send(lambda: self._deliver(update, workers), forward=True)
 
-    def _deliver(self, update: Update) -> None:
+    def _deliver(self, update: Update, workers: tuple[tuple[Worker, ...], tuple[Worker, ...]]) -> None:
         me = self._me
         if not me.up or me.process != self._process or me.watch is not self or not self._manager.reaches(me):
             return
         self._heard = True
-        me.live, me.absent = update.live, update.absent
+        me.live, me.absent = workers
         known = me.machine.view.groups()
         for event in events_of_update(update.groups, update.left, update.forgotten, known, snapshot=update.snapshot):
             if me.up and me.process == self._process:

@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,9 +84,18 @@ class Deployment:
     """Context manager. All daemons begin with the source tree `first`. With a cluster key, all have certificates."""
 
     def __init__(
-        self, folder: Path, first: Path, workers: Sequence[str] = WORKERS, *, cluster_key: Path | None = None
+        self,
+        folder: Path,
+        first: Path,
+        workers: Sequence[str] = WORKERS,
+        *,
+        cluster_key: Path | None = None,
+        options: Mapping[str, Sequence[str]] | None = None,
+        trees: Mapping[str, Path] | None = None,
     ) -> None:
+        """`options`: of single sidecars, besides the usual ones. `trees`: of single sidecars that begin with others."""
         self._first = first
+        self._trees = trees or {}
         self.cluster_key = cluster_key
         self.address = f"127.0.0.1:{_free_port()}"
         manager = ("manager", "--data-dir", str(folder / "manager"), "--listen", self.address)
@@ -98,12 +107,13 @@ class Deployment:
                 SidecarSettings(data, host=host, worker_id=name, listen=f"{host}:0", socket=path, manager=self.address)
             )
             its = ("--worker-id", name, "--host", host, "--listen", f"{host}:0", "--data-dir", str(data))
-            more = ("--socket", str(path), "--manager", self.address)
+            more = ("--socket", str(path), "--manager", self.address, *(options or {}).get(name, ()))
             self.daemons[name] = Daemon(folder, name, "sidecar", *its, *more, cluster_key=cluster_key)
 
     async def __aenter__(self) -> Deployment:
         await self.daemons["manager"].start(self._first, "--bootstrap")
-        await asyncio.gather(*(self.daemons[name].start(self._first) for name in self.sidecars))
+        trees = {name: self._trees.get(name, self._first) for name in self.sidecars}
+        await asyncio.gather(*(self.daemons[name].start(tree) for name, tree in trees.items()))
         return self
 
     async def __aexit__(self, *error: object) -> None:

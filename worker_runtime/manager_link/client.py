@@ -308,7 +308,7 @@ class ManagerClient:
     async def _watch(self) -> None:
         me = self._replication.me
         request = replication_pb2.WatchGroupsRequest(
-            worker_id=me.worker_id, incarnation=me.incarnation, lease=self._lease
+            worker_id=me.worker_id, incarnation=me.incarnation, lease=self._lease, knows_unchanged=True
         )
         stream = self._stub.WatchGroups(request, timeout=CALL_S_MAX)
         try:
@@ -321,8 +321,9 @@ class ManagerClient:
         raise UnavailableError(f"news from the manager at {self.address}: the stream has ended")
 
     def _apply(self, update: replication_pb2.GroupUpdate) -> None:
-        live, absent = ([worker_of(worker) for worker in workers] for workers in (update.workers, update.absent))
-        self._directory.update(live, absent)
+        if not update.workers_unchanged:
+            live, absent = ([worker_of(worker) for worker in workers] for workers in (update.workers, update.absent))
+            self._directory.update(live, absent)
         groups = [replica_group_of(group) for group in update.groups]
         left = [group_of(group) for group in update.left]
         forgotten = {one.job: epoch_of(one.fence) for one in update.forgotten}

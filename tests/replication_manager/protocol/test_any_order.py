@@ -134,6 +134,25 @@ class AnyOrder(RuleBasedStateMachine):
             assert lacking <= 0, "a live worker could be a member"
 
     @invariant()
+    def the_indexes_of_groups_and_reports_say_what_a_walk_finds(self) -> None:
+        machine = self.manager.machine
+        for name in ("a", "b", "c", "d", "e"):
+            mine = {group.group for group in machine.groups.values() if group.member(name) is not None}
+            assert set(machine.member_of(name)) == mine
+            assert machine.owned_by(name) == sum(g.owner.worker_id == name for g in machine.groups.values())
+        records = machine.membership.records
+        groups = {group for record in records.values() for group in record.reports}
+        for group in groups | machine.groups.keys():
+            reporting = [r.worker.worker_id for r in machine.membership.with_report(group)]
+            assert reporting == sorted(name for name, record in records.items() if group in record.reports)
+        lagging = {name for name, record in records.items() if record.lags}
+        assert set(machine.membership.lagging) == lagging
+        ends = [record.lease_ends for record in records.values() if record.present]
+        deadline = machine.membership.next_deadline()
+        assert deadline is not None or not ends
+        assert deadline is None or deadline <= min(ends, default=deadline)
+
+    @invariant()
     def required_copies_can_be_had(self) -> None:
         for group in self.manager.machine.groups.values():
             assert 1 <= group.required_copies <= max(1, sum(m.whole for m in group.members))

@@ -311,9 +311,9 @@ async def test_what_deletes_or_moves_state_is_not_served(tmp_path: Path) -> None
 async def test_who_was_interested_in_a_job_that_was_forgotten_is_not_remembered(tmp_path: Path) -> None:
     async with served(tmp_path) as (stub, service), sidecar(stub, "a"), sidecar(stub, "b"):
         await resolve(stub, "a")
-        assert any(service.runtime.interested.values())
+        assert any(service.runtime.audience.interested.values())
         service.forget_job("job", dry_run=False)
-        assert not any(service.runtime.interested.values())
+        assert not any(service.runtime.audience.interested.values())
 
 
 async def test_nothing_is_told_that_could_not_be_journalled(tmp_path: Path) -> None:

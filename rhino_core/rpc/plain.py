@@ -1,0 +1,107 @@
+"""Reads messages from JSON values, several times as fast as protobuf's own parser.
+
+A manager starts with 200 000 records. protobuf asks for each field of each of them what it is; here that is found once
+for each kind of message.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.json_format import ParseDict
+from google.protobuf.message import Message
+
+M = TypeVar("M", bound=Message)
+_LONG = (FieldDescriptor.TYPE_INT64, FieldDescriptor.TYPE_UINT64)  # texts in JSON
+_NUMBERS = (FieldDescriptor.TYPE_INT32, FieldDescriptor.TYPE_UINT32)
+_TYPES: Mapping[int, type] = {FieldDescriptor.TYPE_BOOL: bool, FieldDescriptor.TYPE_STRING: str} | dict.fromkeys(
+    _NUMBERS, int
+)
+Read = Callable[[Any], Any]
+
+
+class _UnusualError(Exception):
+    """A value that is not as this version writes it."""
+
+
+def message_of(kind: type[M], value: Any) -> M:
+    """The message, without fields that are not known. Whatever is unusual is left to protobuf's parser.
+
+    Raises ParseError as that does.
+    """
+    try:
+        made = kind(**_reader(kind.DESCRIPTOR)(value))
+    except (_UnusualError, ValueError, TypeError, OverflowError):
+        made = kind()
+        ParseDict(value, made, ignore_unknown_fields=True)
+    return made
+
+
+@functools.cache
+def _reader(descriptor: Any) -> Read:
+    fields = {field.json_name: (field.name, _of_field(field)) for field in descriptor.fields}
+
+    def read(value: Any) -> dict[str, Any]:
+        if type(value) is not dict:
+            raise _UnusualError
+        found = {}
+        for key, inner in value.items():
+            known = fields.get(key)
+            if known is None:
+                raise _UnusualError  # it may be a field by its other name
+            name, of = known
+            found[name] = of(inner)
+        return found
+
+    return read
+
+
+def _of_field(field: Any) -> Read:
+    one = _of_one(field)
+    if not field.is_repeated:
+        return one
+
+    def many(value: Any) -> list[Any]:
+        if type(value) is not list:
+            raise _UnusualError
+        return [one(inner) for inner in value]
+
+    return many
+
+
+def _of_one(field: Any) -> Read:
+    if field.type == FieldDescriptor.TYPE_MESSAGE:
+        return _reader(field.message_type)
+    if field.type == FieldDescriptor.TYPE_ENUM:
+        return _member_of({name: value.number for name, value in field.enum_type.values_by_name.items()})
+    if field.type in _LONG:
+        return _long
+    return _plain(_TYPES.get(field.type))
+
+
+def _long(value: Any) -> int:
+    if type(value) is not str or not value.isdecimal():
+        raise _UnusualError
+    return int(value)
+
+
+def _member_of(numbers: Mapping[str, int]) -> Read:
+    def read(value: Any) -> int:
+        number = numbers.get(value) if type(value) is str else None
+        if number is None:
+            raise _UnusualError
+        return number
+
+    return read
+
+
+def _plain(kind: type | None) -> Read:
+    def read(value: Any) -> Any:
+        if type(value) is not kind:
+            raise _UnusualError
+        return value
+
+    return read
