@@ -153,6 +153,8 @@ def test_a_record_written_again_is_the_same(prefix: str, kind: type[Record]) -> 
         value = json.loads(RECORDS[key])
         older: dict[str, Any] = {"host": "", "since_ms": 0, "location": ""} if key.endswith(B) else {}
         older |= {"handover": {"by": ""}, "job": {"owner": ""}}.get(prefix, {})
+        if prefix == "handover":
+            value["plan"]["hot"] = []
         assert written(decode(kind, value, key)) == value | older, key
 
 
