@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 from rhino_core.ids import DiskState, GroupId, ReplicaGroup, VirtualNode, Worker
 
+Standing = frozenset[tuple[str, str, bool, bool]]  # of each worker: id, host, whether it is reachable, and draining
+
 
 class TaskGroup(NamedTuple):
     """All stateful operators that run in one task, named by the lowest operator id."""
@@ -76,10 +78,10 @@ class ClusterView:
     asked_at: float = math.inf
     revisions: Mapping[str, int] | None = None
 
-    def standing(self) -> frozenset[tuple[str, str, bool, bool]]:
+    def standing(self) -> Standing:
         """The properties of workers on which maps of desired workers depend."""
         workers = {(name, w.worker.host, self.reachable(name), w.draining) for name, w in self.workers.items()}
-        return frozenset(workers | {(name, "", True, False) for name in self.presumed})
+        return frozenset(workers | {(name, "", True, False) for name in self.presumed if name not in self.workers})
 
     def reachable(self, worker_id: str) -> bool:
         seen = self.workers.get(worker_id)

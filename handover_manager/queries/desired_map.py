@@ -17,8 +17,8 @@ class DesiredMap:
 
     `nodes` are the virtual nodes with their operators. `node_of` finds the virtual node of an (operator, partition).
     Both are computed once for each plan of the query: there may be 100 000 virtual nodes, and every batch needs them.
-    `pinned` has the workers set by markers, until they own the groups. `made_from` is the state of groups and workers
-    from which the map was made. None: it must be made again.
+    `pinned` has the workers set by markers, until they own the groups. `made_from` is the revision of the groups from
+    which the map was made. None: it must be made again. `concerns` are the workers on whose state it depends.
     """
 
     job: str
@@ -27,7 +27,8 @@ class DesiredMap:
     desired: dict[VirtualNode, str] = field(default_factory=dict)
     pinned: dict[VirtualNode, str] = field(default_factory=dict)
     fallbacks: Fallbacks = field(default_factory=Fallbacks)
-    made_from: object = None
+    made_from: int | None = None
+    concerns: frozenset[str] = frozenset()
     nodes: Mapping[VirtualNode, tuple[int, ...]] = field(init=False)
     node_of: Mapping[tuple[int, int], VirtualNode] = field(init=False)
 
@@ -55,11 +56,17 @@ class DesiredMap:
             worker = choose_worker(view, node, operators, standing)
             if worker is not None:
                 chosen[node] = worker
+        self.concerns = self._concerned(view, chosen)
         if chosen == self.desired:
             return False
         self.desired = chosen
         self.configuration_epoch += 1
         return True
+
+    def _concerned(self, view: ClusterView, chosen: Mapping[VirtualNode, str]) -> frozenset[str]:
+        groups = (group for node in self.nodes.items() for group in groups_of(*node))
+        members = (member.worker.worker_id for seen in view.known(groups) for member in seen.group.members)
+        return frozenset({*members, *chosen.values(), *self.pinned.values(), *self.fallbacks.workers()})
 
     def pin(self, workers: Mapping[VirtualNode, str], view: ClusterView) -> None:
         """Begins a configuration epoch in which these virtual nodes have these workers."""

@@ -32,6 +32,10 @@ class Fallbacks:
         """
         self._ranked = {node: workers for node, workers in ranked.items() if node not in pinned}
 
+    def workers(self) -> set[str]:
+        """Workers of the map that was sent last, whose loss may begin a fallback."""
+        return {worker for workers in self._ranked.values() for worker in workers}
+
     def ran(self, node: VirtualNode, *, missed: bool) -> bool:
         """Records whether a logged batch ran elsewhere than desired. Returns True if that ends a fallback."""
         if node not in self._chosen or not missed:

@@ -11,7 +11,7 @@ from handover_manager.queries.job import Job
 from handover_manager.queries.logged import LoggedBatch
 from handover_manager.queries.records import job_key, persist_job
 from handover_manager.queries.run import Running
-from handover_manager.view import ClusterView
+from handover_manager.view import ClusterView, Standing
 from rhino_core.errors import InvalidRequestError, UnknownError
 from rhino_core.ids import VirtualNode
 
@@ -21,7 +21,7 @@ class Jobs:
 
     def __init__(self, restored: Iterable[Job] = ()) -> None:
         self._jobs = {job.job: job for job in restored}
-        self.standing: object = None  # that of the view of the newest `refresh`; the same object while it is equal
+        self.standing: Standing = frozenset()  # of the newest `refresh`; the same object while it is equal
 
     def __getitem__(self, job: str) -> Job:
         return self._jobs[job]
@@ -75,18 +75,18 @@ class Jobs:
     def refresh(self, view: ClusterView) -> list[Effect]:
         """Updates every map from the cluster, and sends changed maps to the drivers.
 
-        A map is made again only if its groups or the workers have changed: it may have 100 000 virtual nodes.
+        A map is made again only if its groups have changed, or a worker on which it depends: it may have 100 000
+        virtual nodes, and there may be many maps.
         """
         effects: list[Effect] = []
         standing = view.standing()
-        if standing == self.standing:
-            standing = self.standing  # an object equals itself at once, whatever its size
-        self.standing = standing
+        changed = {name for name, *_ in standing ^ self.standing}
+        self.standing = standing if changed else self.standing
         for job in self._jobs.values():
-            source = None if view.revisions is None else (view.revisions.get(job.job, 0), standing)
-            if source is not None and source == job.map.made_from:
+            revision = None if view.revisions is None else view.revisions.get(job.job, 0)
+            if revision is not None and revision == job.map.made_from and job.map.concerns.isdisjoint(changed):
                 continue
-            job.map.made_from = source
+            job.map.made_from = revision
             if job.map.choose(view):
                 effects.append(persist_job(job))
             effects += job.push(view)
