@@ -162,7 +162,9 @@ def test_handovers_written_again_are_the_same(journal: Journal) -> None:
     core = open_core(journal, 100.0)
     for handover in core.handovers.all():
         key = f"handover_manager/handover/{handover.handover_id}"
-        assert written(record_of_handover(handover)) == record(key) | {"by": ""}
+        older = record(key)
+        older["plan"]["hot"] = []
+        assert written(record_of_handover(handover)) == older | {"by": ""}
         for number, step in enumerate(handover.steps, 1):
             name = step_key(handover.handover_id, number)
             assert f"k/{name}" not in RECORDS or written(record_of_step(step)) == record(name), name
