@@ -181,7 +181,7 @@ def test_a_restarted_manager_waits_for_the_last_of_many_sidecars_as_long_as_othe
     """1000 registrations take some seconds, and nothing moves meanwhile. Who does not come is lost in the end."""
     manager = Manager("abcdef")
     manager.resolve("a")
-    owner, copy = manager.members()
+    owner, copy = manager.members()[0], manager.members()[1]
     manager.restart()
     for name in sorted(set("cdef") - {owner, copy}):
         manager.now += 4.0
