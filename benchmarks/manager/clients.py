@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -81,7 +82,11 @@ class _Identities:
 
 
 def serve(clients: Clients, pipe: Connection) -> None:
-    """Runs the clients until the other end asks to stop. "reset" begins to count anew, "seen" is answered by `Seen`."""
+    """Runs the clients until the other end asks to stop. "reset" begins to count anew, "seen" is answered by `Seen`.
+
+    They have a session of their own, as the manager has: Linux shares processors between sessions.
+    """
+    os.setsid()
     raise_limit()
     uvloop.run(_run(clients, pipe))
 
@@ -101,7 +106,7 @@ async def _run(clients: Clients, pipe: Connection) -> None:
         drivers = [Driver(n, shape, sidecars, clients.address, transport) for n in range(shape.jobs)]
         server = await _serve_peers(clients, identities)
     asked: asyncio.Queue[str] = asyncio.Queue()
-    asyncio.get_running_loop().add_reader(pipe.fileno(), lambda: asked.put_nowait(pipe.recv()))
+    asyncio.get_running_loop().add_reader(pipe.fileno(), lambda: asked.put_nowait(_asked(pipe)))
     tasks = []
     for count, sidecar in enumerate(sidecars.values(), start=1):
         tasks.append(asyncio.create_task(sidecar.run()))
@@ -123,6 +128,14 @@ async def _run(clients: Clients, pipe: Connection) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
         if server is not None:
             await server.stop(None)
+
+
+def _asked(pipe: Connection) -> str:
+    """What the other end asks. A process that has ended wants nothing more."""
+    try:
+        return str(pipe.recv())
+    except EOFError:
+        return "stop"
 
 
 def _seen(sidecars: dict[str, Sidecar], drivers: list[Driver], trips: Trips) -> Seen:

@@ -53,7 +53,7 @@ class ReplicationMachine:
         # what the manager knows
         self.membership = Membership(lease_times, restored.draining)
         for worker in restored.workers:
-            self.membership.restore(worker, now, len(restored.workers))
+            self.membership.restore(worker, now)
         self.logged = LoggedVersions(restored.floors)
         self.returned = Returned()
         self.impaired = Impaired(self.membership)

@@ -9,9 +9,6 @@ from dataclasses import dataclass, field
 from rhino_core.ids import NO_EPOCH, DiskState, Epoch, GroupId, StoreVersion, Worker
 from rhino_core.planning.spread import Place
 
-# After its start the manager has to hear from all workers. 1000 of them take some seconds. If they were lost meanwhile,
-# all their groups would change.
-RETURNING_S = 0.01  # for each worker, in addition to the lease
 RETURN_LEASE_S = 10.0  # time to restart a sidecar that shut down cleanly
 
 
@@ -132,13 +129,18 @@ class Membership:
         self.reporting = Reporting()
         self.lagging: dict[str, None] = {}
         self.edition = 0
+        self._returning: set[str] = set()  # restored, and not registered since
         self._any_lost_in_silence = False  # some record may be `lost_in_silence`
         self._deadline: float | None = None  # no lease ends before it; leases become longer all the time
 
-    def restore(self, worker: Worker, now: float, returning: int = 1) -> None:
-        """Restores a worker from the journal. It has one lease to come back, and longer if so many return at once."""
-        lease_s = self._times.lease_s + returning * RETURNING_S
-        self._put(WorkerRecord(worker, WorkerState.SUSPECT, now, now + lease_s))
+    def restore(self, worker: Worker, now: float) -> None:
+        """Restores a worker from the journal. It has one lease to come back, from the newest return of another one.
+
+        The manager may need some seconds for the registrations of 1000 workers. If the last of them were lost
+        meanwhile, all their groups would change.
+        """
+        self._put(WorkerRecord(worker, WorkerState.SUSPECT, now, now + self._times.lease_s))
+        self._returning.add(worker.worker_id)
 
     def _put(self, record: WorkerRecord) -> None:
         worker_id = record.worker.worker_id
@@ -157,6 +159,7 @@ class Membership:
     def forget(self, worker_id: str) -> None:
         """Forgets a worker. Raises KeyError if it is not known."""
         self.reporting.replace(worker_id, self.records.pop(worker_id).reports, {})
+        self._returning.discard(worker_id)
         self.edition += 1
         self.lagging.pop(worker_id, None)
 
@@ -243,7 +246,18 @@ class Membership:
         if known is not None and known.present and known.worker.incarnation == worker.incarnation:
             record.suspected = known.suspected
         self._put(record)
+        self._has_returned(record, now)
         return record
+
+    def _has_returned(self, record: WorkerRecord, now: float) -> None:
+        """A worker has registered. If it was restored, the others that were have another lease to do so."""
+        if record.worker.worker_id not in self._returning:
+            return
+        self._returning.discard(record.worker.worker_id)
+        for worker_id in self._returning:
+            other = self.records[worker_id]
+            if other.present:
+                other.lease_ends = max(other.lease_ends, now + self._times.lease_s)
 
     def silent(self, now: float) -> bool:
         """Whether no live worker has sent anything for half a lease.

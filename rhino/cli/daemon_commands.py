@@ -86,6 +86,7 @@ async def _manager(settings: ManagerSettings) -> None:
     from rhino.daemons.manager_process import run_manager
 
     def ready(address: str) -> None:
+        daemon.expect_a_large_heap()
         daemon.announce({"service": "manager", "version": rhino_version(), "address": address})
 
     await run_manager(settings, ready)

@@ -16,12 +16,24 @@ import uvloop
 
 log = logging.getLogger(__name__)
 PARENT_POLL_S = 0.5
+GC_THRESHOLDS = (10_000, 10, 1_000)
 
 
 def announce(fields: dict[str, object]) -> None:
     """Prints the readiness line, one JSON object on stdout, for the process that started this one."""
     sys.stdout.write(json.dumps(fields) + "\n")  # one write, also when stdout is unbuffered
     sys.stdout.flush()
+
+
+def expect_a_large_heap() -> None:
+    """Call it once the lasting objects are there: a full garbage collection does not scan them.
+
+    It is also rare from then on. A manager with 100 000 groups has millions of objects, and would answer no heartbeat
+    for a second or two.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
 
 
 def run(daemon: Coroutine[Any, Any, None], *, exit_with_parent: bool) -> None:

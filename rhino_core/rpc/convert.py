@@ -150,11 +150,16 @@ def replica_group_to_pb(group: ids.ReplicaGroup) -> pb.ReplicaGroup:
     return pb.ReplicaGroup(
         group=group_to_pb(group.group),
         epoch=epoch_to_pb(group.epoch),
-        members=[pb.Member(worker=worker_to_pb(m.worker), whole=m.whole) for m in group.members],
+        members=[pb.Member(worker=_shared_worker(m.worker), whole=m.whole) for m in group.members],
         min_copies=group.settings.copies,
         required_copies=group.required_copies,
-        settings=settings_to_pb(group.settings),
+        settings=_shared_settings(group.settings),
     )
+
+
+# There are many groups, and few workers and settings. A message copies what it is made of.
+_shared_worker = functools.lru_cache(maxsize=4096)(worker_to_pb)
+_shared_settings = functools.lru_cache(maxsize=64)(settings_to_pb)
 
 
 def replica_group_of(message: pb.ReplicaGroup) -> ids.ReplicaGroup:

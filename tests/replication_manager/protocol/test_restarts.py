@@ -175,3 +175,23 @@ def test_who_has_been_stopped_may_be_forgotten_at_once() -> None:
     stop(manager, "b")
     manager.do(ev.WorkerForgotten("b"))
     assert manager.members() == "ac?"
+
+
+def test_a_restarted_manager_waits_for_the_last_of_many_sidecars_as_long_as_others_come() -> None:
+    """1000 registrations take some seconds, and nothing moves meanwhile. Who does not come is lost in the end."""
+    manager = Manager("abcdef")
+    manager.resolve("a")
+    owner, copy = manager.members()[0], manager.members()[1]
+    manager.restart()
+    for name in sorted(set("cdef") - {owner, copy}):
+        manager.now += 4.0
+        manager.register(name)
+        manager.beat_all()
+        manager.do(ev.Tick())
+    assert manager.members() == owner + copy, "nobody of the group has come yet, 16 s after the start"
+    manager.now += 4.0
+    manager.register(owner, Report(GROUP, manager.group().epoch, True, 1))
+    pass_by(manager, 4)
+    assert manager.members() == owner + copy
+    pass_by(manager, 2)
+    assert copy not in manager.members(), "it had one lease from the newest return"
