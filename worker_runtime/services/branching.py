@@ -10,8 +10,9 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rhino_core.errors import InvalidRequestError, PreconditionError, UnknownError
 from rhino_core.ids import FileEntry, FileKind, GroupId, Placement, ReplicaGroup, StoreVersion
@@ -58,7 +59,7 @@ class Brancher:
                 kept.enter_context(self._store.retention.protecting(version.store, names))
             for group, source in sources.items():
                 await self._manager.known(group._replace(job=job), source.settings, branch_of=group.job)
-            await asyncio.gather(*(self._link(closure, job, timeout_s or TIMEOUT_S) for closure in closures))
+            await _all(self._link(closure, job, timeout_s or TIMEOUT_S) for closure in closures)
         files = [entry for closure in closures for entry in closure]
         branched = Branched(len(files), sum(entry.size_bytes for entry in files), (time.monotonic() - started) * 1000)
         extra = {"branch": job, "versions": len(versions), "files": branched.files, "bytes": branched.linked_bytes}
@@ -100,3 +101,14 @@ class Brancher:
                 else:
                     self._replication.post(ev.FileStored(record.entry, written=True))
         await asyncio.gather(*(self._replication.commit(entry, timeout_s) for entry in committed))
+
+
+async def _all(work: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Runs everything at once. After a failure nothing goes on: what was linked is about to be forgotten."""
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -6,10 +6,14 @@ import json
 import os
 import re
 import subprocess
+import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
+from rhino_core import failpoints
 from spark_connector.conf import recovery_conf, state_conf
 from spark_connector.jar import compile_scala, ensure_jar
 from spark_connector.java import find_java
@@ -17,6 +21,7 @@ from spark_connector.spark_home import spark_jars
 
 SUITES = Path(__file__).parent / "scala"
 TIMEOUT_S = 120
+STOPS = 4
 
 
 def names() -> list[tuple[str, str]]:
@@ -29,14 +34,20 @@ def names() -> list[tuple[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def outcome(tmp_path_factory: pytest.TempPathFactory) -> list[dict]:
-    """The JSON objects that the JVM prints."""
+def java(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The command that runs a class of the tests."""
     _, jars = spark_jars()
     jar = ensure_jar()
     classes = tmp_path_factory.mktemp("scala") / "classes"
     compile_scala(jars, sorted(SUITES.glob("*.scala")), classes, classpath=[jar])
     on_path = os.pathsep.join([str(classes), str(jar), f"{jars}/*"])
-    command = [str(find_java()), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", on_path, "rhino.spark.Suite"]
+    return [str(find_java()), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", on_path]
+
+
+@pytest.fixture(scope="module")
+def outcome(java: list[str]) -> list[dict]:
+    """The JSON objects that the JVM prints."""
+    command = [*java, "rhino.spark.Suite"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert result.returncode == 0, result.stderr[-4000:]
     return [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
@@ -58,3 +69,37 @@ def test_the_plugin_sets_what_rhino_conf_sets(outcome: list[dict]) -> None:
     exclusion = {key: value for key, value in recovery_conf().items() if "excludeOnFailure" in key}
     assert outcome[-1]["exclusion"] == exclusion
     assert len(exclusion) == 6
+
+
+def test_who_comes_to_a_stop_does_not_go_on_before_the_process_is_stopped(java: list[str]) -> None:
+    """Also when the first thread of the process, which the kernel asks first to handle a signal, gets little time."""
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))]
+    try:
+        assert [went_on(java) for _ in range(STOPS)] == [b""] * STOPS
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+
+
+def went_on(java: list[str]) -> bytes:
+    """What a process writes after a failpoint, until it is stopped there."""
+    environment = {**os.environ, failpoints.VARIABLE: "modification.plan.before=stop"}
+    with subprocess.Popen(
+        [*java, "rhino.spark.modify.StopAtPoint"], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        try:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"ready\n"
+            os.sched_setscheduler(process.pid, os.SCHED_IDLE, os.sched_param(0))  # of the first thread only
+            os.set_blocking(process.stdout.fileno(), False)
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            deadline = time.monotonic() + TIMEOUT_S
+            while psutil.Process(process.pid).status() != psutil.STATUS_STOPPED:
+                assert time.monotonic() < deadline, "it does not stop"
+                time.sleep(0.005)
+            return process.stdout.read() or b""
+        finally:
+            process.kill()

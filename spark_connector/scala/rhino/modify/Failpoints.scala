@@ -1,5 +1,7 @@
 package rhino.spark.modify
 
+import java.nio.file.{Files, Paths}
+
 /**
  * Points at which a test stops or kills the driver. The environment variable RHINO_FAILPOINTS arms them, as in
  * rhino_core/failpoints.py, which declares the names. Here the actions are `stop` and `kill`, at every hit.
@@ -26,10 +28,14 @@ private[spark] object Failpoints {
     made
   }
 
-  /** The signal stops all threads before the one that waits for its sender goes on. */
+  /**
+   * The kernel gives the signal to the thread that is named first. That is this one, which waits for the sender, so it
+   * does not go on before the process is stopped. A signal to the process would be the first thread's, which may get no
+   * time for a while.
+   */
   private def hit(name: String): Unit = armed.get(name).foreach { signal =>
     System.err.println(s"failpoint $name")
-    val pid = ProcessHandle.current().pid()
-    new ProcessBuilder("sh", "-c", s"kill -$signal $pid").inheritIO().start().waitFor()
+    val thread = Files.readSymbolicLink(Paths.get("/proc/thread-self")).getFileName
+    new ProcessBuilder("sh", "-c", s"kill -$signal $thread").inheritIO().start().waitFor()
   }
 }
