@@ -84,13 +84,17 @@ def _without_hot(
     model: Model, weight: Weight, capacity: dict[int, float], total: float, mean: float
 ) -> tuple[float, frozenset[int]]:
     """The share without virtual nodes that are heavier than a share of the largest worker, and those."""
-    hot: set[int] = set()
+    hot, candidates = set[int](), list[int]()
     left, fair, workers, column = total, mean, dict(capacity), model.columns[weight]
     largest = max(workers.values())
     if model.heaviest[weight] <= mean * largest:
         return mean, frozenset()
+    bar = math.inf
     while fair > 0:
-        heavy = [node for node, value in enumerate(column) if value > fair * largest and node not in hot]
+        if fair * largest < bar:  # a column is long: it is read once more only if the share has fallen by half
+            bar = fair * largest / 2
+            candidates = [node for node, value in enumerate(column) if value > bar]
+        heavy = [node for node in candidates if column[node] > fair * largest and node not in hot]
         if not heavy:
             break
         if len(heavy) >= len(workers):
