@@ -16,7 +16,7 @@ WIDEST = 10  # columns; a wider table is shown with its columns as lines
 SECTIONS: Mapping[str, tuple[str, ...]] = {
     "A lost worker": ("recovery", "flink", "placement"),
     "A planned move": ("handover",),
-    "Plans of placement": ("planning", "correlation"),
+    "Plans of placement": ("planning", "correlation", "adaptation"),
     "How fast state travels": ("replication",),
     "What replication costs a query that nothing happens to": ("overhead",),
     "Why the data path is built this way": ("allocation", "transports"),

@@ -23,8 +23,8 @@ from replication_manager.protocol.membership import Report
 from rhino.daemons.cluster_port import ClusterPort
 from rhino_core.errors import RhinoError
 from rhino_core.ids import NO_EPOCH, GroupId, JobSettings, StoreId, StoreVersion, Version, VirtualNode
-from tests.handover_manager.scenario import JOB, Cluster, Play
 from tests.replication_manager.protocol.harness import Manager, worker
+from workloads.adaptation.scene import JOB, Cluster, Play
 
 PARTITIONS, OPERATORS = 3, (0, 1)
 GROUPS = (TaskGroup(0, OPERATORS, PARTITIONS),)

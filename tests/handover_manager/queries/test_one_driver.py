@@ -11,7 +11,7 @@ from handover_manager.queries.claims import CLAIM_S
 from handover_manager.view import TaskGroup
 from rhino_core.errors import InvalidRequestError, PreconditionError, UnknownError
 from rhino_core.ids import StoreId, StoreVersion, Version, VirtualNode
-from tests.handover_manager.scenario import JOB, Play, group, pair
+from workloads.adaptation.scene import JOB, Play, group, pair
 
 G0, G1 = group(0, 0), group(0, 1)
 HOME, COPY = "file:/ckpt/q", "file:/ckpt/copy"
