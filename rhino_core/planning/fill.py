@@ -41,7 +41,7 @@ def _by_size(state: State, nodes: set[int]) -> list[int]:
     order = sorted(nodes)
     first, *rest = ([column[node] * scale for node in order] for column, scale in zip(columns, scales, strict=True))
     sizes = list(map(max, first, *rest)) if rest else first
-    return [order[i] for i in sorted(range(len(order)), key=sizes.__getitem__, reverse=True)]
+    return list(map(order.__getitem__, sorted(range(len(order)), key=sizes.__getitem__, reverse=True)))
 
 
 def _to_holders(state: State, pool: list[int]) -> list[int]:

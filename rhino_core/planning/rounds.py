@@ -42,7 +42,7 @@ class Rounds:
         self._alike = set(self._parts) <= {1.0}
         largest = max(self._parts, default=1.0)  # of the smallest worker
         self._times = [min(max(round(largest / part), 1), MOST_AT_ONCE) for part in self._parts]
-        self._pool_level = math.fsum(map(math.fsum, self._values)) / max(len(self._parts), 1)  # for each worker
+        self._pool_level = sum(map(sum, self._values)) / max(len(self._parts), 1)  # for each worker
         self._loads = [[state.loads[p][w] * state.norms[p][w] for w in state.receivers] for p in used]
 
     @staticmethod
@@ -60,8 +60,8 @@ class Rounds:
             taking = self._taking(position)
             count = min(len(taking), len(pool) - position)
             order, taking = self._matched(position, count, taking)
-            workers = [state.receivers[place] for place in taking]
-            chunk = [pool[position + offset] for offset in order]
+            workers = list(map(state.receivers.__getitem__, taking))
+            chunk = list(map(pool[position : position + count].__getitem__, order))
             if limited:
                 fits = [sizes[node] <= room[worker] for node, worker in zip(chunk, workers, strict=True)]
                 left += [node for node, fit in zip(chunk, fits, strict=True) if not fit]

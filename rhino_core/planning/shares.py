@@ -62,7 +62,7 @@ def share_of(model: Model, weight: Weight, receivers: Sequence[int]) -> Share:
     """The share in `weight`. Workers that receive nothing and have less than the share keep what they have."""
     capacity = {w: site.capacity for w, site in enumerate(model.sites) if site is not None and site.stays}
     column, loads = model.columns[weight], model.totals[weight]
-    total = math.fsum(loads) + math.fsum(column[node] for node in model.homeless)
+    total = math.fsum(loads) + math.fsum(map(column.__getitem__, model.homeless))
     closed = sorted(capacity.keys() - set(receivers), key=lambda w: loads[w] / capacity[w])
     room = math.fsum(capacity.values())
     left = total
