@@ -20,7 +20,10 @@ from workloads.adaptation import traces
 SEEDS = 24
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+FOUND = (40,)  # a backlog soon after a restart of the manager was taken for the usual
+
+
+@pytest.mark.parametrize("seed", [*range(SEEDS), *FOUND])
 def test_every_trace_holds(seed: int) -> None:
     trace = traces.run(seed)
     assert not traces.problems(trace), str(trace)
