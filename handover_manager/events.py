@@ -284,13 +284,15 @@ class ProbeSession:
 class PublishLogged:
     """Report the content of a logged batch to the replication manager.
 
-    `versions` are those that the batch names, `floors` the oldest that Spark may still load.
+    `versions` are those that the batch names, `floors` the oldest that Spark may still load. `task_s`: seconds of the
+    task of each group, as far as they are known.
     """
 
     job: str
     batch_id: int
     versions: tuple[StoreVersion, ...]
     floors: tuple[StoreVersion, ...]
+    task_s: Mapping[GroupId, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

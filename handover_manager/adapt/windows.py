@@ -89,12 +89,13 @@ class Windows:
     def usual_rows(self) -> float:
         """Input rows of a usual batch; 0: unknown.
 
-        This is the median of the windows before the newest one. While there are few, it is that of the former run or
-        process, which may have ended with a backlog.
+        This is the median of the windows before the newest one. While there are few, those that are missing count as
+        usual ones of the former run or process, so that a backlog soon after a restart is not taken for the usual.
         """
-        if self._former_rows and len(self._rows) <= ROWS_KEPT // 2:
-            return self._former_rows
-        return median(list(self._rows)[:-1]) if len(self._rows) > 1 else 0.0
+        known = list[float](self._rows)[:-1]
+        if self._former_rows:
+            known += [self._former_rows] * (ROWS_KEPT - len(self._rows))
+        return median(known) if known else 0.0
 
     def clear(self) -> None:
         """Drops all windows: what they show is no longer so."""

@@ -149,7 +149,12 @@ class Runs:
             for v in event.versions
             if (v.store.operator, v.store.partition) in node_of
         )
-        logged = PublishLogged(job.job, event.batch_id, event.versions, event.floors)
+        task_s = {
+            v.store.group: event.work[node].task_s
+            for v in event.versions
+            if (node := node_of.get((v.store.operator, v.store.partition))) is not None and node in event.work
+        }
+        logged = PublishLogged(job.job, event.batch_id, event.versions, event.floors, task_s)
         return [logged, FindWriters(job.job, event.batch_id, hints)]
 
     def query_idle(self, event: QueryIdle) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from replication_manager.protocol.membership import Lag, Report
 from rhino_core.ids import DiskState, Epoch, GroupId, JobSettings, ReplicaGroup, StoreId, StoreVersion, Worker
@@ -103,13 +104,15 @@ class ExecutorsNamed:
 class BatchPublished:
     """From Spark's commit log: the versions that a batch names, and the oldest versions that Spark may still load.
 
-    Raises InvalidRequestError if it names another job, or a floor above all versions of the batch.
+    `task_s`: seconds of the task of each group, as far as they are known. Raises InvalidRequestError if the event names
+    another job, or a floor above all versions of the batch.
     """
 
     job: str
     batch_id: int
     logged: tuple[StoreVersion, ...]
     floors: tuple[StoreVersion, ...]
+    task_s: Mapping[GroupId, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

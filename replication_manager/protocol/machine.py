@@ -22,7 +22,7 @@ from replication_manager.protocol.impaired import Impaired
 from replication_manager.protocol.lagging import LagCap, Laggards
 from replication_manager.protocol.logged import LoggedVersions
 from replication_manager.protocol.membership import LeaseTimes, Membership
-from replication_manager.protocol.placing import Placing
+from replication_manager.protocol.placing import Placing, Spreading
 from replication_manager.protocol.registration import Registration
 from replication_manager.protocol.replacing import Replacements
 from replication_manager.protocol.reports import Reports
@@ -48,8 +48,9 @@ class ReplicationMachine:
         process_number: int = 0,
         lag_cap: LagCap | None = None,
         scatter_width: int = 4,
+        by_load: bool = False,
     ) -> None:
-        """`process_number` is described at `Epochs`, `scatter_width` at `Placing`."""
+        """`process_number` is described at `Epochs`, `scatter_width` and `by_load` at `Placing`."""
         # what the manager knows
         self.membership = Membership(lease_times, restored.draining)
         for worker in restored.workers:
@@ -62,7 +63,7 @@ class ReplicationMachine:
         # how groups change
         self._table = table = GroupTable(restored.groups)
         self._epochs = Epochs(restored.generation, process_number)
-        self._placing = Placing(table, self.membership, self.laggards, self.impaired, scatter_width)
+        self._placing = Placing(table, self.membership, self.laggards, self.impaired, Spreading(scatter_width, by_load))
         self._chains = Chains(
             table,
             self._epochs,
@@ -137,7 +138,11 @@ class ReplicationMachine:
                     self._placing.name_executors(event)
                 return []
             case ev.BatchPublished():
-                return [] if event.job in self.forgotten else self._following.published(event)
+                if event.job in self.forgotten:
+                    return []
+                effects = self._following.published(event)
+                self._placing.loads_seen(event)
+                return effects
             case ev.JobForgotten():
                 return self._forgetting.job(event.job)
             case ev.WorkerForgotten():

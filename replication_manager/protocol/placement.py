@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from replication_manager.protocol.load_histories import USUAL, Fit
 from rhino_core.ids import ReplicaGroup, Worker
 from rhino_core.planning.copysets import Sets
 from rhino_core.planning.spread import Place, Spread
@@ -52,6 +53,7 @@ class Wish:
     spread the group as well. `holders`: ids of workers with the files, eligible even if they are closed.
     `near_executors`: ids of workers on which the query runs. `leaving`: ids of taken workers that will leave, so that
     their places do not count. `members`: how many the group will have; 0: do not limit the sets of workers in use.
+    `fits`: by id, how well workers suit a copy by their loads.
     """
 
     first: Sequence[str] = ()
@@ -60,6 +62,7 @@ class Wish:
     near_executors: Collection[str] = ()
     leaving: Collection[str] = ()
     members: int = 0
+    fits: Mapping[str, Fit] = field(default_factory=dict)
 
 
 NO_WISH = Wish()
@@ -75,7 +78,7 @@ def choose(
     """Up to `count` distinct workers outside `taken`. Deterministic.
 
     The criteria in order: the position in `wish.first`; not suspected; another host, zone and rack than the taken
-    workers; the position in `wish.preferred`; near executors; `sets`; the least load.
+    workers; the position in `wish.preferred`; near executors; `sets`; `wish.fits`; the least load.
     """
     ids = {worker.worker_id for worker in taken}
     staying = [worker for worker in taken if worker.worker_id not in wish.leaving]
@@ -96,6 +99,7 @@ def choose(
             preferred.get(wid, len(preferred)),
             wid not in wish.near_executors,
             sets.rank(wid) if sets is not None else 0,
+            wish.fits.get(wid, USUAL),
             b.load_bytes,
             wid,
         )

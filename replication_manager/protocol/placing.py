@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from replication_manager.protocol import events as ev
 from replication_manager.protocol import groups as rules
@@ -11,6 +11,7 @@ from replication_manager.protocol import placement
 from replication_manager.protocol.group_table import GroupTable
 from replication_manager.protocol.impaired import Impaired
 from replication_manager.protocol.lagging import Laggards
+from replication_manager.protocol.load_histories import Fits, LoadHistories
 from replication_manager.protocol.membership import Membership, WorkerState
 from replication_manager.protocol.placement import Wish
 from rhino_core.errors import TooFewWorkersError
@@ -18,18 +19,30 @@ from rhino_core.ids import NO_EPOCH, DiskState, GroupId, JobSettings, Member, Re
 from rhino_core.planning.copysets import Sets, sets_of_a_worker
 
 
+@dataclass(frozen=True, slots=True)
+class Spreading:
+    """`scatter_width`: over how many others the copies of a worker are spread. 0: over all.
+
+    `by_load`: among equally good workers, the correlation of loads comes before the bytes.
+    """
+
+    scatter_width: int = 4
+    by_load: bool = False
+
+
 class Placing:
     """Chooses workers by what the manager knows of them. It changes no group; `placement` has the order of criteria."""
 
     def __init__(
-        self, table: GroupTable, membership: Membership, laggards: Laggards, impaired: Impaired, scatter_width: int
+        self, table: GroupTable, membership: Membership, laggards: Laggards, impaired: Impaired, spreading: Spreading
     ) -> None:
-        """`scatter_width`: over how many others the copies of a worker are spread. 0: over all."""
         self._table = table
         self._membership = membership
         self._laggards = laggards
         self._impaired = impaired
-        self._scatter_width = scatter_width
+        self._spreading = spreading
+        self._histories = LoadHistories()
+        self._fits: dict[str, Fits] = {}  # by job, cached for the current event
         self._executors: dict[str, ev.ExecutorsNamed] = {}  # by job
         self._now = 0.0
         self._bins: list[placement.Bin] | None = None  # cached for the current event, like the sizes
@@ -39,13 +52,20 @@ class Placing:
         """Drops the cached loads of the previous event, which may have changed."""
         self._now = now
         self._bins = None
+        self._fits = {}
 
     def name_executors(self, event: ev.ExecutorsNamed) -> None:
         """Prefers workers near these executors from now on. Moves no copy. Not journalled."""
         self._executors[event.job] = event
 
+    def loads_seen(self, event: ev.BatchPublished) -> None:
+        """Prefers workers by what these loads show from now on, if it is to. Moves no copy. Not journalled."""
+        if self._spreading.by_load:
+            self._histories.add(event.job, event.task_s)
+
     def forget_job(self, job: str) -> None:
         self._executors.pop(job, None)
+        self._histories.forget_job(job)
 
     def sizes(self) -> Mapping[object, int]:
         """Bytes of each group: the maximum that any present worker stores of it."""
@@ -66,15 +86,27 @@ class Placing:
             leaving={*wish.leaving, *self._membership.draining},
         )
         sets = self._sets(self._bins, wish.members)
+        fits = self._fits_of(group.job, self._bins)
+        wish = replace(wish, fits=fits.of(group) if fits is not None else {})
         chosen = placement.choose(self._bins, count, self._membership.known_places(taken), wish, sets)
+        if fits is not None:
+            fits.add(group, [worker.worker_id for worker in chosen])
         self._bins = placement.filled(self._bins, chosen, self._sizes.get(group, 0))
         return chosen
 
+    def _fits_of(self, job: str, bins: list[placement.Bin]) -> Fits | None:
+        if not self._spreading.by_load:
+            return None
+        if job not in self._fits:
+            groups = (group for group in self._table.by_id.values() if group.group.job == job)
+            self._fits[job] = Fits(self._histories, groups, sum(not b.closed for b in bins))
+        return self._fits[job]
+
     def _sets(self, bins: list[placement.Bin], members: int) -> Sets | None:
-        if not self._scatter_width or members < 2:
+        if not self._spreading.scatter_width or members < 2:
             return None
         usable = {b.worker.worker_id for b in bins if not b.closed}
-        most = sets_of_a_worker(self._scatter_width, members)
+        most = sets_of_a_worker(self._spreading.scatter_width, members)
         return Sets(self._table.copysets, members, most, usable.__contains__)
 
     def _bins_now(self) -> list[placement.Bin]:

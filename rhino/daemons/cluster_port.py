@@ -86,7 +86,9 @@ class ClusterPort:
         return job in self._core.forgotten
 
     def publish(self, effect: wanted.PublishLogged) -> None:
-        self._replication.handle(ev.BatchPublished(effect.job, effect.batch_id, effect.versions, effect.floors))
+        self._replication.handle(
+            ev.BatchPublished(effect.job, effect.batch_id, effect.versions, effect.floors, effect.task_s)
+        )
 
 
 class StoredBytes(Mapping[str, int]):

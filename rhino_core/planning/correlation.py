@@ -64,8 +64,8 @@ class Costs:
         totals = [list(history) for history in histories.others]
         for owner, history in zip(histories.owners, histories.nodes, strict=True):
             totals[owner] = list(map(float.__add__, totals[owner], map(float, history)))
-        self._workers = [_centred(total) for total in totals]
-        self._nodes = [_centred(history) for history in histories.nodes]
+        self._workers = [centred(total) for total in totals]
+        self._nodes = [centred(history) for history in histories.nodes]
         eligible = {worker for candidates in histories.candidates for worker in candidates}
         self.total = math.fsum(self.loads) * histories.copies
         self.limit = (1 + histories.slack) * self.total / max(len(eligible), 1)
@@ -182,7 +182,7 @@ def _fits(load: float, limit: float) -> bool:
     return load <= limit * (1 + 1e-9)
 
 
-def _centred(history: Sequence[float]) -> list[float]:
+def centred(history: Sequence[float]) -> list[float]:
     """The history with mean 0 and length 1. All zeros if it never changes."""
     mean = math.fsum(history) / len(history) if history else 0.0
     found = [value - mean for value in history]

@@ -133,12 +133,12 @@ def _certificate(state: State, loosest: float | None) -> Certificate:
 def _least_copied(state: State, loosest: float | None) -> float:
     """Bytes that every plan within the bands copies: each worker sheds what it has too much, the cheapest first."""
     model = state.model
-    total = math.fsum(state.least_lacking(node) for node in model.homeless)
+    total = state.least_copied_of(model.homeless)
     for worker, site in enumerate(model.sites):
         if site is None:
             continue
         if not site.stays:
-            total += math.fsum(state.least_lacking(node) for node in model.owned[worker])
+            total += state.least_copied_of(model.owned[worker])
             continue
         sheds = [0.0]
         for position, weight in enumerate(state.weights):

@@ -62,7 +62,7 @@ def share_of(model: Model, weight: Weight, receivers: Sequence[int]) -> Share:
     """The share in `weight`. Workers that receive nothing and have less than the share keep what they have."""
     capacity = {w: site.capacity for w, site in enumerate(model.sites) if site is not None and site.stays}
     column, loads = model.columns[weight], model.totals[weight]
-    total = math.fsum(loads) + math.fsum(column[node] for node in model.homeless)
+    total = math.fsum(loads) + math.fsum(map(column.__getitem__, model.homeless))
     closed = sorted(capacity.keys() - set(receivers), key=lambda w: loads[w] / capacity[w])
     room = math.fsum(capacity.values())
     left = total
@@ -84,13 +84,17 @@ def _without_hot(
     model: Model, weight: Weight, capacity: dict[int, float], total: float, mean: float
 ) -> tuple[float, frozenset[int]]:
     """The share without virtual nodes that are heavier than a share of the largest worker, and those."""
-    hot: set[int] = set()
+    hot, candidates = set[int](), list[int]()
     left, fair, workers, column = total, mean, dict(capacity), model.columns[weight]
     largest = max(workers.values())
     if model.heaviest[weight] <= mean * largest:
         return mean, frozenset()
+    bar = math.inf
     while fair > 0:
-        heavy = [node for node, value in enumerate(column) if value > fair * largest and node not in hot]
+        if fair * largest < bar:  # a column is long: it is read once more only if the share has fallen by half
+            bar = fair * largest / 2
+            candidates = [node for node, value in enumerate(column) if value > bar]
+        heavy = [node for node in candidates if column[node] > fair * largest and node not in hot]
         if not heavy:
             break
         if len(heavy) >= len(workers):

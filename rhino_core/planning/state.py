@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from rhino_core.planning.goals import Goals, Weight
@@ -49,6 +49,7 @@ class State:
         self.room = [0.0 if site is None else site.room_bytes for site in model.sites]
         self.placed: dict[int, int] = {}
         self._members: dict[int, set[int]] = {}
+        self._received: dict[int, list[int]] = {}  # by worker, and not among its members yet: few are ever looked at
         self.hot = frozenset().union(*(share.hot for share in self.shares))
         self.zones = [site.zone if site is not None else "" for site in model.sites]
 
@@ -58,8 +59,8 @@ class State:
         return self.placed.get(node, self.model.owner[node])
 
     def members(self, worker: int) -> set[int]:
-        found = self._members.get(worker)
-        return self.model.owned[worker] if found is None else found
+        known = worker in self._members or worker in self._received
+        return self._own(worker) if known else self.model.owned[worker]
 
     def put(self, node: int, target: int) -> None:
         """Moves the virtual node there, from where it is in this plan."""
@@ -81,21 +82,32 @@ class State:
             self.room[target] -= self.lacks(node, target)
             self.placed[node] = target
 
-    def put_all(self, nodes: list[int], targets: list[int]) -> None:
-        """Places virtual nodes that are on no worker. As `put`, for many."""
-        for loads, column in zip(self.loads, self.columns, strict=True):
-            for node, target in zip(nodes, targets, strict=True):
-                loads[target] += column[node]
-        sizes, room = self.model.columns[Weight.BYTES], self.room
+    def put_all(self, nodes: list[int], targets: list[int], loads: Mapping[int, Mapping[int, float]]) -> None:
+        """Places virtual nodes that are on no worker, and whose room is taken already. As `put`, for many.
+
+        `loads`: for some weights, by position, the loads of the workers afterwards.
+        """
         self.placed.update(zip(nodes, targets, strict=True))
+        for position, column in enumerate(self.columns):
+            mine = self.loads[position]
+            if position in loads:
+                for worker, load in loads[position].items():
+                    mine[worker] = load
+            else:
+                for node, target in zip(nodes, targets, strict=True):
+                    mine[target] += column[node]
+        received = self._received
+        for target in set(targets):
+            received.setdefault(target, [])
         for node, target in zip(nodes, targets, strict=True):
-            room[target] -= sizes[node]
-            self._own(target).add(node)
+            received[target].append(node)
 
     def _own(self, worker: int) -> set[int]:
         found = self._members.get(worker)
         if found is None:
             found = self._members[worker] = set(self.model.owned[worker])
+        if worker in self._received:
+            found.update(self._received.pop(worker))
         return found
 
     # ------------------------------------------------------------------ costs
@@ -140,10 +152,20 @@ class State:
                 return 0.0
         return self.least_copied(node)
 
+    def least_copied_of(self, nodes: Collection[int]) -> float:
+        """Bytes that are copied at least if all of these virtual nodes leave their workers."""
+        if self._unheld(nodes):
+            return math.fsum(map(self.model.columns[Weight.BYTES].__getitem__, nodes))
+        return math.fsum(map(self.least_lacking, nodes))
+
+    def _unheld(self, nodes: Collection[int]) -> bool:
+        """Whether no worker but the owners has any state of them, as when a large cluster is placed at first."""
+        return not self.model.lacking and not any(map(self.model.copies.__getitem__, nodes))
+
     def copied(self) -> float:
         """Bytes that the moves copy."""
         model = self.model
-        if not model.lacking and not any(model.copies[node] for node in self.placed):
+        if self._unheld(self.placed):
             return math.fsum(map(model.columns[Weight.BYTES].__getitem__, self.placed))
         return math.fsum(self.lacks(node, worker) for node, worker in self.placed.items())
 

@@ -16,8 +16,8 @@ from handover_manager.queries.logged import LoggedBatch
 from handover_manager.view import groups_of
 from replication_manager.protocol import logged
 from rhino_core.ids import StoreVersion, VirtualNode
-from tests.handover_manager.scenario import JOB
 from tests.handover_manager.together import NODES, OPERATORS, World
+from workloads.adaptation.scene import JOB
 
 SEEDS = 40
 STEPS = 250

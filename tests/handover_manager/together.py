@@ -17,14 +17,15 @@ from handover_manager.drive.step import Step
 from handover_manager.plan.intents import Drain
 from handover_manager.plan.planner import Request
 from handover_manager.plan.strategy import Kind, Strategy
+from handover_manager.plan.work import Work
 from handover_manager.view import TaskGroup, groups_of
 from replication_manager.protocol import events as replication
 from replication_manager.protocol.membership import Report
 from rhino.daemons.cluster_port import ClusterPort
 from rhino_core.errors import RhinoError
 from rhino_core.ids import NO_EPOCH, GroupId, JobSettings, StoreId, StoreVersion, Version, VirtualNode
-from tests.handover_manager.scenario import JOB, Cluster, Play
 from tests.replication_manager.protocol.harness import Manager, worker
+from workloads.adaptation.scene import JOB, Cluster, Play
 
 PARTITIONS, OPERATORS = 3, (0, 1)
 GROUPS = (TaskGroup(0, OPERATORS, PARTITIONS),)
@@ -73,7 +74,8 @@ class World:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.manager = Manager()
+        self.manager = Manager(by_load=seed % 2 == 1)
+        self.loads = random.Random(f"loads {seed}")  # drawn apart, so that the rest of a seed does not depend on them
         self.play = Play(Cluster())
         self.alive: set[str] = set()
         self.away: set[str] = set()
@@ -304,7 +306,9 @@ class World:
         floor = versions_of(max(self.logged - 3, 1))
         versions = versions_of(self.logged)
         run = f"run-{self.runs}"
-        self.feed(ev.BatchLogged(self.session, JOB, run, self.logged - 1, versions, repeated=repeated, floors=floor))
+        work = {} if repeated else {node: Work(None, self.loads.uniform(0.1, 2.0)) for node in NODES}
+        batch = ev.BatchLogged(self.session, JOB, run, self.logged - 1, versions, work, repeated=repeated, floors=floor)
+        self.feed(batch)
 
     def idle(self) -> None:
         """Said when no batch runs, and executors live on all desired workers."""

@@ -34,12 +34,12 @@ from rhino_core.journal import Journal
 from rhino_core.rpc.convert import settings_of
 from rhino_core.settings import ManagerSettings
 from rhino_pb import common_pb2
-from tests.handover_manager.scenario import pair
 from tests.replication_manager.protocol.harness import worker
 from worker_runtime.manager_link.known_workers import KnownWorkers
 from worker_runtime.storage.disk import Disk
 from worker_runtime.storage.index import Index
 from worker_runtime.storage.scrub_round import Damage, ScrubRound
+from workloads.adaptation.scene import pair
 
 DATA = {"configuration_epochs"}  # their keys are names
 

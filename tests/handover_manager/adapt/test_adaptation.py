@@ -13,8 +13,8 @@ from handover_manager.adapt.policy import Mode, Policy
 from handover_manager.drive.states import Phase
 from handover_manager.plan.planner import Request
 from handover_manager.queries.history import HANDOVER
-from tests.handover_manager.adapt.world import ACT, World
-from tests.handover_manager.scenario import JOB, group
+from workloads.adaptation.scene import JOB, group
+from workloads.adaptation.world import ACT, World
 
 ENOUGH = 60  # batches in which adaptation can see, act and verify
 

@@ -14,7 +14,7 @@ from handover_manager.plan.planner import Request
 from handover_manager.view import TaskGroup
 from rhino_core.errors import TooFewWorkersError, UnknownError
 from rhino_core.ids import GroupId
-from tests.handover_manager.scenario import JOB, Cluster, Play, group
+from workloads.adaptation.scene import JOB, Cluster, Play, group
 
 G0, G1 = group(0, 0), group(0, 1)
 

@@ -21,7 +21,7 @@ from rhino_core.errors import (
     UnknownError,
 )
 from rhino_core.ids import StoreId, StoreVersion, Version
-from tests.handover_manager.scenario import WALL_OFFSET_S, Cluster, Play, group, node, pair
+from workloads.adaptation.scene import WALL_OFFSET_S, Cluster, Play, group, node, pair
 
 G0, G1 = group(0, 0), group(0, 1)
 

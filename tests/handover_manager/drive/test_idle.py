@@ -11,7 +11,7 @@ from handover_manager.plan.intents import Drain
 from handover_manager.plan.planner import Request
 from handover_manager.plan.strategy import Kind, Strategy
 from handover_manager.view import TaskGroup
-from tests.handover_manager.scenario import JOB, RUN, Play, group, node, pair
+from workloads.adaptation.scene import JOB, RUN, Play, group, node, pair
 
 G0, G1 = group(0, 0), group(0, 1)
 OTHER = "job-b"

@@ -8,7 +8,7 @@ from handover_manager import events as ev
 from handover_manager.drive.states import Phase
 from handover_manager.view import TaskGroup
 from rhino_core.errors import AlreadyThereError
-from tests.handover_manager.scenario import Cluster, Play, group
+from workloads.adaptation.scene import Cluster, Play, group
 
 FIRST, SECOND = group(0, 0), group(1, 0)
 

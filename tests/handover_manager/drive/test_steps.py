@@ -19,7 +19,7 @@ from handover_manager.plan.strategy import Kind, Strategy
 from handover_manager.view import TaskGroup
 from rhino_core.errors import PreconditionError
 from rhino_core.ids import GroupId
-from tests.handover_manager.scenario import JOB, WALL_OFFSET_S, Cluster, Play, group, node
+from workloads.adaptation.scene import JOB, WALL_OFFSET_S, Cluster, Play, group, node
 
 FLUID = Strategy(Kind.FLUID)
 GROUPS = [group(0, partition) for partition in range(4)]

@@ -17,7 +17,7 @@ from handover_manager.plan.work import Work
 from handover_manager.view import TaskGroup
 from rhino_core import errors
 from rhino_core.ids import DiskState, VirtualNode
-from tests.handover_manager.scenario import JOB, Cluster, Play, group
+from workloads.adaptation.scene import JOB, Cluster, Play, group
 
 WORKERS = ["w1", "w2", "w3", "w4", "w5"]
 

@@ -13,7 +13,7 @@ from handover_manager.machine import SETTLE_S
 from handover_manager.plan.locations import make_locations, rank_workers
 from handover_manager.view import TaskGroup
 from rhino_core.ids import StoreId, StoreVersion, Version, VirtualNode
-from tests.handover_manager.scenario import JOB, Cluster, Play, group, node
+from workloads.adaptation.scene import JOB, Cluster, Play, group, node
 
 
 def test_the_owner_is_desired_once_it_is_known() -> None:

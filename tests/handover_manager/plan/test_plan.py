@@ -10,7 +10,7 @@ from handover_manager.plan.strategy import Kind
 from handover_manager.view import TaskGroup
 from rhino_core import errors
 from rhino_core.ids import DiskState
-from tests.handover_manager.scenario import JOB, Cluster, Play, group
+from workloads.adaptation.scene import JOB, Cluster, Play, group
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from rhino_core import errors
 from rhino_core.ids import StoreId, StoreVersion, Version
 from rhino_pb import common_pb2
 from rhino_pb import handover_pb2 as pb
-from tests.handover_manager.scenario import JOB, RUN, Cluster, Play, group, node
+from workloads.adaptation.scene import JOB, RUN, Cluster, Play, group, node
 
 CHAINS = ("w1 w2", "w1 w2", "w1 w2", "w2 w1")
 

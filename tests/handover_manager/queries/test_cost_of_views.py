@@ -21,8 +21,8 @@ from rhino.daemons.cluster_port import ClusterPort
 from rhino_core.ids import NO_EPOCH, GroupId, JobSettings
 from rhino_core.journal import Journal
 from rhino_core.settings import ManagerSettings
-from tests.handover_manager.scenario import JOB, Cluster, Play, group, worker
 from tests.simulation.sizes import sizes
+from workloads.adaptation.scene import JOB, Cluster, Play, group, worker
 
 G0 = group(0, 0)
 

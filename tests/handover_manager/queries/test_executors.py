@@ -6,7 +6,7 @@ import pytest
 
 from handover_manager import events as ev
 from handover_manager.queries import executors
-from tests.handover_manager.scenario import JOB, Play, pair
+from workloads.adaptation.scene import JOB, Play, pair
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from handover_manager import events as ev
 from handover_manager.machine import SETTLE_S
 from handover_manager.view import TaskGroup
 from rhino_core.errors import PreconditionError
-from tests.handover_manager.scenario import JOB, RUN, Cluster, Play, group
+from workloads.adaptation.scene import JOB, RUN, Cluster, Play, group
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from handover_manager.service import stored
 from handover_manager.view import ClusterView, TaskGroup
 from rhino_core.errors import InvalidRequestError, PreconditionError, RhinoError, UnknownError
 from rhino_core.records import encode
-from tests.handover_manager.scenario import JOB, RUN, WALL_OFFSET_S, Cluster, Play, group
+from workloads.adaptation.scene import JOB, RUN, WALL_OFFSET_S, Cluster, Play, group
 
 GRACE_S = 3600.0
 LATER = ev.ForgetRequested(JOB, GRACE_S)

@@ -11,7 +11,7 @@ from handover_manager.machine import SETTLE_S
 from handover_manager.service import metrics
 from handover_manager.service.metrics import HandoverMetrics
 from handover_manager.view import TaskGroup
-from tests.handover_manager.scenario import Cluster, Play, group
+from workloads.adaptation.scene import Cluster, Play, group
 
 
 class Scene:

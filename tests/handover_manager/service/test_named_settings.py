@@ -5,7 +5,7 @@ from __future__ import annotations
 from handover_manager import events as ev
 from handover_manager.view import TaskGroup
 from rhino_core.ids import JobSettings
-from tests.handover_manager.scenario import JOB, Cluster, Play
+from workloads.adaptation.scene import JOB, Cluster, Play
 
 GROUPS = (TaskGroup(0, (0,), 1),)
 

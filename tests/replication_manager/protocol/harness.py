@@ -22,10 +22,19 @@ def worker(name: str, incarnation: int = 1, zone: str = "", rack: str = "") -> W
 class Manager:
     """A machine with a clock, and what it has journalled."""
 
-    def __init__(self, names: str = "", generation: int = 1, *, fresh: bool = False, process_number: int = 0) -> None:
+    def __init__(
+        self,
+        names: str = "",
+        generation: int = 1,
+        *,
+        fresh: bool = False,
+        process_number: int = 0,
+        by_load: bool = False,
+    ) -> None:
         self.now = 0.0
+        self.by_load = by_load
         self.machine = ReplicationMachine(
-            Restored(generation, fresh=fresh), LEASE_TIMES, now=0.0, process_number=process_number
+            Restored(generation, fresh=fresh), LEASE_TIMES, now=0.0, process_number=process_number, by_load=by_load
         )
         self.generation = generation
         self.workers: dict[str, Worker] = {}
@@ -80,7 +89,7 @@ class Manager:
             forgotten=self.forgotten,
             draining=self.draining,
         )
-        self.machine = ReplicationMachine(restored, LEASE_TIMES, now=self.now)
+        self.machine = ReplicationMachine(restored, LEASE_TIMES, now=self.now, by_load=self.by_load)
 
     def register(
         self,

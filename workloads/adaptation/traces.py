@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from handover_manager.adapt.decisions import Outcome
 from handover_manager.adapt.policy import Mode, Policy
-from tests.handover_manager.adapt.world import INTERVAL_S, Load, World
+from workloads.adaptation.world import INTERVAL_S, ZONES, Load, World
 
 BATCHES = 260
 HOUR_S = 3600.0
@@ -53,6 +53,8 @@ def even(draw: random.Random, partitions: int) -> Load:
     return lambda partition, at: 1.0
 
 
+RECOVERY_BATCHES = 12  # from the loss of a zone until all groups have their copies again
+LOST_ZONE = 1
 SHAPES: tuple[Shape, ...] = (step, ramp, diurnal, flash_crowd, rotating, even)
 
 
@@ -65,6 +67,8 @@ class Trace:
     world: World
     backlog: tuple[float, float] | None
     steady_since: float | None
+    slow: bool = False
+    lost: tuple[float, float] | None = None  # when a zone was lost, and when all groups had their copies again
 
     def __str__(self) -> str:
         return f"seed {self.seed} ({self.shape}, {self.world.workers} workers, {self.world.partitions} partitions)"
@@ -92,16 +96,33 @@ def run(seed: int, policy: Policy | None = None) -> Trace:
         policy or _policy(draw),
         slow=lambda worker, at: slow[1] if slow and worker == f"w{slow[0]}" and at > slow[2] else 1.0,
         rows=lambda at: 5000 if backlog and backlog[0] < at < backlog[1] else 1000,
+        zoned=(loss := _loss(seed, workers)) is not None,
     )
+    lost: tuple[float, float] | None = None
     for number in range(BATCHES):
         if draw.random() < 0.005:
             world.restart_manager()
         if number == 20 and draw.random() < 0.1:
             world.run_id = "run-2"
             world.begin()
+        if number == loss:
+            lost = (world.play.now, world.play.now + RECOVERY_BATCHES * INTERVAL_S)
+            world.lose_zone(LOST_ZONE)
+        if loss is not None and number == loss + RECOVERY_BATCHES:
+            world.replace_copies()
         world.batch()
     steady = {"step": 400.0, "even": 0.0}.get(shape.__name__)
-    return Trace(seed, shape.__name__, world, backlog, None if slow or steady is None else steady)
+    if steady is not None and lost is not None:
+        steady = max(steady, lost[1])
+    return Trace(
+        seed, shape.__name__, world, backlog, None if slow or steady is None else steady, slow is not None, lost
+    )
+
+
+def _loss(seed: int, workers: int) -> int | None:
+    """The batch before which a zone is lost, if one is. Drawn apart: the rest of a trace does not depend on it."""
+    draw = random.Random(f"zone {seed}")
+    return draw.randint(60, 140) if workers > ZONES and draw.random() < 0.25 else None
 
 
 def _policy(draw: random.Random) -> Policy:
@@ -115,9 +136,20 @@ def _policy(draw: random.Random) -> Policy:
 
 def problems(trace: Trace, policy: Policy | None = None) -> list[str]:
     """What a trace shows that must not be. `policy`: what was promised; None: that of the world."""
+    return [problem for found in checked(trace, policy).values() for problem in found]
+
+
+def checked(trace: Trace, policy: Policy | None = None) -> dict[str, list[str]]:
+    """The problems of a trace by what was checked."""
     world = trace.world
     promised = policy or world.policy
-    return [*_cool_downs(world, promised), *_backlog(trace), *_budget(world, promised), *_balance(trace)]
+    return {
+        "moved again within its cool-down": _cool_downs(world, promised),
+        "planned while catching up": _backlog(trace),
+        "planned while copies were lacking": _recovery(trace),
+        "beyond the budget": _budget(world, promised),
+        "not balanced, or never at rest": _balance(trace),
+    }
 
 
 def _cool_downs(world: World, policy: Policy) -> list[str]:
@@ -138,6 +170,17 @@ def _backlog(trace: Trace) -> list[str]:
     begin, end = trace.backlog[0] + INTERVAL_S, trace.backlog[1]
     early = [moved for moved in trace.world.moved if begin <= moved.at <= end and not moved.back]
     return [f"{moved.node.name} moved at {moved.at:.0f} s, in a backlog" for moved in early]
+
+
+def _recovery(trace: Trace) -> list[str]:
+    """No plan begins while groups lack copies, and nothing moves to a worker that is lost."""
+    if trace.lost is None:
+        return []
+    begin, end = trace.lost
+    moved = [one for one in trace.world.moved if one.at > begin]
+    early = [f"{one.node.name} moved at {one.at:.0f} s, before copies were back" for one in moved if one.at < end]
+    gone = set(trace.world.cluster.workers) - set(trace.world.live)
+    return early + [f"{one.node.name} moved to lost {one.target}" for one in moved if one.target in gone]
 
 
 def _budget(world: World, policy: Policy) -> list[str]:

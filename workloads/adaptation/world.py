@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -13,11 +14,12 @@ from handover_manager.adapt.policy import Mode, Policy
 from handover_manager.plan.work import Work
 from handover_manager.view import TaskGroup
 from rhino_core.ids import StoreId, StoreVersion, Version, VirtualNode
-from tests.handover_manager.scenario import JOB, RUN, Cluster, Play, group
+from workloads.adaptation.scene import JOB, RUN, Cluster, Play, group
 
 ACT = Policy(mode=Mode.ACT)
 INTERVAL_S = 5.0  # from batch to batch
 DISK_BYTES = 1 << 30
+ZONES = 3  # of a world whose workers are in zones; worker n is in zone n modulo 3
 Load = Callable[[int, float], float]  # seconds of the task of a partition at a time
 
 
@@ -33,7 +35,10 @@ class Moved(NamedTuple):
 
 @dataclass
 class World:
-    """`slow`: factor on the task times of a worker. `rows`: input rows of a batch at a time."""
+    """`slow`: factor on the task times of a worker. `rows`: input rows of a batch at a time.
+
+    `zoned`: copies are kept in different zones, so that a zone may be lost.
+    """
 
     workers: int
     partitions: int
@@ -42,6 +47,7 @@ class World:
     slow: Callable[[str, float], float] = lambda worker, at: 1.0
     rows: Callable[[float], int] = lambda at: 1000
     run_id: str = RUN
+    zoned: bool = False
 
     def __post_init__(self) -> None:
         names = [f"w{n}" for n in range(self.workers)]
@@ -70,12 +76,39 @@ class World:
         self._carry_out(self.play.see())
 
     @property
+    def live(self) -> list[str]:
+        return [name for name, seen in self.cluster.workers.items() if seen.live]
+
+    def lose_zone(self, zone: int) -> None:
+        """All workers of the zone are lost. The copies elsewhere own their groups, which lack a copy from now on."""
+        lost = {name for name in self.cluster.workers if _zone(name) == zone}
+        for name in lost:
+            self.cluster.lose(name)
+        for group_id, seen in list(self.cluster.groups.items()):
+            names = [member.worker.worker_id for member in seen.group.members]
+            self.cluster.chain(group_id, " ".join(name for name in names if name not in lost))
+        self.see()
+
+    def replace_copies(self) -> None:
+        """Groups that lack a copy get one on the worker with the fewest."""
+        held = Counter(
+            member.worker.worker_id for seen in self.cluster.groups.values() for member in seen.group.members
+        )
+        for group_id, seen in list(self.cluster.groups.items()):
+            names = [member.worker.worker_id for member in seen.group.members]
+            if len(names) <= seen.group.settings.replication_factor:
+                names.append(min(set(self.live) - set(names), key=lambda name: (held[name], name)))
+                held[names[-1]] += 1
+                self.cluster.chain(group_id, " ".join(names))
+        self.see()
+
+    @property
     def desired(self) -> dict[int, str]:
         return {node.partition: worker for node, worker in self.play.core.jobs[JOB].map.desired.items()}
 
     def loads(self) -> dict[str, float]:
         """Seconds of tasks on each worker now."""
-        found = dict.fromkeys(self.cluster.workers, 0.0)
+        found = dict.fromkeys(self.live, 0.0)
         for partition, worker in self.desired.items():
             found[worker] += self.task_s(partition, worker)
         return found
@@ -138,8 +171,14 @@ class World:
             names.append(effect.add_member)
         else:
             others = [name for name in names if name != effect.make_owner]
+            if self.zoned:
+                others.sort(key=lambda name: _zone(name) == _zone(effect.make_owner))
             names = [effect.make_owner, *others][: seen.group.settings.replication_factor + 1]
         self.cluster.chain(effect.group, " ".join(dict.fromkeys(names)))
+
+
+def _zone(worker: str) -> int:
+    return int(worker.removeprefix("w")) % ZONES
 
 
 def _persisted(effects: list[ev.Effect]) -> Iterator[Decision]:

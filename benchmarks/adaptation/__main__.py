@@ -1,0 +1,177 @@
+"""`python -m benchmarks.adaptation`: adaptation in mode `act` on simulated clusters, under seeded traces of load.
+
+A trace is 260 batches, 22 minutes of simulated time, on 2 to 6 workers: a step, a ramp, days and nights, a flash crowd,
+a hot spot that moves on, or an even load. Some traces have a slow worker, a backlog, or the loss of a zone besides, and
+the manager is restarted now and then. In no trace a virtual node may move again within its cool-down, except back; no
+plan may begin while the query catches up or copies are lacking; moves stay within the budget; and a load that no longer
+changes ends balanced. The exit code is 1 if any trace breaks that. max/mean is the load of the busiest worker over the
+mean, at the end of a trace: with adaptation, and as it would be if nothing had moved.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.command import main, show
+from handover_manager.adapt.decisions import Outcome
+from rhino_core.errors import RhinoError
+from workloads.adaptation import traces
+from workloads.adaptation.world import World
+from workloads.machine import machine
+
+NAMED = 20  # problems that are printed
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One trace. `kinds`: its shape, and what happened besides. `before`, `after`: max/mean at the end, without moves
+    and with them. `before` is None if workers were lost. `problems`: how many of each check.
+    """
+
+    name: str
+    kinds: tuple[str, ...]
+    before: float | None
+    after: float
+    plans: int
+    moves: int
+    helped: int
+    returned: int
+    problems: dict[str, list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Traces of a kind. `before`, `after`: medians of max/mean. A trace may be of several kinds."""
+
+    kind: str
+    traces: int
+    plans: int
+    moves: int
+    helped: int
+    returned: int
+    before: float | None
+    after: float
+    after_p95: float
+    problems: int
+
+
+def _run() -> None:
+    arguments = _arguments()
+    began, seen, console = time.process_time(), list[Seen](), Console(stderr=True)
+    for seed in range(arguments.first, arguments.first + arguments.traces):
+        seen.append(observed(traces.run(seed)))
+        if len(seen) % 500 == 0:
+            console.print(f"{len(seen)} traces, {time.process_time() - began:.0f} s CPU")
+    rows, checks = rows_of(seen), counted(seen)
+    show(_table(rows))
+    show(_checks(checks))
+    if arguments.json:
+        command = " ".join(["python -m benchmarks.adaptation", *sys.argv[1:]])
+        report = {"command": command, "machine": machine(), "traces": [asdict(row) for row in rows]}
+        report["checks"] = [{"problem": name, "times": times} for name, times in checks.items()]
+        report["run"] = {"traces": len(seen), "cpu_s": time.process_time() - began}
+        arguments.json.write_text(json.dumps(report, indent=2) + "\n")
+    named = [f"{one.name}: {problem}" for one in seen for found in one.problems.values() for problem in found]
+    if named:
+        raise RhinoError(f"{len(named)} problems: " + "; ".join(named[:NAMED]))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.adaptation", description=__doc__)
+    parser.add_argument("--traces", type=int, default=10_000)
+    parser.add_argument("--first", type=int, default=0, metavar="SEED", help="of the first trace")
+    parser.add_argument("--json", type=Path, help="write all results there")
+    return parser.parse_args()
+
+
+def observed(trace: traces.Trace) -> Seen:
+    """What a trace shows."""
+    world = trace.world
+    outcomes = Counter(one.outcome for one in world.decisions())
+    happened = {"slow worker": trace.slow, "backlog": trace.backlog, "lost zone": trace.lost}
+    return Seen(
+        str(trace),
+        (trace.shape.replace("_", " "), *(name for name, value in happened.items() if value)),
+        None if trace.lost else _unmoved(world),
+        world.imbalance,
+        outcomes[Outcome.MOVING],
+        sum(not moved.back for moved in world.moved),
+        outcomes[Outcome.HELPED],
+        outcomes[Outcome.RETURNING],
+        traces.checked(trace),
+    )
+
+
+def _unmoved(world: World) -> float:
+    """max/mean now, if every virtual node were where it began."""
+    loads = [0.0] * world.workers
+    for partition in range(world.partitions):
+        worker = partition % world.workers
+        loads[worker] += world.task_s(partition, f"w{worker}")
+    return max(loads) * len(loads) / sum(loads)
+
+
+def rows_of(seen: Sequence[Seen]) -> list[Row]:
+    """One row for each kind, and one for all."""
+    kinds = list(dict.fromkeys(kind for one in seen for kind in one.kinds))
+    shapes = [shape.__name__.replace("_", " ") for shape in traces.SHAPES]
+    ordered = sorted(kinds, key=lambda kind: shapes.index(kind) if kind in shapes else len(shapes))
+    return [_row(kind, [one for one in seen if kind in one.kinds]) for kind in ordered] + [_row("all", seen)]
+
+
+def _row(kind: str, seen: Sequence[Seen]) -> Row:
+    after = sorted(one.after for one in seen)
+    before = [one.before for one in seen if one.before is not None]
+    return Row(
+        kind,
+        len(seen),
+        sum(one.plans for one in seen),
+        sum(one.moves for one in seen),
+        sum(one.helped for one in seen),
+        sum(one.returned for one in seen),
+        median(before) if before else None,
+        median(after),
+        after[int(0.95 * (len(after) - 1))],
+        sum(len(found) for one in seen for found in one.problems.values()),
+    )
+
+
+def counted(seen: Iterable[Seen]) -> dict[str, int]:
+    """How often each problem occurred."""
+    found = Counter[str]()
+    for one in seen:
+        found.update({name: len(problems) for name, problems in one.problems.items()})
+    return dict(found)
+
+
+def _table(rows: Sequence[Row]) -> Table:
+    table = Table(
+        "trace", "traces", "plans", "moves", "helped", "returned", "max/mean unmoved", "after", "95 %", "problems"
+    )
+    for row in rows:
+        before = "-" if row.before is None else f"{row.before:.2f}"
+        counts = [f"{value}" for value in (row.traces, row.plans, row.moves, row.helped, row.returned)]
+        table.add_row(row.kind, *counts, before, f"{row.after:.2f}", f"{row.after_p95:.2f}", f"{row.problems}")
+    return table
+
+
+def _checks(checks: dict[str, int]) -> Table:
+    table = Table("problem", "times")
+    for name, times in checks.items():
+        table.add_row(name, f"{times}")
+    return table
+
+
+if __name__ == "__main__":
+    sys.exit(main(_run))

@@ -1,0 +1,1 @@
+"""Simulated clusters that adapt to seeded traces of load: the core of the handover manager, without I/O."""
