@@ -18,7 +18,7 @@ from rhino_core.records import decode as decode_record
 from rhino_core.records import encode
 from rhino_core.rpc import gate
 from tests.handover_manager.plan.test_work import report, running
-from tests.handover_manager.scenario import JOB, Play, node
+from workloads.adaptation.scene import JOB, Play, node
 
 
 def with_hot_node() -> Play:

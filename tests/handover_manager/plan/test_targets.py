@@ -11,7 +11,7 @@ from handover_manager.plan.targets import _model
 from handover_manager.view import groups_of
 from rhino_core.planning.goals import Goals
 from rhino_core.planning.state import State
-from tests.handover_manager.scenario import Cluster, group, node
+from workloads.adaptation.scene import Cluster, group, node
 
 NAMES = ("w1", "w2", "w3", "w4", "w5")
 MEMBERS = st.permutations(NAMES).flatmap(lambda names: st.integers(1, 3).map(lambda count: list(names[:count])))

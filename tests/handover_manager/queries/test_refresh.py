@@ -9,7 +9,7 @@ import pytest
 
 from handover_manager.queries.desired_map import DesiredMap
 from handover_manager.view import ClusterView, TaskGroup, WorkerSeen
-from tests.handover_manager.scenario import JOB, Cluster, Play, group, worker
+from workloads.adaptation.scene import JOB, Cluster, Play, group, worker
 
 Change = Callable[[Cluster], None]
 
