@@ -84,8 +84,9 @@ def elsewhere(job: Job, event: QueryStarted) -> RefuseQuery | None:
         event,
         f"the checkpoint {location} has the id of job {job.job} ({job.run.name or 'without a name'}), whose "
         f"checkpoint is {job.location}",
-        "start this query from a new checkpoint. If the folder was moved, and the former one is not used any more, say "
-        f"so first: `rhino moved --job {job.job} --to {location}`",
+        "start this query from a new checkpoint; `rhino branch` makes one with the same state. If the folder was "
+        "moved, and the former one is not used any more, say so first: "
+        f"`rhino moved --job {job.job} --to {location}`",
     )
 
 

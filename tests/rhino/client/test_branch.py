@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import signal
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,6 +74,26 @@ async def test_a_branch_has_the_state_of_its_batch_and_the_same_owners(tmp_path:
         older = await run(address, source, tmp_path / "c", 1)
         assert older.batch == 1
         await check_opens(cluster, older.job, 2)
+
+
+async def test_the_command_says_what_it_made_and_a_dry_run_makes_nothing(tmp_path: Path) -> None:
+    async with asyncio.timeout(120), made(tmp_path) as (cluster, address, source):
+
+        async def said(*options: str) -> dict[str, Any]:
+            command = [sys.executable, "-m", "rhino.cli.main", "branch", f"file:{source}", str(tmp_path / "b")]
+            process = await asyncio.create_subprocess_exec(
+                *command, "--manager", address, "--json", *options, stdout=asyncio.subprocess.PIPE
+            )
+            out, _ = await process.communicate()
+            return {"exit": process.returncode, **json.loads(out or "{}")}
+
+        would = await said("--dry-run")
+        assert (would["exit"], would["dry_run"], would["stores"], would["job"]) == (0, True, 2, "")
+        assert not (tmp_path / "b").exists()
+        done = await said()
+        assert (done["exit"], done["batch"], done["source_job"]) == (0, 2, "job-1")
+        await check_opens(cluster, done["job"])
+        assert await said() == {"exit": 3}, "the folder is there now"
 
 
 async def test_another_holder_is_asked_where_the_owner_does_not_answer(tmp_path: Path) -> None:
