@@ -75,6 +75,8 @@ class Windows:
         self._open.append(batch)
         if len(self._open) < self._batches:
             return False
+        if self.is_backlog:
+            self.closed.pop()  # its load is not the usual one, so no forecast may rest on it once the backlog is over
         self.closed.append(_close(self._open, desired))
         self._rows.append(self.closed[-1].rows)
         self._open = []
