@@ -60,7 +60,7 @@ def nobody_is_replaced_for_lagging(patch: Patch) -> None:
 
 def a_dead_process_is_waited_for(patch: Patch) -> None:
     patch.setattr(Chains, "suspect", lambda *_: [])
-    patch.setattr(Membership, "expired", lambda *_: False)
+    patch.setattr(Membership, "expired", lambda *_: [])
 
 
 BUGS = [
