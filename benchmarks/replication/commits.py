@@ -1,4 +1,4 @@
-"""Commit latency idle and beside bulk replication, commits per second, and what a commit costs.
+"""Commit latency idle, beside bulk replication and on busy processors, commits per second, and what a commit costs.
 
 Times say little on a machine that does other things as well. Processor time says more: compare that between revisions.
 """
@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import uvloop
 
+from benchmarks.burning import burning
 from benchmarks.replication.sidecars import JOB, Chain, Client, attached, chain
 from benchmarks.replication.source import Source
 from benchmarks.replication.throughput import PARTITIONS, push
@@ -41,6 +42,7 @@ class CommitResults:
     replicas: int
     idle: Latency
     beside_bulk: Latency
+    busy: Latency  # beside burning processes
     commits_per_s: float  # 4 KB, r = 1
     # Processor time of all processes (client, sidecars, manager) per commit:
     cpu_us_per_commit: float  # of those in `idle`
@@ -50,10 +52,10 @@ class CommitResults:
 def measure(source: Source, folder: Path, commits: int, key: str = "") -> CommitResults:
     """Latency with r = 2 and all three copies awaited; rate with r = 1. `key`: as of `chain`."""
     with chain(folder / "latency", 3, key) as members:
-        idle, loaded, idle_cpu_us = uvloop.run(_latencies(source, members, commits))
+        idle, beside, busy, idle_cpu_us = uvloop.run(_latencies(source, members, commits))
     with chain(folder / "rate", 2, key) as members:
         rate, rate_cpu_us = uvloop.run(_rate(members, commits))
-    return CommitResults(2, idle, loaded, rate, idle_cpu_us, rate_cpu_us)
+    return CommitResults(2, idle, beside, busy, rate, idle_cpu_us, rate_cpu_us)
 
 
 class Writer:
@@ -84,8 +86,8 @@ class Writer:
         return self._lineage[-1].version if self._lineage else 0
 
 
-async def _latencies(source: Source, members: Chain, commits: int) -> tuple[Latency, Latency, float]:
-    """Idle and beside bulk replication, and the processor time of an idle commit in microseconds."""
+async def _latencies(source: Source, members: Chain, commits: int) -> tuple[Latency, Latency, Latency, float]:
+    """Idle, beside bulk replication, on busy processors, and microseconds of processor time of an idle commit."""
     async with attached(members.socket, 2, min_copies=3) as client:
         # The bulk files take other partitions than the commits; the first commits warm links and groups up.
         writer = Writer(client, 0, os.urandom(LATENCY_BYTES))
@@ -95,12 +97,14 @@ async def _latencies(source: Source, members: Chain, commits: int) -> tuple[Late
         with Meter([*members.pids, os.getpid()]) as meter:
             idle = await _one_after_the_other(writer, commits)
         idle_cpu_us = meter.used.cpu_s * 1e6 / (writer.commits - before)
+        with burning():
+            busy = await _one_after_the_other(writer, commits)
         bulk = asyncio.create_task(_keep_pushing(client, source))
         await asyncio.sleep(0.5)  # the bulk lane is to be full
-        loaded = await _one_after_the_other(writer, commits)
+        beside = await _one_after_the_other(writer, commits)
         bulk.cancel()
         await asyncio.gather(bulk, return_exceptions=True)
-        return idle, loaded, idle_cpu_us
+        return idle, beside, busy, idle_cpu_us
 
 
 def _part(source: Source) -> Source:

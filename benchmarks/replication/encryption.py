@@ -17,6 +17,7 @@ from benchmarks.replication import commits, throughput
 from benchmarks.replication.source import Source
 from rhino_core.security.sources import new_cluster_key
 
+LATENCIES = ("idle_p50_ms", "idle_p99_ms", "beside_p50_ms", "beside_p99_ms", "busy_p50_ms", "busy_p99_ms")
 WAYS = PLAIN, ENCRYPTED = "plain", "encrypted"
 
 
@@ -32,6 +33,8 @@ class Turn:
     idle_p99_ms: float
     beside_p50_ms: float
     beside_p99_ms: float
+    busy_p50_ms: float
+    busy_p99_ms: float
     cpu_us_per_commit: float
 
 
@@ -54,8 +57,8 @@ def measure(source: Source, folder: Path, rounds: int, count: int) -> Iterator[T
 def _turn(source: Source, folder: Path, key: str, number: int, count: int) -> Turn:
     moved = throughput.rhino(source, folder / "throughput", 1, key)
     committed = commits.measure(source, folder / "commits", count, key)
-    idle, beside = committed.idle, committed.beside_bulk
-    latencies = (idle.p50_ms, idle.p99_ms, beside.p50_ms, beside.p99_ms)
+    idle, beside, busy = committed.idle, committed.beside_bulk, committed.busy
+    latencies = (idle.p50_ms, idle.p99_ms, beside.p50_ms, beside.p99_ms, busy.p50_ms, busy.p99_ms)
     return Turn(
         ENCRYPTED if key else PLAIN,
         number,
@@ -75,6 +78,8 @@ def summarise(turns: Sequence[Turn]) -> dict[str, float]:
         for name, some in ((PLAIN, plain), (ENCRYPTED, secure)):
             found[f"{figure}_{name}"] = statistics.median(getattr(turn, figure) for turn in some)
         found[f"{figure}_ratio"] = statistics.median(getattr(a, figure) / getattr(b, figure) for a, b in pairs)
-    for figure in ("idle_p50_ms", "idle_p99_ms", "beside_p50_ms", "beside_p99_ms"):
+    for figure in LATENCIES:
+        for name, some in ((PLAIN, plain), (ENCRYPTED, secure)):
+            found[f"{figure}_{name}"] = statistics.median(getattr(turn, figure) for turn in some)
         found[f"{figure}_more"] = statistics.median(getattr(a, figure) - getattr(b, figure) for a, b in pairs)
     return found

@@ -20,9 +20,10 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.burning import burning
 from benchmarks.command import main, show
 from benchmarks.transports import certificates
-from benchmarks.transports.pairs import Pair, Place, burning
+from benchmarks.transports.pairs import Pair, Place
 from benchmarks.transports.subjects import SUBJECTS, parse
 from benchmarks.transports.summary import CPU_MAX, P99_MAX_MS, SPEED_MIN, Result, Row, summarise
 from workloads.machine import machine

@@ -9,7 +9,7 @@ import select
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -164,18 +164,3 @@ class Pair:
         for end in reversed(self._ends):
             end.close()
         shutil.rmtree(self._place.received, ignore_errors=True)
-
-
-BURN = "while True: sum(range(10000))"
-
-
-@contextlib.contextmanager
-def burning(processes: int) -> Iterator[None]:
-    """Meanwhile, processes that do nothing but use the processors."""
-    started = [subprocess.Popen([sys.executable, "-c", BURN], stdin=subprocess.DEVNULL) for _ in range(processes)]
-    try:
-        yield
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
