@@ -329,6 +329,15 @@ class ManagerSettings:
             "Minutes that a virtual node stays where adaptation has moved it.", POSITIVE, "adaptation_cool_down_min", 60
         ),
     ] = 600.0
+    adaptation_scale_in_s: Annotated[
+        float,
+        Setting(
+            "Minutes for which fewer workers must have sufficed before fewer are wanted (`rhino scale`).",
+            POSITIVE,
+            "adaptation_scale_in_min",
+            60,
+        ),
+    ] = 3600.0
     adaptation_hourly_bytes: Annotated[
         int, Setting("MiB that adaptation may copy in an hour.", NOT_NEGATIVE, "adaptation_hourly_mb", MIB)
     ] = 64 * 1024 * MIB

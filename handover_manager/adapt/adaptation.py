@@ -77,7 +77,7 @@ class Adaptation:
         self.trial = trial_of_record(restored.trial, started + WATCH_S) if restored.trial is not None else None
         self.decisions = Decisions(decisions)
         self._windows: dict[str, Windows] = {}
-        self.scaling = Scaling()
+        self.scaling = Scaling(policy.scale_in_s)
         self._usual_rows = dict(restored.usual_rows)  # as journalled
         self._ended: set[str] = set()  # jobs with a window that ended since the last view
 

@@ -23,7 +23,8 @@ class Policy:
     A window is `window_batches` batches of a query. The busiest worker may exceed the mean task time of the workers by
     the part `band`. It has to do so in `broken` of the newest `windows`. What a plan saves within `horizon_s` has to
     exceed its cost. A virtual node that has moved stays for `cool_down_s`. All plans of an hour together move no more
-    than `hourly_bytes` and `hourly_moves`. After a move, `trial_windows` windows show whether it has helped.
+    than `hourly_bytes` and `hourly_moves`. After a move, `trial_windows` windows show whether it has
+    helped. Fewer workers are wanted only when fewer have sufficed for `scale_in_s`.
     """
 
     mode: Mode = Mode.OBSERVE
@@ -33,6 +34,7 @@ class Policy:
     broken: int = 3
     horizon_s: float = 600.0
     cool_down_s: float = 600.0
+    scale_in_s: float = 3600.0
     hourly_bytes: int = 64 << 30
     hourly_moves: int = 256
     trial_windows: int = 2
@@ -43,6 +45,7 @@ def policy_of(settings: ManagerSettings) -> Policy:
         mode=Mode(settings.adaptation),
         band=settings.adaptation_band,
         cool_down_s=settings.adaptation_cool_down_s,
+        scale_in_s=settings.adaptation_scale_in_s,
         hourly_bytes=settings.adaptation_hourly_bytes,
         hourly_moves=settings.adaptation_hourly_moves,
     )

@@ -20,7 +20,6 @@ from rhino_core.ids import VirtualNode
 UTILIZATION = 0.7  # the part of the trigger interval that a batch may take: a later backlog has to be caught up
 WORKERS_MAX = 10_000
 POINTS = 32  # windows that the model is fitted to
-SCALE_IN_S = 3600.0  # fewer workers are wanted only when fewer would have sufficed for so long
 SPREAD_MIN = 1.2  # the loads have to differ by this factor for a line through them to mean anything
 
 
@@ -97,9 +96,13 @@ def workers_wanted(
 
 
 class Lazily:
-    """The wanted number, which rises at once and falls slowly. Times are monotonic, in seconds."""
+    """The wanted number, which rises at once and falls slowly. Times are monotonic, in seconds.
 
-    def __init__(self) -> None:
+    `scale_in_s`: fewer are wanted only when fewer have sufficed for so long.
+    """
+
+    def __init__(self, scale_in_s: float) -> None:
+        self._scale_in_s = scale_in_s
         self._newest: deque[tuple[float, int]] = deque()  # falling numbers: each the largest since its time
 
     def add(self, workers: int, now: float) -> None:
@@ -108,16 +111,20 @@ class Lazily:
         self._newest.append((now, workers))
 
     def workers(self, now: float) -> int | None:
-        """The largest number of the last SCALE_IN_S. None if there is none."""
-        while len(self._newest) > 1 and self._newest[0][0] <= now - SCALE_IN_S:
+        """The largest number of the last `scale_in_s`. None if there is none."""
+        while len(self._newest) > 1 and self._newest[0][0] <= now - self._scale_in_s:
             self._newest.popleft()
         return self._newest[0][1] if self._newest else None
 
 
 class Scaling:
-    """The wanted number of workers of each query. Not journalled: the next windows bring it again."""
+    """The wanted number of workers of each query. Not journalled: the next windows bring it again.
 
-    def __init__(self) -> None:
+    `scale_in_s`: as of `Lazily`.
+    """
+
+    def __init__(self, scale_in_s: float) -> None:
+        self._scale_in_s = scale_in_s
         self._points: dict[str, deque[tuple[float, float]]] = {}
         self._lazily: dict[str, Lazily] = {}
         self._newest: dict[str, Wanted] = {}
@@ -134,7 +141,7 @@ class Scaling:
         wanted = workers_wanted(forecast(windows.closed), points, newest.trigger_s, WORKERS_MAX)
         self._newest[job] = wanted
         if wanted.workers is not None:
-            self._lazily.setdefault(job, Lazily()).add(wanted.workers, now)
+            self._lazily.setdefault(job, Lazily(self._scale_in_s)).add(wanted.workers, now)
 
     def wanted(self, job: str, now: float) -> Wanted:
         """The wanted number now, which falls slowly."""
@@ -144,7 +151,9 @@ class Scaling:
         if newest.workers is None or workers is None or workers == newest.workers:
             return newest
         return dataclasses.replace(
-            newest, workers=workers, why=f"{newest.workers} suffice now, {workers} were needed within the last hour"
+            newest,
+            workers=workers,
+            why=f"{newest.workers} suffice now, {workers} were needed within the last {self._scale_in_s / 60:g} min",
         )
 
     def forget(self, job: str) -> None:

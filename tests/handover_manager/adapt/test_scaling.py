@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handover_manager.adapt.scaling import SCALE_IN_S, UTILIZATION, Lazily, Line, fit, workers_wanted
+from handover_manager.adapt.scaling import UTILIZATION, Lazily, Line, fit, workers_wanted
 from rhino_core.ids import VirtualNode
+
+HOUR_S = 3600.0
 
 
 def loads(*seconds: float) -> dict[VirtualNode, float]:
@@ -72,13 +74,13 @@ def test_a_hot_virtual_node_is_no_reason_for_more_workers() -> None:
 
 
 def test_more_at_once_and_fewer_after_an_hour() -> None:
-    lazily = Lazily()
+    lazily = Lazily(HOUR_S)
     assert lazily.workers(0.0) is None
     lazily.add(3, 0.0)
     lazily.add(6, 10.0)
     assert lazily.workers(10.0) == 6
     lazily.add(2, 20.0)
-    assert lazily.workers(10.0 + SCALE_IN_S - 1) == 6
-    assert lazily.workers(10.0 + SCALE_IN_S) == 2
+    assert lazily.workers(10.0 + HOUR_S - 1) == 6
+    assert lazily.workers(10.0 + HOUR_S) == 2
     lazily.add(5, 5000.0)
     assert lazily.workers(5000.0) == 5
