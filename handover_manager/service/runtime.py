@@ -266,7 +266,7 @@ class Runtime:
         workers = [seen.worker for seen in self.core.view.workers.values() if seen.reachable]
         hit("handover.writers.before")
         async with self._checks:
-            writers = await self._finder.find(effect.versions, workers)
+            writers = await self._finder.find(effect.versions, workers, effect.near)
         hit("handover.writers.after")
         self._runner.post(ev.WritersFound(effect.job, effect.batch_id, writers))
         self._views.soon()

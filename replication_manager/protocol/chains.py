@@ -10,10 +10,11 @@ from replication_manager.protocol import groups as rules
 from replication_manager.protocol.epochs import Epochs
 from replication_manager.protocol.group_table import GroupTable
 from replication_manager.protocol.impaired import Impaired
-from replication_manager.protocol.membership import Membership, WorkerRecord
+from replication_manager.protocol.membership import Membership
 from replication_manager.protocol.placement import Wish
 from replication_manager.protocol.placing import Placing
 from replication_manager.protocol.returned import Returned
+from replication_manager.protocol.worker_record import WorkerRecord
 from rhino_core.ids import NO_EPOCH, Epoch, GroupId, JobSettings, Member, ReplicaGroup, Worker
 
 
@@ -122,6 +123,8 @@ class Chains:
 
     def repair(self, group: ReplicaGroup, members: rules.Members) -> list[ev.Effect]:
         """Gives the group these members without the lost ones, and adds replacements (Rhino 4.2.3)."""
+        if members == group.members and self._is_sound(group):
+            return []
         records, owner = self._membership.records, group.owner.worker_id
         members = rules.without_impaired(
             group.settings,
@@ -138,6 +141,16 @@ class Chains:
         )
         members = self._without_draining(group, self._placing.filled(group, staying))
         return self.renew(group, members) if members != group.members else []
+
+    def _is_sound(self, group: ReplicaGroup) -> bool:
+        """Whether no rule of `repair` would change anything. That is so for nearly all groups of a returning worker."""
+        if len(group.members) <= group.settings.replication_factor:
+            return False
+        draining, impaired, present = self._membership.draining, self._impaired.ids(), self._membership.is_present
+        return all(
+            m.whole and present(m.worker) and m.worker.worker_id not in draining and m.worker.worker_id not in impaired
+            for m in group.members
+        )
 
     def _without_draining(self, group: ReplicaGroup, members: rules.Members) -> rules.Members:
         """Lets draining members leave.
