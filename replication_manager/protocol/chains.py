@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
@@ -16,6 +17,9 @@ from replication_manager.protocol.placing import Placing
 from replication_manager.protocol.returned import Returned
 from replication_manager.protocol.worker_record import WorkerRecord
 from rhino_core.ids import NO_EPOCH, Epoch, GroupId, JobSettings, Member, ReplicaGroup, Worker
+
+REPAIRS_AT_ONCE = 200  # groups that are repaired in one event: some tenths of a second, if all need another worker
+REPAIR_PAUSE_S = 0.002  # between two such events
 
 
 class Chains:
@@ -42,6 +46,7 @@ class Chains:
         self._returned = returned
         self.fences = dict(fences)
         self._now = 0.0
+        self._pending: dict[GroupId, None] = {}  # groups that wait to be repaired, in this order
         self._settings = {group.group.job: group.settings for group in self.groups.values()}
 
     def next_event(self, now: float) -> None:
@@ -164,12 +169,25 @@ class Chains:
         """Repairs the groups that may change because something is different about these workers.
 
         These are their own groups, and those that wait for another worker: they are short of members, or a member is
-        draining or impaired. Groups with the fewest whole members come first.
+        draining or impaired. Groups with the fewest whole members come first. Of many groups some are repaired at once,
+        and the others by `repair_more`.
         """
+        self._pending.update(dict.fromkeys(group.group for group in self.concerned(*workers)))
+        return self.repair_more()
+
+    def repair_more(self) -> list[ev.Effect]:
+        """Repairs a limited number of the groups that wait for it: heartbeats are answered between two such events."""
         effects: list[ev.Effect] = []
-        for group in self.concerned(*workers):
-            effects += self.repair(group, group.members)
+        for name in list(itertools.islice(self._pending, REPAIRS_AT_ONCE)):
+            del self._pending[name]
+            group = self.groups.get(name)
+            if group is not None:
+                effects += self.repair(group, group.members)
         return effects
+
+    def next_deadline(self) -> float | None:
+        """When `repair_more` has to be called. None: no group waits for it."""
+        return self._now + REPAIR_PAUSE_S if self._pending else None
 
     def concerned(self, *workers: str) -> list[ReplicaGroup]:
         """The groups of `repair_around`."""

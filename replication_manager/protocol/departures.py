@@ -45,12 +45,12 @@ class Departures:
         return [*effects, ev.PublishWorkers()]
 
     def expire(self, now: float) -> list[ev.Effect]:
-        """Ends leases and cooldowns that are over."""
+        """Ends leases and cooldowns that are over, and goes on with repairs."""
         expired = [record.worker.worker_id for record in self._membership.expired(now)]
         for worker_id in expired:
             self._laggards.forget(worker_id)
         if not expired:
-            return self._chains.repair_around() if self._laggards.cooldown_ended(now) else []
+            return self._chains.repair_around() if self._laggards.cooldown_ended(now) else self._chains.repair_more()
         if self._membership.silent(now):
             return [ev.PublishWorkers()]  # no worker is left to take over, and all of them may come back
         return [*self._chains.repair_around(*expired), ev.PublishWorkers()]

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from replication_manager.protocol.worker_record import WorkerRecord, WorkerState
 
+MANY = 20  # workers: if more of them return or fall silent at once, the manager may be too busy to hear them
+
 
 class Leases:
     """The leases in the records of all workers. A lease becomes longer all the time: nothing is noted for that.
@@ -17,6 +19,8 @@ class Leases:
         self._records = records
         self._lease_s = lease_s
         self._returning: set[str] = set()  # restored, and not registered since
+        self._returned_at: float | None = None  # when one of them has registered last
+        self._spared_until: float | None = None  # leases of many that had fallen silent
         self._any_lost_in_silence = False  # some record may be `lost_in_silence`
         self.deadline: float | None = None
 
@@ -37,7 +41,9 @@ class Leases:
         if worker_id not in self._returning:
             return
         self._returning.discard(worker_id)
-        for other_id in self._returning:
+        self._returned_at = now
+        most_are_back = len(self._returning) == MANY
+        for other_id in self._records if most_are_back else self._returning:
             other = self._records[other_id]
             if other.present:
                 other.lease_ends = max(other.lease_ends, now + self._lease_s)
@@ -72,10 +78,30 @@ class Leases:
         """Makes present workers lost whose lease has ended, and returns them."""
         if self.deadline is None or now < self.deadline:
             return []
-        gone = [r for r in self._records.values() if r.present and r.lease_ends <= now]
+        if self._returned_at is not None and len(self._returning) > MANY and now < self._returned_at + self._lease_s:
+            # Many workers are registering, so the manager and the network are busy. Whoever counted as lost now would
+            # get new copies elsewhere, and that would make them busier.
+            self.deadline = self._returned_at + self._lease_s
+            return []
+        gone = self._spare([r for r in self._records.values() if r.present and r.lease_ends <= now], now)
         silent = self.silent(now)
         for record in gone:
             record.state, record.lost_in_silence = WorkerState.LOST, silent
             self._any_lost_in_silence = self._any_lost_in_silence or silent
         self.deadline = min((r.lease_ends for r in self._records.values() if r.present), default=None)
         return gone
+
+    def _spare(self, ended: list[WorkerRecord], now: float) -> list[WorkerRecord]:
+        """Those of the workers that are to count as lost.
+
+        If many have fallen silent although their streams are open, these have another lease once: their heartbeats may
+        be late because there are so many.
+        """
+        mute = [record for record in ended if record.state is WorkerState.LIVE]
+        spared_lately = self._spared_until is not None and now < self._spared_until + self._lease_s
+        if len(mute) <= MANY or spared_lately:
+            return ended
+        self._spared_until = now + self._lease_s
+        for record in mute:
+            record.lease_ends = self._spared_until
+        return [record for record in ended if record.state is not WorkerState.LIVE]

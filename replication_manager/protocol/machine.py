@@ -152,7 +152,7 @@ class ReplicationMachine:
                 assert_never(event)
 
     def next_deadline(self) -> float | None:
-        times = (self.membership.next_deadline(), self.laggards.next_deadline())
+        times = (self.membership.next_deadline(), self.laggards.next_deadline(), self._chains.next_deadline())
         return min((at for at in times if at is not None), default=None)
 
     def check_invariants(self) -> None:

@@ -27,7 +27,8 @@ class Membership:
     """All workers ever seen, and which of them are being drained.
 
     A heartbeat must not cost more if there are many workers: 1000 of them send 2000 a second. `reporting` finds the
-    reports about a group. `edition` rises whenever a worker comes, goes, or is another one than before.
+    reports about a group. `edition` rises whenever a worker comes, goes, or is another one than before. It does not if
+    a worker only registers again, as all of them do after a restart of the manager.
     """
 
     def __init__(self, times: LeaseTimes, draining: Iterable[str] = ()) -> None:
@@ -51,7 +52,8 @@ class Membership:
         worker_id = record.worker.worker_id
         former = self.records.get(worker_id)
         self.records[worker_id] = record
-        self.edition += 1
+        if former is None or former.present != record.present or _shown(former.worker) != _shown(record.worker):
+            self.edition += 1
         self.reporting.replace(worker_id, former.reports if former is not None else {}, record.reports)
         self._leases.may_end(record)
 
@@ -72,6 +74,11 @@ class Membership:
     def report(self, record: WorkerRecord, report: Report) -> None:
         """The worker has reported a group."""
         self.reporting.reported(record, report)
+
+    def is_known_as(self, worker: Worker) -> bool:
+        """Whether the worker's record says the same of it, with zone and rack."""
+        record = self.records.get(worker.worker_id)
+        return record is not None and _shown(record.worker) == _shown(worker)
 
     def with_report(self, group: GroupId) -> list[WorkerRecord]:
         """Workers that have reported something about this group, by their ids."""
@@ -184,3 +191,8 @@ class Membership:
     def next_deadline(self) -> float | None:
         """When `expired` has to be called next. No lease ends before that, and perhaps none at that time."""
         return self._leases.deadline
+
+
+def _shown(worker: Worker) -> tuple[str, ...]:
+    """All that the list of workers says of it. Workers are equal without zone and rack."""
+    return worker.incarnation, worker.host, worker.peer_address, worker.zone, worker.rack

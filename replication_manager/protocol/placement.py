@@ -91,7 +91,7 @@ def _criteria(spread: Spread, wish: Wish, sets: Sets | None) -> list[Callable[[B
     if first:
         found.append(lambda b: first.get(b.worker.worker_id, len(first)))
     found.append(lambda b: b.suspected and b.worker.worker_id not in preferred)
-    found.append(lambda b: spread.closeness(b.place))
+    found.append(lambda b: spread.rank(b.place))
     if preferred:
         found.append(lambda b: preferred.get(b.worker.worker_id, len(preferred)))
     if wish.near_executors:

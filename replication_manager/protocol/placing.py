@@ -72,7 +72,7 @@ class Placing:
         bins = self._bins_now()
         wish = replace(
             wish,
-            near_executors=self._near_executors(group.job),
+            near_executors=self._near_executors(group.job, bins),
             leaving={*wish.leaving, *self._membership.draining},
         )
         sets = self._sets(bins, wish.members)
@@ -113,17 +113,17 @@ class Placing:
                 if record.present
             }
         for worker_id, found in self._bins.items():
-            found.load_bytes = load_bytes[worker_id]
+            found.load_bytes = load_bytes.get(worker_id, 0)
         return self._bins
 
-    def _near_executors(self, job: str) -> set[str]:
+    def _near_executors(self, job: str, bins: Mapping[str, placement.Bin]) -> set[str]:
         """Ids of present workers that have executors of the job."""
         named = self._executors.get(job)
         if named is None:
             return set()
-        near = {worker_id for worker_id in named.workers if worker_id in self._bins_now()}
+        near = {worker_id for worker_id in named.workers if worker_id in bins}
         if named.hosts:
-            near.update(worker_id for worker_id, b in self._bins_now().items() if b.worker.host in named.hosts)
+            near.update(worker_id for worker_id, b in bins.items() if b.worker.host in named.hosts)
         return near
 
     # ---------------------------------------------------------------- groups that exist

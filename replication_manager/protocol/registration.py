@@ -46,7 +46,8 @@ class Registration:
             raise AlreadyThereError(
                 f"worker id {worker.worker_id!r} is in use by another live sidecar: give each one its own --worker-id"
             )
-        effects: list[ev.Effect] = [ev.PersistWorker(worker)]
+        journalled = self._membership.is_known_as(worker)  # 1000 sidecars register after a restart of the manager
+        effects: list[ev.Effect] = [] if journalled else [ev.PersistWorker(worker)]
         seen = max((event.highest_epoch, *(report.epoch for report in event.reports)))
         named = [known for known in event.known if known.worker_id != worker.worker_id]
         effects += [ev.PersistWorker(w) for w in self._bootstrap.restore_named(named, self._membership, now)]
@@ -57,8 +58,9 @@ class Registration:
         record.disk, record.disk_message, record.version = event.disk, event.disk_message, event.version
         self._impaired.judge(record, now)
         effects += self._overtaken(worker, event.reports)
-        for group in self._chains.concerned(worker.worker_id):
+        for group in self._chains.of_worker(worker.worker_id):
             effects += self._chains.repair(group, rules.known_as(group.members, worker))
+        effects += self._chains.repair_around()
         for report in event.reports:
             effects += self._reports.take(worker, report)
         effects += self._replacements.take_back(record)

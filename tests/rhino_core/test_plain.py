@@ -93,7 +93,7 @@ def test_a_message_becomes_the_value_that_protobuf_makes_of_it(message: pb.Repli
     [
         pb.StoreVersion(store=pb.StoreId(job="j", store="default"), version=pb.Version(version=7, checkpoint_id="x")),
         pb.StoreVersion(version=pb.Version()),
-        pb.JobSettings(durability=9),
+        pb.JobSettings(durability=9),  # type: ignore[arg-type]  # of a newer version
         pb.FileEntry(name="a", references=["b", "c"], version=pb.Version(version=1 << 60)),
         pb.ScrubStatus(number=1),
     ],
