@@ -19,7 +19,7 @@ class DesiredMap:
     Both are computed once for each plan of the query: there may be 100 000 virtual nodes, and every batch needs them.
     `pinned` has the workers set by markers, until they own the groups. `made_from` is the revision of the groups from
     which the map was made. None: it must be made again. `concerns` are the workers on whose state it depends, and
-    `workers` the desired ones.
+    `workers` the desired ones. `edition` rises whenever the map is made again, changed or not.
     """
 
     job: str
@@ -30,6 +30,7 @@ class DesiredMap:
     fallbacks: Fallbacks = field(default_factory=Fallbacks)
     made_from: int | None = None
     concerns: frozenset[str] = frozenset()
+    edition: int = 0
     workers: frozenset[str] = field(init=False)
     nodes: Mapping[VirtualNode, tuple[int, ...]] = field(init=False)
     node_of: Mapping[tuple[int, int], VirtualNode] = field(init=False)
@@ -59,6 +60,7 @@ class DesiredMap:
             worker = choose_worker(view, node, operators, standing)
             if worker is not None:
                 chosen[node] = worker
+        self.edition += 1
         self.concerns = self._concerned(view, chosen)
         if chosen == self.desired:
             return False
