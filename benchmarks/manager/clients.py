@@ -96,10 +96,10 @@ def serve(clients: Clients, pipe: Connection) -> None:
 async def _run(clients: Clients, pipe: Connection) -> None:
     identities, trips, shape = _Identities(clients.secret), Trips(), clients.shape
     sidecars: dict[str, Sidecar] = {}
-    for number in clients.numbers:
+    for place, number in enumerate(clients.numbers):
         worker = shape.worker(number)
         transport = identities.transport(Role.WORKER, worker.worker_id)
-        sidecars[worker.worker_id] = Sidecar(worker, clients.address, transport, trips)
+        sidecars[worker.worker_id] = Sidecar(worker, clients.address, transport, trips, place / len(clients.numbers))
     _place(clients, sidecars)
     drivers: list[Driver] = []
     server: grpc.aio.Server | None = None  # ends when nobody refers to it
