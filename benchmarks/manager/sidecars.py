@@ -49,8 +49,8 @@ class Trips:
 class Sidecar:
     """One simulated sidecar. `trips` may be shared by many.
 
-    `phase`: part of an interval after which it sends its first heartbeat. Sidecars that register together would otherwise
-    always send theirs together, and one pause of the manager would count for all of them.
+    `phase`: part of an interval after which it sends its first heartbeat. Sidecars that register together would
+    otherwise always send theirs together, and one pause of the manager would count for all of them.
     """
 
     def __init__(self, worker: Worker, address: str, transport: Transport, trips: Trips, phase: float = 0.0) -> None:
