@@ -36,6 +36,7 @@ OUTCOMES = tuple(phase for phase in Phase if phase.ended)
 
 
 EVERY_S = 1.0  # between two looks at jobs whose groups or workers have changed
+PAUSE_S = 0.02  # between two jobs: an answer to a heartbeat needs several turns of the event loop
 SIZES_EVERY_S = 15.0  # between two sums of the bytes of a job
 
 
@@ -169,7 +170,7 @@ class HandoverMetrics(Collector):
         while True:
             for job in self._core.jobs.all():
                 self._refresh(job, sizes=True)
-                await asyncio.sleep(0)
+                await asyncio.sleep(PAUSE_S)
             known = {job.job for job in self._core.jobs.all()}
             self._figures = {job: figures for job, figures in self._figures.items() if job in known}
             await asyncio.sleep(EVERY_S)
