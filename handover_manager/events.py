@@ -330,11 +330,15 @@ class NameExecutors:
 
 @dataclass(frozen=True, slots=True)
 class FindWriters:
-    """Find the writers of these versions. Each version comes with the worker to ask first ("" if unknown)."""
+    """Find the writers of these versions. Each version comes with the worker to ask first ("" if unknown).
+
+    `near`: workers with executors of the job, which are asked next. Empty: not known.
+    """
 
     job: str
     batch_id: int
     versions: tuple[tuple[StoreVersion, str], ...]
+    near: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from rhino_core.text import duration
 
 SETTLE_S = 10.0  # after a start, time for workers and drivers to register before they count as lost
 USUAL = Policy()
+SLICE_PAUSE_S = 0.002  # between views as long as maps are due: others have their turn meanwhile
 AGAIN_S = 0.25  # after a view with effects, or a refused change of a group: time until the next view at the latest
 
 
@@ -220,7 +221,7 @@ class HandoverCore:
     def next_deadline(self) -> float | None:
         """The time at which the core needs a view, even if nothing changes until then."""
         times = [self._settled_at, self._again_at, *self._runs.deadlines(), *self._execution.deadlines()]
-        times += self.deletions.deadlines()
+        times += [*self.deletions.deadlines(), *([self._seen_at + SLICE_PAUSE_S] if self.jobs.behind else [])]
         return min((at for at in times if at > self._seen_at), default=None)
 
     def check_invariants(self) -> None:
@@ -289,7 +290,7 @@ class HandoverCore:
         self._seen.update(w for w, seen in view.workers.items() if seen.reachable)
         if now >= self._settled_at:
             return view
-        named = {m.worker.worker_id for seen in view.groups.values() for m in seen.group.members}
-        named.update(w for job in self.jobs.all() for w in job.map.desired.values())
+        named = set(view.all_members())
+        named.update(*(job.map.workers for job in self.jobs.all()))
         named.update(target for h in self.handovers.all() for target in h.plan.targets)
         return dataclasses.replace(view, presumed=frozenset(named - self._seen))

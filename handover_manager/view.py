@@ -69,7 +69,7 @@ class ClusterView:
     `presumed`: workers that count as reachable, because they may not have registered with a new manager yet.
     `asked_at`: monotonic time of the snapshot. It may lack a group change that was answered later. `revisions`: for
     each job a number that rises whenever one of its groups changes, apart from stored bytes. It is 0 for a job without
-    groups. None: unknown.
+    groups. None: unknown. `members`: ids of all workers that are a member of some group. None: to be found in `groups`.
     """
 
     workers: Mapping[str, WorkerSeen] = field(default_factory=dict)
@@ -77,6 +77,13 @@ class ClusterView:
     presumed: frozenset[str] = frozenset()
     asked_at: float = math.inf
     revisions: Mapping[str, int] | None = None
+    members: Collection[str] | None = None
+
+    def all_members(self) -> Collection[str]:
+        """Ids of all workers that are a member of some group."""
+        if self.members is not None:
+            return self.members
+        return {m.worker.worker_id for seen in self.groups.values() for m in seen.group.members}
 
     def standing(self) -> Standing:
         """The properties of workers on which maps of desired workers depend."""

@@ -15,6 +15,12 @@ EffectT = TypeVar("EffectT")
 WantedT = TypeVar("WantedT", contravariant=True)
 
 
+# A tick that comes this late shows that the process was busy or stopped. What others have sent meanwhile is read first:
+# otherwise workers would count as lost whose heartbeats are there. A process that stays busy ticks after PATIENCE_S.
+LATE_S = 0.2
+PATIENCE_S = 5.0
+
+
 class Ports(Protocol[WantedT]):
     """The outside of a core. No method waits: what takes time is a task, and its result comes back as an event."""
 
@@ -46,7 +52,8 @@ class Runner(Generic[EventT, EffectT]):
         self._handling = False
         self._failed: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_at: float | None = None
+        self._timer_at: float | None = None  # the deadline that it is for
+        self._due_at = 0.0  # when it should fire: later than the deadline after a late tick
         self._arm_due = False
 
     @property
@@ -121,9 +128,18 @@ class Runner(Generic[EventT, EffectT]):
         self._disarm()
         if deadline is not None:
             self._timer_at = deadline
-            self._timer = asyncio.get_running_loop().call_at(deadline, self._due)
+            self._call_at(deadline)
+
+    def _call_at(self, when: float) -> None:
+        self._due_at = when
+        self._timer = asyncio.get_running_loop().call_at(when, self._due)
 
     def _due(self) -> None:
+        now, deadline = asyncio.get_running_loop().time(), self._timer_at
+        assert deadline is not None
+        if now - self._due_at > LATE_S and now - deadline < PATIENCE_S:
+            self._call_at(now + LATE_S / 2)
+            return
         self._timer = self._timer_at = None
         self.post(self._tick())
 

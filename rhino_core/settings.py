@@ -256,7 +256,14 @@ class ManagerSettings:
     cluster_key: Annotated[str, _CLUSTER_KEY] = ""
     insecure: Annotated[bool, _INSECURE] = False
     audit_log: Annotated[str, _AUDIT_LOG] = ""
-    heartbeat_interval_s: Annotated[float, Setting("Seconds between the heartbeats of a sidecar.", POSITIVE)] = 0.5
+    heartbeat_interval_s: Annotated[
+        float,
+        Setting(
+            "Seconds between the heartbeats of a sidecar. Many sidecars send them less often: all of them together "
+            "1000 in a second, and each at least five in --lease-s.",
+            POSITIVE,
+        ),
+    ] = 0.5
     lease_s: Annotated[
         float,
         Setting(

@@ -82,7 +82,9 @@ class _Identities:
 
 
 def serve(clients: Clients, pipe: Connection) -> None:
-    """Runs the clients until the other end asks to stop. "reset" begins to count anew, "seen" is answered by `Seen`.
+    """Runs the clients until the other end asks to stop.
+
+    "reset" begins to count anew. "seen" is answered by `Seen`, and "state" by one without the times of heartbeats.
 
     They have a session of their own, as the manager has: Linux shares processors between sessions.
     """
@@ -94,10 +96,10 @@ def serve(clients: Clients, pipe: Connection) -> None:
 async def _run(clients: Clients, pipe: Connection) -> None:
     identities, trips, shape = _Identities(clients.secret), Trips(), clients.shape
     sidecars: dict[str, Sidecar] = {}
-    for number in clients.numbers:
+    for place, number in enumerate(clients.numbers):
         worker = shape.worker(number)
         transport = identities.transport(Role.WORKER, worker.worker_id)
-        sidecars[worker.worker_id] = Sidecar(worker, clients.address, transport, trips)
+        sidecars[worker.worker_id] = Sidecar(worker, clients.address, transport, trips, place / len(clients.numbers))
     _place(clients, sidecars)
     drivers: list[Driver] = []
     server: grpc.aio.Server | None = None  # ends when nobody refers to it
@@ -121,7 +123,7 @@ async def _run(clients: Clients, pipe: Connection) -> None:
                 for driver in drivers:
                     driver.batches = 0
             else:
-                pipe.send(_seen(sidecars, drivers, trips))
+                _send(pipe, _seen(sidecars, drivers, trips, with_times=what == "seen"))
     finally:
         for task in tasks:
             task.cancel()
@@ -138,12 +140,21 @@ def _asked(pipe: Connection) -> str:
         return "stop"
 
 
-def _seen(sidecars: dict[str, Sidecar], drivers: list[Driver], trips: Trips) -> Seen:
+def _send(pipe: Connection, seen: Seen) -> None:
+    """Sends all of it: the event loop, which reads the pipe, does not let writes wait."""
+    os.set_blocking(pipe.fileno(), True)
+    try:
+        pipe.send(seen)
+    finally:
+        os.set_blocking(pipe.fileno(), False)
+
+
+def _seen(sidecars: dict[str, Sidecar], drivers: list[Driver], trips: Trips, *, with_times: bool) -> Seen:
     return Seen(
         live=sum(sidecar.live for sidecar in sidecars.values()),
         sessions=sum(driver.connected for driver in drivers),
         batches=sum(driver.batches for driver in drivers),
-        heartbeats_s=tuple(trips.heartbeats_s),
+        heartbeats_s=tuple(trips.heartbeats_s) if with_times else (),
         news=trips.news,
         news_bytes=trips.news_bytes,
     )

@@ -83,7 +83,7 @@ class Cluster:
             process = context.Process(target=serve, args=(clients, theirs), name=f"clients {number}", daemon=True)
             process.start()
             self._clients.append((process, mine))
-        self.seen()
+        self.seen("state")
 
     @property
     def client_pids(self) -> list[int]:
@@ -94,13 +94,13 @@ class Cluster:
         for _, pipe in self._clients:
             pipe.send("reset")
 
-    def seen(self) -> tuple[Seen, Seen]:
-        """By the busy clients, and by the probes."""
-        busy, probes = (self._ask(process, pipe) for process, pipe in self._clients)
+    def seen(self, what: str = "seen") -> tuple[Seen, Seen]:
+        """By the busy clients, and by the probes. "state": without the times of heartbeats, which may be many."""
+        busy, probes = (self._ask(process, pipe, what) for process, pipe in self._clients)
         return busy, probes
 
-    def _ask(self, process: SpawnProcess, pipe: Connection) -> Seen:
-        pipe.send("seen")
+    def _ask(self, process: SpawnProcess, pipe: Connection, what: str) -> Seen:
+        pipe.send(what)
         if not pipe.poll(TIMEOUT_S):
             raise UnavailableError(f"{process.name}: no answer within {TIMEOUT_S:g} s")
         seen: Seen = pipe.recv()
@@ -110,7 +110,7 @@ class Cluster:
         """Waits until every sidecar and every driver is connected. Returns the seconds that it took."""
         began = time.monotonic()
         while time.monotonic() - began < TIMEOUT_S:
-            busy, probes = self.seen()
+            busy, probes = self.seen("state")
             if busy.live + probes.live == self.shape.workers and busy.sessions == self.shape.jobs:
                 return time.monotonic() - began
             time.sleep(POLL_S)

@@ -47,13 +47,18 @@ class Trips:
 
 
 class Sidecar:
-    """One simulated sidecar. `trips` may be shared by many."""
+    """One simulated sidecar. `trips` may be shared by many.
 
-    def __init__(self, worker: Worker, address: str, transport: Transport, trips: Trips) -> None:
+    `phase`: part of an interval after which it sends its first heartbeat. Sidecars that register together would
+    otherwise always send theirs together, and one pause of the manager would count for all of them.
+    """
+
+    def __init__(self, worker: Worker, address: str, transport: Transport, trips: Trips, phase: float = 0.0) -> None:
         self.worker = worker
         self.live = False  # registered, and it has the manager's snapshot
         self.held: dict[GroupId, Held] = {}
         self._trips = trips
+        self._phase = phase
         self._channel = aio_channel(address, transport)
         self._changed: set[GroupId] = set()
         self._interval_s = 0.5
@@ -124,6 +129,7 @@ class Sidecar:
 
         reader = asyncio.create_task(read())
         try:
+            await asyncio.sleep(self._phase * self._interval_s)
             while not reader.done():
                 changed, self._changed = self._changed, set()
                 request = replication_pb2.HeartbeatRequest(

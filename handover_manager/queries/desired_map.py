@@ -18,7 +18,8 @@ class DesiredMap:
     `nodes` are the virtual nodes with their operators. `node_of` finds the virtual node of an (operator, partition).
     Both are computed once for each plan of the query: there may be 100 000 virtual nodes, and every batch needs them.
     `pinned` has the workers set by markers, until they own the groups. `made_from` is the revision of the groups from
-    which the map was made. None: it must be made again. `concerns` are the workers on whose state it depends.
+    which the map was made. None: it must be made again. `concerns` are the workers on whose state it depends, and
+    `workers` the desired ones. `edition` rises whenever the map is made again, changed or not.
     """
 
     job: str
@@ -29,10 +30,13 @@ class DesiredMap:
     fallbacks: Fallbacks = field(default_factory=Fallbacks)
     made_from: int | None = None
     concerns: frozenset[str] = frozenset()
+    edition: int = 0
+    workers: frozenset[str] = field(init=False)
     nodes: Mapping[VirtualNode, tuple[int, ...]] = field(init=False)
     node_of: Mapping[tuple[int, int], VirtualNode] = field(init=False)
 
     def __post_init__(self) -> None:
+        self.workers = frozenset(self.desired.values())
         self._find_nodes()
 
     def take_plan(self, task_groups: tuple[TaskGroup, ...]) -> None:
@@ -56,10 +60,11 @@ class DesiredMap:
             worker = choose_worker(view, node, operators, standing)
             if worker is not None:
                 chosen[node] = worker
+        self.edition += 1
         self.concerns = self._concerned(view, chosen)
         if chosen == self.desired:
             return False
-        self.desired = chosen
+        self.desired, self.workers = chosen, frozenset(chosen.values())
         self.configuration_epoch += 1
         return True
 

@@ -15,12 +15,15 @@ from handover_manager.view import ClusterView, Standing
 from rhino_core.errors import InvalidRequestError, UnknownError
 from rhino_core.ids import VirtualNode
 
+NODES_OF_A_VIEW = 1000  # virtual nodes whose maps are made in one view; of a larger map all of them
+
 
 class Jobs:
     """The jobs by id. Methods return effects, to be executed in order."""
 
     def __init__(self, restored: Iterable[Job] = ()) -> None:
         self._jobs = {job.job: job for job in restored}
+        self._due: dict[str, None] = {}  # jobs whose maps have to be made again, in this order
         self.standing: Standing = frozenset()  # of the newest `refresh`; the same object while it is equal
 
     def __getitem__(self, job: str) -> Job:
@@ -53,6 +56,7 @@ class Jobs:
 
     def forget(self, job: str) -> list[Effect]:
         """Drops the job from memory and from the journal."""
+        self._due.pop(job, None)
         if self._jobs.pop(job, None) is None:
             return []
         return [Persist(job_key(job), None), Persist(measurements_key(job), None)]
@@ -73,24 +77,38 @@ class Jobs:
         return batch, actual
 
     def refresh(self, view: ClusterView) -> list[Effect]:
-        """Updates every map from the cluster, and sends changed maps to the drivers.
+        """Updates maps from the cluster, and sends changed maps to the drivers.
 
         A map is made again only if its groups have changed, or a worker on which it depends: it may have 100 000
-        virtual nodes, and there may be many maps.
+        virtual nodes, and there may be many maps. If many are due at once, as after a start or the loss of many
+        workers, the next views make the others (`behind`), so that each view takes a bounded time.
         """
+        self._find_due(view)
         effects: list[Effect] = []
+        nodes = 0
+        while self._due and (nodes < NODES_OF_A_VIEW or view.revisions is None):
+            job = self._jobs[next(iter(self._due))]
+            del self._due[job.job]
+            job.map.made_from = _revision(view, job)
+            if job.map.choose(view):
+                effects.append(persist_job(job))
+            effects += job.push(view)
+            nodes += len(job.map.nodes)
+        return effects
+
+    @property
+    def behind(self) -> bool:
+        """Whether some maps are not made yet from the newest view."""
+        return bool(self._due)
+
+    def _find_due(self, view: ClusterView) -> None:
         standing = view.standing()
         changed = {name for name, *_ in standing ^ self.standing}
         self.standing = standing if changed else self.standing
         for job in self._jobs.values():
-            revision = None if view.revisions is None else view.revisions.get(job.job, 0)
-            if revision is not None and revision == job.map.made_from and job.map.concerns.isdisjoint(changed):
-                continue
-            job.map.made_from = revision
-            if job.map.choose(view):
-                effects.append(persist_job(job))
-            effects += job.push(view)
-        return effects
+            revision = _revision(view, job)
+            if revision is None or revision != job.map.made_from or not job.map.concerns.isdisjoint(changed):
+                self._due[job.job] = None
 
     def pin(self, name: str, workers: Mapping[VirtualNode, str], view: ClusterView) -> list[Effect]:
         """Sets a handover marker (Rhino 4.1, step 3): a configuration epoch in which virtual nodes have new workers."""
@@ -107,3 +125,8 @@ class Jobs:
     def check_invariants(self) -> None:
         for job in self._jobs.values():
             job.map.check_invariants()
+
+
+def _revision(view: ClusterView, job: Job) -> int | None:
+    """The revision of the job's groups. None: unknown."""
+    return None if view.revisions is None else view.revisions.get(job.job, 0)

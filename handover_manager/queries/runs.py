@@ -155,7 +155,7 @@ class Runs:
             if (node := node_of.get((v.store.operator, v.store.partition))) is not None and node in event.work
         }
         logged = PublishLogged(job.job, event.batch_id, event.versions, event.floors, task_s)
-        return [logged, FindWriters(job.job, event.batch_id, hints)]
+        return [logged, FindWriters(job.job, event.batch_id, hints, self._executors.places(event.session).workers)]
 
     def query_idle(self, event: QueryIdle) -> bool:
         """Records that the query is idle.

@@ -36,6 +36,7 @@ OUTCOMES = tuple(phase for phase in Phase if phase.ended)
 
 
 EVERY_S = 1.0  # between two looks at jobs whose groups or workers have changed
+PAUSE_S = 0.02  # between two jobs: an answer to a heartbeat needs several turns of the event loop
 SIZES_EVERY_S = 15.0  # between two sums of the bytes of a job
 
 
@@ -168,21 +169,26 @@ class HandoverMetrics(Collector):
         """Until cancelled."""
         while True:
             for job in self._core.jobs.all():
-                self._refresh(job)
-                await asyncio.sleep(0)
+                self._refresh(job, sizes=True)
+                await asyncio.sleep(PAUSE_S)
             known = {job.job for job in self._core.jobs.all()}
             self._figures = {job: figures for job, figures in self._figures.items() if job in known}
             await asyncio.sleep(EVERY_S)
 
-    def _refresh(self, job: Job) -> Figures:
-        """The figures of the job, made anew if the job's groups or the workers have changed."""
+    def _refresh(self, job: Job, *, sizes: bool = False) -> Figures:
+        """The figures of the job, made anew if the job's groups or its workers have changed.
+
+        `sizes`: also if its bytes are old. A request does not wait for these: all queries take half a second.
+        """
         view, known = self._core.view, self._figures.get(job.job)
         now = time.monotonic()
         revision = None if view.revisions is None else view.revisions.get(job.job, 0)
-        made_from = (job.map.task_groups, revision, self._core.jobs.standing)
-        if known is None or revision is None or known.made_from != made_from:
+        made_from = (job.map.task_groups, revision, job.map.edition)
+        if known is None or revision is None:
             known = Figures(made_from, _short_nodes(view, job), _state_bytes(view, job), now)
-        elif now >= known.sized_at + SIZES_EVERY_S:
+        elif known.made_from != made_from:
+            known = replace(known, made_from=made_from, short_nodes=_short_nodes(view, job))
+        if sizes and now >= known.sized_at + SIZES_EVERY_S:
             known = replace(known, state_bytes=_state_bytes(view, job), sized_at=now)
         self._figures[job.job] = known
         return known

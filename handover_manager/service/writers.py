@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import grpc.aio
 
@@ -14,10 +14,34 @@ from rhino_core.ids import StoreVersion, Worker
 from rhino_core.rpc import convert
 from rhino_core.rpc.channel import call, worker_channel
 from rhino_core.security.transport import Transport
-from rhino_pb import peer_pb2, peer_pb2_grpc
+from rhino_pb import common_pb2, peer_pb2, peer_pb2_grpc
 
 log = logging.getLogger(__name__)
 CHECK_TIMEOUT_S = 2.0
+
+
+@dataclass(slots=True)
+class _Asking:
+    """The writers of one batch. `hints`: whom to ask first about each version. `silent`: somebody did not answer."""
+
+    hints: Mapping[StoreVersion, str]
+    first: dict[str, list[StoreVersion]] = field(default_factory=dict)
+    found: dict[StoreVersion, str] = field(default_factory=dict)
+    silent: bool = False
+    _messages: dict[StoreVersion, common_pb2.StoreVersion] = field(default_factory=dict)
+
+    def others(self, workers: Iterable[Worker]) -> list[tuple[Worker, list[StoreVersion]]]:
+        """What to ask these workers: about versions whose writer is not found, and that they were not asked about."""
+        missing = [version for version in self.hints if version not in self.found]
+        asked = ((w, [v for v in missing if self.hints[v] != w.worker_id]) for w in workers if missing)
+        return [(worker, versions) for worker, versions in asked if versions]
+
+    def message_of(self, version: StoreVersion) -> common_pb2.StoreVersion:
+        """The version as a message, which is made once for all workers."""
+        known = self._messages.get(version)
+        if known is None:
+            known = self._messages[version] = convert.store_version_to_pb(version)
+        return known
 
 
 class WriterFinder:
@@ -33,57 +57,57 @@ class WriterFinder:
         self._channels.clear()
 
     async def find(
-        self, versions: Sequence[tuple[StoreVersion, str]], workers: Sequence[Worker]
+        self, versions: Sequence[tuple[StoreVersion, str]], workers: Sequence[Worker], near: Collection[str] = ()
     ) -> dict[StoreVersion, str]:
         """Worker ids of the writers, as far as a worker claims a version.
 
-        Each version comes with the worker to ask first. A worker that does not answer within CHECK_TIMEOUT_S counts as
-        silent. There are at most two rounds.
+        Each version comes with the worker to ask first. What is still missing is asked of the workers in `near`, and
+        then of all others. A worker that does not answer within CHECK_TIMEOUT_S counts as silent. There is one round
+        of questions for each of the three.
         """
         if not self._running:
             await self._forget(workers)
         self._running += 1
         try:
-            return await self._find(versions, workers)
+            return await self._find(versions, workers, near)
         finally:
             self._running -= 1
 
     async def _find(
-        self, versions: Sequence[tuple[StoreVersion, str]], workers: Sequence[Worker]
+        self, versions: Sequence[tuple[StoreVersion, str]], workers: Sequence[Worker], near: Collection[str]
     ) -> dict[StoreVersion, str]:
         by_id = {worker.worker_id: worker for worker in workers}
-        first: dict[str, list[StoreVersion]] = defaultdict(list)
+        asking = _Asking(dict(versions))
         for version, hint in versions:
             if hint in by_id:
-                first[hint].append(version)
-        found = await self._ask_all([(by_id[w], asked) for w, asked in first.items()])
-        missing = [(version, hint) for version, hint in versions if version not in found]
-        if missing:
-            others = [(w, [v for v, hint in missing if hint != w.worker_id]) for w in workers]
-            found |= await self._ask_all([(w, asked) for w, asked in others if asked])
-        return found
+                asking.first.setdefault(hint, []).append(version)
+        await self._ask_all([(by_id[w], asked) for w, asked in asking.first.items()], asking)
+        await self._ask_all(asking.others(worker for worker in workers if worker.worker_id in near), asking)
+        # With 1000 workers, a few that are busy would otherwise make work for all of them, and for the manager.
+        if not (near and asking.silent):
+            await self._ask_all(asking.others(worker for worker in workers if worker.worker_id not in near), asking)
+        return asking.found
 
-    async def _ask_all(self, questions: Sequence[tuple[Worker, list[StoreVersion]]]) -> dict[StoreVersion, str]:
-        answers = await asyncio.gather(*[self._ask(worker, asked) for worker, asked in questions])
-        return {
-            version: worker.worker_id
-            for (worker, _), written in zip(questions, answers, strict=True)
-            for version in written
-        }
+    async def _ask_all(self, questions: Sequence[tuple[Worker, list[StoreVersion]]], asking: _Asking) -> None:
+        answers = await asyncio.gather(*[self._ask(worker, asked, asking) for worker, asked in questions])
+        for (worker, _), written in zip(questions, answers, strict=True):
+            asking.silent = asking.silent or written is None
+            asking.found |= dict.fromkeys(written or (), worker.worker_id)
 
-    async def _ask(self, worker: Worker, versions: list[StoreVersion]) -> list[StoreVersion]:
+    async def _ask(self, worker: Worker, versions: list[StoreVersion], asking: _Asking) -> list[StoreVersion] | None:
+        """The versions that the worker claims. None if it does not answer."""
         key = worker.peer_address, self._transport.edition
         channel = self._channels.get(key)
         if channel is None:
             channel = self._channels[key] = worker_channel(worker, self._transport)
         stub = peer_pb2_grpc.PeerStub(channel)
-        request = peer_pb2.CheckVersionsRequest(versions=[convert.store_version_to_pb(v) for v in versions])
+        request = peer_pb2.CheckVersionsRequest(versions=map(asking.message_of, versions))
         doing = f"ask worker {worker.worker_id} at {worker.peer_address} what it wrote"
         try:
             reply = await call(doing, lambda: stub.CheckVersions(request, timeout=CHECK_TIMEOUT_S))
         except RhinoError as error:
             log.info("no answer about written versions", extra={"worker": worker.worker_id, "error": str(error)})
-            return []
+            return None
         return [convert.store_version_of(check.version) for check in reply.checks if check.written_here]
 
     async def _forget(self, workers: Iterable[Worker]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from replication_manager.protocol.membership import Membership, WorkerRecord
+from replication_manager.protocol.membership import Membership
+from replication_manager.protocol.worker_record import WorkerRecord
 from rhino_core.ids import Worker
 
 GIVEN_UP_MAX = 10_000  # bounds memory: the first journal lifetime may last for years

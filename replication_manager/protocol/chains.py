@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
@@ -10,11 +11,15 @@ from replication_manager.protocol import groups as rules
 from replication_manager.protocol.epochs import Epochs
 from replication_manager.protocol.group_table import GroupTable
 from replication_manager.protocol.impaired import Impaired
-from replication_manager.protocol.membership import Membership, WorkerRecord
+from replication_manager.protocol.membership import Membership
 from replication_manager.protocol.placement import Wish
 from replication_manager.protocol.placing import Placing
 from replication_manager.protocol.returned import Returned
+from replication_manager.protocol.worker_record import WorkerRecord
 from rhino_core.ids import NO_EPOCH, Epoch, GroupId, JobSettings, Member, ReplicaGroup, Worker
+
+REPAIRS_AT_ONCE = 200  # groups that are repaired in one event: some tenths of a second, if all need another worker
+REPAIR_PAUSE_S = 0.002  # between two such events
 
 
 class Chains:
@@ -41,6 +46,7 @@ class Chains:
         self._returned = returned
         self.fences = dict(fences)
         self._now = 0.0
+        self._pending: dict[GroupId, None] = {}  # groups that wait to be repaired, in this order
         self._settings = {group.group.job: group.settings for group in self.groups.values()}
 
     def next_event(self, now: float) -> None:
@@ -122,6 +128,8 @@ class Chains:
 
     def repair(self, group: ReplicaGroup, members: rules.Members) -> list[ev.Effect]:
         """Gives the group these members without the lost ones, and adds replacements (Rhino 4.2.3)."""
+        if members == group.members and self._is_sound(group):
+            return []
         records, owner = self._membership.records, group.owner.worker_id
         members = rules.without_impaired(
             group.settings,
@@ -139,6 +147,16 @@ class Chains:
         members = self._without_draining(group, self._placing.filled(group, staying))
         return self.renew(group, members) if members != group.members else []
 
+    def _is_sound(self, group: ReplicaGroup) -> bool:
+        """Whether no rule of `repair` would change anything. That is so for nearly all groups of a returning worker."""
+        if len(group.members) <= group.settings.replication_factor:
+            return False
+        draining, impaired, present = self._membership.draining, self._impaired.ids(), self._membership.is_present
+        return all(
+            m.whole and present(m.worker) and m.worker.worker_id not in draining and m.worker.worker_id not in impaired
+            for m in group.members
+        )
+
     def _without_draining(self, group: ReplicaGroup, members: rules.Members) -> rules.Members:
         """Lets draining members leave.
 
@@ -151,12 +169,25 @@ class Chains:
         """Repairs the groups that may change because something is different about these workers.
 
         These are their own groups, and those that wait for another worker: they are short of members, or a member is
-        draining or impaired. Groups with the fewest whole members come first.
+        draining or impaired. Groups with the fewest whole members come first. Of many groups some are repaired at once,
+        and the others by `repair_more`.
         """
+        self._pending.update(dict.fromkeys(group.group for group in self.concerned(*workers)))
+        return self.repair_more()
+
+    def repair_more(self) -> list[ev.Effect]:
+        """Repairs a limited number of the groups that wait for it: heartbeats are answered between two such events."""
         effects: list[ev.Effect] = []
-        for group in self.concerned(*workers):
-            effects += self.repair(group, group.members)
+        for name in list(itertools.islice(self._pending, REPAIRS_AT_ONCE)):
+            del self._pending[name]
+            group = self.groups.get(name)
+            if group is not None:
+                effects += self.repair(group, group.members)
         return effects
+
+    def next_deadline(self) -> float | None:
+        """When `repair_more` has to be called. None: no group waits for it."""
+        return self._now + REPAIR_PAUSE_S if self._pending else None
 
     def concerned(self, *workers: str) -> list[ReplicaGroup]:
         """The groups of `repair_around`."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from replication_manager.protocol import events as ev
 from replication_manager.protocol.chains import Chains
 from replication_manager.protocol.lagging import Laggards
-from replication_manager.protocol.membership import Membership, WorkerState
+from replication_manager.protocol.membership import Membership
+from replication_manager.protocol.worker_record import WorkerState
 from rhino_core.errors import UnknownError
 
 
@@ -38,14 +39,18 @@ class Departures:
             return []
         for_good = event.worker_id in self._membership.draining
         self._membership.leave(record, now, for_good=for_good)
+        if for_good:
+            self._laggards.forget(event.worker_id)
         effects = self._chains.repair_around(event.worker_id) if for_good else self._chains.suspect(record)
         return [*effects, ev.PublishWorkers()]
 
     def expire(self, now: float) -> list[ev.Effect]:
-        """Ends leases and cooldowns that are over."""
+        """Ends leases and cooldowns that are over, and goes on with repairs."""
         expired = [record.worker.worker_id for record in self._membership.expired(now)]
+        for worker_id in expired:
+            self._laggards.forget(worker_id)
         if not expired:
-            return self._chains.repair_around() if self._laggards.cooldown_ended(now) else []
+            return self._chains.repair_around() if self._laggards.cooldown_ended(now) else self._chains.repair_more()
         if self._membership.silent(now):
             return [ev.PublishWorkers()]  # no worker is left to take over, and all of them may come back
         return [*self._chains.repair_around(*expired), ev.PublishWorkers()]

@@ -1,4 +1,4 @@
-"""All replica groups of the manager, by id, by partition, by job and by member."""
+"""All replica groups of the manager, by id, by partition, by job and by member, and the bytes that members carry."""
 
 from __future__ import annotations
 
@@ -9,18 +9,21 @@ from rhino_core.ids import GroupId, ReplicaGroup
 from rhino_core.planning.copysets import Copysets
 
 Ids = dict[GroupId, None]  # a set with an order: that of time
+GROUP_BYTES_MIN = 1 << 20  # an empty group counts this much, so that new groups spread
 
 
 class GroupTable:
     """`by_id` is for reading. Only `put` and `drop` change it. `copysets`: the sets of workers that hold the groups.
 
     There may be 100 000 groups. What happens to a worker or a job is about few of them, so each of these has an index.
-    `owned` counts the groups of each owner.
+    `owned` counts the groups of each owner. `load_bytes` has the bytes of the groups of each member.
     """
 
     def __init__(self, groups: Iterable[ReplicaGroup]) -> None:
         self.by_id: dict[GroupId, ReplicaGroup] = {}
         self.owned = Counter[str]()
+        self.load_bytes = Counter[str]()
+        self._large: dict[GroupId, int] = {}  # bytes of groups with more than GROUP_BYTES_MIN
         self.copysets = Copysets()
         self._by_partition: dict[tuple[str, int], list[GroupId]] = {}  # key: job, partition
         self._by_job: dict[str, Ids] = {}
@@ -41,8 +44,10 @@ class GroupTable:
             self.copysets.add(now)
             if known is not None:
                 self.copysets.remove(before)
+            weight = self._large.get(name, GROUP_BYTES_MIN)
             for worker_id in now - before:
                 self._by_member.setdefault(worker_id, {})[name] = None
+                self.load_bytes[worker_id] += weight
             self._no_member(name, before - now)
         if known is None or known.owner.worker_id != group.owner.worker_id:
             self._not_owned(known)
@@ -67,11 +72,25 @@ class GroupTable:
         self._not_owned(gone)
         self._short.pop(group, None)
 
+    def resize(self, group: GroupId, size_bytes: int) -> None:
+        """The group has this size from now on, whether it exists or not."""
+        before, now = self._large.get(group, GROUP_BYTES_MIN), max(size_bytes, GROUP_BYTES_MIN)
+        if now > GROUP_BYTES_MIN:
+            self._large[group] = now
+        else:
+            self._large.pop(group, None)
+        known = self.by_id.get(group) if now != before else None
+        for member in known.members if known is not None else ():
+            self.load_bytes[member.worker.worker_id] += now - before
+
     def _no_member(self, group: GroupId, workers: Iterable[str]) -> None:
+        weight = self._large.get(group, GROUP_BYTES_MIN)
         for worker_id in workers:
+            self.load_bytes[worker_id] -= weight
             del self._by_member[worker_id][group]
             if not self._by_member[worker_id]:
                 del self._by_member[worker_id]
+                del self.load_bytes[worker_id]
 
     def _not_owned(self, known: ReplicaGroup | None) -> None:
         if known is None:
@@ -91,6 +110,14 @@ class GroupTable:
     def of_worker(self, worker_id: str) -> Collection[GroupId]:
         """Groups of which the worker is a member."""
         return self._by_member.get(worker_id, {}).keys()
+
+    def groups_of(self, worker_id: str) -> Iterable[ReplicaGroup]:
+        """Groups of which the worker is a member."""
+        return map(self.by_id.__getitem__, self.of_worker(worker_id))
+
+    def members(self) -> Collection[str]:
+        """Ids of all workers that are a member of some group, as they are at the time of the access."""
+        return self._by_member.keys()
 
     def short(self) -> Collection[GroupId]:
         """Groups with fewer members than their settings ask for."""

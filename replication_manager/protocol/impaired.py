@@ -7,10 +7,12 @@ been well for a while.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
-from replication_manager.protocol.membership import Membership, WorkerRecord
-from rhino_core.ids import DiskState, GroupId, ReplicaGroup
+from replication_manager.protocol.group_table import GroupTable
+from replication_manager.protocol.membership import Membership
+from replication_manager.protocol.worker_record import WorkerRecord
+from rhino_core.ids import DiskState, ReplicaGroup
 
 MUTE_S = 3.0  # a worker is mute if all its receivers have lacked a changelog or zip of it for longer than this
 # A mute worker counts as impaired after this time. A process that was stopped may only need a moment to recover.
@@ -23,8 +25,9 @@ CALM = 0.5  # part of MUTE_S: a mute worker has recovered when its oldest debt i
 class Impaired:
     """The impaired workers. Not journalled: a restarted manager learns of disks and lags from heartbeats."""
 
-    def __init__(self, membership: Membership) -> None:
+    def __init__(self, membership: Membership, table: GroupTable) -> None:
         self._membership = membership
+        self._table = table
         self._ids: dict[str, float | None] = {}  # with the time since which nothing was wrong
         self._mute_since: dict[str, float] = {}  # also before the proof is complete
 
@@ -35,10 +38,10 @@ class Impaired:
         """Workers from which nothing arrives, proved or only suspected."""
         return self._mute_since.keys()
 
-    def judge(self, record: WorkerRecord, groups: Mapping[GroupId, ReplicaGroup], now: float) -> bool:
+    def judge(self, record: WorkerRecord, now: float) -> bool:
         """Judges a worker by its latest report. Returns whether it became impaired or has recovered."""
         me = record.worker.worker_id
-        if self._is_mute(record, groups, now):
+        if self._is_mute(record, now):
             self._mute_since.setdefault(me, now)
         else:
             self._mute_since.pop(me, None)
@@ -66,7 +69,7 @@ class Impaired:
         self._ids.pop(worker_id, None)
         self._mute_since.pop(worker_id, None)
 
-    def _is_mute(self, record: WorkerRecord, groups: Mapping[GroupId, ReplicaGroup], now: float) -> bool:
+    def _is_mute(self, record: WorkerRecord, now: float) -> bool:
         """Whether the worker is mute: it lags with the first fit member of each chain that it owns.
 
         Only chains of jobs in which it lags count. The receivers must not be at fault: there are several of them, or
@@ -79,18 +82,18 @@ class Impaired:
         if not late:
             return False
         jobs = {lag.group.job for lag in lags}
-        owned = [g for g in groups.values() if g.group.job in jobs and g.owner.worker_id == me]
+        owned = [g for g in self._table.groups_of(me) if g.group.job in jobs and g.owner.worker_id == me]
         firsts = {first for group in owned if (first := self._first(group, now))}
         known = me in self._ids  # it may own no group any more
         if not known and not (firsts and firsts <= late):
             return False
-        return len(late) > 1 or self._keeps_up(next(iter(late)), me, groups, now)
+        return len(late) > 1 or self._keeps_up(next(iter(late)), me, now)
 
-    def _keeps_up(self, to: str, but: str, groups: Mapping[GroupId, ReplicaGroup], now: float) -> bool:
+    def _keeps_up(self, to: str, but: str, now: float) -> bool:
         """Whether another owner sends to this receiver without reporting a lag."""
         senders = {
             g.owner.worker_id
-            for g in groups.values()
+            for g in self._table.groups_of(to)
             if g.owner.worker_id not in (to, but) and self._first(g, now) == to
         }
         records = [self._membership.records[sender] for sender in senders if self._is_fit(sender, now)]

@@ -6,11 +6,12 @@ must not lag with all its receivers: in that case the sender itself is slow.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from replication_manager.protocol.membership import Lag, Membership, WorkerRecord, WorkerState
-from rhino_core.ids import GroupId, ReplicaGroup
+from replication_manager.protocol.group_table import GroupTable
+from replication_manager.protocol.membership import Membership
+from replication_manager.protocol.worker_record import Lag, WorkerRecord, WorkerState
+from rhino_core.ids import GroupId
 
 PROOF_S = 5.0  # a lag beyond the cap counts once it has lasted this long
 PATIENCE_S = 30.0  # time for the replacement to become whole; a member that hangs would otherwise prevent that for ever
@@ -53,52 +54,66 @@ class _Cooldown:
 
 
 class Laggards:
-    """Not journalled: a restarted manager learns of lags again, and may try a slow worker once more."""
+    """Not journalled: a restarted manager learns of lags again, and may try a slow worker once more.
 
-    def __init__(self, cap: LagCap, now: float) -> None:
+    What a heartbeat costs depends on its own lags, not on how many other workers lag.
+    """
+
+    def __init__(self, cap: LagCap, membership: Membership, table: GroupTable, now: float) -> None:
         self._cap = cap
+        self._membership = membership
+        self._table = table
         self._looked_at = now
-        self._since: dict[tuple[GroupId, str], float] = {}  # start of each lag beyond the cap
+        self._since: dict[str, dict[tuple[GroupId, str], float]] = {}  # by sender: start of each lag beyond the cap
         self._cooldowns: dict[str, _Cooldown] = {}
         self._seen_in_cooldown: set[str] = set()  # workers in cooldown at the last call of `cooldown_ended`
         self.leaving: dict[GroupId, Leaving] = {}
 
-    def judge(
-        self, membership: Membership, groups: Mapping[GroupId, ReplicaGroup], now: float
-    ) -> list[tuple[GroupId, str]]:
-        """Members with a proved lag, by group. A member that is away has time until its lease ends."""
-        records = membership.records
-        since: dict[tuple[GroupId, str], float] = {}
-        for record in [records[worker_id] for worker_id in membership.lagging]:
-            for lag in self._credible(record, groups) if record.present else ():
-                to = records.get(lag.to)
-                if to is None or to.state is not WorkerState.LIVE:
-                    continue
-                pair = (lag.group, lag.to)
-                began = self._since.get(pair)
-                if self._cap.exceeded(lag, 1.0 if began is None else CALM):
-                    since[pair] = now if began is None else began
-        self._since = since
+    def judge(self, record: WorkerRecord, now: float) -> list[tuple[GroupId, str]]:
+        """Judges the lags of a worker's newest heartbeat. Returns those that are proved: groups with their members."""
+        me = record.worker.worker_id
+        before, since = self._since.get(me, {}), dict[tuple[GroupId, str], float]()
+        for lag in self._credible(record) if record.lags else ():
+            to = self._membership.records.get(lag.to)
+            if to is None or to.state is not WorkerState.LIVE:
+                continue  # a member that is away has time until its lease ends
+            pair = (lag.group, lag.to)
+            began = before.get(pair)
+            if self._cap.exceeded(lag, 1.0 if began is None else CALM):
+                since[pair] = now if began is None else began
+        if since:
+            self._since[me] = since
+        else:
+            self._since.pop(me, None)
         return sorted(pair for pair, began in since.items() if now - began >= PROOF_S)
 
-    def _credible(self, record: WorkerRecord, groups: Mapping[GroupId, ReplicaGroup]) -> list[Lag]:
+    def proved(self, group: GroupId, worker_id: str, now: float) -> bool:
+        """Whether some sender has proved that this member lags."""
+        began = (since.get((group, worker_id)) for since in self._since.values())
+        return any(at is not None and now - at >= PROOF_S for at in began)
+
+    def forget(self, worker_id: str) -> None:
+        """The worker is lost, or another one than before: what it has reported of others no longer counts."""
+        self._since.pop(worker_id, None)
+
+    def _credible(self, record: WorkerRecord) -> list[Lag]:
         """Lags that a member reports of other members. Empty if it has several receivers and lags with all of them."""
         me = record.worker.worker_id
-        if not record.lags:
-            return []
         late = {lag.to for lag in record.lags if self._cap.exceeded(lag, CALM)}
-        owned = (group for group in groups.values() if group.owner.worker_id == me)
+        owned = (group for group in self._table.groups_of(me) if group.owner.worker_id == me)
         receivers = {group.members[1].worker.worker_id for group in owned if len(group.members) > 1}
         if len(receivers) > 1 and receivers <= late:
             return []
-        known = [(lag, group) for lag in record.lags if (group := groups.get(lag.group)) is not None]
+        known = [(lag, group) for lag in record.lags if (group := self._table.by_id.get(lag.group)) is not None]
         return [lag for lag, group in known if group.member(me) and group.member(lag.to)]
 
-    def dropped(self, worker_id: str, now: float) -> None:
-        """Starts the cooldown of a worker that left a group because of its lag.
+    def dropped(self, group: GroupId, worker_id: str, now: float) -> None:
+        """Starts the cooldown of a worker that left this group because of its lag.
 
         Further groups that it leaves during the same cooldown change nothing.
         """
+        for since in self._since.values():
+            since.pop((group, worker_id), None)
         former = self._cooldowns.get(worker_id)
         if former is not None and former.until > now:
             return
@@ -109,7 +124,7 @@ class Laggards:
     def in_cooldown(self, now: float) -> set[str]:
         """Workers that are placed nowhere, because they were dropped lately or lag right now."""
         dropped = {worker_id for worker_id, cooldown in self._cooldowns.items() if cooldown.until > now}
-        return dropped | {to for _, to in self._since}
+        return dropped | {to for since in self._since.values() for _, to in since}
 
     def cooldown_ended(self, now: float) -> bool:
         """Whether some worker has ceased to be `in_cooldown` since the last call. Forgets old cooldowns."""

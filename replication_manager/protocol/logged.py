@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from replication_manager.protocol.events import BatchPublished
-from replication_manager.protocol.membership import WorkerRecord
+from replication_manager.protocol.worker_record import WorkerRecord
 from rhino_core.errors import InvalidRequestError
 from rhino_core.ids import GroupId, StoreId, StoreVersion, Version
 

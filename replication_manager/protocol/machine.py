@@ -57,11 +57,12 @@ class ReplicationMachine:
             self.membership.restore(worker, now)
         self.logged = LoggedVersions(restored.floors)
         self.returned = Returned()
-        self.impaired = Impaired(self.membership)
-        self.laggards = Laggards(lag_cap or LagCap(), now)
         bootstrap = Bootstrap(fresh=restored.fresh)
         # how groups change
         self._table = table = GroupTable(restored.groups)
+        self.membership.reporting.follow(table.resize)
+        self.impaired = Impaired(self.membership, table)
+        self.laggards = Laggards(lag_cap or LagCap(), self.membership, table, now)
         self._epochs = Epochs(restored.generation, process_number)
         self._placing = Placing(table, self.membership, self.laggards, self.impaired, Spreading(scatter_width, by_load))
         self._chains = Chains(
@@ -151,7 +152,7 @@ class ReplicationMachine:
                 assert_never(event)
 
     def next_deadline(self) -> float | None:
-        times = (self.membership.next_deadline(), self.laggards.next_deadline())
+        times = (self.membership.next_deadline(), self.laggards.next_deadline(), self._chains.next_deadline())
         return min((at for at in times if at is not None), default=None)
 
     def check_invariants(self) -> None:
@@ -210,6 +211,14 @@ class ReplicationMachine:
         """Workers that may have versions of the group that no whole member has."""
         return self.returned.unsettled(group)
 
-    def sizes(self) -> Mapping[object, int]:
-        """Bytes of each group: the maximum that any present worker stores of it."""
-        return self._placing.sizes()
+    def members(self) -> Collection[str]:
+        """Ids of all workers that are a member of some group, as they are at the time of the access."""
+        return self._table.members()
+
+    def sizes(self) -> Mapping[GroupId, int]:
+        """Bytes of each group: the most that any present worker stores of it."""
+        return self.membership.reporting.sizes
+
+    def load_bytes(self, worker_id: str) -> int:
+        """Bytes of the groups of which the worker is a member. An empty group counts as `GROUP_BYTES_MIN`."""
+        return self._table.load_bytes[worker_id]

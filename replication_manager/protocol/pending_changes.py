@@ -23,6 +23,11 @@ class Update:
     floors: tuple[StoreVersion, ...]
     forgotten: Mapping[str, Epoch] = field(default_factory=dict)
 
+    @property
+    def empty(self) -> bool:
+        """Whether it says nothing beside the workers."""
+        return not (self.snapshot or self.groups or self.left or self.floors or self.forgotten)
+
 
 class PendingChanges:
     """Pending changes for one worker.

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from replication_manager.protocol.load_histories import USUAL, Fit
-from rhino_core.ids import ReplicaGroup, Worker
+from rhino_core.ids import Worker
 from rhino_core.planning.copysets import Sets
 from rhino_core.planning.spread import Place, Spread
 
-GROUP_BYTES_MIN = 1 << 20  # an empty group counts this much, so that new groups spread
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Bin:
     """A present worker and the bytes of its groups.
 
@@ -25,24 +24,10 @@ class Bin:
     load_bytes: int
     suspected: bool = False
     closed: bool = False
+    place: Place = field(init=False)
 
-
-def loads(workers: Iterable[Worker], groups: Iterable[ReplicaGroup], sizes: Mapping[object, int]) -> list[Bin]:
-    """Bins of `workers`. `sizes` has the bytes of a group by its id; a missing group counts as empty."""
-    workers = list(workers)
-    found = {worker.worker_id: 0 for worker in workers}
-    for group in groups:
-        weight = max(sizes.get(group.group, 0), GROUP_BYTES_MIN)
-        for member in group.members:
-            if member.worker.worker_id in found:
-                found[member.worker.worker_id] += weight
-    return [Bin(worker, found[worker.worker_id]) for worker in workers]
-
-
-def filled(bins: Iterable[Bin], workers: Collection[Worker], size_bytes: int) -> list[Bin]:
-    """The bins after a group of this size was placed on `workers`."""
-    weight = max(size_bytes, GROUP_BYTES_MIN)
-    return [replace(b, load_bytes=b.load_bytes + weight) if b.worker in workers else b for b in bins]
+    def __post_init__(self) -> None:
+        self.place = place_of(self.worker)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,29 +71,44 @@ def choose(
     if sets is not None:
         sets.choose(*(worker.worker_id for worker in staying))
     free = [b for b in bins if b.worker.worker_id not in ids and (not b.closed or b.worker.worker_id in wish.holders)]
+    criteria = _criteria(spread, wish, sets)
     chosen: list[Worker] = []
-    first = {wid: position for position, wid in enumerate(wish.first)}
-    preferred = {wid: position for position, wid in enumerate(wish.preferred)}
-
-    def rank(b: Bin) -> tuple[object, ...]:
-        wid = b.worker.worker_id
-        return (
-            first.get(wid, len(first)),
-            b.suspected and wid not in preferred,
-            spread.closeness(place_of(b.worker)),
-            preferred.get(wid, len(preferred)),
-            wid not in wish.near_executors,
-            sets.rank(wid) if sets is not None else 0,
-            wish.fits.get(wid, USUAL),
-            b.load_bytes,
-            wid,
-        )
-
     while free and len(chosen) < count:
-        best = min(free, key=rank)
+        best = _best(free, criteria)
         free.remove(best)
         chosen.append(best.worker)
-        spread.add(place_of(best.worker))
+        spread.add(best.place)
         if sets is not None:
             sets.choose(best.worker.worker_id)
     return chosen
+
+
+def _criteria(spread: Spread, wish: Wish, sets: Sets | None) -> list[Callable[[Bin], Any]]:
+    """The criteria by their importance, without those that say the same of all workers. Less is better."""
+    first = {wid: position for position, wid in enumerate(wish.first)}
+    preferred = {wid: position for position, wid in enumerate(wish.preferred)}
+    found: list[Callable[[Bin], Any]] = []
+    if first:
+        found.append(lambda b: first.get(b.worker.worker_id, len(first)))
+    found.append(lambda b: b.suspected and b.worker.worker_id not in preferred)
+    found.append(lambda b: spread.rank(b.place))
+    if preferred:
+        found.append(lambda b: preferred.get(b.worker.worker_id, len(preferred)))
+    if wish.near_executors:
+        found.append(lambda b: b.worker.worker_id not in wish.near_executors)
+    if sets is not None:
+        found.append(lambda b: sets.rank(b.worker.worker_id))
+    if wish.fits:
+        found.append(lambda b: wish.fits.get(b.worker.worker_id, USUAL))
+    return [*found, lambda b: b.load_bytes, lambda b: b.worker.worker_id]
+
+
+def _best(free: Sequence[Bin], criteria: Iterable[Callable[[Bin], Any]]) -> Bin:
+    """The best one. There may be 1000, so each criterion is applied only to those that are equal by the ones before."""
+    for criterion in criteria:
+        if len(free) == 1:
+            break
+        values = [criterion(b) for b in free]
+        least = min(values)
+        free = [b for b, value in zip(free, values, strict=True) if value == least]
+    return free[0]

@@ -12,8 +12,9 @@ from replication_manager.protocol.group_table import GroupTable
 from replication_manager.protocol.impaired import Impaired
 from replication_manager.protocol.lagging import Laggards
 from replication_manager.protocol.load_histories import Fits, LoadHistories
-from replication_manager.protocol.membership import Membership, WorkerState
+from replication_manager.protocol.membership import Membership
 from replication_manager.protocol.placement import Wish
+from replication_manager.protocol.worker_record import WorkerState
 from rhino_core.errors import TooFewWorkersError
 from rhino_core.ids import NO_EPOCH, DiskState, GroupId, JobSettings, Member, ReplicaGroup, Worker
 from rhino_core.planning.copysets import Sets, sets_of_a_worker
@@ -45,11 +46,10 @@ class Placing:
         self._fits: dict[str, Fits] = {}  # by job, cached for the current event
         self._executors: dict[str, ev.ExecutorsNamed] = {}  # by job
         self._now = 0.0
-        self._bins: list[placement.Bin] | None = None  # cached for the current event, like the sizes
-        self._sizes: Mapping[object, int] = {}
+        self._bins: dict[str, placement.Bin] | None = None  # cached for the current event
 
     def next_event(self, now: float) -> None:
-        """Drops the cached loads of the previous event, which may have changed."""
+        """Drops what was cached for the previous event."""
         self._now = now
         self._bins = None
         self._fits = {}
@@ -67,65 +67,64 @@ class Placing:
         self._executors.pop(job, None)
         self._histories.forget_job(job)
 
-    def sizes(self) -> Mapping[object, int]:
-        """Bytes of each group: the maximum that any present worker stores of it."""
-        found: dict[object, int] = {}
-        for record in self._membership.records.values():
-            for report in record.reports.values() if record.present else ():
-                found[report.group] = max(found.get(report.group, 0), report.stored_bytes)
-        return found
-
     def choose(self, group: GroupId, count: int, taken: list[Worker], wish: Wish) -> list[Worker]:
         """Chooses up to `count` workers outside `taken`. The executors of the wish are filled in here."""
-        if self._bins is None:
-            self._sizes = self.sizes()
-            self._bins = self._bins_now()
+        bins = self._bins_now()
         wish = replace(
             wish,
-            near_executors=self._near_executors(group.job),
+            near_executors=self._near_executors(group.job, bins),
             leaving={*wish.leaving, *self._membership.draining},
         )
-        sets = self._sets(self._bins, wish.members)
-        fits = self._fits_of(group.job, self._bins)
+        sets = self._sets(bins, wish.members)
+        fits = self._fits_of(group.job, bins)
         wish = replace(wish, fits=fits.of(group) if fits is not None else {})
-        chosen = placement.choose(self._bins, count, self._membership.known_places(taken), wish, sets)
+        chosen = placement.choose(bins.values(), count, self._membership.known_places(taken), wish, sets)
         if fits is not None:
             fits.add(group, [worker.worker_id for worker in chosen])
-        self._bins = placement.filled(self._bins, chosen, self._sizes.get(group, 0))
         return chosen
 
-    def _fits_of(self, job: str, bins: list[placement.Bin]) -> Fits | None:
+    def _fits_of(self, job: str, bins: Mapping[str, placement.Bin]) -> Fits | None:
         if not self._spreading.by_load:
             return None
         if job not in self._fits:
-            groups = (group for group in self._table.by_id.values() if group.group.job == job)
-            self._fits[job] = Fits(self._histories, groups, sum(not b.closed for b in bins))
+            groups = map(self._table.by_id.__getitem__, self._table.of_job(job))
+            self._fits[job] = Fits(self._histories, groups, sum(not b.closed for b in bins.values()))
         return self._fits[job]
 
-    def _sets(self, bins: list[placement.Bin], members: int) -> Sets | None:
+    def _sets(self, bins: Mapping[str, placement.Bin], members: int) -> Sets | None:
         if not self._spreading.scatter_width or members < 2:
             return None
-        usable = {b.worker.worker_id for b in bins if not b.closed}
         most = sets_of_a_worker(self._spreading.scatter_width, members)
-        return Sets(self._table.copysets, members, most, usable.__contains__)
+        return Sets(self._table.copysets, members, most, lambda worker: worker in bins and not bins[worker].closed)
 
-    def _bins_now(self) -> list[placement.Bin]:
-        records = self._membership.records.values()
-        suspected = {r.worker.worker_id for r in records if r.state is WorkerState.SUSPECT}
-        closed = {r.worker.worker_id for r in records if r.disk is not DiskState.OK}
-        closed |= self._laggards.in_cooldown(self._now) | set(self._impaired.mute()) | self._membership.draining
-        bins = placement.loads(self._membership.present(), self._table.by_id.values(), self._sizes)
-        return [
-            replace(b, suspected=b.worker.worker_id in suspected, closed=b.worker.worker_id in closed) for b in bins
-        ]
+    def _bins_now(self) -> Mapping[str, placement.Bin]:
+        """The present workers, with the bytes that they carry now."""
+        load_bytes = self._table.load_bytes
+        if self._bins is None:
+            closed = self._laggards.in_cooldown(self._now) | set(self._impaired.mute()) | self._membership.draining
+            self._bins = {
+                worker_id: placement.Bin(
+                    record.worker,
+                    0,
+                    suspected=record.state is WorkerState.SUSPECT,
+                    closed=worker_id in closed or record.disk is not DiskState.OK,
+                )
+                for worker_id, record in self._membership.records.items()
+                if record.present
+            }
+        for worker_id, found in self._bins.items():
+            found.load_bytes = load_bytes.get(worker_id, 0)
+        return self._bins
 
-    def _near_executors(self, job: str) -> set[str]:
+    def _near_executors(self, job: str, bins: Mapping[str, placement.Bin]) -> set[str]:
         """Ids of present workers that have executors of the job."""
         named = self._executors.get(job)
         if named is None:
             return set()
-        present = self._membership.present()
-        return {w.worker_id for w in present if w.worker_id in named.workers or w.host in named.hosts}
+        near = {worker_id for worker_id in named.workers if worker_id in bins}
+        if named.hosts:
+            near.update(worker_id for worker_id, b in bins.items() if b.worker.host in named.hosts)
+        return near
 
     # ---------------------------------------------------------------- groups that exist
 
@@ -147,7 +146,7 @@ class Placing:
 
     def keepers(self, group: GroupId) -> list[str]:
         """Ids of workers that store most of the group, as members or not. They have little left to copy."""
-        records = [r for r in self._membership.records.values() if r.present and group in r.reports]
+        records = [r for r in self._membership.with_report(group) if r.present]
         stored = {r.worker.worker_id: r.reports[group].stored_bytes for r in records}
         most = max(stored.values(), default=0)
         return sorted((w for w, size in stored.items() if 0 < most < 2 * size), key=lambda w: (-stored[w], w))
@@ -175,11 +174,8 @@ class Placing:
         only those that are whole under its newest epoch count as whole.
         """
         owner = self._first_owner(group, asking)
-        reports = {
-            r.worker.worker_id: r.reports[group]
-            for r in self._membership.records.values()
-            if r.present and group in r.reports
-        }
+        found = self._membership.with_report(group)
+        reports = {r.worker.worker_id: r.reports[group] for r in found if r.present}
         known = {worker_id: report for worker_id, report in reports.items() if report.epoch > NO_EPOCH}
         newest = max((report.epoch for report in known.values()), default=NO_EPOCH)
         whole = [worker_id for worker_id, report in known.items() if report.whole and report.epoch == newest]

@@ -9,10 +9,11 @@ from replication_manager.protocol import groups as rules
 from replication_manager.protocol.bootstrap import Bootstrap
 from replication_manager.protocol.chains import Chains
 from replication_manager.protocol.impaired import Impaired
-from replication_manager.protocol.membership import Membership, Report
+from replication_manager.protocol.membership import Membership
 from replication_manager.protocol.replacing import Replacements
 from replication_manager.protocol.reports import Reports
 from replication_manager.protocol.returned import Returned
+from replication_manager.protocol.worker_record import Report
 from rhino_core.errors import AlreadyThereError, UnavailableError
 from rhino_core.ids import DiskState, Worker
 
@@ -45,22 +46,27 @@ class Registration:
             raise AlreadyThereError(
                 f"worker id {worker.worker_id!r} is in use by another live sidecar: give each one its own --worker-id"
             )
-        effects: list[ev.Effect] = [ev.PersistWorker(worker)]
+        journalled = self._membership.is_known_as(worker)  # 1000 sidecars register after a restart of the manager
+        effects: list[ev.Effect] = [] if journalled else [ev.PersistWorker(worker)]
         seen = max((event.highest_epoch, *(report.epoch for report in event.reports)))
         named = [known for known in event.known if known.worker_id != worker.worker_id]
         effects += [ev.PersistWorker(w) for w in self._bootstrap.restore_named(named, self._membership, now)]
         effects += self._chains.epochs.exceed(seen)
         reports = tuple(report for report in event.reports if report.group.job not in self._chains.fences)
         record = self._membership.register(worker, event.process_id, reports, now)
+        self._replacements.forget(worker.worker_id)
         record.disk, record.disk_message, record.version = event.disk, event.disk_message, event.version
-        self._impaired.judge(record, self._chains.groups, now)
+        self._impaired.judge(record, now)
         effects += self._overtaken(worker, event.reports)
-        for group in self._chains.concerned(worker.worker_id):
+        for group in self._chains.of_worker(worker.worker_id):
             effects += self._chains.repair(group, rules.known_as(group.members, worker))
+        effects += self._chains.repair_around()
         for report in event.reports:
             effects += self._reports.take(worker, report)
         effects += self._replacements.take_back(record)
-        self._returned.registered(worker, reports, self._chains.groups, now)
+        mine = self._chains.member_of(worker.worker_id)
+        outside = [report for report in reports if report.group not in mine]
+        self._returned.registered(worker, outside, self._chains.groups, now)
         return [*effects, *self._reports.join_sources(worker.worker_id), ev.PublishWorkers()]
 
     def _overtaken(self, worker: Worker, reports: Iterable[Report]) -> list[ev.Effect]:
@@ -91,10 +97,10 @@ class Registration:
         record.stored_bytes, record.free_bytes = event.stored_bytes, event.free_bytes
         record.resident_bytes_max, record.replicated_bytes = event.resident_bytes_max, event.replicated_bytes
         record.disk, record.disk_message = event.disk, event.disk_message
-        self._membership.set_lags(record, event.lags)
+        record.lags = event.lags
         # places copies for which no worker had room
         effects = self._chains.repair_around(event.worker_id) if disk_recovered else []
-        if self._impaired.judge(record, self._chains.groups, now):
+        if self._impaired.judge(record, now):
             effects += self._chains.reconsider(event.worker_id)
         if was_silent and self._impaired.ids():
             effects += self._chains.repair_around()  # this worker may be able to take over from impaired owners
@@ -103,4 +109,4 @@ class Registration:
                 continue  # the worker is deleting it
             self._membership.report(record, report)
             effects += self._reports.take(record.worker, report)
-        return [*effects, *self._reports.join_sources(event.worker_id), *self._replacements.due(now)]
+        return [*effects, *self._reports.join_sources(event.worker_id), *self._replacements.due(record, now)]

@@ -7,9 +7,10 @@ from replication_manager.protocol import groups as rules
 from replication_manager.protocol.chains import Chains
 from replication_manager.protocol.lagging import Laggards, Leaving
 from replication_manager.protocol.logged import LoggedVersions
-from replication_manager.protocol.membership import Membership, WorkerRecord
+from replication_manager.protocol.membership import Membership
 from replication_manager.protocol.returned import covered
-from rhino_core.ids import BelowMinCopies, ReplicaGroup
+from replication_manager.protocol.worker_record import WorkerRecord
+from rhino_core.ids import BelowMinCopies, GroupId, ReplicaGroup
 
 
 class Replacements:
@@ -21,20 +22,30 @@ class Replacements:
         self._membership = membership
         self._logged = logged
 
-    def due(self, now: float) -> list[ev.Effect]:
-        """Places workers again whose cooldown has ended, and removes laggards."""
+    def due(self, record: WorkerRecord, now: float) -> list[ev.Effect]:
+        """Places workers again whose cooldown has ended, and removes laggards. `record`: of the worker just heard."""
         effects = self._chains.repair_around() if self._laggards.cooldown_ended(now) else []
-        proved = self._laggards.judge(self._membership, self._chains.groups, now)
-        leaving = {(group, leaving.worker_id) for group, leaving in self._laggards.leaving.items()}
-        for group_id, worker_id in sorted(leaving.union(proved)):
-            group = self._chains.groups.get(group_id)
+        proved = self._laggards.judge(record, now)
+        for group_id, worker_id in sorted({*proved, *self._leaving_near(record.worker.worker_id)}):
+            group, leaving = self._chains.groups.get(group_id), self._laggards.leaving.get(group_id)
             if group is None or group.member(worker_id) is None:
                 self._laggards.leaving.pop(group_id, None)
             elif group.owner.worker_id != worker_id:
-                effects += self._part_from(group, worker_id, now, lags=(group_id, worker_id) in proved)
-            elif (group_id, worker_id) in leaving:
+                lags = (group_id, worker_id) in proved or self._laggards.proved(group_id, worker_id, now)
+                effects += self._part_from(group, worker_id, now, lags=lags)
+            elif leaving is not None and leaving.worker_id == worker_id:
                 effects += self._keep_as_owner(group)
         return effects
+
+    def forget(self, worker_id: str) -> None:
+        """The worker has registered, so its former process has reported no lags."""
+        self._laggards.forget(worker_id)
+
+    def _leaving_near(self, worker_id: str) -> list[tuple[GroupId, str]]:
+        """Laggards that are to leave a group of this worker, and what is noted of groups that have ended."""
+        groups, mine = self._chains.groups, self._chains.member_of(worker_id)
+        leaving = self._laggards.leaving.items()
+        return [(group, laggard.worker_id) for group, laggard in leaving if group in mine or group not in groups]
 
     def take_back(self, record: WorkerRecord) -> list[ev.Effect]:
         """Lets a replaced worker return to its groups: it has less to copy than its replacement.
@@ -72,7 +83,7 @@ class Replacements:
         others = tuple(m for m in group.members if m.worker.worker_id != worker_id)
         if self._whole(others) >= (1 if overdue else group.settings.copies):
             self._laggards.leaving.pop(group.group, None)
-            self._laggards.dropped(worker_id, now)
+            self._laggards.dropped(group.group, worker_id, now)
             return self._chains.repair(group, others)
         if len(group.members) > group.settings.replication_factor + 1:
             return []

@@ -8,9 +8,10 @@ from replication_manager.protocol.chains import Chains
 from replication_manager.protocol.following import Following
 from replication_manager.protocol.impaired import Impaired
 from replication_manager.protocol.logged import LoggedVersions
-from replication_manager.protocol.membership import Membership, Report
+from replication_manager.protocol.membership import Membership
 from replication_manager.protocol.resettling import Resettling
 from replication_manager.protocol.returned import Returned
+from replication_manager.protocol.worker_record import Report
 from rhino_core.ids import GroupId, Member, Worker
 
 

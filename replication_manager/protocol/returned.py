@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection, Container, Iterable
 from dataclasses import dataclass
 
 from replication_manager.protocol.logged import LoggedVersions
-from replication_manager.protocol.membership import Membership, Report, WorkerRecord
+from replication_manager.protocol.membership import Membership
+from replication_manager.protocol.worker_record import Report, WorkerRecord
 from rhino_core.ids import GroupId, ReplicaGroup, StoreVersion, Version, Worker
 
 

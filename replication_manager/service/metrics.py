@@ -10,12 +10,13 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from replication_manager.protocol.machine import ReplicationMachine
-from replication_manager.protocol.membership import WorkerState
+from replication_manager.protocol.worker_record import WorkerState
 from replication_manager.service.messages import lag_versions
 from rhino_core.ids import DiskState, GroupId
 
 EVERY_S = 1.0  # between two looks at the groups that have changed
-GROUPS_AT_ONCE = 200  # that are looked at before others have their turn
+GROUPS_AT_ONCE = 100  # that are looked at before others have their turn
+PAUSE_S = 0.02  # which needs several turns of the event loop
 
 
 class Lags:
@@ -58,7 +59,7 @@ class ReplicationMetrics(Collector):
     async def follow(self) -> None:
         """Until cancelled."""
         while True:  # noqa: ASYNC110  it is a pause between parts of the work, and waits for nothing
-            await asyncio.sleep(0 if self.lags.look(GROUPS_AT_ONCE) else EVERY_S)
+            await asyncio.sleep(PAUSE_S if self.lags.look(GROUPS_AT_ONCE) else EVERY_S)
 
     def collect(self) -> Iterator[Metric]:
         yield GaugeMetricFamily(

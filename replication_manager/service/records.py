@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from google.protobuf.json_format import MessageToDict, ParseError
+from google.protobuf.json_format import ParseError
 from google.protobuf.message import Message
 
 from rhino_core.epochs import is_possible
@@ -16,7 +16,7 @@ from rhino_core.ids import Epoch, ReplicaGroup, StoreVersion, Worker, is_safe
 from rhino_core.journal import Journal
 from rhino_core.records import decode, unknown_value
 from rhino_core.rpc import convert, gate
-from rhino_core.rpc.plain import message_of
+from rhino_core.rpc.plain import message_of, value_of
 from rhino_pb import common_pb2
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class MessageRecords(Generic[T]):
         return f"{self.prefix}{name}"
 
     def encode(self, value: T) -> dict[str, Any]:
-        return MessageToDict(self.to_message(value))
+        return value_of(self.to_message(value))
 
     def load(self, journal: Journal) -> list[T]:
         """All values, without fields that only a newer version knows.

@@ -29,6 +29,8 @@ from rhino_pb import replication_pb2 as pb
 log = logging.getLogger(__name__)
 SERVICE_NAME = "rhino.v1.ReplicationManager"
 SETTLE_S = 10.0  # after a start with an empty journal, nothing counts as lost for this time
+HEARTBEATS_A_SECOND = 1000  # of all workers: more of them send each one less often
+HEARTBEATS_OF_A_LEASE = 5  # at least
 GROUPS_AT_ONCE = 100  # that are described before others have their turn
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
@@ -87,11 +89,17 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
             audited.note(former=f"{known_as.peer_address} {known_as.incarnation}" if known_as is not None else "")
         return pb.RegisterReply(
             generation=self.core.generation,
-            heartbeat_interval_s=self._settings.heartbeat_interval_s,
+            heartbeat_interval_s=self._interval_s(),
             lease_s=self._settings.lease_s,
             protocol=PROTOCOL,
             lease=self.runtime.leases.grant(request.worker.worker_id, protocol),
         )
+
+    def _interval_s(self) -> float:
+        """Between two heartbeats of a worker."""
+        most_s = self._settings.lease_s / HEARTBEATS_OF_A_LEASE
+        shared_s = min(len(self.core.membership.records) / HEARTBEATS_A_SECOND, most_s)
+        return max(self._settings.heartbeat_interval_s, shared_s)
 
     async def Heartbeat(
         self, request_iterator: AsyncIterator[pb.HeartbeatRequest], context: Context

@@ -89,6 +89,8 @@ class Watcher:
 
     def workers_changed(self) -> None:
         """Tells of it after the pause, or with whatever is due before."""
+        if self._told == self._news.edition:
+            return  # a worker has registered again, and is the one that it was
         if self._timer is None and not self._due.is_set():
             self._timer = asyncio.get_running_loop().call_later(self._news.pause_s, self._due.set)
 
@@ -112,6 +114,9 @@ class Watcher:
         return self._message(self._pending.take())
 
     def _message(self, update: Update) -> pb.GroupUpdate:
+        if update.empty and self._told != self._news.edition:
+            self._told = self._news.edition
+            return self._news.workers()  # all streams share it: a copy for each of 1000 takes a second
         message = pb.GroupUpdate(
             snapshot=update.snapshot,
             groups=[convert.replica_group_to_pb(group) for group in update.groups],

@@ -9,7 +9,7 @@ from handover_manager import events as wanted
 from handover_manager.view import ClusterView, GroupSeen, WorkerSeen
 from replication_manager.protocol import events as ev
 from replication_manager.protocol.machine import ReplicationMachine
-from replication_manager.protocol.membership import WorkerRecord, WorkerState
+from replication_manager.protocol.worker_record import WorkerRecord, WorkerState
 from replication_manager.service.service import ReplicationService
 from rhino_core.ids import GroupId
 
@@ -54,10 +54,13 @@ class ClusterPort:
                     group, StoredBytes(self._core, group_id), Sources(self._core, group_id)
                 )
         self._changed.clear()
-        for job in gone - {group_id.job for group_id in self._groups if gone}:
-            del self._revisions[job]
+        for job in gone:
+            if not self._core.of_job(job):
+                del self._revisions[job]
         workers = {name: self._worker(record) for name, record in self._core.membership.records.items()}
-        return ClusterView(workers, self._groups, asked_at=asked_at, revisions=self._revisions)
+        return ClusterView(
+            workers, self._groups, asked_at=asked_at, revisions=self._revisions, members=self._core.members()
+        )
 
     def _worker(self, record: WorkerRecord) -> WorkerSeen:
         return WorkerSeen(

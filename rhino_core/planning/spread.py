@@ -42,9 +42,14 @@ class Spread:
 
     def closeness(self, place: Place) -> Closeness:
         """How close the place is to those that were added."""
+        host, rest = divmod(self.rank(place), 9)
+        return Closeness(bool(host), *divmod(rest, 3))
+
+    def rank(self, place: Place) -> int:
+        """Orders places as `closeness` does. It is faster: each choice among 1000 workers asks for all of them."""
         zone = 1 if not place.zone else 2 if place.zone in self._zones else 0
         rack = 1 if not place.rack else 2 if (place.zone, place.rack) in self._racks else 0
-        return Closeness(place.host in self._hosts, zone, rack)
+        return (place.host in self._hosts) * 9 + zone * 3 + rack
 
 
 def closest(places: Sequence[Place]) -> Sequence[Closeness]:

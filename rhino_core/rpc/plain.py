@@ -1,7 +1,7 @@
-"""Reads messages from JSON values, several times as fast as protobuf's own parser.
+"""Reads messages from JSON values, and makes such values, several times as fast as protobuf itself.
 
-A manager starts with 200 000 records. protobuf asks for each field of each of them what it is; here that is found once
-for each kind of message.
+A manager starts with 200 000 records, and writes 1000 for a batch of a large query. protobuf asks for each field of
+each of them what it is; here that is found once for each kind of message.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from google.protobuf.descriptor import FieldDescriptor
-from google.protobuf.json_format import ParseDict
+from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.message import Message
 
 M = TypeVar("M", bound=Message)
@@ -21,6 +21,7 @@ _TYPES: Mapping[int, type] = {FieldDescriptor.TYPE_BOOL: bool, FieldDescriptor.T
     _NUMBERS, int
 )
 Read = Callable[[Any], Any]
+Write = Callable[[Any], Any]
 
 
 class _UnusualError(Exception):
@@ -105,3 +106,47 @@ def _plain(kind: type | None) -> Read:
         return value
 
     return read
+
+
+def value_of(message: Message) -> dict[str, Any]:
+    """The JSON value of the message, as protobuf's `MessageToDict` makes it."""
+    writer = _writer(message.DESCRIPTOR)
+    value: dict[str, Any] = writer(message) if writer is not None else MessageToDict(message)
+    return value
+
+
+@functools.cache
+def _writer(descriptor: Any) -> Write | None:
+    """None for messages with fields of a kind that is left to protobuf."""
+    fields = [(field.name, field.json_name, field.has_presence, _to_one(field)) for field in descriptor.fields]
+    if any(one is None for *_, one in fields):
+        return None
+    repeated = {field.name for field in descriptor.fields if field.is_repeated}
+
+    def write(message: Any) -> dict[str, Any]:
+        found = {}
+        for name, key, has_presence, one in fields:
+            assert one is not None
+            if has_presence and not message.HasField(name):
+                continue
+            value = getattr(message, name)
+            if name in repeated:
+                if value:
+                    found[key] = [one(inner) for inner in value]
+            elif has_presence or value:
+                found[key] = one(value)
+        return found
+
+    return write
+
+
+def _to_one(field: Any) -> Write | None:
+    if field.type == FieldDescriptor.TYPE_MESSAGE:
+        entry = field.message_type.GetOptions().map_entry
+        return None if entry else _writer(field.message_type)
+    if field.type == FieldDescriptor.TYPE_ENUM:
+        names = {number: value.name for number, value in field.enum_type.values_by_number.items()}
+        return lambda number: names.get(number, number)
+    if field.type in _LONG:
+        return str
+    return (lambda value: value) if field.type in _TYPES else None

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rhino_core.rpc import plain
-from rhino_core.rpc.plain import message_of
+from rhino_core.rpc.plain import message_of, value_of
 from rhino_pb import common_pb2 as pb
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -80,3 +80,23 @@ def test_anything_else_is_read_or_refused_as_protobuf_does(value: Any) -> None:
 )
 def test_forms_of_others_are_read_too(value: Any) -> None:
     assert message_of(pb.ReplicaGroup, value) == read_slowly(value)
+
+
+@settings(deadline=None)
+@given(message=GROUPS)
+def test_a_message_becomes_the_value_that_protobuf_makes_of_it(message: pb.ReplicaGroup) -> None:
+    assert value_of(message) == MessageToDict(message)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        pb.StoreVersion(store=pb.StoreId(job="j", store="default"), version=pb.Version(version=7, checkpoint_id="x")),
+        pb.StoreVersion(version=pb.Version()),
+        pb.JobSettings(durability=9),  # type: ignore[arg-type]  # of a newer version
+        pb.FileEntry(name="a", references=["b", "c"], version=pb.Version(version=1 << 60)),
+        pb.ScrubStatus(number=1),
+    ],
+)
+def test_other_messages_do_so_too(message: Any) -> None:
+    assert value_of(message) == MessageToDict(message)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
 import pytest
 
 from rhino_core.errors import LocalProtocolError, PreconditionError, RhinoError, UnavailableError
-from rhino_core.runner import Runner
+from rhino_core.runner import LATE_S, Runner
 
 
 @dataclass
@@ -170,3 +171,17 @@ async def test_a_caller_hears_that_the_runner_does_not_run() -> None:
     with pytest.raises(UnavailableError, match="starting or stopping"):
         scene.runner.handle("late")
     assert scene.core.seen == ["event"]
+
+
+async def test_a_tick_that_comes_late_lets_what_came_meanwhile_go_first() -> None:
+    """A busy process would otherwise count workers as lost whose heartbeats it has not read."""
+    scene, loop = Scene(), asyncio.get_running_loop()
+    async with running(scene):
+        scene.core.due = loop.time() + 0.01
+        scene.runner.post("arm")
+        await asyncio.sleep(0)
+        time.sleep(LATE_S + 0.1)  # noqa: ASYNC251  the process is busy
+        loop.call_later(LATE_S / 10, scene.runner.post, "heartbeat")  # read a moment later
+        async with asyncio.timeout(5):
+            await scene.ticked.wait()
+        assert scene.core.seen == ["arm", "heartbeat", "tick"]

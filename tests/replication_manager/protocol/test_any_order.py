@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from replication_manager.protocol import events as ev
-from replication_manager.protocol.membership import Report
+from replication_manager.protocol.group_table import GROUP_BYTES_MIN
+from replication_manager.protocol.worker_record import Report
 from rhino_core.errors import RhinoError
 from rhino_core.ids import Epoch, GroupId, JobSettings, StoreId, StoreVersion, Version
 from tests.replication_manager.protocol.harness import Manager, worker
@@ -61,7 +62,7 @@ class AnyOrder(RuleBasedStateMachine):
         known = self.manager.machine.groups.get(group)
         epoch = known.epoch if known and current else Epoch(1, 1)
         written = (StoreVersion(StoreId(*group, "default"), Version(self.batch, "x")),)
-        report = Report(group, epoch, whole, 10, written, written)
+        report = Report(group, epoch, whole, self.batch << 19, written, written)
         self.attempt(ev.Beat(name, self.incarnation(name), 10, 10, 0, 0, (report,)))
 
     @rule(name=NAMES, process=st.integers(0, 2), kind=st.sampled_from([ev.Leaving, ev.StreamBroken, ev.Refused]))
@@ -145,8 +146,15 @@ class AnyOrder(RuleBasedStateMachine):
         for group in groups | machine.groups.keys():
             reporting = [r.worker.worker_id for r in machine.membership.with_report(group)]
             assert reporting == sorted(name for name, record in records.items() if group in record.reports)
-        lagging = {name for name, record in records.items() if record.lags}
-        assert set(machine.membership.lagging) == lagging
+        sizes = {
+            group: max(r.reports[group].stored_bytes for r in records.values() if r.present and group in r.reports)
+            for group in groups
+            if any(r.present and group in r.reports for r in records.values())
+        }
+        assert machine.sizes() == {group: size for group, size in sizes.items() if size}
+        for name in ("a", "b", "c", "d", "e"):
+            carried = [max(sizes.get(group, 0), GROUP_BYTES_MIN) for group in machine.member_of(name)]
+            assert machine.load_bytes(name) == sum(carried)
         ends = [record.lease_ends for record in records.values() if record.present]
         deadline = machine.membership.next_deadline()
         assert deadline is not None or not ends

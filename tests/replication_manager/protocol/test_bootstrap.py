@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from replication_manager.protocol import events as ev
-from replication_manager.protocol.membership import Report, WorkerState
+from replication_manager.protocol.worker_record import Report, WorkerState
 from rhino_core.errors import UnavailableError
 from rhino_core.ids import Epoch, StoreVersion, Version
 from tests.replication_manager.protocol.harness import GROUP, STORE, Manager, worker

@@ -6,7 +6,7 @@ import pytest
 
 from replication_manager.protocol import events as ev
 from replication_manager.protocol.impaired import CALM_S, MUTE_S, PROOF_S
-from replication_manager.protocol.membership import Lag, Report
+from replication_manager.protocol.worker_record import Lag, Report
 from rhino_core.ids import BelowMinCopies, DiskState, GroupId, JobSettings, Placement
 from tests.replication_manager.protocol.harness import GROUP, Manager
 from tests.replication_manager.protocol.test_full_disks import say

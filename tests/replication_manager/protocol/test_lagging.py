@@ -6,7 +6,7 @@ import pytest
 
 from replication_manager.protocol import events as ev
 from replication_manager.protocol.lagging import COOLDOWN_S, PATIENCE_S, PROOF_S, LagCap
-from replication_manager.protocol.membership import Lag, Report
+from replication_manager.protocol.worker_record import Lag, Report
 from rhino_core.ids import BelowMinCopies, GroupId, JobSettings
 from tests.replication_manager.protocol.harness import GROUP, Manager
 
@@ -190,11 +190,11 @@ def test_who_lags_elsewhere_when_its_rest_ends_is_placed_once_that_is_over() -> 
 def test_each_further_rest_is_longer() -> None:
     manager, slow, other = pair()
     laggards = manager.machine.laggards
-    laggards.dropped(slow, now=0.0)
-    laggards.dropped(slow, now=1.0)  # of another group, in the same rest
+    laggards.dropped(GROUP, slow, now=0.0)
+    laggards.dropped(GROUP, slow, now=1.0)  # of another group, in the same rest
     assert laggards.in_cooldown(COOLDOWN_S - 1) == {slow}
     assert laggards.in_cooldown(COOLDOWN_S) == set()
-    laggards.dropped(slow, now=COOLDOWN_S)
+    laggards.dropped(GROUP, slow, now=COOLDOWN_S)
     assert laggards.in_cooldown(3 * COOLDOWN_S - 1) == {slow}
     assert laggards.in_cooldown(3 * COOLDOWN_S) == set()
     assert other not in laggards.in_cooldown(0.0)

@@ -8,8 +8,8 @@ from replication_manager.protocol import events as ev
 from replication_manager.protocol import load_histories
 from replication_manager.protocol.load_histories import BATCHES, KEPT, LEAST, USUAL, Fit, Fits, LoadHistories
 from replication_manager.protocol.machine import ReplicationMachine
-from replication_manager.protocol.membership import Report
 from replication_manager.protocol.restored import Restored
+from replication_manager.protocol.worker_record import Report
 from rhino_core.ids import Epoch, GroupId, JobSettings, Member, ReplicaGroup
 from tests.replication_manager.protocol.harness import LEASE_TIMES, Manager, worker
 

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterable
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replication_manager.protocol.placement import GROUP_BYTES_MIN, Bin, Wish, choose, loads
+from replication_manager.protocol.group_table import GROUP_BYTES_MIN, GroupTable
+from replication_manager.protocol.placement import Bin, Wish, choose
 from rhino_core.ids import Epoch, GroupId, Member, ReplicaGroup, Worker
 
 
@@ -41,9 +43,15 @@ def test_the_least_loaded_comes_first() -> None:
 
 def test_a_member_carries_the_bytes_of_its_groups() -> None:
     group = ReplicaGroup(GroupId("j", 0, 0), Epoch(1, 1), (Member(worker(1), True), Member(worker(2), True)), 2)
-    found = loads([worker(1), worker(2), worker(3)], [group], {group.group: 10**9})
-    assert [b.load_bytes for b in found] == [10**9, 10**9, 0]
-    assert loads([worker(1)], [group], {})[0].load_bytes == GROUP_BYTES_MIN
+    table = GroupTable([group])
+    assert [table.load_bytes[f"w{number}"] for number in (1, 2, 3)] == [GROUP_BYTES_MIN, GROUP_BYTES_MIN, 0]
+    table.resize(group.group, 10**9)
+    table.put(dataclasses.replace(group, members=(Member(worker(1), True), Member(worker(3), False))))
+    assert [table.load_bytes[f"w{number}"] for number in (1, 2, 3)] == [10**9, 0, 10**9]
+    table.resize(group.group, 0)
+    assert table.load_bytes["w1"] == GROUP_BYTES_MIN
+    table.drop(group.group)
+    assert not table.load_bytes
 
 
 def test_full_and_failing_workers_get_nothing_new_but_keep_what_they_hold() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from replication_manager.protocol import events as ev
-from replication_manager.protocol.membership import Membership, Report
+from replication_manager.protocol.membership import Membership
 from replication_manager.protocol.returned import Returned
+from replication_manager.protocol.worker_record import Report
 from rhino_core.ids import NO_EPOCH, Epoch, Member, ReplicaGroup, StoreVersion
 from tests.replication_manager.protocol.harness import GROUP, LEASE_TIMES, STORE, Manager, worker, written
 

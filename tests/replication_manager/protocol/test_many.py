@@ -1,0 +1,82 @@
+"""Many workers and groups: work comes in parts, and a busy manager does not take workers for lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from replication_manager.protocol import chains
+from replication_manager.protocol import events as ev
+from replication_manager.protocol.leases import MANY
+from rhino_core.ids import NO_EPOCH, GroupId
+from tests.replication_manager.protocol.harness import Manager, worker
+
+GROUPS = [GroupId("job", 0, partition) for partition in range(5)]
+
+
+def test_groups_of_a_lost_worker_are_repaired_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chains, "REPAIRS_AT_ONCE", 2)
+    manager = Manager("abc")
+    for group in GROUPS:
+        manager.resolve("a", group)
+        manager.do(ev.Change(group, None, "b", ""))
+    manager.lose("a")
+    done = []
+    while True:
+        done.append(sum(manager.group(group).member("a") is None for group in GROUPS))
+        deadline = manager.machine.next_deadline()
+        assert deadline is not None
+        if deadline > manager.now + chains.REPAIR_PAUSE_S:
+            break
+        manager.now = deadline
+        manager.do(ev.Tick())
+    assert done == [2, 4, 5]
+
+
+def test_nobody_is_lost_while_many_workers_return_after_a_restart() -> None:
+    names = [f"w{number:02}" for number in range(MANY + 5)]
+    manager = Manager()
+    for name in names:
+        manager.register(name)
+    manager.resolve("w00")
+    before = manager.members()
+    manager.restart()
+    for name in names[:2]:
+        manager.now += 4.0
+        manager.register(name)
+        manager.do(ev.StreamBroken(name, f"{name}-process"))
+    manager.now += 3.0
+    manager.do(ev.Tick())
+    assert (manager.members(), len(manager.machine.membership.present())) == (before, len(names))
+    manager.now += 3.0
+    manager.do(ev.Tick())
+    assert manager.machine.membership.present() == [], "nobody returns any more"
+
+
+def test_the_list_of_workers_is_the_same_when_one_only_registers_again() -> None:
+    manager = Manager("ab")
+    membership = manager.machine.membership
+    edition = membership.edition
+    manager.register("a")
+    assert membership.edition == edition
+    manager.restart()
+    membership = manager.machine.membership
+    edition = membership.edition
+    manager.register("a")
+    assert membership.edition == edition
+    manager.do(ev.Registered(worker("b", zone="elsewhere"), "b-process", NO_EPOCH, ()))
+    assert membership.edition == edition + 1
+
+
+def test_many_that_fall_silent_at_once_have_another_lease() -> None:
+    names = [f"w{number:02}" for number in range(MANY + 5)]
+    manager = Manager()
+    for name in names:
+        manager.register(name)
+    gone = []
+    for _ in range(12):
+        manager.now += 1.0
+        for name in names[:3]:
+            manager.beat(name)
+        manager.do(ev.Tick())
+        gone.append(len(names) - len(manager.machine.membership.present()))
+    assert gone == [0] * 9 + [MANY + 2] * 3
