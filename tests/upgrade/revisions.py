@@ -29,7 +29,8 @@ def extract(revision: str, folder: Path) -> Path:
     tree = folder / revision[:12]
     archive = _git("archive", "--format=tar", revision)
     with tarfile.open(fileobj=BytesIO(archive)) as files:
-        files.extractall(tree, filter="data")
+        files.extraction_filter = getattr(tarfile, "data_filter", None)  # of Python 3.11.4 and later
+        files.extractall(tree)
     return tree
 
 
