@@ -61,9 +61,9 @@ class WriterFinder:
     ) -> dict[StoreVersion, str]:
         """Worker ids of the writers, as far as a worker claims a version.
 
-        Each version comes with the worker to ask first. What is still missing is asked of the workers in `near`, and
-        then of all others. A worker that does not answer within CHECK_TIMEOUT_S counts as silent. There is one round
-        of questions for each of the three.
+        Each version comes with the worker to ask first. The workers in `near` are asked next for what is missing,
+        and all others last: three rounds at most. A worker that does not answer within CHECK_TIMEOUT_S counts as
+        silent.
         """
         if not self._running:
             await self._forget(workers)

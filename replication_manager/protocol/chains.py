@@ -148,7 +148,7 @@ class Chains:
         return self.renew(group, members) if members != group.members else []
 
     def _is_sound(self, group: ReplicaGroup) -> bool:
-        """Whether no rule of `repair` would change anything. That is so for nearly all groups of a returning worker."""
+        """Whether no rule of `repair` would change anything. Most groups of a returning worker are sound."""
         if len(group.members) <= group.settings.replication_factor:
             return False
         draining, impaired, present = self._membership.draining, self._impaired.ids(), self._membership.is_present

@@ -32,7 +32,7 @@ class Bin:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What is wanted of the workers to choose.
+    """Which workers a choice should take.
 
     `first`: ids that come before all others, whatever their place. `preferred`: ids that come first among workers that
     spread the group as well. `holders`: ids of workers with the files, eligible even if they are closed.
