@@ -58,6 +58,8 @@ class MessageRecords(Generic[T]):
                 if isinstance(message, common_pb2.ReplicaGroup) and not is_possible(convert.epoch_of(message.epoch)):
                     message.ClearField("epoch")  # the members report theirs, and the group is renewed beyond these
                 gate.check(message)
+                if isinstance(message, common_pb2.ReplicaGroup):
+                    _check_members(message)
             except (ParseError, InvalidRequestError) as error:
                 log.error("a record of the journal is left out", extra={"key": key[:200], "error": str(error)})
             else:
@@ -74,6 +76,13 @@ GROUPS: MessageRecords[ReplicaGroup] = MessageRecords(
 FLOORS: MessageRecords[StoreVersion] = MessageRecords(
     "replication/floor/", common_pb2.StoreVersion, convert.store_version_to_pb, convert.store_version_of
 )
+
+
+def _check_members(group: common_pb2.ReplicaGroup) -> None:
+    """Raises InvalidRequestError for a group without an owner, or with a worker twice."""
+    workers = [member.worker.worker_id for member in group.members]
+    if not workers or len(set(workers)) < len(workers):
+        raise InvalidRequestError(f"members of the group: {workers}: must be one worker or more, and each of them once")
 
 
 def load_draining(journal: Journal) -> list[str]:

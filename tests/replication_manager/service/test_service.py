@@ -399,6 +399,9 @@ async def test_a_poisoned_journal_still_opens_and_heals(tmp_path: Path) -> None:
     (key, group), *_ = journal.items(GROUPS.prefix)
     group["epoch"]["generation"] = str(2**64 - 1)
     journal.write({key: group})
+    nobody = {**group, "group": {"job": "job", "partition": 7}, "members": []}
+    twice = {**group, "group": {"job": "job", "partition": 8}, "members": [*group["members"], group["members"][0]]}
+    journal.write({f"{GROUPS.prefix}job/0/7": nobody, f"{GROUPS.prefix}job/0/8": twice})
     hostile = {**group, "group": {"job": "../../x"}}
     journal.write({f"{GROUPS.prefix}../../x/0/0": hostile})
     journal.write({f"{WORKERS.prefix}a b": {"workerId": "a b", "incarnation": "1", "host": "h", "peerAddress": "h:1"}})
