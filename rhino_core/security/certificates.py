@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -25,6 +25,15 @@ KEY_BYTES = 32  # of a cluster key
 # Every holder of a cluster key makes the same authority, so that its dates must not depend on the moment.
 DERIVED_FROM = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
 DERIVED_UNTIL = dt.datetime(2120, 1, 1, tzinfo=dt.UTC)
+# What the library raises for a damaged certificate or key. It reads some parts only when they are asked for.
+UNREADABLE = (
+    ValueError,
+    TypeError,
+    UnsupportedAlgorithm,
+    x509.InvalidVersion,
+    x509.DuplicateExtension,
+    x509.UnsupportedGeneralNameType,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +49,7 @@ class Material:
         """The process's own certificate: the first one. Raises InvalidSettingError."""
         try:
             return x509.load_pem_x509_certificates(self.certificate)[0]
-        except ValueError as error:
+        except UNREADABLE as error:
             raise InvalidSettingError(f"not a certificate in PEM: {error}") from None
 
     @property
@@ -53,7 +62,7 @@ class Material:
         for authority in x509.load_pem_x509_certificates(self.authorities):
             try:
                 self.leaf.verify_directly_issued_by(authority)
-            except (ValueError, TypeError, InvalidSignature):
+            except (InvalidSignature, *UNREADABLE):
                 continue
             return True
         return False
@@ -62,14 +71,19 @@ class Material:
         """Returns itself. Raises InvalidSettingError if the parts do not belong together."""
         try:
             x509.load_pem_x509_certificates(self.authorities)
-        except ValueError as error:
+        except UNREADABLE as error:
             raise InvalidSettingError(f"the authorities are not certificates in PEM: {error}") from None
         try:
             key = serialization.load_pem_private_key(self.key, None)
-        except (ValueError, TypeError) as error:
+        except UNREADABLE as error:
             raise InvalidSettingError(f"not an unencrypted private key in PEM: {error}") from None
-        form = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
-        if key.public_key().public_bytes(*form) != self.leaf.public_key().public_bytes(*form):
+        form, leaf = (serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo), self.leaf
+        try:
+            same = key.public_key().public_bytes(*form) == leaf.public_key().public_bytes(*form)
+            _ = leaf.issuer, leaf.not_valid_before_utc, leaf.not_valid_after_utc
+        except UNREADABLE as error:
+            raise InvalidSettingError(f"the certificate cannot be read: {error}") from None
+        if not same:
             raise InvalidSettingError("the private key is not that of the certificate")
         _ = self.identity
         return self
@@ -84,6 +98,8 @@ def identity_of(certificate: x509.Certificate) -> Identity:
         raise InvalidSettingError("the certificate has no subject alternative name, so it says nothing of us") from None
     except InvalidRequestError as error:
         raise InvalidSettingError(str(error)) from None
+    except UNREADABLE as error:
+        raise InvalidSettingError(f"the certificate's subject alternative name cannot be read: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +122,11 @@ class Authority:
         try:
             private = serialization.load_pem_private_key(key, None)
             found = x509.load_pem_x509_certificate(certificate)
-        except (ValueError, TypeError) as error:
+            named = found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        except UNREADABLE as error:
             raise InvalidSettingError(f"not an authority in PEM: {error}") from None
+        if not named:
+            raise InvalidSettingError("the authority has no common name, which is that of the cluster")
         if not isinstance(private, ec.EllipticCurvePrivateKey):
             raise InvalidSettingError("the authority's key is not of an elliptic curve; issue with your own tools")
         return Authority(found, private)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 import os
 import stat
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from rhino_core.errors import AlreadyThereError, InvalidRequestError, InvalidSettingError
 from rhino_core.security import sources
@@ -99,6 +103,41 @@ def test_what_is_no_pem_is_refused(authority: Authority, tmp_path: Path, damaged
     (tmp_path / damaged).write_bytes(b"\x00 not PEM")
     with pytest.raises(InvalidSettingError, match="in PEM"):
         FolderSource(tmp_path)
+
+
+@pytest.mark.parametrize("damaged", ["key", "name", "issuer"])
+def test_a_certificate_that_is_damaged_inside_changes_nothing(
+    authority: Authority, tmp_path: Path, damaged: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its PEM is whole. The library reads such parts only when they are asked for."""
+    material = authority.issue(WORKER, HOUR)
+    write_folder(tmp_path, material)
+    source = FolderSource(tmp_path)
+    der = material.leaf.public_bytes(serialization.Encoding.DER)
+    point = material.leaf.public_key().public_bytes(
+        serialization.Encoding.X962, serialization.PublicFormat.UncompressedPoint
+    )
+    former, new = {
+        "key": (point, b"\x05" + point[1:]),
+        "name": (WORKER.uri.encode(), b"\xff" + WORKER.uri.encode()[1:]),
+        "issuer": (b"\x0c\x01c", b"\x0c\x01\xff"),
+    }[damaged]
+    assert der.count(former) >= 1
+    pem = base64.encodebytes(der.replace(former, new, 1))
+    (tmp_path / "tls.crt").write_bytes(b"-----BEGIN CERTIFICATE-----\n" + pem + b"-----END CERTIFICATE-----\n")
+    assert source.current() == material
+    assert [record.message for record in caplog.records] == ["certificates cannot be read; the former ones stay"]
+    with pytest.raises(InvalidSettingError, match="cannot be read"):
+        FolderSource(tmp_path)
+
+
+def test_an_authority_without_a_name_is_refused() -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    now = dt.datetime.now(dt.UTC)
+    nameless = x509.CertificateBuilder(x509.Name([]), x509.Name([]), key.public_key(), 1, now, now + HOUR)
+    found = nameless.sign(key, hashes.SHA256())
+    with pytest.raises(InvalidSettingError, match="no common name"):
+        Authority.load(found.public_bytes(serialization.Encoding.PEM), Authority(found, key).key_pem)
 
 
 def test_holders_of_a_key_trust_each_other_and_nobody_else(tmp_path: Path) -> None:
