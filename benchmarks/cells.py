@@ -24,6 +24,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
+from benchmarks.command import folder
 from benchmarks.stateful import Load, Place, Running, running
 from rhino_core.errors import RhinoError
 from workloads.machine import machine
@@ -50,7 +51,7 @@ def parser(
     made.add_argument("--sizes", type=_sizes, default=[0.25, 1.0, 4.0], help="GB of state (default: 0.25,1,4)")
     made.add_argument("--subjects", type=names, default=default, help=choice)
     made.add_argument("--rounds", type=_rounds, default=3, help="interleaved; medians are shown (default: 3)")
-    made.add_argument("--dir", type=Path, help=f"where to work; needs {DISK_FACTOR} times the largest size")
+    made.add_argument("--dir", type=folder, help=f"where to work; needs {DISK_FACTOR} times the largest size")
     made.add_argument("--keep", action="store_true", help="keep data and logs in --dir")
     made.add_argument("--json", type=Path, help="write all results there, after each measurement")
     return made

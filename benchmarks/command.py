@@ -1,14 +1,26 @@
-"""How the command of a benchmark shows its table and ends."""
+"""How the command of a benchmark is given a folder, shows its table and ends."""
 
 from __future__ import annotations
 
+import argparse
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from rhino_core.errors import RhinoError
+
+
+def folder(text: str) -> Path:
+    """A folder to work in, as an argument. It is made if it is missing. Raises ArgumentTypeError."""
+    path = Path(text)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{path}: {error.strerror}; name a folder, or one that can be made") from None
+    return path
 
 
 def show(table: Table) -> None:

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.allocation import measures
-from benchmarks.command import main, show
+from benchmarks.command import folder, main, show
 from workloads.machine import machine
 
 
@@ -65,7 +65,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="default: all")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--scale", type=float, default=1.0, help="factor of files and buffers per round")
-    parser.add_argument("--dir", type=Path, help="where to work: a folder on the disk to measure")
+    parser.add_argument("--dir", type=folder, help="where to work: a folder on the disk to measure")
     parser.add_argument("--json", type=Path, help="write all results there")
     return parser.parse_args()
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from benchmarks.command import main, show
+from benchmarks.command import folder, main, show
 from benchmarks.manager.cluster import Cluster
 from benchmarks.manager.figures import Figures, measure
 from benchmarks.manager.prepared import prepare
@@ -58,7 +58,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=60.0, help="of the steady time")
     parser.add_argument("--warm-s", type=float, default=15.0, help="before it")
     parser.add_argument("--insecure", action="store_true", help="without certificates, for comparison")
-    parser.add_argument("--dir", type=Path, help="for the journal; default: the system's temporary folder")
+    parser.add_argument("--dir", type=folder, help="for the journal; default: the system's temporary folder")
     parser.add_argument("--keep-logs", type=Path, help="the manager's log is copied there")
     parser.add_argument(
         "--profile", type=Path, help="the manager runs under cProfile, which writes there; it is slower"

@@ -20,7 +20,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from benchmarks.command import main, show
+from benchmarks.command import folder, main, show
 from benchmarks.modify.changes import Changed, Slice, change, running, slices
 from benchmarks.modify.loads import LOADS
 from benchmarks.modify.summary import changes_of, costs_of, draw, tables
@@ -120,7 +120,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--batches", type=int, default=10, help="that count, of each slice")
     parser.add_argument("--partitions", type=int, default=6)
     parser.add_argument("--workers", type=int, default=3)
-    parser.add_argument("--dir", type=Path, help="where to work")
+    parser.add_argument("--dir", type=folder, help="where to work")
     parser.add_argument("--json", type=Path, help="write all results there")
     parser.add_argument("--picture", type=Path, help="write a PNG of the last round there")
     return parser.parse_args()

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.command import main, show
+from benchmarks.command import folder, main, show
 from benchmarks.overhead.loads import LOADS
 from benchmarks.overhead.report import Row, rows_of, table
 from benchmarks.overhead.resources import peaks
@@ -94,7 +94,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--loads", nargs="+", choices=tuple(LOADS), default=tuple(LOADS))
     parser.add_argument("--settings", nargs="+", choices=tuple(SETTINGS), default=tuple(SETTINGS))
-    parser.add_argument("--dir", type=Path, help="where to work")
+    parser.add_argument("--dir", type=folder, help="where to work")
     parser.add_argument("--json", type=Path, help="write all results there")
     return parser.parse_args()
 

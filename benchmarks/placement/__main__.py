@@ -18,7 +18,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.command import main
+from benchmarks.command import folder, main
 from benchmarks.replication.sidecars import JOB, Chain, attached, chain, stored_bytes
 from benchmarks.replication.source import Source, make_source
 from rhino_core.ids import Placement, StoreId, Version
@@ -63,7 +63,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--bytes", type=int, default=1_000_000_000, help="of all files together")
     parser.add_argument("--files", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3, help="medians are shown")
-    parser.add_argument("--dir", type=Path, help="where to work; needs about nine times --bytes")
+    parser.add_argument("--dir", type=folder, help="where to work; needs about nine times --bytes")
     parser.add_argument("--json", type=Path, help="write all results there")
     return parser.parse_args()
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.command import main
+from benchmarks.command import folder, main
 from benchmarks.replication import commits, encryption, peers, soak, throughput
 from benchmarks.replication.source import make_source
 from benchmarks.replication.throughput import Result
@@ -94,7 +94,7 @@ def _arguments() -> argparse.Namespace:
     parts = (*PARTS, ENCRYPTION)
     parser.add_argument("--parts", nargs="+", choices=parts, default=PARTS, help="default: all but encryption")
     parser.add_argument("--soak-gb", type=float, default=10, help="GB that pass through in the soak, over and over")
-    parser.add_argument("--dir", type=Path, help="where to work; needs about four times --bytes")
+    parser.add_argument("--dir", type=folder, help="where to work; needs about four times --bytes")
     parser.add_argument("--json", type=Path, help="write all results there")
     return parser.parse_args()
 

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.burning import burning
-from benchmarks.command import main, show
+from benchmarks.command import folder, main, show
 from benchmarks.transports import certificates
 from benchmarks.transports.pairs import Pair, Place
 from benchmarks.transports.subjects import SUBJECTS, parse
@@ -110,7 +110,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--subjects", nargs="+", type=_subject, default=list(SUBJECTS), help="such as records@256")
     parser.add_argument("--loads", nargs="+", choices=LOADS, default=list(LOADS), help="default: both")
     parser.add_argument("--grpc", nargs="*", default=[], metavar="OPTION=NUMBER", help="options of channel and server")
-    parser.add_argument("--dir", type=Path, help="where to work; needs about four times --bytes")
+    parser.add_argument("--dir", type=folder, help="where to work; needs about four times --bytes")
     parser.add_argument("--json", type=Path, help="write all results there")
     return parser.parse_args()
 
