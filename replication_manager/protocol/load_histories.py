@@ -40,6 +40,7 @@ class _Query:
     open: dict[GroupId, list[float]] = field(default_factory=dict)
     batches: int = 0
     closed: deque[dict[GroupId, float]] = field(default_factory=lambda: deque(maxlen=KEPT))
+    windows: int = 0  # since the last round
 
 
 class LoadHistories:
@@ -51,17 +52,23 @@ class LoadHistories:
     def __init__(self) -> None:
         self._queries: dict[str, _Query] = {}
 
-    def add(self, job: str, task_s: Mapping[GroupId, float]) -> None:
-        """Adds a logged batch. `task_s`: seconds of the task of each group; groups that are not reported count as 0."""
+    def add(self, job: str, task_s: Mapping[GroupId, float]) -> bool:
+        """Adds a logged batch. `task_s`: seconds of the task of each group; groups that are not reported count as 0.
+
+        Returns whether this was the last batch of a round: since the one before, all windows are new ones.
+        """
         if not task_s:
-            return
+            return False
         query = self._queries.setdefault(job, _Query())
         query.batches += 1
         for group, seconds in task_s.items():
             query.open.setdefault(group, []).append(seconds)
-        if query.batches == BATCHES:
-            query.closed.append({group: median(found) for group, found in query.open.items()})
-            query.open, query.batches = {}, 0
+        if query.batches < BATCHES:
+            return False
+        query.closed.append({group: median(found) for group, found in query.open.items()})
+        query.open, query.batches = {}, 0
+        query.windows = (query.windows + 1) % KEPT
+        return not query.windows
 
     def forget_job(self, job: str) -> None:
         self._queries.pop(job, None)

@@ -23,6 +23,7 @@ from replication_manager.protocol.lagging import LagCap, Laggards
 from replication_manager.protocol.logged import LoggedVersions
 from replication_manager.protocol.membership import LeaseTimes, Membership
 from replication_manager.protocol.placing import Placing, Spreading
+from replication_manager.protocol.reallocation import Reallocation
 from replication_manager.protocol.registration import Registration
 from replication_manager.protocol.replacing import Replacements
 from replication_manager.protocol.reports import Reports
@@ -76,6 +77,7 @@ class ReplicationMachine:
         )
         replacements = Replacements(self.laggards, self._chains, self.membership, self.logged)
         self._resettling = Resettling(self._chains)
+        self._reallocation = Reallocation(self._chains, self._placing, self.membership)
         self._following = Following(self.logged, self._chains, self.membership, self.returned)
         # what handles events
         reports = Reports(
@@ -86,6 +88,7 @@ class ReplicationMachine:
             self.logged,
             self._following,
             self._resettling,
+            self._reallocation,
         )
         self._registration = Registration(
             self.membership,
@@ -141,9 +144,7 @@ class ReplicationMachine:
             case ev.BatchPublished():
                 if event.job in self.forgotten:
                     return []
-                effects = self._following.published(event)
-                self._placing.loads_seen(event)
-                return effects
+                return [*self._following.published(event), *self._reallocation.loads_seen(event)]
             case ev.JobForgotten():
                 return self._forgetting.job(event.job)
             case ev.WorkerForgotten():

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from replication_manager.protocol import events as ev
 from replication_manager.protocol import groups as rules
 from replication_manager.protocol import placement
+from replication_manager.protocol.better_places import Copied, Swap, better_places
 from replication_manager.protocol.group_table import GroupTable
 from replication_manager.protocol.impaired import Impaired
 from replication_manager.protocol.lagging import Laggards
@@ -16,8 +17,9 @@ from replication_manager.protocol.membership import Membership
 from replication_manager.protocol.placement import Wish
 from replication_manager.protocol.worker_record import WorkerState
 from rhino_core.errors import TooFewWorkersError
-from rhino_core.ids import NO_EPOCH, DiskState, GroupId, JobSettings, Member, ReplicaGroup, Worker
+from rhino_core.ids import NO_EPOCH, DiskState, GroupId, JobSettings, Member, Placement, ReplicaGroup, Worker
 from rhino_core.planning.copysets import Sets, sets_of_a_worker
+from rhino_core.planning.spread import Spread
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +60,53 @@ class Placing:
         """Prefers workers near these executors from now on. Moves no copy. Not journalled."""
         self._executors[event.job] = event
 
-    def loads_seen(self, event: ev.BatchPublished) -> None:
-        """Prefers workers by what these loads show from now on, if it is to. Moves no copy. Not journalled."""
-        if self._spreading.by_load:
-            self._histories.add(event.job, event.task_s)
+    def loads_seen(self, event: ev.BatchPublished) -> bool:
+        """Prefers workers by what these loads show from now on, if it is to. Not journalled.
+
+        Returns whether the histories are new enough to look for `better_places`.
+        """
+        return self._spreading.by_load and self._histories.add(event.job, event.task_s)
+
+    def better_places(self, job: str) -> list[Swap]:
+        """Copies of the job that should be elsewhere by the loads. Only groups that nothing else changes."""
+        groups, sizes = map(self._table.by_id.__getitem__, self._table.of_job(job)), self._membership.reporting.sizes
+        settled = [group for group in groups if self._is_settled(group)]
+        known = [Copied(g, self._histories.of(g.group), sizes.get(g.group, 0)) for g in settled]
+        members = max((len(group.members) for group in settled), default=0)
+        open_bins = {worker_id: b for worker_id, b in self._bins_now().items() if not b.closed and not b.suspected}
+
+        def candidates(owner: str) -> list[str]:
+            partners = self._partners(owner, members) or open_bins.keys()
+            return sorted(partners & open_bins.keys(), key=lambda w: (open_bins[w].load_bytes, w))
+
+        return better_places([one for one in known if one.history], candidates, self._spreads_as_well)
+
+    def _partners(self, owner: str, members: int) -> set[str]:
+        """The workers that may hold copies of an owner that is in as many sets as it may be. Empty: any worker."""
+        width, sets = self._spreading.scatter_width, self._table.copysets
+        full = width and sum(1 for _ in sets.of(owner)) >= sets_of_a_worker(width, members)
+        return sets.partners(owner) if full else set()
+
+    def _is_settled(self, group: ReplicaGroup) -> bool:
+        """Whether the group has copies, its chain has its length, and all members are whole and present."""
+        factor = group.settings.replication_factor
+        if group.settings.placement is Placement.BLOCK or not factor or len(group.members) != factor + 1:
+            return False
+        return all(m.whole and self._membership.is_present(m.worker) for m in group.members)
+
+    def _spreads_as_well(self, swap: Swap) -> bool:
+        """Whether the group is on as many hosts, zones and racks as before, and on workers that share a set."""
+        group, bins = self._table.by_id[swap.group], self._bins_now()
+        staying = [m.worker for m in group.members if m.worker.worker_id != swap.origin]
+        spread = Spread(map(placement.place_of, self._membership.known_places(staying)))
+        sets = self._sets(bins, len(group.members))
+        if sets is not None:
+            sets.choose(*(worker.worker_id for worker in staying))
+
+        def rank(worker_id: str) -> tuple[int, int]:
+            return spread.rank(bins[worker_id].place), 0 if sets is None else sets.rank(worker_id)
+
+        return rank(swap.target) <= rank(swap.origin)
 
     def forget_job(self, job: str) -> None:
         self._executors.pop(job, None)

@@ -9,6 +9,7 @@ from replication_manager.protocol.following import Following
 from replication_manager.protocol.impaired import Impaired
 from replication_manager.protocol.logged import LoggedVersions
 from replication_manager.protocol.membership import Membership
+from replication_manager.protocol.reallocation import Reallocation
 from replication_manager.protocol.resettling import Resettling
 from replication_manager.protocol.returned import Returned
 from replication_manager.protocol.worker_record import Report
@@ -27,6 +28,7 @@ class Reports:
         logged: LoggedVersions,
         following: Following,
         resettling: Resettling,
+        reallocation: Reallocation,
     ) -> None:
         self._membership = membership
         self._chains = chains
@@ -35,6 +37,7 @@ class Reports:
         self._logged = logged
         self._following = following
         self._resettling = resettling
+        self._reallocation = reallocation
 
     def take(self, worker: Worker, report: Report) -> list[ev.Effect]:
         """Acts on one report. It may make a member whole, or show who wrote a logged batch."""
@@ -42,6 +45,7 @@ class Reports:
             *self._count_as_whole(worker, report),
             *self._part_from_sources(report.group),
             *self._resettling.shorten(report.group),
+            *self._reallocation.go_on(report.group),
             *self._following.follow(report.group),
         ]
 
