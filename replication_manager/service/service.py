@@ -121,6 +121,7 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
                 if len(request.changed) > REPORTS_AT_ONCE:
                     self.handle(messages.beat_of(request, ()))  # the lease goes on while the reports wait
                     await self._turns.take()
+                    self.runtime.leases.check(request.worker_id, request.lease)  # another process may have registered
                 beat = messages.beat_of(request, request.changed)
                 self.handle(beat)
                 self.runtime.audience.reported(worker_id, (report.group for report in beat.changed))
