@@ -17,6 +17,7 @@ from handover_manager.plan.planner import Plan, Request
 from handover_manager.service import stored
 from handover_manager.service.cluster import Cluster
 from handover_manager.service.loads import Loads
+from handover_manager.service.publishing import Publishing
 from handover_manager.service.session import Session, Sessions
 from handover_manager.service.views import Views
 from handover_manager.service.watchers import Watchers
@@ -25,6 +26,7 @@ from rhino_core.errors import PreconditionError, RhinoError, UnknownError
 from rhino_core.failpoints import hit
 from rhino_core.journal import Journal
 from rhino_core.runner import Runner
+from rhino_core.turns import Turns
 from rhino_pb import common_pb2
 from rhino_pb import handover_pb2 as pb
 
@@ -40,9 +42,18 @@ class Runtime:
     """
 
     def __init__(
-        self, journal: Journal, cluster: Cluster, finder: WriterFinder, forget_grace_s: float, policy: Policy = USUAL
+        self,
+        journal: Journal,
+        cluster: Cluster,
+        finder: WriterFinder,
+        forget_grace_s: float,
+        policy: Policy = USUAL,
+        turns: Turns | None = None,
     ) -> None:
-        """`forget_grace_s`: time for which the state of a forgotten job stays. `policy`: that of adaptation."""
+        """`forget_grace_s`: time for which the state of a forgotten job stays. `policy`: that of adaptation.
+
+        `turns`: for long work.
+        """
         self._journal = journal
         self._cluster = cluster
         self._forget_grace_s = forget_grace_s
@@ -58,6 +69,7 @@ class Runtime:
         self.loads = Loads()
         self._listener: Callable[[Handover], None] = lambda handover: None
         self._checks = asyncio.Semaphore(CHECKS_MAX)
+        self._publishing = Publishing(self._publish_logged, turns or Turns())
         cluster.subscribe(self._changed)
 
     def subscribe(self, listener: Callable[[Handover], None]) -> None:
@@ -74,6 +86,7 @@ class Runtime:
             async with self._tasks:
                 self._runner.post(ev.Restarted())
                 self._views.soon()
+                self._spawn(self._publishing.run())
                 await self._runner.run()
         finally:
             self._views.cancel()
@@ -210,8 +223,8 @@ class Runtime:
                 self._sessions.send(effect)
             case ev.PushLocations() | ev.ProbeSession():
                 self._sessions.send(effect)
-            case ev.PublishLogged():  # in a turn of its own: of 1000 groups it takes 20 ms
-                self._loop.call_soon(self._publish_logged, effect)
+            case ev.PublishLogged():
+                self._publishing.add(effect)
             case ev.NameSettings(job):  # if they are refused, the first commit also fails, with the same reason
                 _try("settings not changed", job, lambda: self._cluster.name_settings(effect))
             case ev.NameExecutors():

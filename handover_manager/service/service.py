@@ -32,6 +32,7 @@ from rhino_core.rpc import convert
 from rhino_core.rpc.server import Server
 from rhino_core.security.caller import CALLER
 from rhino_core.security.transport import PLAIN, Transport
+from rhino_core.turns import Turns
 from rhino_pb import common_pb2, handover_pb2_grpc
 from rhino_pb import handover_pb2 as pb
 
@@ -57,9 +58,12 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
         forget_grace_s: float,
         transport: Transport = PLAIN,
         policy: Policy = USUAL,
+        turns: Turns | None = None,
     ) -> None:
-        """`transport`: for questions to sidecars. `policy`: that of adaptation."""
-        self._runtime = Runtime(journal, cluster, WriterFinder(transport), forget_grace_s, policy)
+        """`transport`: for questions to sidecars. `policy`: that of adaptation. `turns`: of all services here."""
+        self._turns = turns or Turns()
+        finder = WriterFinder(transport, self._turns)
+        self._runtime = Runtime(journal, cluster, finder, forget_grace_s, policy, self._turns)
         self._numbers = itertools.count(1)
 
     def attach(self, server: Server) -> None:
@@ -204,9 +208,12 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
     async def _read(self, requests: Requests, session: Session) -> None:
         try:
             async for event in requests:
+                long = event.HasField("batch_logged")
+                if long:
+                    await self._turns.take()
                 found = event_of(event, session.number, session.hello, session.principal)
-                if isinstance(found, ev.BatchLogged):
-                    await asyncio.sleep(0)  # reading 1000 versions took 10 ms: heartbeats have their turn
+                if long:
+                    await self._turns.take()
                 self._handle(found)
         finally:
             session.close()

@@ -14,6 +14,7 @@ from rhino_core.ids import StoreVersion, Worker
 from rhino_core.rpc import convert
 from rhino_core.rpc.channel import call, worker_channel
 from rhino_core.security.transport import Transport
+from rhino_core.turns import Turns
 from rhino_pb import common_pb2, peer_pb2, peer_pb2_grpc
 
 log = logging.getLogger(__name__)
@@ -47,8 +48,10 @@ class _Asking:
 class WriterFinder:
     """Finds the writers of versions. Keeps one connection per worker while the worker is in use."""
 
-    def __init__(self, transport: Transport) -> None:
+    def __init__(self, transport: Transport, turns: Turns | None = None) -> None:
+        """`turns`: for questions about many versions."""
         self._transport = transport
+        self._turns = turns or Turns()
         self._channels: dict[tuple[str, int], grpc.aio.Channel] = {}  # by address, and edition of our certificate
         self._running = 0
 
@@ -96,6 +99,7 @@ class WriterFinder:
 
     async def _ask(self, worker: Worker, versions: list[StoreVersion], asking: _Asking) -> list[StoreVersion] | None:
         """The versions that the worker claims. None if it does not answer."""
+        await self._turns.take()
         key = worker.peer_address, self._transport.edition
         channel = self._channels.get(key)
         if channel is None:
@@ -108,6 +112,7 @@ class WriterFinder:
         except RhinoError as error:
             log.info("no answer about written versions", extra={"worker": worker.worker_id, "error": str(error)})
             return None
+        await self._turns.take()
         return [convert.store_version_of(check.version) for check in reply.checks if check.written_here]
 
     async def _forget(self, workers: Iterable[Worker]) -> None:

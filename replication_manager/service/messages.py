@@ -31,7 +31,8 @@ def report_of(message: pb.GroupReport) -> Report:
     )
 
 
-def beat_of(message: pb.HeartbeatRequest) -> ev.Beat:
+def beat_of(message: pb.HeartbeatRequest, changed: Iterable[pb.GroupReport]) -> ev.Beat:
+    """The heartbeat with these of its reports."""
     return ev.Beat(
         worker_id=message.worker_id,
         incarnation=message.incarnation,
@@ -39,7 +40,7 @@ def beat_of(message: pb.HeartbeatRequest) -> ev.Beat:
         free_bytes=message.free_bytes,
         resident_bytes_max=message.resident_bytes_max,
         replicated_bytes=message.replicated_bytes,
-        changed=tuple(report_of(r) for r in message.changed),
+        changed=tuple(report_of(r) for r in changed),
         disk=convert.disk_of(message.disk),
         disk_message=message.disk_message,
         lags=tuple(Lag(convert.group_of(m.group), m.worker_id, m.lag_bytes, m.oldest_s) for m in message.lags),

@@ -22,6 +22,7 @@ from rhino_core.protocol import PROTOCOL, check_protocol
 from rhino_core.rpc import audited, convert
 from rhino_core.rpc.server import Server
 from rhino_core.settings import ManagerSettings
+from rhino_core.turns import Turns
 from rhino_core.version import rhino_version
 from rhino_pb import common_pb2, replication_pb2_grpc
 from rhino_pb import replication_pb2 as pb
@@ -31,6 +32,7 @@ SERVICE_NAME = "rhino.v1.ReplicationManager"
 SETTLE_S = 10.0  # after a start with an empty journal, nothing counts as lost for this time
 HEARTBEATS_A_SECOND = 1000  # of all workers: more of them send each one less often
 HEARTBEATS_OF_A_LEASE = 5  # at least
+REPORTS_AT_ONCE = 20  # of a heartbeat: one with more waits until others have had their turn
 GROUPS_AT_ONCE = 100  # that are described before others have their turn
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
@@ -41,8 +43,10 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
     The methods of the service are for callers on the network. Callers in this process use `runtime` too.
     """
 
-    def __init__(self, journal: Journal, settings: ManagerSettings) -> None:
+    def __init__(self, journal: Journal, settings: ManagerSettings, turns: Turns | None = None) -> None:
+        """`turns`: of all services in this process."""
         self._settings = settings
+        self._turns = turns or Turns()
         self._loop = asyncio.get_running_loop()
         self.runtime = Runtime(journal, settings)
         self.core = self.runtime.core
@@ -114,7 +118,11 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
                     process_id = self._process_of(request.worker_id)
                     worker_id = request.worker_id
                     self._streams[worker_id, process_id] += 1
-                beat = messages.beat_of(request)
+                if len(request.changed) > REPORTS_AT_ONCE:
+                    self.handle(messages.beat_of(request, ()))  # the lease goes on while the reports wait
+                    await self._turns.take()
+                    self.runtime.leases.check(request.worker_id, request.lease)  # another process may have registered
+                beat = messages.beat_of(request, request.changed)
                 self.handle(beat)
                 self.runtime.audience.reported(worker_id, (report.group for report in beat.changed))
                 if request.HasField("scrub"):

@@ -23,6 +23,7 @@ from rhino_core.security.audit import AuditLog
 from rhino_core.security.choice import daemon_transport
 from rhino_core.security.https import DaemonHttps, metrics_https
 from rhino_core.settings import ManagerSettings
+from rhino_core.turns import Turns
 from rhino_core.version import rhino_version
 
 log = logging.getLogger(__name__)
@@ -93,13 +94,15 @@ async def run_manager(settings: ManagerSettings, on_ready: Callable[[str], None]
     server = Server(transport=transport, audit=audit, reflect=settings.reflection, request_bytes_max=REQUEST_BYTES_MAX)
     try:
         address = _bind(server, settings.listen)
-        replication = ReplicationService(journal, settings)
+        turns = Turns()
+        replication = ReplicationService(journal, settings, turns)
         handover = HandoverService(
             journal,
             ClusterPort(replication),
             forget_grace_s=settings.forget_grace_s,
             transport=transport,
             policy=policy_of(settings),
+            turns=turns,
         )
         replication.attach(server)
         handover.attach(server)
