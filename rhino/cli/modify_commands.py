@@ -11,7 +11,7 @@ from rhino.cli.option_groups import expanded
 from rhino.cli.options import JsonOption
 from rhino.cli.output import say_json
 from spark_connector.modify.ledger import View
-from spark_connector.modify.modifications import Modifications
+from spark_connector.modify.modifications import SAMPLE_ROWS, Modifications
 from spark_connector.modify.record import Kind
 
 app = typer.Typer(
@@ -36,6 +36,13 @@ def function(
     ],
     trial: CanaryOptions,
     options: WaitOptions,
+    sample: Annotated[
+        int,
+        typer.Option(
+            help="With --dry-run: call the present UDF and the new one with this many rows of the newest batch, and "
+            "show differences and times. 0: call neither."
+        ),
+    ] = SAMPLE_ROWS,
 ) -> None:
     """Replace a Python function: a UDF (scalar, pandas, Arrow), or the function of applyInPandasWithState.
 
@@ -45,7 +52,7 @@ def function(
     def change(query: Modifications) -> View:
         from spark_connector.modify.code import load
 
-        return query.replace_function(name, load(code), canary=canary, dry_run=options.dry_run)
+        return query.replace_function(name, load(code), canary=canary, dry_run=options.dry_run, sample=sample)
 
     canary = trial.chosen()
     raise typer.Exit(carry_out(checkpoint, change, options))

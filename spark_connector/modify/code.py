@@ -8,13 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.functions import pandas_udf
-from pyspark.sql.types import DataType
+from pyspark.sql.types import DataType, StringType
 from pyspark.util import PythonEvalType
 
 from rhino_core.errors import InvalidRequestError
+from spark_connector.modify import comparer
 from spark_connector.modify.record import CODE_MAX_BYTES, Code
 
 SCALAR = (
@@ -23,6 +25,7 @@ SCALAR = (
     PythonEvalType.SQL_SCALAR_PANDAS_UDF,
     PythonEvalType.SQL_SCALAR_ARROW_UDF,
 )
+PLAIN = SCALAR[:2]  # called with one row
 ANY = 2**31 - 1  # arguments
 MODULE = "rhino_modification"  # no module of this name exists, so its functions are pickled with their code
 
@@ -60,6 +63,18 @@ def code_of(function: Any) -> Code:
         )
     takes = _takes(function.func) if function.evalType in SCALAR else None
     return Code(pickled, function.evalType, returns.json(), takes)
+
+
+def comparer_of(code: Code) -> bytes | None:
+    """Pickles what compares two functions of this kind. None: functions of this kind are not compared."""
+    if code.eval_type not in SCALAR:
+        return None
+    made = comparer.row_comparer() if code.eval_type in PLAIN else comparer.column_comparer()
+    cloudpickle.register_pickle_by_value(comparer)  # executors need not have this module
+    try:
+        return bytes(CloudPickleSerializer().dumps((made, StringType())))
+    finally:
+        cloudpickle.unregister_pickle_by_value(comparer)
 
 
 def _takes(function: Callable[..., Any]) -> tuple[int, int] | None:

@@ -13,13 +13,15 @@ from typing import Any
 
 from rhino_core.errors import ConflictError, InvalidRequestError, PreconditionError, UnavailableError, UnknownError
 from spark_connector.conf import PROVIDER_CLASSES
+from spark_connector.modify.comparison import Comparison
 from spark_connector.modify.folder import ModificationFolder
 from spark_connector.modify.ledger import State, View
-from spark_connector.modify.record import Canary, Change, Kind
+from spark_connector.modify.record import Canary, Change, Kind, Sample
 from spark_connector.query_checkpoint import QueryCheckpoint
 
 POLL_S = 0.05
 IDLE_S = 30.0
+SAMPLE_ROWS = 1000
 _RHINO = re.compile(r"rhino://(?P<scheme>[^@/]+)(@[^/]*)?(?P<path>/.*)", re.DOTALL)
 _URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(//)?(?P<path>/.*)", re.DOTALL)
 
@@ -47,17 +49,27 @@ class Modifications:
         self._author = f"{getpass.getuser()}@{socket.gethostname()}"
 
     def replace_function(
-        self, name: str, function: Any, *, canary: Canary | None = None, dry_run: bool = False
+        self,
+        name: str,
+        function: Any,
+        *,
+        canary: Canary | None = None,
+        dry_run: bool = False,
+        sample: int = SAMPLE_ROWS,
     ) -> View:
         """Replaces the Python function `name` of the query by a UDF of the same kind and return type.
 
         `function`: made with `udf`, `pandas_udf` or `arrow_udf`; with `state_function` for the function of
-        `applyInPandasWithState`, whose state stays. Raises InvalidRequestError as `code_of`, and ConflictError while
-        another change of it is on its way.
+        `applyInPandasWithState`, whose state stays. `sample`: a dry run of a UDF calls it and the present one with this
+        many rows at most of the newest batch, see `take_comparison`; 0: it calls neither. Raises InvalidRequestError as
+        `code_of`, and ConflictError while another change of it is on its way.
         """
-        from spark_connector.modify.code import code_of
+        from spark_connector.modify.code import code_of, comparer_of
 
-        return self._add(Change(Kind.FUNCTION, name, code=code_of(function)), dry_run, canary)
+        code = code_of(function)
+        comparer = comparer_of(code) if dry_run and sample else None
+        wanted = None if comparer is None else Sample(sample, comparer)
+        return self._add(Change(Kind.FUNCTION, name, code=code), dry_run, canary, wanted)
 
     def set_filter(self, point: str, condition: str, *, canary: Canary | None = None, dry_run: bool = False) -> View:
         """Lets only rows that meet a SQL condition pass the point that the query names by `.observe(point, ...)`.
@@ -108,6 +120,13 @@ class Modifications:
             raise UnknownError(f"{self._checkpoint.folder}: there is no modification {number}")
         return ledger.view(number)
 
+    def take_comparison(self, number: int) -> Comparison | None:
+        """Returns what the dry run of a function has found out by calling both versions. Only once: it is removed.
+
+        None: there is none, or somebody has taken it. It may have values of rows.
+        """
+        return self._folder.take_comparison(number)
+
     def wait(self, number: int, *, timeout_s: float = 60.0) -> View:
         """Blocks until the modification is in force, its canary included, or will never be.
 
@@ -122,7 +141,7 @@ class Modifications:
             time.sleep(POLL_S)
         return view
 
-    def _add(self, change: Change, dry_run: bool, canary: Canary | None = None) -> View:
+    def _add(self, change: Change, dry_run: bool, canary: Canary | None = None, sample: Sample | None = None) -> View:
         if not change.target:
             raise InvalidRequestError("the name of the function or point is empty")
         other = self._folder.read().waiting(change)
@@ -131,7 +150,9 @@ class Modifications:
                 f"modification {other} of {change.kind} {change.target} is on its way: wait for it, or withdraw it "
                 "(remove it, if its canary runs)"
             )
-        return self.get(self._folder.add(change, self._author, dry_run=dry_run, canary=_placed(canary, change)).number)
+        placed = _placed(canary, change)
+        added = self._folder.add(change, self._author, dry_run=dry_run, canary=placed, sample=sample)
+        return self.get(added.number)
 
 
 def _placed(canary: Canary | None, change: Change) -> Canary | None:

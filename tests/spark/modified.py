@@ -42,12 +42,12 @@ def functions() -> dict[str, Any]:
     return made | {"whole": F.udf(lambda value: 1, IntegerType()), "two": F.udf(lambda value, by: 1, LongType())}
 
 
-def needs_a_module() -> Any:
-    """A pandas UDF whose module is known to this process only: pickled by its name."""
+def needs_a_module(decorator: Any = F.pandas_udf) -> Any:
+    """A UDF whose module is known to this process only: pickled by its name."""
     module = types.ModuleType("rhino_nowhere")
     exec("import pandas as pd\ndef series(values: pd.Series) -> pd.Series: return values", module.__dict__)
     sys.modules[module.__name__] = module
-    return F.pandas_udf(module.series, LongType())
+    return decorator(module.series, LongType())
 
 
 def scored(spark: SparkSession) -> DataFrame:
@@ -157,3 +157,36 @@ WEIGHED = StatefulQuery(
     lambda spark, batches: weighed_batch(spark, batches, {"series": 0, "array": 0}),
     key="k",
 )
+
+
+def numbered(spark: SparkSession) -> DataFrame:
+    """Has a function that decides the key, one that is not deterministic, and a point above the aggregation."""
+
+    def keyed(value: int) -> int:
+        return value % 89
+
+    def score(value: int) -> int:
+        return value + 1
+
+    def noise(value: int) -> int:
+        return 1
+
+    key, y = F.udf(keyed, LongType())("value"), F.udf(score, LongType())("value")
+    one = F.udf(noise, LongType()).asNondeterministic()("value")
+    rows = source(spark).select(key.alias("k"), y.alias("y"), F.lit(1).alias("one"), one.alias("noisy"))
+    marked = rows.drop("noisy").observe(POINT, F.count(F.lit(1)).alias("rows"))
+    counted = marked.groupBy("k").agg(F.count(F.lit(1)).alias("n"), F.sum("y").alias("s"))
+    return counted.observe("counted", F.max("n").alias("most"))
+
+
+NUMBERED = StatefulQuery(
+    "numbered", "update", numbered, lambda spark, batches: numbered_batch(spark, batches, batches), key="k"
+)
+
+
+def numbered_batch(spark: SparkSession, batches: int, switched: int) -> DataFrame:
+    """From batch `switched` on, `score` triples."""
+    value = F.col("value")
+    y = F.when(F.floor(value / ROWS_PER_BATCH) < switched, value + 1).otherwise(value * 3)
+    rows = consumed(spark, batches).select((value % 89).alias("k"), y.alias("y"))
+    return rows.groupBy("k").agg(F.count(F.lit(1)).alias("n"), F.sum("y").alias("s"))

@@ -82,7 +82,7 @@ def test_functions_and_operators_of_a_running_query(spark: SparkSession, tmp_pat
         (changes.replace_function("score", functions()["whole"]), "returns BIGINT, and the new function returns INT"),
         (changes.replace_function("nobody", functions()["plus"]), "has no Python function nobody; it has score"),
         (changes.set_filter("elsewhere", "y > 0"), "has no point elsewhere"),
-        (changes.set_filter(POINT, "z > 0"), "UNRESOLVED_COLUMN"),
+        (changes.set_filter(POINT, "z > 0"), "has no column `z`; it has k, y"),
         (changes.set_columns(POINT, {"y": "'text'"}), "column y is BIGINT, and 'text' is STRING"),
         (changes.remove("filter", "never"), "no modification of filter never is in force"),
     ]
