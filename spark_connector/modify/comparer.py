@@ -150,7 +150,7 @@ def column_comparer() -> Callable[..., Any]:
             open_comparison[:] = [_opened(first)]
         comparison, total = open_comparison[0]
         comparison.batch(len(headers), args, named)
-        answers = [None] * len(headers)
+        answers: list[str | None] = [None] * len(headers)
         if comparison.rows == total:
             answers[-1] = json.dumps(comparison.result())
         return type(headers)(answers, dtype=object) if hasattr(headers, "iloc") else _array(answers)

@@ -166,10 +166,10 @@ def _placed(canary: Canary | None, change: Change) -> Canary | None:
 
 def _waits_for(view: View) -> str:
     if view.state is State.PENDING:
-        return (
-            "no driver with Rhino's plugin has looked at it. Is the query running, and has it run a batch since its "
-            "start?"
-        )
+        asked = "Is the query running, and has it run a batch since its start?"
+        if view.record.sample is not None:
+            return f"a dry run that compares waits for the end of the batch that runs. {asked}"
+        return f"no driver with Rhino's plugin has looked at it. {asked}"
     if view.state is State.CANARY and view.record.canary is not None:
         return f"{len(view.figures)} of the {view.record.canary.batches} batches of its canary are judged"
     return "the query has begun no batch since then. Does it get data?"

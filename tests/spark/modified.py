@@ -42,10 +42,10 @@ def functions() -> dict[str, Any]:
     return made | {"whole": F.udf(lambda value: 1, IntegerType()), "two": F.udf(lambda value, by: 1, LongType())}
 
 
-def needs_a_module(decorator: Any = F.pandas_udf) -> Any:
+def needs_a_module(decorator: Any = F.pandas_udf, kind: str = "pd.Series") -> Any:
     """A UDF whose module is known to this process only: pickled by its name."""
     module = types.ModuleType("rhino_nowhere")
-    exec("import pandas as pd\ndef series(values: pd.Series) -> pd.Series: return values", module.__dict__)
+    exec(f"import pandas as pd\ndef series(values: {kind}) -> {kind}: return values", module.__dict__)
     sys.modules[module.__name__] = module
     return decorator(module.series, LongType())
 
@@ -160,7 +160,7 @@ WEIGHED = StatefulQuery(
 
 
 def numbered(spark: SparkSession) -> DataFrame:
-    """Has a function that decides the key, one that is not deterministic, and a point above the aggregation."""
+    """Has functions that decide the key, are not deterministic, and are above the aggregation, as is a point."""
 
     def keyed(value: int) -> int:
         return value % 89
@@ -171,12 +171,16 @@ def numbered(spark: SparkSession) -> DataFrame:
     def noise(value: int) -> int:
         return 1
 
+    def shown(total: int) -> int:
+        return total
+
     key, y = F.udf(keyed, LongType())("value"), F.udf(score, LongType())("value")
     one = F.udf(noise, LongType()).asNondeterministic()("value")
     rows = source(spark).select(key.alias("k"), y.alias("y"), F.lit(1).alias("one"), one.alias("noisy"))
     marked = rows.drop("noisy").observe(POINT, F.count(F.lit(1)).alias("rows"))
     counted = marked.groupBy("k").agg(F.count(F.lit(1)).alias("n"), F.sum("y").alias("s"))
-    return counted.observe("counted", F.max("n").alias("most"))
+    observed = counted.observe("counted", F.max("n").alias("most"))
+    return observed.select("k", "n", F.udf(shown, LongType())("s").alias("s"))
 
 
 NUMBERED = StatefulQuery(

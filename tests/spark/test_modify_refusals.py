@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from rhino import Canary, Modifications, rhino_checkpoint
+from rhino.testing.conf import stock_settings
 from rhino_core.errors import ConflictError, PreconditionError, UnknownError
 from spark_connector.conf import SPARK_PROVIDER, STREAMING
 from spark_connector.modify.folder import ModificationFolder
@@ -24,6 +25,7 @@ from spark_connector.modify.record import Change, Kind
 from tests.spark.conftest import SharedSession, wait_for
 from tests.spark.modified import NUMBERED, POINT, functions, needs_a_module, numbered_batch
 from tests.spark.run import Run, assert_same_rows
+from tests.spark.test_bad_input import run_sessions
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 SETTINGS = {"spark.sql.shuffle.partitions": "2"}
@@ -42,17 +44,36 @@ def run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return Run(spark, NUMBERED, tmp_path_factory.mktemp("numbered"))
 
 
+class Gate:
+    """Holds a batch after its output is written, before it is committed."""
+
+    def __init__(self) -> None:
+        self.closed, self.held, self.batch = threading.Event(), threading.Event(), -1
+
+    def written(self, batch: int) -> None:
+        if not self.closed.is_set():
+            return
+        self.batch = batch
+        self.held.set()
+        wait_for(lambda: not self.closed.is_set(), "the gate opens")
+
+
 @pytest.fixture(scope="module")
-def running(run: Run) -> Iterator[StreamingQuery]:
+def gate() -> Gate:
+    return Gate()
+
+
+@pytest.fixture(scope="module")
+def running(run: Run, gate: Gate) -> Iterator[StreamingQuery]:
     """One run for all cases. What is refused must not end it."""
-    query = run.start()
+    query = run.start(written=gate.written)
     run.advance(query, 2)
     yield query
     query.stop()
 
 
 def _missing() -> Any:
-    return needs_a_module(F.udf)
+    return needs_a_module(F.udf, "int")
 
 
 CASES: list[Case] = [
@@ -102,7 +123,11 @@ CASES: list[Case] = [
         lambda q: q.replace_function("score", _missing()),
         "the executors cannot load the new function: ModuleNotFoundError: No module named 'rhino_nowhere'",
     ),
-    ("no such function", lambda q: q.replace_function("nobody", functions()["plus"]), "it has keyed, score, noise"),
+    (
+        "no such function",
+        lambda q: q.replace_function("nobody", functions()["plus"]),
+        "it has shown, keyed, score, noise",
+    ),
     ("no such point", lambda q: q.set_filter("elsewhere", "y > 0"), 'name it by .observe("elsewhere", ...)'),
     ("above a stateful operator", lambda q: q.set_filter("counted", "n > 0"), "a point between it and the source"),
     (
@@ -136,58 +161,44 @@ def test_the_query_has_gone_on_as_if_nothing_had_been_asked(run: Run, running: S
     assert_same_rows(run.result(batches), numbered_batch(run.spark, batches, batches))
 
 
-def test_a_batch_that_has_begun_keeps_its_version_and_two_at_once_are_one(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_batch_that_has_begun_keeps_its_version_and_two_at_once_are_one(
+    run: Run, running: StreamingQuery, gate: Gate
+) -> None:
     """While a batch is held, all that is asked for waits for the next one, and the second of a slot is refused."""
-    run = Run(spark, NUMBERED, tmp_path)
-    hold, held, go_on = threading.Event(), threading.Event(), threading.Event()
-    batches: list[int] = []
-
-    def written(batch: int) -> None:
-        if hold.is_set() and not held.is_set():
-            batches.append(batch)
-            held.set()
-            assert go_on.wait(120)
-
-    running = run.start(written=written)
-    run_id = running.runId
-    run.advance(running, 2)
-    query, folder = Modifications(run.checkpoint), ModificationFolder(run.checkpoint)
-    hold.set()
-    assert held.wait(60)
+    query, folder, run_id = Modifications(run.checkpoint), ModificationFolder(run.checkpoint), running.runId
+    gate.closed.set()
+    assert gate.held.wait(90)
     first = query.replace_function("score", functions()["triple"]).record
     wait_for(lambda: query.get(first.number).state == "accepted", "the first one is accepted")
     with pytest.raises(ConflictError, match=f"modification {first.number} of function score is on its way"):
         query.replace_function("score", functions()["minus"])
     raced = folder.add(Change(Kind.FUNCTION, "score", code=first.change.code), "another", dry_run=False)
-    refused = query.wait(raced.number)  # a command that has looked before the first record was written
+    refused = query.wait(raced.number)  # of a command that had looked before the first record was there
     assert (refused.state, "waits for the next batch" in refused.reason) == ("refused", True), refused.reason
     with pytest.raises(ConflictError, match="is checked already"):
         query.withdraw(first.number)
-    assert query.get(first.number).first_batch is None  # not even now, while the batch runs
-    go_on.set()
+    assert query.get(first.number).first_batch is None  # while the batch runs
+    gate.closed.clear()
     view = query.wait(first.number)
-    assert (view.state, view.first_batch) == ("in_force", batches[0] + 1)
+    assert (view.state, view.first_batch) == ("in_force", gate.batch + 1)
     with pytest.raises(PreconditionError, match="a driver may be running the query"):
         query.withdraw(first.number)
     run.advance(running, 2)
     assert running.runId == run_id
     running.stop()
-    done = run.logged()
-    assert_same_rows(run.result(done), numbered_batch(spark, done, batches[0] + 1))
+    batches = run.logged()
+    assert_same_rows(run.result(batches), numbered_batch(run.spark, batches, gate.batch + 1))
 
 
-def test_what_is_no_query_of_rhino(shared: SharedSession, tmp_path: Path) -> None:
-    with shared.with_settings({f"{STREAMING}.stateStore.providerClass": SPARK_PROVIDER}) as spark:
-        run = Run(spark, NUMBERED, tmp_path)
-        running = run.start()
-        run.advance(running, 1)
-        with pytest.raises(PreconditionError, match="without Rhino; `rhino adopt` takes it over"):
-            Modifications(run.checkpoint)
-        with pytest.raises(UnknownError, match="no query checkpoint"):
-            Modifications(run.output)
-        run.advance(running, 1)
-        assert not (run.checkpoint / "modifications").exists()
-        running.stop()
+def test_what_is_no_query_of_rhino(tmp_path: Path) -> None:
+    """A query of a session without Rhino, in a process of its own, and a folder that is no checkpoint."""
+    outcome = run_sessions(tmp_path, {"stock": stock_settings()})[0]["stock"]
+    assert outcome.done, outcome.error
+    with pytest.raises(PreconditionError, match="without Rhino; `rhino adopt` takes it over"):
+        Modifications(tmp_path / "stock")
+    with pytest.raises(UnknownError, match="no query checkpoint"):
+        Modifications(tmp_path)
+    assert not (tmp_path / "stock" / "modifications").exists()
 
 
 def test_a_query_in_real_time_mode(shared: SharedSession, tmp_path: Path) -> None:
@@ -219,8 +230,8 @@ def _low_latency(spark: SparkSession) -> DataFrame:
 def connect_server(spark: SparkSession) -> Iterator[str]:
     """A Spark Connect server in the driver of the session. Yields its address."""
     jvm: Any = spark._jvm
-    jvm.org.apache.spark.SparkEnv.get().conf().set("spark.connect.grpc.binding.port", "0")
-    service = jvm.org.apache.spark.sql.connect.service.SparkConnectService
+    spark._jsc.sc().conf().set("spark.connect.grpc.binding.port", "0")
+    service = getattr(getattr(jvm, "org.apache.spark.sql.connect.service.SparkConnectService$"), "MODULE$")
     service.start(spark._jsc.sc())
     try:
         yield f"sc://127.0.0.1:{service.localPort()}"
@@ -228,10 +239,10 @@ def connect_server(spark: SparkSession) -> Iterator[str]:
         service.stop(jvm.scala.Option.empty(), jvm.scala.Option.empty())
 
 
-def test_a_query_of_a_spark_connect_session(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_query_of_a_spark_connect_session(shared: SharedSession, tmp_path: Path) -> None:
     """Its checks and its changes are those of any other query: what counts is the plan that the server has."""
     checkpoint, output = tmp_path / "checkpoint", tmp_path / "output"
-    with connect_server(spark) as address:
+    with shared.with_settings(SETTINGS) as spark, connect_server(spark) as address:
         command = [sys.executable, "-m", "tests.spark.connect_app", address, str(checkpoint), str(output)]
         with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client:
             assert client.stdin is not None
@@ -250,8 +261,8 @@ def test_a_query_of_a_spark_connect_session(spark: SparkSession, tmp_path: Path)
             client.stdin.close()
             assert client.stdout.readline() == "stopped\n"
         assert client.returncode == 0
-    found = {row.value: row.y for row in spark.read.parquet(str(output)).collect()}
-    wrong = {value: y for value, y in found.items() if y not in (value + 1, -value)}
-    assert wrong == {}
-    assert any(y == -value for value, y in found.items())
-    assert any(y == value + 1 for value, y in found.items())
+        written = spark.read.parquet(str(output)).collect()
+    assert not [row for row in written if row.y not in (row.value + 1, -row.value)]
+    switched = [row.value for row in written if row.y == -row.value]
+    assert 0 < len(switched) < len(written)
+    assert min(switched) == 10 * good.first_batch

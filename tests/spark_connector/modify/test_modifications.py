@@ -110,6 +110,20 @@ def test_waiting_ends_with_the_fate_of_a_modification(checkpoint: Path) -> None:
         query.get(9)
 
 
+def test_a_dry_run_that_compares_waits_for_the_batch_that_runs(checkpoint: Path) -> None:
+    query = Modifications(checkpoint)
+    number = query.replace_function("score", PLUS, dry_run=True, sample=7).record.number
+    sample = query.get(number).record.sample
+    assert sample is not None
+    assert sample.rows == 7
+    with pytest.raises(UnavailableError, match="waits for the end of the batch that runs"):
+        query.wait(number, timeout_s=0.1)
+    assert query.take_comparison(number) is None
+    driver(checkpoint, "comparisons", number, batch=4, found="{}")
+    with pytest.raises(IntegrityError, match="the comparison of a dry run is not readable"):
+        query.take_comparison(number)
+
+
 def test_what_no_driver_has_checked_can_be_withdrawn(checkpoint: Path) -> None:
     query = Modifications(checkpoint)
     number = query.set_filter("scored", "y > 0").record.number

@@ -1,6 +1,7 @@
 package rhino.spark.modify
 
-import org.apache.spark.SparkException
+import scala.util.control.NonFatal
+
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.{Alias, AttributeReference, PythonUDF}
 import org.apache.spark.sql.catalyst.plans.logical.Project
@@ -27,12 +28,14 @@ private[modify] object CodeCheck {
     try LimitedJob.run(context, "Rhino checks the code of a modification") {
       session.withActive(new QueryExecution(session, Project(Seq(loaded), rows)).toRdd.count())
     } catch {
-      case error: SparkException =>
+      case NonFatal(error) => // errors of Python workers have no common class
         throw new IllegalArgumentException(s"the executors cannot load the new function: ${reason(error)}", error)
     }
   }
 
-  private def reason(error: SparkException): String =
-    error.getMessage.linesIterator.collect { case PythonError(line) => line }.toSeq.lastOption
-      .getOrElse(error.getMessage.linesIterator.next())
+  /** The error of Python, if there is one, without its traceback. */
+  def reason(error: Throwable): String = {
+    val lines = Option(error.getMessage).getOrElse(error.toString).linesIterator.toSeq
+    lines.collect { case PythonError(line) => line }.lastOption.orElse(lines.headOption).getOrElse(error.toString)
+  }
 }

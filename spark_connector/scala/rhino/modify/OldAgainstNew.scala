@@ -31,7 +31,7 @@ private[modify] object OldAgainstNew {
       try found(its, batch, inForce)
       catch {
         case error: InterruptedException => throw error
-        case NonFatal(error) => skipped(Option(error.getMessage).getOrElse(error.toString).linesIterator.next())
+        case NonFatal(error) => skipped(CodeCheck.reason(error))
       })
 
   private def found(its: Modification, batch: IncrementalExecution, inForce: Seq[Modification]): JObject = {
