@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rhino_core.errors import ConflictError, InvalidRequestError, PreconditionError, UnavailableError, UnknownError
-from spark_connector.conf import PROVIDER_CLASSES
+from spark_connector.conf import PROVIDER_CLASSES, SPARK_PROVIDER
 from spark_connector.modify.comparison import Comparison
 from spark_connector.modify.folder import ModificationFolder
 from spark_connector.modify.ledger import State, View
@@ -37,14 +37,8 @@ class Modifications:
 
     def __init__(self, checkpoint: str | Path) -> None:
         self._checkpoint = QueryCheckpoint(folder_of(str(checkpoint)))
-        on_rhino = str(checkpoint).startswith("rhino:")
-        numbers = self._checkpoint.batches("offsets")
-        provider = self._checkpoint.provider() if numbers and not on_rhino else ""
-        if provider and provider not in PROVIDER_CLASSES.values():
-            raise PreconditionError(
-                f"{checkpoint}: its query runs with the state store provider {provider}, without Rhino; "
-                "`rhino adopt` takes it over"
-            )
+        if not str(checkpoint).startswith("rhino:") and self._checkpoint.batches("offsets"):
+            _check_rhinos(self._checkpoint)
         self._folder = ModificationFolder(self._checkpoint.folder)
         self._author = f"{getpass.getuser()}@{socket.gethostname()}"
 
@@ -153,6 +147,20 @@ class Modifications:
         placed = _placed(canary, change)
         added = self._folder.add(change, self._author, dry_run=dry_run, canary=placed, sample=sample)
         return self.get(added.number)
+
+
+def _check_rhinos(checkpoint: QueryCheckpoint) -> None:
+    """Raises PreconditionError for a query without Rhino.
+
+    A query with its checkpoint on rhino:// has Spark's provider, too. But its new state is not in the folder.
+    """
+    provider, commits = checkpoint.provider(), checkpoint.batches("commits")
+    in_folder = bool(commits) and checkpoint.has_state_of(commits[-1])
+    if provider not in PROVIDER_CLASSES.values() or (provider == SPARK_PROVIDER and in_folder):
+        raise PreconditionError(
+            f"{checkpoint.folder}: its query runs with the state store provider {provider}, without Rhino; "
+            "`rhino adopt` takes it over. If it is adopted and has not run since, give its location on rhino://"
+        )
 
 
 def _placed(canary: Canary | None, change: Change) -> Canary | None:

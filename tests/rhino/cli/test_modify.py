@@ -114,8 +114,8 @@ def test_a_dry_run_of_a_function_shows_old_against_new_once(checkpoint: Path) ->
         "2 of 600 rows of batch 17 differ",
         "old: 0.4 us a row; new: not timed, fails for 1 rows, first with ValueError: no 7",
         "ARGUMENTS  OLD  NEW",
-        "(5,)       6    -5",
-        "(7,)       8    ValueError: no 7",
+        "(5,)         6  -5",
+        "(7,)         8  ValueError: no 7",
     ]
     assert [
         view.record.sample is not None and view.record.sample.rows for view in Modifications(checkpoint).list()

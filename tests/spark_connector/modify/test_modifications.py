@@ -22,6 +22,7 @@ from rhino_core.errors import (
     UnavailableError,
     UnknownError,
 )
+from spark_connector.conf import SPARK_PROVIDER
 from spark_connector.modify.code import ANY, code_of, load, state_function
 from spark_connector.modify.folder import ModificationFolder
 from spark_connector.modify.modifications import Modifications
@@ -67,6 +68,20 @@ def test_a_query_without_rhino_is_refused(checkpoint: Path) -> None:
     (checkpoint / "offsets" / "5").write_text(offsets("org.example.Provider"))
     with pytest.raises(PreconditionError, match=r"org\.example\.Provider, without Rhino"):
         Modifications(checkpoint)
+
+
+@pytest.mark.parametrize("name", ["0/0/5_3f.changelog", "0/0/5.zip", "1/7/left-keys/5_3f.zip"])
+def test_a_query_with_its_own_state_in_the_folder_is_not_on_rhino(name: str, checkpoint: Path) -> None:
+    (checkpoint / "offsets" / "4").write_text(offsets(SPARK_PROVIDER))
+    file = checkpoint / "state" / name
+    file.parent.mkdir(parents=True)
+    file.with_name("4_3f.changelog").touch()  # of the time before it was adopted
+    file.with_name("51.zip").touch()
+    assert Modifications(checkpoint).list() == ()
+    file.touch()
+    with pytest.raises(PreconditionError, match="without Rhino; `rhino adopt` takes it over"):
+        Modifications(checkpoint)
+    assert Modifications(f"rhino://file{checkpoint}").list() == ()
 
 
 def test_a_second_change_of_the_same_thing_waits_for_the_first_one(checkpoint: Path) -> None:
