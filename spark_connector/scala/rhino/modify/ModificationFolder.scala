@@ -17,8 +17,8 @@ import org.json4s.jackson.JsonMethods.{compact, parse, render}
 
 /**
  * The folder `modifications` of a query checkpoint: records/<number> by `rhino modify`; outcomes/<number>,
- * bindings/<batch>, returns/<batch>, figures/<batch> and comparisons/<number> by the driver. Every file is written once,
- * atomically.
+ * bindings/<batch>, returns/<batch>, figures/<batch> and comparisons/<number> by the driver. Every file is written
+ * once, atomically.
  */
 private[modify] class ModificationFolder(checkpoint: Path, hadoop: Configuration) {
   private implicit val formats: Formats = DefaultFormats

@@ -20,8 +20,8 @@ import org.json4s.jackson.JsonMethods.{compact, render}
 
 /**
  * Old against new: a Python worker of an executor calls both versions of a function with rows of a batch. The code that
- * compares comes with the record, see spark_connector/modify/comparer.py. Values of rows are in its answer only, and not
- * in a log: it catches the errors of both functions.
+ * compares comes with the record, see spark_connector/modify/comparer.py. Values of rows are in its answer only, and
+ * not in a log: it catches the errors of both functions.
  */
 private[modify] object OldAgainstNew {
 
@@ -64,6 +64,6 @@ private[modify] object OldAgainstNew {
     val rdd: RDD[InternalRow] = session.sparkContext.makeRDD(rows, 1)
     val udf = PythonCode.comparing(sample.function, code, columns)
     val answers = new QueryExecution(session, Project(Seq(Alias(udf, "answer")()), LogicalRDD(columns, rdd)(session)))
-    answers.toRdd.flatMap(row => if (row.isNullAt(0)) None else Some(row.getUTF8String(0).toString)).collect().lastOption
+    answers.toRdd.filter(row => !row.isNullAt(0)).map(_.getUTF8String(0).toString).collect().lastOption
   }
 }

@@ -72,8 +72,8 @@ private[modify] object Sample extends AdaptiveSparkPlanHelper {
       if (found.size >= most || partitions.isEmpty) found
       else {
         val (missing, bytes) = (most - found.size, BytesMax / partitions.size)
-        val more = rows.sparkContext.runJob(rows, (its: Iterator[InternalRow]) => taken(its, missing, bytes), partitions)
-        found ++ more.toSeq.flatten.take(missing)
+        val take = (its: Iterator[InternalRow]) => taken(its, missing, bytes)
+        found ++ rows.sparkContext.runJob(rows, take, partitions).toSeq.flatten.take(missing)
       }
     }
   }
