@@ -32,7 +32,10 @@ def function(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the Python function in the query.")],
     code: Annotated[
         str,
-        typer.Option(metavar="FILE.py:NAME", help="The new function, made with @udf, @pandas_udf or state_function."),
+        typer.Option(
+            metavar="FILE.py:NAME",
+            help="The new function, made with @udf, @pandas_udf, state_function or processor_function.",
+        ),
     ],
     trial: CanaryOptions,
     options: WaitOptions,
@@ -44,9 +47,10 @@ def function(
         ),
     ] = SAMPLE_ROWS,
 ) -> None:
-    """Replace a Python function: a UDF (scalar, pandas, Arrow), or the function of applyInPandasWithState.
+    """Replace a UDF (scalar, pandas, Arrow), the function of applyInPandasWithState, or that of transformWithState.
 
-    The file is executed here. The new function must have the same kind and return type as the present one.
+    The name of the latter is transformWithStateUDF: Spark makes it of a processor. The file is executed here. The new
+    function must have the same kind and return type as the present one.
     """
 
     def change(query: Modifications) -> View:

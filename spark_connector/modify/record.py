@@ -27,13 +27,15 @@ class Kind(enum.StrEnum):
 class Code:
     """A Python function: what PySpark pickles for it, its kind in PySpark's numbers, and its return type as JSON.
 
-    `takes`: the least and the most arguments of a scalar function, None: not known.
+    `takes`: the least and the most arguments of a scalar function, None: not known. `guard`: for a processor of
+    `transformWithState`, a pickled UDF that compares the state variables of two of them.
     """
 
     pickled: bytes = b""
     eval_type: int = 0
     returns: str = ""
     takes: tuple[int, int] | None = None
+    guard: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,7 @@ class Record:
                 "dry_run": self.dry_run,
                 "takes": change.code.takes,
                 "canary": self.canary and asdict(self.canary),
+                "guard": base64.b64encode(change.code.guard).decode(),
                 "sample": self.sample and _sample_fields(self.sample),
             }
         )
@@ -144,6 +147,7 @@ class Record:
                 int(fields["eval_type"]),
                 str(fields["returns"]),
                 None if takes is None else (int(takes[0]), int(takes[1])),
+                base64.b64decode(fields.get("guard", "")),
             )
             canary = None if fields.get("canary") is None else Canary(**fields["canary"])
             change = Change(

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from spark_connector.modify.ledger import View
@@ -120,6 +121,36 @@ def totals_batch(spark: SparkSession, batches: int, switched: int) -> DataFrame:
     each = F.when(F.floor(F.col("value") / ROWS_PER_BATCH) < switched, 1).otherwise(1000)
     rows = consumed(spark, batches).select((F.col("value") % 89).alias("k"), each.alias("w"))
     return rows.groupBy("k").agg(F.count(F.lit(1)).alias("n"), F.sum("w").alias("s"))
+
+
+def processor(factor: int, schema: str = "n bigint, s bigint") -> Any:
+    """The same for `transformWithStateInPandas`."""
+
+    class Totals(StatefulProcessor):  # type: ignore[misc]
+        def init(self, handle: StatefulProcessorHandle) -> None:
+            self.total = handle.getValueState("total", schema)
+
+        def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
+            count, summed = self.total.get() if self.total.exists() else (0, 0)
+            length = sum(len(frame) for frame in rows)
+            count, summed = count + length, summed + length * factor
+            self.total.update((count, summed))
+            yield pd.DataFrame({"k": [key[0]], "n": [count], "s": [summed]})
+
+        def close(self) -> None:
+            pass
+
+    return Totals()
+
+
+def processed(spark: SparkSession) -> DataFrame:
+    keyed = source(spark).select((F.col("value") % 89).alias("k"))
+    return keyed.groupBy("k").transformWithStateInPandas(processor(1), TOTALS, "update", "None")
+
+
+PROCESSED = StatefulQuery(
+    "processed", "update", processed, lambda spark, batches: totals_batch(spark, batches, 0), key="k"
+)
 
 
 def vectorised(factor: int) -> dict[str, Any]:

@@ -23,6 +23,10 @@ object PythonCode {
       like.name, replaced(like, code).func, LongType, Seq(input), PythonEvalType.SQL_BATCHED_UDF,
       udfDeterministic = true)
 
+  /** A plain UDF of one column, that makes a text, with the environment of `like`. */
+  def telling(like: PythonUDF, code: Array[Byte], input: Expression): PythonUDF =
+    loading(like, code, input).copy(dataType = StringType)
+
   /** A UDF of the kind of `like`, that makes a text. It gets one column more, before those that `like` gets. */
   def comparing(like: PythonUDF, code: Array[Byte], columns: Seq[Expression]): PythonUDF = {
     val arguments = like.children.zip(columns.tail).map {

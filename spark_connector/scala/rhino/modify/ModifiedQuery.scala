@@ -145,8 +145,11 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
       s"the canary of another modification of ${its.kind} ${its.target} still runs: wait for it, or remove that one")
     val of = execution.sparkSession
     of.withActive(PlanCheck.check(its, execution.logical, former, of))
-    if (its.kind == Modification.Function && !its.removes)
-      CodeCheck.check(its.code, PlanCheck.functions(its.target, execution.logical).head, executors(), of)
+    if (its.kind == Modification.Function && !its.removes) {
+      val present = PlanCheck.functions(its.target, execution.logical).head
+      CodeCheck.check(its.code, present, executors(), of)
+      StateVariables.check(its, present, of)
+    }
   }
 
   private def compare(number: Long, batch: IncrementalExecution): Unit = {
