@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from spark_connector.conf import Timeouts as Timeouts
     from spark_connector.conf import rhino_conf as rhino_conf
     from spark_connector.local.session import local_session as local_session
+    from spark_connector.modify.code import processor_function as processor_function
     from spark_connector.modify.code import state_function as state_function
     from spark_connector.modify.modifications import Modifications as Modifications
     from spark_connector.modify.record import Canary as Canary
@@ -72,6 +73,7 @@ _MODULES = {
     "Weight": "handover_manager.plan.intents",
     "branch": "rhino.client.branch",
     "local_session": "spark_connector.local.session",
+    "processor_function": "spark_connector.modify.code",
     "rhino_checkpoint": "spark_connector.checkpoint",
     "rhino_conf": "spark_connector.conf",
     "state_function": "spark_connector.modify.code",
@@ -115,6 +117,7 @@ __all__ = [
     "Weight",
     "branch",
     "local_session",
+    "processor_function",
     "rhino_checkpoint",
     "rhino_conf",
     "state_function",

@@ -97,6 +97,11 @@ class QueryCheckpoint:
         """Returns the state store provider class that the next run will use."""
         return str(self.settings()[PROVIDER_KEY])
 
+    def has_state_of(self, batch: int) -> bool:
+        """Whether the folder has files of the state that this batch has made, where Spark's providers put them."""
+        names = f"{batch + 1}[_.]*"
+        return any(next(self.folder.glob(f"state/*/*/{store}{names}"), None) is not None for store in ("", "*/"))
+
     def newest_commit(self) -> int:
         """Returns the newest committed batch. Raises PreconditionError without one, and for a query without state."""
         numbers = self.batches("commits")

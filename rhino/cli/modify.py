@@ -15,6 +15,7 @@ from rhino.cli.columns import Row, show_columns
 from rhino.cli.options import JsonOption
 from rhino.cli.output import console, say, say_json
 from rhino_core.errors import InvalidRequestError
+from spark_connector.modify.comparison import Comparison, Version
 from spark_connector.modify.ledger import State, View
 from spark_connector.modify.modifications import Modifications
 from spark_connector.modify.record import Canary, Kind
@@ -78,7 +79,8 @@ def carry_out(checkpoint: str, change: Callable[[Modifications], View], options:
     view = change(query)
     if options.wait_s > 0:
         view = query.wait(view.record.number, timeout_s=options.wait_s)
-    show(view, as_json=options.as_json)
+    comparison = query.take_comparison(view.record.number) if view.state is State.CHECKED else None
+    show(view, as_json=options.as_json, comparison=comparison)
     return exit_codes.REFUSED if view.state in FAILURES else exit_codes.OK
 
 
@@ -90,16 +92,33 @@ def show_list(views: Sequence[View]) -> None:
         say("the query has no modifications")
 
 
-def show(view: View, *, as_json: bool) -> None:
-    """Prints a modification as a sentence, or as JSON."""
+def show(view: View, *, as_json: bool, comparison: Comparison | None = None) -> None:
+    """Prints a modification as a sentence, or as JSON. `comparison`: what its dry run has found out."""
     if as_json:
-        say_json(plain(view))
+        say_json(plain(view) | ({} if comparison is None else {"comparison": asdict(comparison)}))
         return
     batches = f" from batch {view.first_batch} on" if view.state is State.IN_FORCE else ""
     reason = f": {view.reason}" if view.reason else ""
     change = view.record.change
     said = f"modification {view.record.number} of {change.kind} {change.target} is {_words(view.state)}"
     say(f"{said}{batches}{reason}")
+    if comparison is not None:
+        _show_comparison(comparison)
+
+
+def _show_comparison(found: Comparison) -> None:
+    if found.skipped:
+        say(f"old and new were not compared: {found.skipped}")
+        return
+    say(f"{found.different} of {found.rows} rows of batch {found.batch} differ")
+    say(f"old: {_version(found.old)}; new: {_version(found.new)}")
+    if found.examples:
+        show_columns(console(), ("arguments", "old", "new"), [(one.given, one.old, one.new) for one in found.examples])
+
+
+def _version(of: Version) -> str:
+    time_said = "not timed" if of.row_us is None else f"{of.row_us:g} us a row"
+    return f"{time_said}, fails for {of.failed} rows, first with {of.error}" if of.failed else time_said
 
 
 def parse_columns(pairs: Sequence[str]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from rhino.cli.option_groups import expanded
 from rhino.cli.options import JsonOption
 from rhino.cli.output import say_json
 from spark_connector.modify.ledger import View
-from spark_connector.modify.modifications import Modifications
+from spark_connector.modify.modifications import SAMPLE_ROWS, Modifications
 from spark_connector.modify.record import Kind
 
 app = typer.Typer(
@@ -32,20 +32,31 @@ def function(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the Python function in the query.")],
     code: Annotated[
         str,
-        typer.Option(metavar="FILE.py:NAME", help="The new function, made with @udf, @pandas_udf or state_function."),
+        typer.Option(
+            metavar="FILE.py:NAME",
+            help="The new function, made with @udf, @pandas_udf, state_function or processor_function.",
+        ),
     ],
     trial: CanaryOptions,
     options: WaitOptions,
+    sample: Annotated[
+        int,
+        typer.Option(
+            help="With --dry-run: call the present UDF and the new one with this many rows of the newest batch, and "
+            "show differences and times. 0: call neither."
+        ),
+    ] = SAMPLE_ROWS,
 ) -> None:
-    """Replace a Python function: a UDF (scalar, pandas, Arrow), or the function of applyInPandasWithState.
+    """Replace a UDF (scalar, pandas, Arrow), the function of applyInPandasWithState, or that of transformWithState.
 
-    The file is executed here. The new function must have the same kind and return type as the present one.
+    The name of the latter is transformWithStateUDF: Spark makes it of a processor. The file is executed here. The new
+    function must have the same kind and return type as the present one.
     """
 
     def change(query: Modifications) -> View:
         from spark_connector.modify.code import load
 
-        return query.replace_function(name, load(code), canary=canary, dry_run=options.dry_run)
+        return query.replace_function(name, load(code), canary=canary, dry_run=options.dry_run, sample=sample)
 
     canary = trial.chosen()
     raise typer.Exit(carry_out(checkpoint, change, options))

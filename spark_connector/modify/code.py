@@ -6,15 +6,20 @@ import inspect
 import runpy
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.functions import pandas_udf
-from pyspark.sql.types import DataType
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+from pyspark.sql.streaming.stateful_processor_util import TransformWithStateInPandasUdfUtils
+from pyspark.sql.types import DataType, StringType
 from pyspark.util import PythonEvalType
 
 from rhino_core.errors import InvalidRequestError
+from spark_connector.modify import comparer, variables
 from spark_connector.modify.record import CODE_MAX_BYTES, Code
 
 SCALAR = (
@@ -23,6 +28,11 @@ SCALAR = (
     PythonEvalType.SQL_SCALAR_PANDAS_UDF,
     PythonEvalType.SQL_SCALAR_ARROW_UDF,
 )
+PROCESSORS = (
+    PythonEvalType.SQL_TRANSFORM_WITH_STATE_PANDAS_UDF,
+    PythonEvalType.SQL_TRANSFORM_WITH_STATE_PYTHON_ROW_UDF,
+)
+PLAIN = SCALAR[:2]  # called with one row
 ANY = 2**31 - 1  # arguments
 MODULE = "rhino_modification"  # no module of this name exists, so its functions are pickled with their code
 
@@ -36,14 +46,29 @@ def state_function(function: Callable[..., Any], output: DataType | str) -> Any:
     return pandas_udf(function, returnType=output, functionType=kind)
 
 
+def processor_function(
+    processor: StatefulProcessor, output: DataType | str, *, time_mode: str = "None", pandas: bool = True
+) -> Any:
+    """Makes a processor for `transformWithState` into what `Modifications.replace_function` takes.
+
+    Its name in the query is `transformWithStateUDF`. `pandas`: for `transformWithStateInPandas`. `output`, `time_mode`:
+    as the query gives them.
+    """
+    made = TransformWithStateInPandasUdfUtils(processor, time_mode).transformWithStateUDF
+    kind: Any = PROCESSORS[0] if pandas else PROCESSORS[1]
+    return pandas_udf(made, returnType=output, functionType=kind)
+
+
 def code_of(function: Any) -> Code:
-    """Pickles a UDF of `udf`, `pandas_udf`, `arrow_udf` or `state_function` as PySpark does.
+    """Pickles a UDF of `udf`, `pandas_udf`, `arrow_udf`, `state_function` or `processor_function` as PySpark does.
 
     Also one of Spark Connect, which is the same function without a session. Raises InvalidRequestError for anything
     else, and if it is not deterministic, cannot be pickled or is too large.
     """
     if not all(hasattr(function, name) for name in ("func", "returnType", "evalType", "deterministic")):
-        raise InvalidRequestError(f"{function!r} is no UDF: make it with udf, pandas_udf, arrow_udf or state_function")
+        raise InvalidRequestError(
+            f"{function!r} is no UDF: make it with udf, pandas_udf, arrow_udf, state_function or processor_function"
+        )
     if not function.deterministic:
         raise InvalidRequestError(
             f"{function.func.__name__} is declared as non-deterministic: a batch that is tried again would differ"
@@ -59,7 +84,25 @@ def code_of(function: Any) -> Code:
             "allowed: let it read large data from a file that the executors have"
         )
     takes = _takes(function.func) if function.evalType in SCALAR else None
-    return Code(pickled, function.evalType, returns.json(), takes)
+    guard = _by_value(variables, variables.check) if function.evalType in PROCESSORS else b""
+    return Code(pickled, function.evalType, returns.json(), takes, guard)
+
+
+def comparer_of(code: Code) -> bytes | None:
+    """Pickles what compares two functions of this kind. None: functions of this kind are not compared."""
+    if code.eval_type not in SCALAR:
+        return None
+    made = comparer.row_comparer() if code.eval_type in PLAIN else comparer.column_comparer()
+    return _by_value(comparer, made)
+
+
+def _by_value(module: ModuleType, function: Callable[..., Any]) -> bytes:
+    """Pickles a UDF that makes a text. Executors need not have the module."""
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        return bytes(CloudPickleSerializer().dumps((function, StringType())))
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)
 
 
 def _takes(function: Callable[..., Any]) -> tuple[int, int] | None:

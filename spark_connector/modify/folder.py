@@ -1,7 +1,8 @@
 """The folder `modifications` of a query checkpoint: one file for each fact, written once and atomically.
 
-records/<number> are by `rhino modify`. outcomes/<number>, bindings/<batch>, returns/<batch> and figures/<batch> are by
-the driver. Withdrawals are outcomes and returns, too.
+records/<number> are by `rhino modify`. outcomes/<number>, bindings/<batch>, returns/<batch>, figures/<batch> and
+comparisons/<number> are by the driver. Withdrawals are outcomes and returns, too. A comparison may have values of rows,
+so it is removed when it has been read.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from typing import Any
 
 from rhino_core import failpoints
 from rhino_core.errors import ConflictError, IntegrityError, PreconditionError
+from spark_connector.modify.comparison import Comparison
 from spark_connector.modify.ledger import Figures, Ledger, Outcome, Return
-from spark_connector.modify.record import Canary, Change, Record
+from spark_connector.modify.record import Canary, Change, Record, Sample
 
 TRIES = 100  # others may take the same number
 SETTLE_S = 0.05  # a driver that was just about to decide has decided
@@ -49,16 +51,37 @@ class ModificationFolder:
             },
         )
 
-    def add(self, change: Change, author: str, *, dry_run: bool, canary: Canary | None = None) -> Record:
+    def add(
+        self,
+        change: Change,
+        author: str,
+        *,
+        dry_run: bool,
+        canary: Canary | None = None,
+        sample: Sample | None = None,
+    ) -> Record:
         """Writes a new record and returns it. Raises ConflictError if others write without end."""
         for _ in range(TRIES):
             number = max((number for number, _ in self._files("records")), default=0) + 1
-            record = Record(number, change, author, time.time_ns() // 1_000_000, dry_run, canary)
+            record = Record(number, change, author, time.time_ns() // 1_000_000, dry_run, canary, sample)
             failpoints.hit("modification.record.before")
             if self._create("records", number, record.to_json()):
                 failpoints.hit("modification.record.after")
                 return record
         raise ConflictError(f"{self._root}: others add modifications all the time; try again")
+
+    def take_comparison(self, number: int) -> Comparison | None:
+        """Returns what a dry run has found out, and removes it. None: there is none, or it has been taken.
+
+        Raises IntegrityError.
+        """
+        path = self._root / "comparisons" / str(number)
+        try:
+            text = path.read_text()
+        except FileNotFoundError:
+            return None
+        path.unlink(missing_ok=True)
+        return Comparison.from_json(text)
 
     def give_up(self, batch: int, author: str, *, start: int) -> None:
         """Makes the binding of a batch void from batch `start` on. Raises ConflictError if it is void already."""

@@ -12,14 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from rhino_core.errors import ConflictError, InvalidRequestError, PreconditionError, UnavailableError, UnknownError
-from spark_connector.conf import PROVIDER_CLASSES
+from spark_connector.conf import PROVIDER_CLASSES, SPARK_PROVIDER
+from spark_connector.modify.comparison import Comparison
 from spark_connector.modify.folder import ModificationFolder
 from spark_connector.modify.ledger import State, View
-from spark_connector.modify.record import Canary, Change, Kind
+from spark_connector.modify.record import Canary, Change, Kind, Sample
 from spark_connector.query_checkpoint import QueryCheckpoint
 
 POLL_S = 0.05
 IDLE_S = 30.0
+SAMPLE_ROWS = 1000
 _RHINO = re.compile(r"rhino://(?P<scheme>[^@/]+)(@[^/]*)?(?P<path>/.*)", re.DOTALL)
 _URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(//)?(?P<path>/.*)", re.DOTALL)
 
@@ -35,29 +37,33 @@ class Modifications:
 
     def __init__(self, checkpoint: str | Path) -> None:
         self._checkpoint = QueryCheckpoint(folder_of(str(checkpoint)))
-        on_rhino = str(checkpoint).startswith("rhino:")
-        numbers = self._checkpoint.batches("offsets")
-        provider = self._checkpoint.provider() if numbers and not on_rhino else ""
-        if provider and provider not in PROVIDER_CLASSES.values():
-            raise PreconditionError(
-                f"{checkpoint}: its query runs with the state store provider {provider}, without Rhino; "
-                "`rhino adopt` takes it over"
-            )
+        if not str(checkpoint).startswith("rhino:") and self._checkpoint.batches("offsets"):
+            _check_rhinos(self._checkpoint)
         self._folder = ModificationFolder(self._checkpoint.folder)
         self._author = f"{getpass.getuser()}@{socket.gethostname()}"
 
     def replace_function(
-        self, name: str, function: Any, *, canary: Canary | None = None, dry_run: bool = False
+        self,
+        name: str,
+        function: Any,
+        *,
+        canary: Canary | None = None,
+        dry_run: bool = False,
+        sample: int = SAMPLE_ROWS,
     ) -> View:
         """Replaces the Python function `name` of the query by a UDF of the same kind and return type.
 
         `function`: made with `udf`, `pandas_udf` or `arrow_udf`; with `state_function` for the function of
-        `applyInPandasWithState`, whose state stays. Raises InvalidRequestError as `code_of`, and ConflictError while
-        another change of it is on its way.
+        `applyInPandasWithState`, whose state stays. `sample`: a dry run of a UDF calls it and the present one with this
+        many rows at most of the newest batch, see `take_comparison`; 0: it calls neither. Raises InvalidRequestError as
+        `code_of`, and ConflictError while another change of it is on its way.
         """
-        from spark_connector.modify.code import code_of
+        from spark_connector.modify.code import code_of, comparer_of
 
-        return self._add(Change(Kind.FUNCTION, name, code=code_of(function)), dry_run, canary)
+        code = code_of(function)
+        comparer = comparer_of(code) if dry_run and sample else None
+        wanted = None if comparer is None else Sample(sample, comparer)
+        return self._add(Change(Kind.FUNCTION, name, code=code), dry_run, canary, wanted)
 
     def set_filter(self, point: str, condition: str, *, canary: Canary | None = None, dry_run: bool = False) -> View:
         """Lets only rows that meet a SQL condition pass the point that the query names by `.observe(point, ...)`.
@@ -108,6 +114,13 @@ class Modifications:
             raise UnknownError(f"{self._checkpoint.folder}: there is no modification {number}")
         return ledger.view(number)
 
+    def take_comparison(self, number: int) -> Comparison | None:
+        """Returns what the dry run of a function has found out by calling both versions. Only once: it is removed.
+
+        None: there is none, or somebody has taken it. It may have values of rows.
+        """
+        return self._folder.take_comparison(number)
+
     def wait(self, number: int, *, timeout_s: float = 60.0) -> View:
         """Blocks until the modification is in force, its canary included, or will never be.
 
@@ -122,7 +135,7 @@ class Modifications:
             time.sleep(POLL_S)
         return view
 
-    def _add(self, change: Change, dry_run: bool, canary: Canary | None = None) -> View:
+    def _add(self, change: Change, dry_run: bool, canary: Canary | None = None, sample: Sample | None = None) -> View:
         if not change.target:
             raise InvalidRequestError("the name of the function or point is empty")
         other = self._folder.read().waiting(change)
@@ -131,7 +144,23 @@ class Modifications:
                 f"modification {other} of {change.kind} {change.target} is on its way: wait for it, or withdraw it "
                 "(remove it, if its canary runs)"
             )
-        return self.get(self._folder.add(change, self._author, dry_run=dry_run, canary=_placed(canary, change)).number)
+        placed = _placed(canary, change)
+        added = self._folder.add(change, self._author, dry_run=dry_run, canary=placed, sample=sample)
+        return self.get(added.number)
+
+
+def _check_rhinos(checkpoint: QueryCheckpoint) -> None:
+    """Raises PreconditionError for a query without Rhino.
+
+    A query with its checkpoint on rhino:// has Spark's provider, too. But its new state is not in the folder.
+    """
+    provider, commits = checkpoint.provider(), checkpoint.batches("commits")
+    in_folder = bool(commits) and checkpoint.has_state_of(commits[-1])
+    if provider not in PROVIDER_CLASSES.values() or (provider == SPARK_PROVIDER and in_folder):
+        raise PreconditionError(
+            f"{checkpoint.folder}: its query runs with the state store provider {provider}, without Rhino; "
+            "`rhino adopt` takes it over. If it is adopted and has not run since, give its location on rhino://"
+        )
 
 
 def _placed(canary: Canary | None, change: Change) -> Canary | None:
@@ -145,10 +174,10 @@ def _placed(canary: Canary | None, change: Change) -> Canary | None:
 
 def _waits_for(view: View) -> str:
     if view.state is State.PENDING:
-        return (
-            "no driver with Rhino's plugin has looked at it. Is the query running, and has it run a batch since its "
-            "start?"
-        )
+        asked = "Is the query running, and has it run a batch since its start?"
+        if view.record.sample is not None:
+            return f"a dry run that compares waits for the end of the batch that runs. {asked}"
+        return f"no driver with Rhino's plugin has looked at it. {asked}"
     if view.state is State.CANARY and view.record.canary is not None:
         return f"{len(view.figures)} of the {view.record.canary.batches} batches of its canary are judged"
     return "the query has begun no batch since then. Does it get data?"

@@ -11,6 +11,7 @@ from typing import Any, Self
 from rhino_core.errors import IntegrityError, InvalidRequestError
 
 CANARY_MAX_BATCHES = 10_000
+SAMPLE_MAX_ROWS = 10_000
 CODE_MAX_BYTES = 1024 * 1024  # PySpark sends larger functions as broadcasts, which end with the driver
 
 
@@ -26,13 +27,15 @@ class Kind(enum.StrEnum):
 class Code:
     """A Python function: what PySpark pickles for it, its kind in PySpark's numbers, and its return type as JSON.
 
-    `takes`: the least and the most arguments of a scalar function, None: not known.
+    `takes`: the least and the most arguments of a scalar function, None: not known. `guard`: for a processor of
+    `transformWithState`, a pickled UDF that compares the state variables of two of them.
     """
 
     pickled: bytes = b""
     eval_type: int = 0
     returns: str = ""
     takes: tuple[int, int] | None = None
+    guard: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,21 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class Sample:
+    """For a dry run of a function: old and new get this many rows at most. `comparer` is what counts differences.
+
+    It is pickled as a UDF is, and runs in a Python worker of an executor. Raises InvalidRequestError.
+    """
+
+    rows: int
+    comparer: bytes
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.rows <= SAMPLE_MAX_ROWS:
+            raise InvalidRequestError(f"{self.rows} rows of a sample: must be 1 to {SAMPLE_MAX_ROWS}, or 0 for none")
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """A change with its number, which counts from 1, who wanted it, and when (wall clock, ms since the epoch)."""
 
@@ -89,6 +107,7 @@ class Record:
     created_ms: int
     dry_run: bool = False
     canary: Canary | None = None
+    sample: Sample | None = None
 
     @property
     def slot(self) -> tuple[Kind, str]:
@@ -112,6 +131,8 @@ class Record:
                 "dry_run": self.dry_run,
                 "takes": change.code.takes,
                 "canary": self.canary and asdict(self.canary),
+                "guard": base64.b64encode(change.code.guard).decode(),
+                "sample": self.sample and _sample_fields(self.sample),
             }
         )
 
@@ -126,6 +147,7 @@ class Record:
                 int(fields["eval_type"]),
                 str(fields["returns"]),
                 None if takes is None else (int(takes[0]), int(takes[1])),
+                base64.b64decode(fields.get("guard", "")),
             )
             canary = None if fields.get("canary") is None else Canary(**fields["canary"])
             change = Change(
@@ -137,6 +159,14 @@ class Record:
                 {str(name): str(text) for name, text in fields["columns"].items()},
             )
             author, created_ms, dry_run = str(fields["author"]), int(fields["created_ms"]), bool(fields["dry_run"])
-            return cls(number, change, author, created_ms, dry_run, canary)
+            return cls(number, change, author, created_ms, dry_run, canary, _sample(fields.get("sample")))
         except (ValueError, KeyError, TypeError, AttributeError, IndexError, InvalidRequestError) as error:
             raise IntegrityError(f"the record of modification {number} is not readable: {error}") from error
+
+
+def _sample_fields(sample: Sample) -> dict[str, Any]:
+    return {"rows": sample.rows, "code": base64.b64encode(sample.comparer).decode()}
+
+
+def _sample(fields: dict[str, Any] | None) -> Sample | None:
+    return None if fields is None else Sample(int(fields["rows"]), base64.b64decode(fields["code"]))

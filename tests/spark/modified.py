@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from spark_connector.modify.ledger import View
@@ -42,12 +43,12 @@ def functions() -> dict[str, Any]:
     return made | {"whole": F.udf(lambda value: 1, IntegerType()), "two": F.udf(lambda value, by: 1, LongType())}
 
 
-def needs_a_module() -> Any:
-    """A pandas UDF whose module is known to this process only: pickled by its name."""
+def needs_a_module(decorator: Any = F.pandas_udf, kind: str = "pd.Series") -> Any:
+    """A UDF whose module is known to this process only: pickled by its name."""
     module = types.ModuleType("rhino_nowhere")
-    exec("import pandas as pd\ndef series(values: pd.Series) -> pd.Series: return values", module.__dict__)
+    exec(f"import pandas as pd\ndef series(values: {kind}) -> {kind}: return values", module.__dict__)
     sys.modules[module.__name__] = module
-    return F.pandas_udf(module.series, LongType())
+    return decorator(module.series, LongType())
 
 
 def scored(spark: SparkSession) -> DataFrame:
@@ -122,6 +123,36 @@ def totals_batch(spark: SparkSession, batches: int, switched: int) -> DataFrame:
     return rows.groupBy("k").agg(F.count(F.lit(1)).alias("n"), F.sum("w").alias("s"))
 
 
+def processor(factor: int, schema: str = "n bigint, s bigint") -> Any:
+    """The same for `transformWithStateInPandas`."""
+
+    class Totals(StatefulProcessor):  # type: ignore[misc]
+        def init(self, handle: StatefulProcessorHandle) -> None:
+            self.total = handle.getValueState("total", schema)
+
+        def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
+            count, summed = self.total.get() if self.total.exists() else (0, 0)
+            length = sum(len(frame) for frame in rows)
+            count, summed = count + length, summed + length * factor
+            self.total.update((count, summed))
+            yield pd.DataFrame({"k": [key[0]], "n": [count], "s": [summed]})
+
+        def close(self) -> None:
+            pass
+
+    return Totals()
+
+
+def processed(spark: SparkSession) -> DataFrame:
+    keyed = source(spark).select((F.col("value") % 89).alias("k"))
+    return keyed.groupBy("k").transformWithStateInPandas(processor(1), TOTALS, "update", "None")
+
+
+PROCESSED = StatefulQuery(
+    "processed", "update", processed, lambda spark, batches: totals_batch(spark, batches, 0), key="k"
+)
+
+
 def vectorised(factor: int) -> dict[str, Any]:
     """A pandas UDF and an Arrow UDF that multiply."""
 
@@ -157,3 +188,40 @@ WEIGHED = StatefulQuery(
     lambda spark, batches: weighed_batch(spark, batches, {"series": 0, "array": 0}),
     key="k",
 )
+
+
+def numbered(spark: SparkSession) -> DataFrame:
+    """Has functions that decide the key, are not deterministic, and are above the aggregation, as is a point."""
+
+    def keyed(value: int) -> int:
+        return value % 89
+
+    def score(value: int) -> int:
+        return value + 1
+
+    def noise(value: int) -> int:
+        return 1
+
+    def shown(total: int) -> int:
+        return total
+
+    key, y = F.udf(keyed, LongType())("value"), F.udf(score, LongType())("value")
+    one = F.udf(noise, LongType()).asNondeterministic()("value")
+    rows = source(spark).select(key.alias("k"), y.alias("y"), F.lit(1).alias("one"), one.alias("noisy"))
+    marked = rows.drop("noisy").observe(POINT, F.count(F.lit(1)).alias("rows"))
+    counted = marked.groupBy("k").agg(F.count(F.lit(1)).alias("n"), F.sum("y").alias("s"))
+    observed = counted.observe("counted", F.max("n").alias("most"))
+    return observed.select("k", "n", F.udf(shown, LongType())("s").alias("s"))
+
+
+NUMBERED = StatefulQuery(
+    "numbered", "update", numbered, lambda spark, batches: numbered_batch(spark, batches, batches), key="k"
+)
+
+
+def numbered_batch(spark: SparkSession, batches: int, switched: int) -> DataFrame:
+    """From batch `switched` on, `score` triples."""
+    value = F.col("value")
+    y = F.when(F.floor(value / ROWS_PER_BATCH) < switched, value + 1).otherwise(value * 3)
+    rows = consumed(spark, batches).select((value % 89).alias("k"), y.alias("y"))
+    return rows.groupBy("k").agg(F.count(F.lit(1)).alias("n"), F.sum("y").alias("s"))

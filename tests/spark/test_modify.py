@@ -5,16 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from rhino import Canary, Modifications, rhino_checkpoint, state_function
+from rhino import Canary, Modifications, processor_function, rhino_checkpoint, state_function
 from rhino.testing import LocalCluster
 from spark_connector.conf import SPARK_PROVIDER, STREAMING
+from spark_connector.modify.ledger import View
 from tests.spark.conftest import SharedSession, wait_for
 from tests.spark.modified import (
     POINT,
+    PROCESSED,
     SCORED,
     TOTALLED,
     TOTALS,
@@ -22,6 +25,7 @@ from tests.spark.modified import (
     adding,
     functions,
     needs_a_module,
+    processor,
     scored_batch,
     totals_batch,
     vectorised,
@@ -82,7 +86,7 @@ def test_functions_and_operators_of_a_running_query(spark: SparkSession, tmp_pat
         (changes.replace_function("score", functions()["whole"]), "returns BIGINT, and the new function returns INT"),
         (changes.replace_function("nobody", functions()["plus"]), "has no Python function nobody; it has score"),
         (changes.set_filter("elsewhere", "y > 0"), "has no point elsewhere"),
-        (changes.set_filter(POINT, "z > 0"), "UNRESOLVED_COLUMN"),
+        (changes.set_filter(POINT, "z > 0"), "has no column `z`; it has k, y"),
         (changes.set_columns(POINT, {"y": "'text'"}), "column y is BIGINT, and 'text' is STRING"),
         (changes.remove("filter", "never"), "no modification of filter never is in force"),
     ]
@@ -180,5 +184,33 @@ def test_the_function_of_a_stateful_operator(shared: SharedSession, tmp_path: Pa
         assert view.state == "in_force", view.reason
         assert view.first_batch is not None
         run.advance(running, 3)
+        running.stop()
+        assert_same_rows(run.result(run.logged()), totals_batch(spark, run.logged(), view.first_batch))
+
+
+def test_the_processor_of_transform_with_state(shared: SharedSession, tmp_path: Path) -> None:
+    """Its state stays. One that declares another state variable, or has another time mode, is refused."""
+    with shared.with_settings(SETTINGS | {f"{STREAMING}.stateStore.providerClass": SPARK_PROVIDER}) as spark:
+        run = Run(spark, PROCESSED, tmp_path, locate=rhino_checkpoint)
+        running = run.start()
+        run.advance(running, 3)
+        changes = Modifications(run.location)
+
+        def replaced(made: Any, time_mode: str = "None") -> View:
+            function = processor_function(made, TOTALS, time_mode=time_mode)
+            return changes.wait(changes.replace_function("transformWithStateUDF", function).record.number)
+
+        wider = replaced(processor(1000, "n bigint, s double"))
+        assert wider.state == "refused"
+        assert "total is value(n bigint, s bigint), and in the new processor value(n bigint, s double)" in wider.reason
+        timed = replaced(processor(1000), "ProcessingTime")
+        assert (timed.state, "time mode None" in timed.reason) == ("refused", True), timed.reason
+        view = replaced(processor(1000))
+        assert view.state == "in_force", view.reason
+        assert view.first_batch is not None
+        run.advance(running, 3)
+        running.stop()
+        running = run.start()  # Spark compares the state variables with those in the checkpoint
+        run.advance(running, 2)
         running.stop()
         assert_same_rows(run.result(run.logged()), totals_batch(spark, run.logged(), view.first_batch))

@@ -84,6 +84,61 @@ def test_a_canary_is_recorded_with_its_limits_and_listed_with_its_figures(checkp
     assert found["figures"][0] == {"batch": 7, "batch_ms": 220, "rows": {"scored": 12}}
 
 
+FOUND = {
+    "rows": 600,
+    "different": 2,
+    "old": {"failed": 0, "error": "", "us": 0.4},
+    "new": {"failed": 1, "error": "ValueError: no 7", "us": None},
+    "examples": [{"given": "(5,)", "old": "6", "new": "-5"}, {"given": "(7,)", "old": "8", "new": "ValueError: no 7"}],
+}
+NEW_SCORE = """
+from pyspark.sql.functions import udf
+from pyspark.sql.types import LongType
+
+score = udf(lambda value: -value, LongType())
+"""
+
+
+def test_a_dry_run_of_a_function_shows_old_against_new_once(checkpoint: Path) -> None:
+    (checkpoint / "new.py").write_text(NEW_SCORE)
+    Modifications(checkpoint).set_filter("other", "true", dry_run=True)
+    dry_run = ("modify", "function", checkpoint, "score", "--code", f"{checkpoint}/new.py:score", "--dry-run")
+    for number, kind in ((2, "found"), (3, "found"), (4, "skipped")):
+        answer(checkpoint, "outcomes", number, checked_ms=1)
+        said = json.dumps(FOUND) if kind == "found" else "the batch has no rows at this function"
+        answer(checkpoint, "comparisons", number, batch=17, **{kind: said})
+    code, said = rhino(*dry_run, "--sample", "600")
+    assert code == 0
+    assert said.splitlines() == [
+        "modification 2 of function score is checked",
+        "2 of 600 rows of batch 17 differ",
+        "old: 0.4 us a row; new: not timed, fails for 1 rows, first with ValueError: no 7",
+        "ARGUMENTS  OLD  NEW",
+        "(5,)         6  -5",
+        "(7,)         8  ValueError: no 7",
+    ]
+    assert [
+        view.record.sample is not None and view.record.sample.rows for view in Modifications(checkpoint).list()
+    ] == [
+        False,
+        600,
+    ]
+    found = json.loads(rhino(*dry_run, "--json")[1])["comparison"]
+    assert (found["rows"], found["different"], found["new"]["error"]) == (600, 2, "ValueError: no 7")
+    assert "old and new were not compared: the batch has no rows at this function" in rhino(*dry_run)[1]
+    assert not list((checkpoint / "modifications" / "comparisons").iterdir())
+    with pytest.raises(InvalidRequestError, match="10001 rows of a sample: must be 1 to 10000"):
+        rhino(*dry_run, "--sample", "10001")
+
+
+def test_only_dry_runs_carry_what_compares(checkpoint: Path) -> None:
+    (checkpoint / "new.py").write_text(NEW_SCORE)
+    function = ("modify", "function", checkpoint, "score", "--code", f"{checkpoint}/new.py:score", "--wait-s", "0")
+    rhino(*function, "--dry-run", "--sample", "0")
+    rhino(*function)
+    assert [view.record.sample for view in Modifications(checkpoint).list()] == [None, None]
+
+
 def test_limits_need_a_canary(checkpoint: Path) -> None:
     with pytest.raises(InvalidRequestError, match="--canary"):
         rhino("modify", "filter", checkpoint, "scored", "--where", "y > 0", "--min-rows", "1")

@@ -22,6 +22,7 @@ from rhino_core.errors import (
     UnavailableError,
     UnknownError,
 )
+from spark_connector.conf import SPARK_PROVIDER
 from spark_connector.modify.code import ANY, code_of, load, state_function
 from spark_connector.modify.folder import ModificationFolder
 from spark_connector.modify.modifications import Modifications
@@ -69,6 +70,20 @@ def test_a_query_without_rhino_is_refused(checkpoint: Path) -> None:
         Modifications(checkpoint)
 
 
+@pytest.mark.parametrize("name", ["0/0/5_3f.changelog", "0/0/5.zip", "1/7/left-keys/5_3f.zip"])
+def test_a_query_with_its_own_state_in_the_folder_is_not_on_rhino(name: str, checkpoint: Path) -> None:
+    (checkpoint / "offsets" / "4").write_text(offsets(SPARK_PROVIDER))
+    file = checkpoint / "state" / name
+    file.parent.mkdir(parents=True)
+    file.with_name("4_3f.changelog").touch()  # of the time before it was adopted
+    file.with_name("51.zip").touch()
+    assert Modifications(checkpoint).list() == ()
+    file.touch()
+    with pytest.raises(PreconditionError, match="without Rhino; `rhino adopt` takes it over"):
+        Modifications(checkpoint)
+    assert Modifications(f"rhino://file{checkpoint}").list() == ()
+
+
 def test_a_second_change_of_the_same_thing_waits_for_the_first_one(checkpoint: Path) -> None:
     query = Modifications(checkpoint)
     query.set_filter("scored", "y > 0")
@@ -108,6 +123,20 @@ def test_waiting_ends_with_the_fate_of_a_modification(checkpoint: Path) -> None:
     assert query.wait(number, timeout_s=0.1).first_batch == 5
     with pytest.raises(UnknownError, match="no modification 9"):
         query.get(9)
+
+
+def test_a_dry_run_that_compares_waits_for_the_batch_that_runs(checkpoint: Path) -> None:
+    query = Modifications(checkpoint)
+    number = query.replace_function("score", PLUS, dry_run=True, sample=7).record.number
+    sample = query.get(number).record.sample
+    assert sample is not None
+    assert sample.rows == 7
+    with pytest.raises(UnavailableError, match="waits for the end of the batch that runs"):
+        query.wait(number, timeout_s=0.1)
+    assert query.take_comparison(number) is None
+    driver(checkpoint, "comparisons", number, batch=4, found="{}")
+    with pytest.raises(IntegrityError, match="the comparison of a dry run is not readable"):
+        query.take_comparison(number)
 
 
 def test_what_no_driver_has_checked_can_be_withdrawn(checkpoint: Path) -> None:

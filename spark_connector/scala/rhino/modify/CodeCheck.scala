@@ -1,9 +1,7 @@
 package rhino.spark.modify
 
-import java.util.UUID
-import java.util.concurrent.{Executors, TimeUnit}
+import scala.util.control.NonFatal
 
-import org.apache.spark.SparkException
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.{Alias, AttributeReference, PythonUDF}
 import org.apache.spark.sql.catalyst.plans.logical.Project
@@ -17,7 +15,6 @@ import org.apache.spark.sql.types.LongType
  * one task for each executor sends the code to a worker, and no rows. So nothing of it is called.
  */
 private[modify] object CodeCheck {
-  private val TimeoutS = 60L
   private val PythonError = raw"\s*([\w.]+(?:Error|Exception|Exit|Interrupt)\b.*)".r
 
   /** `executors`: host and id of each. Throws IllegalArgumentException with Python's error. */
@@ -28,21 +25,17 @@ private[modify] object CodeCheck {
     val input = AttributeReference("id", LongType)()
     val loaded = Alias(PythonCode.loading(like, code, input), "loaded")()
     val rows = LogicalRDD(Seq(input), none.mapPartitions(_ => Iterator.empty[InternalRow]))(session)
-    val group = s"rhino-modification-${UUID.randomUUID()}"
-    val timer = Executors.newSingleThreadScheduledExecutor()
-    context.setJobGroup(group, "Rhino checks the code of a modification", interruptOnCancel = true)
-    timer.schedule((() => context.cancelJobGroup(group)): Runnable, TimeoutS, TimeUnit.SECONDS)
-    try session.withActive(new QueryExecution(session, Project(Seq(loaded), rows)).toRdd.count())
-    catch {
-      case error: SparkException =>
+    try LimitedJob.run(context, "Rhino checks the code of a modification") {
+      session.withActive(new QueryExecution(session, Project(Seq(loaded), rows)).toRdd.count())
+    } catch {
+      case NonFatal(error) => // errors of Python workers have no common class
         throw new IllegalArgumentException(s"the executors cannot load the new function: ${reason(error)}", error)
-    } finally {
-      timer.shutdownNow()
-      context.clearJobGroup()
     }
   }
 
-  private def reason(error: SparkException): String =
-    error.getMessage.linesIterator.collect { case PythonError(line) => line }.toSeq.lastOption
-      .getOrElse(error.getMessage.linesIterator.next())
+  /** The error of Python, if there is one, without its traceback. */
+  def reason(error: Throwable): String = {
+    val lines = Option(error.getMessage).getOrElse(error.toString).linesIterator.toSeq
+    lines.collect { case PythonError(line) => line }.lastOption.orElse(lines.headOption).getOrElse(error.toString)
+  }
 }

@@ -18,11 +18,14 @@ import org.json4s.jackson.JsonMethods.parse
  * @param columns  for columns: expressions in SQL by the names of columns
  * @param canary   its first batches are judged
  * @param takes    for a scalar function: the least and the most arguments, if that is known
+ * @param guard    for a processor of transformWithState: a UDF that compares the state variables of two of them
+ * @param sample   for a dry run of a function: it is compared with the present one
  */
 private[spark] case class Modification(
     number: Long, kind: String, target: String, removes: Boolean, dryRun: Boolean, code: Array[Byte] = Array.empty,
     evalType: Int = 0, returns: String = "", filter: String = "", columns: Map[String, String] = Map.empty,
-    canary: Option[Canary] = None, takes: Option[(Int, Int)] = None) {
+    canary: Option[Canary] = None, takes: Option[(Int, Int)] = None,
+    sample: Option[SampleWanted] = None, guard: Array[Byte] = Array.empty) {
 
   /** PySpark makes a plain UDF with or without Arrow, by the session of the process: the function is the same. */
   def fits(kind: Int): Boolean = kind == evalType || Modification.Plain(kind) && Modification.Plain(evalType)
@@ -32,6 +35,12 @@ private[spark] case class Modification(
 
   override def toString: String = s"modification $number ($kind $target)"
 }
+
+/**
+ * @param rows how many rows both functions get at most
+ * @param code what PySpark pickles for the UDF that compares them
+ */
+private[spark] case class SampleWanted(rows: Int, code: Array[Byte])
 
 private[spark] object Modification {
   val Function = "function"
@@ -51,12 +60,21 @@ private[spark] object Modification {
         number, kind, one[String]("target"), one[Boolean]("removes"), one[Boolean]("dry_run"),
         java.util.Base64.getDecoder.decode(one[String]("code")), one[Int]("eval_type"), one[String]("returns"),
         one[String]("filter"), one[Map[String, String]]("columns"), canary(json \ "canary"),
-        (json \ "takes").extractOpt[Seq[Int]].filter(_.size == 2).map(bounds => (bounds.head, bounds(1))))
+        (json \ "takes").extractOpt[Seq[Int]].filter(_.size == 2).map(bounds => (bounds.head, bounds(1))),
+        sample(json \ "sample"),
+        java.util.Base64.getDecoder.decode((json \ "guard").extractOrElse("")))
     } catch {
       case error @ (_: MappingException | _: com.fasterxml.jackson.core.JacksonException |
           _: IllegalArgumentException) =>
         throw new IllegalArgumentException(s"record $number is not readable: ${error.getMessage}", error)
     }
+
+  private def sample(json: JValue): Option[SampleWanted] = json match {
+    case its: JObject =>
+      val code = java.util.Base64.getDecoder.decode((its \ "code").extract[String])
+      Some(SampleWanted((its \ "rows").extract[Int], code))
+    case _ => None
+  }
 
   private def canary(json: JValue): Option[Canary] = json match {
     case its: JObject =>

@@ -3,9 +3,11 @@ package rhino.spark.modify
 import java.io.FileNotFoundException
 import java.nio.charset.StandardCharsets.UTF_8
 import java.nio.file.{Files, Paths}
+import java.nio.file.attribute.PosixFilePermissions
 
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{FileAlreadyExistsException, Path}
+import org.apache.hadoop.fs.permission.FsPermission
 import org.apache.hadoop.security.UserGroupInformation
 
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
@@ -15,7 +17,8 @@ import org.json4s.jackson.JsonMethods.{compact, parse, render}
 
 /**
  * The folder `modifications` of a query checkpoint: records/<number> by `rhino modify`; outcomes/<number>,
- * bindings/<batch>, returns/<batch> and figures/<batch> by the driver. Every file is written once, atomically.
+ * bindings/<batch>, returns/<batch>, figures/<batch> and comparisons/<number> by the driver. Every file is written
+ * once, atomically.
  */
 private[modify] class ModificationFolder(checkpoint: Path, hadoop: Configuration) {
   private implicit val formats: Formats = DefaultFormats
@@ -75,6 +78,21 @@ private[modify] class ModificationFolder(checkpoint: Path, hadoop: Configuration
       ("batch_ms" -> figures.batchMs) ~ ("timed" -> figures.timed) ~ ("rows" -> figures.rows))
   }
 
+  /**
+   * For the one who asked for a dry run. It may have values of rows, so only this user may read the folder. The command
+   * removes what it has read. What nobody has read goes with a later dry run.
+   */
+  def answer(number: Long, json: JObject): Unit = {
+    val folder = new Path(root, "comparisons")
+    files.mkdirs(folder)
+    if (isLocal) Files.setPosixFilePermissions(
+      Paths.get(folder.toUri.getPath), PosixFilePermissions.fromString("rwx------"))
+    else system.setPermission(folder, new FsPermission("700"))
+    val old = System.currentTimeMillis() - ModificationFolder.AnswersMs
+    files.list(folder).filter(_.getModificationTime < old).foreach(file => files.delete(file.getPath))
+    write("comparisons", number, json)
+  }
+
   def committed(batch: Long): Boolean = system.exists(new Path(checkpoint, s"commits/$batch"))
 
   /** Whether a record was accepted before the offsets of the batch were logged. Both times are of one file system. */
@@ -110,6 +128,8 @@ private[modify] class ModificationFolder(checkpoint: Path, hadoop: Configuration
 }
 
 private[modify] object ModificationFolder {
+  private val AnswersMs = 600_000L
+
   /** A writer has decided before: the other side's file stands. */
   def unlessThere(write: => Unit): Boolean =
     try { write; true } catch { case _: FileAlreadyExistsException => false }

@@ -2,12 +2,13 @@ package rhino.spark.modify
 
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
+import scala.util.Try
 import scala.util.control.NonFatal
 
 import org.apache.hadoop.fs.Path
 
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
+import org.apache.spark.sql.execution.streaming.runtime.{IncrementalExecution, StreamExecution}
 import org.apache.spark.sql.execution.streaming.state.seam.Internals
 
 /**
@@ -21,6 +22,7 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
   private val folder =
     new ModificationFolder(new Path(stream.resolvedCheckpointRoot), session.sessionState.newHadoopConf())
   private val refusedFiles = mutable.Set.empty[Long] // whose outcome could not be written
+  private val sampled = mutable.Map.empty[Long, IncrementalExecution] // by dry run, the batch whose rows it compares
   private var ledger = Option.empty[Ledger] // read when the run plans its first batch
   private var planned = Option.empty[(Long, Seq[Modification])]
   private var firstBatch = Option.empty[Long] // of this run
@@ -92,9 +94,14 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
     val known = synchronized(ledger.isDefined)
     if (known && execution != null && folder.exists) {
       val decided = folder.numbers("outcomes").toSet ++ refusedFiles
-      folder.numbers("records").filterNot(decided).foreach(decide)
+      folder.numbers("records").filterNot(decided).filterNot(waits).foreach(decide)
     }
   }
+
+  /** A dry run that compares waits for the end of the batch that it finds. Its rows are read again then. */
+  private def waits(number: Long): Boolean =
+    Try(folder.record(number)).toOption.exists(_.sample.nonEmpty) && // `decide` refuses what is not readable
+      !folder.committed(sampled.getOrElseUpdate(number, stream.lastExecution).currentBatchId)
 
   private def decide(number: Long): Unit = {
     val refused =
@@ -104,10 +111,13 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
         case NonFatal(error) => Some(reason(error))
       }
     refused match {
-      case None => accept(number)
+      case None =>
+        sampled.remove(number).foreach(compare(number, _))
+        accept(number)
       case Some(reason) =>
         logWarning(s"query ${stream.id}: modification $number is refused: $reason")
         refusedFiles += number
+        sampled.remove(number)
         ModificationFolder.unlessThere(folder.refuse(number, reason))
     }
   }
@@ -123,7 +133,8 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
 
   private def check(number: Long): Unit = {
     if (stream.trigger.getClass.getSimpleName == "RealTimeTrigger") throw new IllegalArgumentException(
-      "the query runs in real-time mode, whose batches take minutes, and Rhino does not modify it")
+      "the query runs in real-time mode, whose batches take minutes, and Rhino does not modify it: " +
+        "start it with trigger(processingTime=...)")
     val its = folder.record(number)
     val execution = stream.lastExecution
     val now = synchronized(ledger.get)
@@ -134,8 +145,21 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
       s"the canary of another modification of ${its.kind} ${its.target} still runs: wait for it, or remove that one")
     val of = execution.sparkSession
     of.withActive(PlanCheck.check(its, execution.logical, former, of))
-    if (its.kind == Modification.Function && !its.removes)
-      CodeCheck.check(its.code, PlanCheck.functions(its.target, execution.logical).head, executors(), of)
+    if (its.kind == Modification.Function && !its.removes) {
+      val present = PlanCheck.functions(its.target, execution.logical).head
+      CodeCheck.check(its.code, present, executors(), of)
+      StateVariables.check(its, present, of)
+    }
+  }
+
+  private def compare(number: Long, batch: IncrementalExecution): Unit = {
+    val inForce = synchronized(ledger.get).inForce(batch.currentBatchId)
+    val answer = OldAgainstNew.answer(folder.record(number), batch, inForce)
+    try ModificationFolder.unlessThere(folder.answer(number, answer))
+    catch {
+      case NonFatal(error) => // the checks have passed, and would be repeated for ever
+        logWarning(s"query ${stream.id}: the answer to dry run $number cannot be written", error)
+    }
   }
 
   /** The run has ended. If a batch that a modification is tried with has failed, the next run does without it. */

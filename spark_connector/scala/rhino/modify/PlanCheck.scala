@@ -1,5 +1,6 @@
 package rhino.spark.modify
 
+import org.apache.spark.sql.AnalysisException
 import org.apache.spark.sql.catalyst.QueryPlanningTracker
 import org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
 import org.apache.spark.sql.catalyst.expressions.{Alias, Attribute, Expression, ExprId, NamedArgumentExpression, PythonUDF}
@@ -75,7 +76,7 @@ private[modify] object PlanCheck {
   }
 
   private def checkFilter(its: Modification, point: CollectMetrics, session: SparkSession): Unit = {
-    requireDeterministic(Overlay.condition(its.filter, point.child, session))
+    requireDeterministic(known(point) { Overlay.condition(its.filter, point.child, session) })
     // Spark would push it below the operator, and rows that do not arrive there would be missing in its state for ever.
     if (point.child.exists(node => node.isStreaming && UnsupportedOperationChecker.isStatefulOperation(node))) refuse(
       s"the point ${its.target} is above a stateful operator: a filter must be at a point between it and the source")
@@ -86,11 +87,10 @@ private[modify] object PlanCheck {
     its.columns.foreach { case (name, text) =>
       val attribute = point.child.output.filter(_.name == name) match {
         case Seq(one) => one
-        case Nil =>
-          refuse(s"the point ${its.target} has no column $name; it has " + list(point.child.output.map(_.name)))
+        case Nil => refuse(s"the point ${its.target} has no column $name; it has ${columnsOf(point)}")
         case _ => refuse(s"the point ${its.target} has several columns with the name $name")
       }
-      val made = Overlay.expression(text, point.child, session)
+      val made = known(point) { Overlay.expression(text, point.child, session) }
       requireDeterministic(made)
       if (made.dataType != attribute.dataType) refuse(
         s"column $name is ${attribute.dataType.sql}, and $text is ${made.dataType.sql}: cast it")
@@ -98,6 +98,18 @@ private[modify] object PlanCheck {
         s"column $name is never null, and $text may be: use coalesce($text, ...)")
       refuseKeys(its, plan, { case other: Attribute => other.exprId == attribute.exprId })
     }
+
+  /** Spark suggests a few similar names for a column that it does not find. People want to see all there are. */
+  private def known[T](point: CollectMetrics)(made: => T): T =
+    try made
+    catch {
+      case error: AnalysisException if Option(error.getCondition).exists(_.startsWith("UNRESOLVED_COLUMN")) =>
+        val name = error.getMessageParameters.get("objectName")
+        throw new IllegalArgumentException(
+          s"the point ${point.name} has no column $name; it has ${columnsOf(point)}", error)
+    }
+
+  private def columnsOf(point: CollectMetrics): String = list(point.child.output.map(_.name))
 
   private def requireDeterministic(made: Expression): Unit =
     if (!made.deterministic) refuse(s"${made.sql} is not deterministic: a batch that is tried again would differ")

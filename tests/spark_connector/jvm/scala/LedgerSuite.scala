@@ -101,6 +101,11 @@ class LedgerSuite extends Suite {
       "\"point\": \"p\", \"min_rows\": 1, \"max_rows\": null}, \"takes\": [1, 2], \"dry_run\"")
     val its = Modification.read(2, tried)
     expect((its.canary, its.takes), (Some(Canary(3, None, "p", Some(1), None)), Some((1, 2))))
+    val compared = text.replace(
+      "\"dry_run\"", "\"sample\": {\"rows\": 9, \"code\": \"AQI=\"}, \"guard\": \"Aw==\", \"dry_run\"")
+    expect(Modification.read(2, compared).sample.map(its => (its.rows, its.code.toSeq)), Some((9, Seq[Byte](1, 2))))
+    expect(Modification.read(2, compared).guard.toSeq, Seq[Byte](3))
+    expect(found.guard.isEmpty && found.sample.isEmpty && its.sample.isEmpty, true)
     val other = text.replace("filter\",", "sink\",")
     fails[IllegalArgumentException]("record 3", "kind 'sink'") { Modification.read(3, other) }
     fails[IllegalArgumentException]("record 4") { Modification.read(4, "{") }

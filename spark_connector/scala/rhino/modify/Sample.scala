@@ -1,0 +1,90 @@
+package rhino.spark.modify
+
+import org.apache.spark.rdd.RDD
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+import org.apache.spark.sql.catalyst.expressions.{Alias, NamedArgumentExpression, PythonUDF, UnsafeRow, WindowExpression}
+import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateExpression
+import org.apache.spark.sql.catalyst.plans.logical._
+import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.execution.{LogicalRDD, QueryExecution}
+import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanHelper
+import org.apache.spark.sql.execution.datasources.v2.{MicroBatchScanExec, StreamingDataSourceV2ScanRelation}
+import org.apache.spark.sql.types.DataType
+
+/**
+ * What a function was given for some rows of a committed batch. The partitions of the source are those that the batch
+ * has planned: its source is not asked for anything, because it may not expect another thread.
+ *
+ * @param function the function as the batch had it
+ * @param rows     its arguments
+ * @param types    their types
+ */
+private[modify] case class Sample(function: PythonUDF, rows: Seq[InternalRow], types: Seq[DataType])
+
+private[modify] object Sample extends AdaptiveSparkPlanHelper {
+  private val BytesMax = 4L << 20
+  private val Steps = Seq(1, 4, 16) // partitions that are asked at once, as long as rows are missing
+
+  /** `inForce`: what the batch was planned with. Throws IllegalArgumentException if rows cannot be had. */
+  def of(name: String, most: Int, batch: QueryExecution, inForce: Seq[Modification]): Sample = {
+    val session = batch.sparkSession
+    val plan = session.sessionState.analyzer.execute(Overlay(batch.logical.clone(), inForce, session))
+    val (function, below) = plan.collectFirst {
+      case node if node.children.size == 1 && calls(node, name).nonEmpty => calls(node, name).head -> node.children.head
+    }.getOrElse(refuse(s"$name is called where rows of several inputs meet"))
+    val arguments = function.children.map {
+      case NamedArgumentExpression(_, value) => value
+      case value => value
+    }
+    if (arguments.exists(_.exists(of => of.isInstanceOf[AggregateExpression] || of.isInstanceOf[WindowExpression])))
+      refuse(s"$name gets values of an aggregation")
+    if (below.exists(node => node.isStreaming && UnsupportedOperationChecker.isStatefulOperation(node)))
+      refuse(s"the rows of $name come out of a stateful operator")
+    val project = Project(arguments.map(argument => Alias(argument, "argument")()), readable(below, batch, session))
+    val rows = new QueryExecution(session, project) {
+      override def assertSupported(): Unit = () // parts of the plan call themselves streaming, and have their rows
+    }.toRdd
+    Sample(function, take(rows, most), arguments.map(_.dataType))
+  }
+
+  private def calls(node: LogicalPlan, name: String): Seq[PythonUDF] =
+    node.expressions.flatMap(_.collect { case udf: PythonUDF if udf.name == name => udf })
+
+  /** The plan without what only a streaming query can run. */
+  private def readable(plan: LogicalPlan, batch: QueryExecution, session: SparkSession): LogicalPlan =
+    plan.transformUp {
+      case relation: StreamingDataSourceV2ScanRelation => LogicalRDD(relation.output, scanned(relation, batch))(session)
+      case none: LocalRelation => none.copy(isStreaming = false)
+      case watermark: EventTimeWatermark => watermark.child
+      case point: CollectMetrics => point.child
+    }
+
+  private def scanned(relation: StreamingDataSourceV2ScanRelation, batch: QueryExecution): RDD[InternalRow] =
+    collectFirst(batch.executedPlan) {
+      case scan: MicroBatchScanExec if (scan.stream eq relation.stream) && !scan.supportsColumnar => scan.inputRDD
+    }.getOrElse(refuse(s"the rows of ${relation.name} cannot be read again"))
+
+  private def take(rows: RDD[InternalRow], most: Int): Seq[InternalRow] = {
+    val starts = Steps.scanLeft(0)(_ + _)
+    Steps.zip(starts).foldLeft(Seq.empty[InternalRow]) { case (found, (size, first)) =>
+      val partitions = first until math.min(first + size, rows.getNumPartitions)
+      if (found.size >= most || partitions.isEmpty) found
+      else {
+        val (missing, bytes) = (most - found.size, BytesMax / partitions.size)
+        val take = (its: Iterator[InternalRow]) => taken(its, missing, bytes)
+        found ++ rows.sparkContext.runJob(rows, take, partitions).toSeq.flatten.take(missing)
+      }
+    }
+  }
+
+  private def taken(rows: Iterator[InternalRow], most: Int, bytes: Long): Array[InternalRow] = {
+    var left = bytes
+    rows.take(most).map(_.asInstanceOf[UnsafeRow].copy()).takeWhile { row =>
+      left -= row.getSizeInBytes
+      left >= 0
+    }.toArray[InternalRow]
+  }
+
+  private def refuse(reason: String): Nothing = throw new IllegalArgumentException(reason)
+}

@@ -1,0 +1,268 @@
+"""Modifications that cannot be: each is refused by a real driver with what to do, and the running query goes on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from rhino import Canary, Modifications, rhino_checkpoint
+from rhino.testing.conf import stock_settings
+from rhino_core.errors import ConflictError, PreconditionError, UnknownError
+from spark_connector.conf import SPARK_PROVIDER, STREAMING
+from spark_connector.modify.folder import ModificationFolder
+from spark_connector.modify.ledger import View
+from spark_connector.modify.record import Change, Kind
+from tests.spark.conftest import SharedSession, wait_for
+from tests.spark.modified import NUMBERED, POINT, functions, needs_a_module, numbered_batch
+from tests.spark.run import Run, assert_same_rows
+from tests.spark.test_bad_input import run_sessions
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+SETTINGS = {"spark.sql.shuffle.partitions": "2"}
+ROOT = Path(__file__).parents[2]
+Case = tuple[str, Callable[[Modifications], View], str]
+
+
+@pytest.fixture(scope="module")
+def spark(shared: SharedSession) -> Iterator[SparkSession]:
+    with shared.with_settings(SETTINGS) as session:
+        yield session
+
+
+@pytest.fixture(scope="module")
+def run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return Run(spark, NUMBERED, tmp_path_factory.mktemp("numbered"))
+
+
+class Gate:
+    """Holds a batch after its output is written, before it is committed."""
+
+    def __init__(self) -> None:
+        self.closed, self.held, self.batch = threading.Event(), threading.Event(), -1
+
+    def written(self, batch: int) -> None:
+        if not self.closed.is_set():
+            return
+        self.batch = batch
+        self.held.set()
+        wait_for(lambda: not self.closed.is_set(), "the gate opens")
+
+
+@pytest.fixture(scope="module")
+def gate() -> Gate:
+    return Gate()
+
+
+@pytest.fixture(scope="module")
+def running(run: Run, gate: Gate) -> Iterator[StreamingQuery]:
+    """One run for all cases. What is refused must not end it."""
+    query = run.start(written=gate.written)
+    run.advance(query, 2)
+    yield query
+    query.stop()
+
+
+def _missing() -> Any:
+    return needs_a_module(F.udf, "int")
+
+
+CASES: list[Case] = [
+    (
+        "another return type",
+        lambda q: q.replace_function("score", functions()["whole"]),
+        "score returns BIGINT, and the new function returns INT",
+    ),
+    ("another type of a column", lambda q: q.set_columns(POINT, {"y": "'text'"}), "'text' is STRING: cast it"),
+    ("a column that may be null", lambda q: q.set_columns(POINT, {"one": "nullif(1, 1)"}), "use coalesce"),
+    (
+        "a filter on a column that was dropped below the point",
+        lambda q: q.set_filter(POINT, "value > 0"),
+        f"the point {POINT} has no column `value`; it has k, y, one",
+    ),
+    (
+        "an expression with a column that was dropped",
+        lambda q: q.set_columns(POINT, {"y": "y + value"}),
+        f"the point {POINT} has no column `value`; it has k, y, one",
+    ),
+    (
+        "a column that was dropped",
+        lambda q: q.set_columns(POINT, {"value": "1"}),
+        f"the point {POINT} has no column value; it has k, y, one",
+    ),
+    ("no condition", lambda q: q.set_filter(POINT, "y + 1"), "DATATYPE_MISMATCH.FILTER_NOT_BOOLEAN"),
+    ("no SQL", lambda q: q.set_filter(POINT, "y >"), "PARSE_SYNTAX_ERROR"),
+    ("a key by columns", lambda q: q.set_columns(POINT, {"k": "k + 1"}), "start a new query for that"),
+    (
+        "a key by its function",
+        lambda q: q.replace_function("keyed", functions()["plus"]),
+        "keyed decides a key or the event time of a stateful operator",
+    ),
+    (
+        "a random filter",
+        lambda q: q.set_filter(POINT, "rand() < 0.5"),
+        "not deterministic: a batch that is tried again",
+    ),
+    ("a random column", lambda q: q.set_columns(POINT, {"y": "y * uuid()"}), "not deterministic"),
+    (
+        "in place of a random function",
+        lambda q: q.replace_function("noise", functions()["plus"]),
+        "noise is declared as non-deterministic",
+    ),
+    (
+        "code that no executor can load",
+        lambda q: q.replace_function("score", _missing()),
+        "the executors cannot load the new function: ModuleNotFoundError: No module named 'rhino_nowhere'",
+    ),
+    (
+        "no such function",
+        lambda q: q.replace_function("nobody", functions()["plus"]),
+        "it has shown, keyed, score, noise",
+    ),
+    ("no such point", lambda q: q.set_filter("elsewhere", "y > 0"), 'name it by .observe("elsewhere", ...)'),
+    ("above a stateful operator", lambda q: q.set_filter("counted", "n > 0"), "a point between it and the source"),
+    (
+        "rows of a point that does not count them",
+        lambda q: q.set_filter(POINT, "y > 0", canary=Canary(2, min_rows=1, point="counted")),
+        "give .observe a count with the alias rows",
+    ),
+    ("nothing to remove", lambda q: q.remove("columns", POINT), f"no modification of columns {POINT} is in force"),
+]
+
+
+@pytest.mark.parametrize(("change", "reason"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_a_refusal_says_what_is_wrong(
+    run: Run, running: StreamingQuery, change: Callable[[Modifications], View], reason: str
+) -> None:
+    query = Modifications(run.checkpoint)
+    view = query.wait(change(query).record.number)
+    assert (view.state, view.first_batch) == ("refused", None)
+    assert reason in view.reason
+    assert running.isActive
+
+
+def test_the_query_has_gone_on_as_if_nothing_had_been_asked(run: Run, running: StreamingQuery) -> None:
+    query = Modifications(run.checkpoint)
+    before = {view.record.number for view in query.list()}
+    run.advance(running, 2)
+    assert {str(view.state) for view in query.list()} <= {"refused"}
+    assert {view.record.number for view in query.list()} == before
+    assert not (run.checkpoint / "modifications" / "bindings").exists()
+    batches = run.logged()
+    assert_same_rows(run.result(batches), numbered_batch(run.spark, batches, batches))
+
+
+def test_a_batch_that_has_begun_keeps_its_version_and_two_at_once_are_one(
+    run: Run, running: StreamingQuery, gate: Gate
+) -> None:
+    """While a batch is held, all that is asked for waits for the next one, and the second of a slot is refused."""
+    query, folder, run_id = Modifications(run.checkpoint), ModificationFolder(run.checkpoint), running.runId
+    gate.closed.set()
+    assert gate.held.wait(90)
+    first = query.replace_function("score", functions()["triple"]).record
+    wait_for(lambda: query.get(first.number).state == "accepted", "the first one is accepted")
+    with pytest.raises(ConflictError, match=f"modification {first.number} of function score is on its way"):
+        query.replace_function("score", functions()["minus"])
+    raced = folder.add(Change(Kind.FUNCTION, "score", code=first.change.code), "another", dry_run=False)
+    refused = query.wait(raced.number)  # of a command that had looked before the first record was there
+    assert (refused.state, "waits for the next batch" in refused.reason) == ("refused", True), refused.reason
+    with pytest.raises(ConflictError, match="is checked already"):
+        query.withdraw(first.number)
+    assert query.get(first.number).first_batch is None  # while the batch runs
+    gate.closed.clear()
+    view = query.wait(first.number)
+    assert (view.state, view.first_batch) == ("in_force", gate.batch + 1)
+    with pytest.raises(PreconditionError, match="a driver may be running the query"):
+        query.withdraw(first.number)
+    run.advance(running, 2)
+    assert running.runId == run_id
+    running.stop()
+    batches = run.logged()
+    assert_same_rows(run.result(batches), numbered_batch(run.spark, batches, gate.batch + 1))
+
+
+def test_what_is_no_query_of_rhino(tmp_path: Path) -> None:
+    """A query of a session without Rhino, in a process of its own, and a folder that is no checkpoint."""
+    outcome = run_sessions(tmp_path, {"stock": stock_settings()})[0]["stock"]
+    assert outcome.done, outcome.error
+    with pytest.raises(PreconditionError, match="without Rhino; `rhino adopt` takes it over"):
+        Modifications(tmp_path / "stock")
+    with pytest.raises(UnknownError, match="no query checkpoint"):
+        Modifications(tmp_path)
+    assert not (tmp_path / "stock" / "modifications").exists()
+
+
+def test_a_query_in_real_time_mode(shared: SharedSession, tmp_path: Path) -> None:
+    settings = {
+        f"{STREAMING}.stateStore.providerClass": SPARK_PROVIDER,
+        f"{STREAMING}.realTimeMode.allowlistCheck": "false",
+    }
+    with shared.with_settings(settings) as spark:
+        marked = _low_latency(spark).observe(POINT, F.count(F.lit(1)).alias("rows"))
+        writer = marked.writeStream.format("console").outputMode("update").trigger(realTime="5 minutes")
+        running = writer.option("checkpointLocation", rhino_checkpoint(tmp_path / "checkpoint")).start()
+        wait_for(lambda: running.exception() is not None or (tmp_path / "checkpoint" / "metadata").exists(), "a start")
+        query = Modifications(tmp_path / "checkpoint")
+        view = query.wait(query.set_filter(POINT, "value > 'a'").record.number)
+        assert (view.state, "runs in real-time mode" in view.reason) == ("refused", True), view.reason
+        assert "start it with trigger(processingTime=...)" in view.reason
+        assert running.isActive
+        running.stop()
+
+
+def _low_latency(spark: SparkSession) -> DataFrame:
+    """A source that the real-time mode takes, of texts. PySpark has no name for it."""
+    jvm: Any = spark._jvm
+    stream = jvm.org.apache.spark.sql.execution.streaming.sources.LowLatencyMemoryStream
+    return DataFrame(stream.apply(spark._jsparkSession, 1, jvm.org.apache.spark.sql.Encoders.STRING()).toDF(), spark)
+
+
+@contextmanager
+def connect_server(spark: SparkSession) -> Iterator[str]:
+    """A Spark Connect server in the driver of the session. Yields its address."""
+    jvm: Any = spark._jvm
+    spark._jsc.sc().conf().set("spark.connect.grpc.binding.port", "0")
+    service = getattr(getattr(jvm, "org.apache.spark.sql.connect.service.SparkConnectService$"), "MODULE$")
+    service.start(spark._jsc.sc())
+    try:
+        yield f"sc://127.0.0.1:{service.localPort()}"
+    finally:
+        service.stop(jvm.scala.Option.empty(), jvm.scala.Option.empty())
+
+
+def test_a_query_of_a_spark_connect_session(shared: SharedSession, tmp_path: Path) -> None:
+    """Its checks and its changes are those of any other query: what counts is the plan that the server has."""
+    checkpoint, output = tmp_path / "checkpoint", tmp_path / "output"
+    with shared.with_settings(SETTINGS) as spark, connect_server(spark) as address:
+        command = [sys.executable, "-m", "tests.spark.connect_app", address, str(checkpoint), str(output)]
+        with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client:
+            assert client.stdin is not None
+            assert client.stdout is not None
+            assert client.stdout.readline() == "started\n"
+            commits = checkpoint / "commits"
+            wait_for(lambda: (commits / "1").exists(), "two batches")
+            query = Modifications(checkpoint)
+            bad = query.wait(query.replace_function("score", functions()["whole"]).record.number)
+            assert (bad.state, "returns BIGINT" in bad.reason) == ("refused", True), bad.reason
+            good = query.wait(query.replace_function("score", functions()["minus"]).record.number)
+            assert good.state == "in_force", good.reason
+            assert good.first_batch is not None
+            wait_for(lambda: (commits / str(good.first_batch)).exists(), "the batch that brings it")
+            client.stdin.write("stop\n")
+            client.stdin.close()
+            assert client.stdout.readline() == "stopped\n"
+        assert client.returncode == 0
+        written = spark.read.parquet(str(output)).collect()
+    assert not [row for row in written if row.y not in (row.value + 1, -row.value)]
+    switched = [row.value for row in written if row.y == -row.value]
+    assert 0 < len(switched) < len(written)
+    assert min(switched) == 10 * good.first_batch
