@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from random import Random
 
 import pytest
 
@@ -14,7 +15,7 @@ from handover_manager.drive.states import Phase
 from handover_manager.plan.planner import Request
 from handover_manager.queries.history import HANDOVER
 from workloads.adaptation.scene import JOB, group
-from workloads.adaptation.world import ACT, World
+from workloads.adaptation.world import ACT, INTERVAL_S, World
 
 ENOUGH = 60  # batches in which adaptation can see, act and verify
 
@@ -79,6 +80,27 @@ def test_a_hot_virtual_node_is_named_and_everything_else_moves_away_from_it() ->
     assert "0/4 alone exceed a worker's share" in made.decisions()[-1].why
 
 
+@pytest.mark.parametrize("seed", [0, 5, 20, 43, 55])
+def test_a_second_change_is_balanced_by_virtual_nodes_that_may_move(seed: int) -> None:
+    """Those that the first plan has moved would be the best ones to move again, and have to stay."""
+    random = Random(seed)
+    uneven = [random.uniform(0.8, 1.2) * (2.0 if partition % 4 == 0 else 1.0) for partition in range(12)]
+    heavy = random.sample(range(12), 3)
+    changed = 60 * INTERVAL_S
+
+    def load(partition: int, at: float) -> float:
+        return uneven[partition] if at < changed else 3.0 if partition in heavy else 1.0
+
+    made = World(4, 12, load)
+    made.run(60)
+    first = {moved.node for moved in made.moved}
+    assert first
+    made.run(ENOUGH)
+    later = [moved.node for moved in made.moved[len(first) :]]
+    assert not first & set(later)
+    assert made.imbalance <= 1 + ACT.band, made.decisions()[-1].why
+
+
 def test_a_backlog_is_not_load() -> None:
     made = world()
     made.rows = lambda at: 10_000 if at > 66 else 1_000
@@ -119,7 +141,7 @@ def test_what_did_not_help_goes_back_and_stays_longer_each_time() -> None:
 
     made.slow = slow
     before = dict(made.desired)
-    made.run(60)
+    made.run(30)
     assert made.decisions(Outcome.RETURNED)
     assert made.desired == before
     first = [moved for moved in made.moved if not moved.back]
