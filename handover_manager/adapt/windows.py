@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
-from statistics import median
+from statistics import mean, median
 
 from handover_manager.plan.work import Work
 from rhino_core.ids import VirtualNode
@@ -25,7 +25,7 @@ class Window:
 
     `load_s`: the longest task time of each virtual node, in seconds. `desired`: the worker of each. `rows`: the most
     input rows of a batch. `batch_s`: the longest batch, in seconds. Both are 0 if the driver does not report them.
-    `trigger_s`: the trigger interval in seconds; 0: none.
+    `trigger_s`: the trigger interval in seconds; 0: none. `mean_s`: the mean task time of each virtual node.
     """
 
     load_s: Mapping[VirtualNode, float]
@@ -33,6 +33,7 @@ class Window:
     rows: int = 0
     batch_s: float = 0.0
     trigger_s: float = 0.0
+    mean_s: Mapping[VirtualNode, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +107,14 @@ class Windows:
 
 
 def _close(batches: Sequence[Batch], desired: Mapping[VirtualNode, str]) -> Window:
-    load_s: dict[VirtualNode, float] = {}
+    tasks_s: dict[VirtualNode, list[float]] = {}
     for batch in batches:
         for node, work in batch.work.items():
-            load_s[node] = max(load_s.get(node, 0.0), work.task_s)
+            tasks_s.setdefault(node, []).append(work.task_s)
+    load_s = {node: max(times) for node, times in tasks_s.items()}
+    mean_s = {node: mean(times) for node, times in tasks_s.items()}
     rows, batch_s = max(batch.rows for batch in batches), max(batch.batch_s for batch in batches)
-    return Window(load_s, dict(desired), rows, batch_s, batches[-1].trigger_s)
+    return Window(load_s, dict(desired), rows, batch_s, batches[-1].trigger_s, mean_s)
 
 
 def worker_loads(
@@ -129,6 +132,14 @@ def imbalance(loads: Mapping[str, float]) -> float:
     """The load of the busiest worker over the mean; 1.0 without any load."""
     total = sum(loads.values())
     return max(loads.values()) * len(loads) / total if total > 0 else 1.0
+
+
+def mean_load(windows: Sequence[Window]) -> dict[VirtualNode, float]:
+    """The mean task time of each virtual node of the newest window, in seconds: the median of the windows.
+
+    The longest task times of a few batches are noisy, and the noise makes workers look less balanced than they are.
+    """
+    return {node: median([w.mean_s[node] for w in windows if node in w.mean_s]) for node in windows[-1].mean_s}
 
 
 def forecast(windows: Sequence[Window]) -> dict[VirtualNode, float]:

@@ -101,6 +101,40 @@ def test_a_second_change_is_balanced_by_virtual_nodes_that_may_move(seed: int) -
     assert made.imbalance <= 1 + ACT.band, made.decisions()[-1].why
 
 
+def joined(made: World, name: str) -> None:
+    """Another worker. As `World`, its disk is large."""
+    made.cluster.worker(name, free_bytes=1 << 30)
+    made.see()
+
+
+def executor(made: World, name: str, *, known_by_host: bool = False) -> None:
+    """The query has an executor on this worker."""
+    at = "" if known_by_host else name
+    made.play(ev.ExecutorChanged(made.play.session(), name, f"host-{name}", removed=False, worker_id=at))
+
+
+@pytest.mark.parametrize("known_by_host", [False, True])
+def test_a_worker_counts_once_the_query_has_an_executor_there(known_by_host: bool) -> None:
+    made = World(3, 12, lambda partition, at: 1.0)
+    for number in range(3):
+        executor(made, f"w{number}")
+    joined(made, "w3")
+    made.run(ENOUGH)
+    assert not made.moved
+    assert made.decisions()[-1].outcome is Outcome.BALANCED
+    executor(made, "w3", known_by_host=known_by_host)
+    made.run(ENOUGH)
+    assert {moved.target for moved in made.moved} == {"w3"}
+    assert made.imbalance == 1.0
+
+
+def test_all_workers_count_while_no_executor_is_known() -> None:
+    made = World(3, 12, lambda partition, at: 1.0)
+    joined(made, "w3")
+    made.run(ENOUGH)
+    assert {moved.target for moved in made.moved} == {"w3"}
+
+
 def test_a_backlog_is_not_load() -> None:
     made = world()
     made.rows = lambda at: 10_000 if at > 66 else 1_000
@@ -151,6 +185,24 @@ def test_what_did_not_help_goes_back_and_stays_longer_each_time() -> None:
     again = [moved.at for moved in later if moved.node in nodes]
     back_at = max(moved.at for moved in made.moved[: 2 * len(first)] if moved.back)
     assert all(at - back_at >= 2 * ACT.cool_down_s for at in again)
+
+
+@pytest.mark.parametrize("first", [0, 10, 20])
+def test_noise_does_not_hide_that_a_plan_has_helped(first: int) -> None:
+    """Each task is held up now and then, so that the longest of four batches is long on some worker or other."""
+    helped, returned = 0, 0
+    for seed in range(first, first + 10):
+        random = Random(seed)
+
+        def noisy(partition: int, at: float, random: Random = random) -> float:
+            return (1.6 if partition % 4 == 0 else 1.0) * (2.0 if random.randrange(6) == 0 else 1.0)
+
+        made = world(noisy)
+        made.run(ENOUGH)
+        helped += len(made.decisions(Outcome.HELPED))
+        returned += len(made.decisions(Outcome.RETURNING))
+    assert helped >= 10
+    assert returned <= helped // 5
 
 
 def _counts(made: World) -> dict[str, int]:
