@@ -56,7 +56,10 @@ class Slope:
 
 
 def measure(folder: Path, slope: Slope, place: Place, say: Say) -> tuple[Seen, list[Scaled]]:
-    """Runs the query over the slope, with a scaler beside it. Raises RhinoError when one of them fails."""
+    """Runs the query over the slope, with a scaler beside it. Raises RhinoError when one of them fails.
+
+    The scaler begins when the load begins to rise: JVMs that have just started are slow, which looks like load.
+    """
     load = slope.load()
 
     def polled(committed: int) -> None:
@@ -64,6 +67,7 @@ def measure(folder: Path, slope: Slope, place: Place, say: Say) -> tuple[Seen, l
         say(f"scale: batch {committed} of {load.batches - 1}, {rows} rows")
 
     with running(folder, load, place, say, polled) as run, ThreadPoolExecutor(1) as pool:
+        run.watch.wait_for_batch(slope.steady)
         scaler = Scaler(run.cluster, run.spark, place.workers, place.most)
         doing = pool.submit(scaler.run)
         run.checks.append(lambda: doing.result() if doing.done() else None)

@@ -13,7 +13,7 @@ from rhino import HandoverClient, ScaleOut, Weight
 from rhino.client.overview import query_names
 from rhino.testing import ElasticCluster, LocalWorker
 from rhino.testing.query_watch import RunError, driver_hosts
-from rhino_core.errors import ConflictError, PreconditionError
+from rhino_core.errors import AlreadyThereError, ConflictError, PreconditionError
 
 LOOK_S = 1.0
 EXECUTOR_S = 60.0
@@ -79,6 +79,9 @@ class Scaler:
             try:
                 begun = client.start(QUERY_NAME, intent=ScaleOut(names, Weight.TIME), deadline_s=HANDOVER_S)
                 break
+            except AlreadyThereError as error:  # adaptation was faster
+                self._note("moved", str(error))
+                return
             except ConflictError as error:
                 self._note("refused", str(error))
                 if self._ended.wait(LOOK_S):

@@ -22,7 +22,7 @@ from handover_manager.adapt.trial import (
     record_of_trial,
     trial_of_record,
 )
-from handover_manager.adapt.windows import Batch, Windows, imbalance, mean_load, worker_loads
+from handover_manager.adapt.windows import Batch, Windows, imbalance, usual_load, worker_loads
 from handover_manager.drive.handovers import Handovers
 from handover_manager.drive.states import Phase
 from handover_manager.events import BatchLogged, Effect, Persist
@@ -218,9 +218,9 @@ class Adaptation:
         return [self._persist(now)]
 
     def _balance(self, job: Job, view: ClusterView, desired: Mapping[VirtualNode, str]) -> float:
-        """The imbalance of the mean loads of all windows, with the virtual nodes on these workers."""
+        """The imbalance of the usual loads of all windows, with the virtual nodes on these workers."""
         workers = [name for name, seen in self._usable(job, view).workers.items() if seen.eligible]
-        return imbalance(worker_loads(mean_load(self._windows[job.job].closed), desired, workers))
+        return imbalance(worker_loads(usual_load(self._windows[job.job].closed), desired, workers))
 
     def _verify(self, trial: Trial, job: Job, view: ClusterView, now: float) -> list[Effect]:
         """Compares the windows since the moves with what was before."""

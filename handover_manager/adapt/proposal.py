@@ -68,7 +68,7 @@ def judge(query: Situated, policy: Policy) -> Verdict:
 def _judge_load(query: Situated, policy: Policy) -> Verdict:
     workers = [name for name, seen in query.situation.view.workers.items() if seen.eligible]
     ratios = [imbalance(worker_loads(window.load_s, window.desired, workers)) for window in query.windows]
-    expected = forecast(query.windows)
+    expected = forecast([window.load_s for window in query.windows])
     loads = worker_loads(expected, query.situation.desired, workers)
     ratio, limit = imbalance(loads), 1 + policy.band
     hot = _hot(expected, loads)

@@ -132,13 +132,14 @@ class Scaling:
     def observe(self, job: str, windows: Windows, view: ClusterView, now: float) -> None:
         """Takes in the newest window of a query. A backlog is no reason for more workers."""
         newest = windows.closed[-1] if windows.closed else None
-        if newest is None or not newest.load_s or windows.is_backlog:
+        if newest is None or not newest.peak_s or windows.is_backlog:
             return
         workers = [name for name, seen in view.workers.items() if seen.eligible]
         points = self._points.setdefault(job, deque(maxlen=POINTS))
         if newest.batch_s > 0:
-            points.append((max(worker_loads(newest.load_s, newest.desired, workers).values()), newest.batch_s))
-        wanted = workers_wanted(forecast(windows.closed), points, newest.trigger_s, WORKERS_MAX)
+            points.append((max(worker_loads(newest.peak_s, newest.desired, workers).values()), newest.batch_s))
+        load_s = forecast([window.peak_s for window in windows.closed])
+        wanted = workers_wanted(load_s, points, newest.trigger_s, WORKERS_MAX)
         self._newest[job] = wanted
         if wanted.workers is not None:
             self._lazily.setdefault(job, Lazily(self._scale_in_s)).add(wanted.workers, now)
