@@ -110,6 +110,9 @@ def compare(spark: SparkSession, load: Load, written: Path, folder: Path) -> Ver
 
 
 def ramp(low: int, high: int, steady: int, climb: int) -> tuple[int, ...]:
-    """Sizes of batches: `steady` low ones, `climb` that rise, as many high ones, `climb` that fall, and low ones."""
+    """Sizes of batches: `steady` low ones, `climb` that rise, `steady` high ones, `climb` that fall, and low ones.
+
+    The low ones at the end are twice as many, because workers are taken away one after the other.
+    """
     rising = [low + (high - low) * step // climb for step in range(1, climb + 1)]
-    return (*(low,) * steady, *rising, *(high,) * steady, *reversed(rising), *(low,) * steady)
+    return (*(low,) * steady, *rising, *(high,) * steady, *reversed(rising), *(low,) * 2 * steady)

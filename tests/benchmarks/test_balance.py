@@ -63,7 +63,7 @@ def test_all_sellers_are_even_without_a_step() -> None:
 
 def test_the_load_rises_and_falls_by_small_steps() -> None:
     sizes = ramp(100, 200, 2, 4)
-    assert sizes == (100, 100, 125, 150, 175, 200, 200, 200, 200, 175, 150, 125, 100, 100)
+    assert sizes == (100, 100, 125, 150, 175, 200, 200, 200, 200, 175, 150, 125, 100, 100, 100, 100)
 
 
 def test_the_balance_of_a_window_is_of_the_time_of_the_workers() -> None:
