@@ -29,6 +29,7 @@ CONF = {
     "spark.decommission.enabled": "true",
     "spark.storage.decommission.enabled": "true",
     "spark.storage.decommission.shuffleBlocks.enabled": "true",
+    "spark.storage.decommission.replicationReattemptInterval": "1s",  # 30 s by default: as long as an executor stays
 }
 
 

@@ -147,7 +147,7 @@ class Adaptation:
         active = self._handovers.active()
         if active:
             return Outcome.BUSY, f"handover {active[0].handover_id} is under way"
-        draining = sorted(name for name in view.workers if view.draining(name))
+        draining = view.being_drained()
         if draining:
             return Outcome.BUSY, f"worker {draining[0]} is being drained"
         groups = [seen for group, seen in view.groups.items() if group.job == job.job]

@@ -165,6 +165,17 @@ def test_nothing_moves_beside_a_drain_or_a_handover_of_a_user() -> None:
     assert "handover users is under way" in made.decisions(Outcome.BUSY)[-1].why
 
 
+@pytest.mark.parametrize("taken_away", [False, True])
+def test_a_drained_worker_hinders_nothing_any_more(taken_away: bool) -> None:
+    """It stays marked as draining, whether it is still there or was taken away."""
+    made = world()
+    made.cluster.worker("w4", free_bytes=1 << 30, draining=True, reachable=not taken_away, live=not taken_away)
+    made.see()
+    made.run(ENOUGH)
+    assert {decision.outcome for decision in made.decisions()} & {Outcome.HELPED}
+    assert "w4" not in {moved.target for moved in made.moved}
+
+
 def test_what_did_not_help_goes_back_and_stays_longer_each_time() -> None:
     """The machine, not the virtual nodes, makes w0 slow, and whatever leaves it makes another one slow."""
     made = world(lambda partition, at: 1.0)
