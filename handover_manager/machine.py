@@ -64,7 +64,7 @@ class HandoverCore:
         self._runs = Runs(self.jobs, wall_offset_s)
         self._execution = Execution(self.jobs, self.handovers, wall_offset_s)
         self.adaptation = Adaptation(
-            Parts(self.jobs, self.handovers, self._start, self._predicted),
+            Parts(self.jobs, self.handovers, self._start, self._predicted, self._runs.usable),
             policy,
             wall_offset_s=wall_offset_s,
             started=started,

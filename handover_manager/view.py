@@ -98,6 +98,12 @@ class ClusterView:
         seen = self.workers.get(worker_id)
         return seen is not None and seen.draining
 
+    def being_drained(self) -> list[str]:
+        """Draining workers that still hold copies. One that is empty, or was taken away, may stay marked for ever."""
+        draining = [name for name in self.workers if self.draining(name) and self.reachable(name)]
+        members = self.all_members() if draining else ()
+        return sorted(name for name in draining if name in members)
+
     def known(self, groups: Iterable[GroupId]) -> list[GroupSeen]:
         """Those of `groups` that exist."""
         return [self.groups[g] for g in groups if g in self.groups]

@@ -17,7 +17,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     "A lost worker": ("recovery", "flink", "placement"),
     "A planned move": ("handover",),
     "A change of a running query": ("modify", "branch"),
-    "Plans of placement": ("planning", "correlation", "adaptation"),
+    "Plans of placement": ("planning", "correlation", "adaptation", "balance"),
     "The manager": ("manager",),
     "How fast state travels": ("replication",),
     "What replication costs a query that nothing happens to": ("overhead",),

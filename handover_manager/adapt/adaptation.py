@@ -6,8 +6,7 @@ One plan is under way at a time. What did not help goes back, and its virtual no
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
-from statistics import median
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from handover_manager.adapt.budget import Budget, CoolDowns
@@ -23,7 +22,7 @@ from handover_manager.adapt.trial import (
     record_of_trial,
     trial_of_record,
 )
-from handover_manager.adapt.windows import Batch, Windows, imbalance, worker_loads
+from handover_manager.adapt.windows import Batch, Windows, imbalance, usual_load, worker_loads
 from handover_manager.drive.handovers import Handovers
 from handover_manager.drive.states import Phase
 from handover_manager.events import BatchLogged, Effect, Persist
@@ -33,6 +32,7 @@ from handover_manager.queries.job import Job
 from handover_manager.queries.jobs import Jobs
 from handover_manager.view import ClusterView
 from rhino_core.errors import RhinoError
+from rhino_core.ids import VirtualNode
 
 BY = "adaptation"  # who asks for its handovers
 ROWS_CHANGE = 0.25  # of the input rows of a usual batch, to be journalled
@@ -43,13 +43,14 @@ class Parts(NamedTuple):
     """The parts of the core that adaptation works with.
 
     `start` begins a handover, given its id, plan, deadline in seconds, a view, the present time and who wants it.
-    `predict` adds a prediction to a plan, at a time.
+    `predict` adds a prediction to a plan, at a time. `usable`: the view without workers that cannot run the query.
     """
 
     jobs: Jobs
     handovers: Handovers
     start: Callable[[str, Plan, float, ClusterView, float, str], list[Effect]]
     predict: Callable[[Plan, float], Plan]
+    usable: Callable[[Job, ClusterView], ClusterView]
 
 
 class Adaptation:
@@ -68,7 +69,7 @@ class Adaptation:
         record: AdaptationRecord | None = None,
         decisions: Iterable[Decision] = (),
     ) -> None:
-        self._jobs, self._handovers, self._start, self._predict = parts
+        self._jobs, self._handovers, self._start, self._predict, self._usable = parts
         self.policy = policy
         self._offset_s = wall_offset_s
         restored = record or AdaptationRecord()
@@ -103,7 +104,7 @@ class Adaptation:
         for name in ended:
             job = self._jobs.get(name)
             if job is not None and job.run.session is not None:
-                self.scaling.observe(name, self._windows[name], view, now)
+                self.scaling.observe(name, self._windows[name], self._usable(job, view), now)
                 effects += [*self._record_usual_rows(name, now), *self._decide(job, view, now)]
         return effects
 
@@ -130,13 +131,10 @@ class Adaptation:
         verdict = Verdict(*reason) if reason is not None else judge(self._situated(job, view, now), self.policy)
         if verdict.plan is None:
             return self._note(job.job, verdict, now)
-        moves = verdict.plan.moves
-        if not self._budget.allows(verdict.plan.bytes_to_move, len(moves), now):
+        count, size = len(verdict.plan.moves), verdict.plan.bytes_to_move
+        if not self._budget.allows(size, count, now):
             left_bytes, left_moves = self._budget.left(now)
-            why = (
-                f"{len(moves)} moves with {verdict.plan.bytes_to_move} bytes: this hour has {left_moves} moves and "
-                f"{left_bytes} bytes left"
-            )
+            why = f"{count} moves with {size} bytes: this hour has {left_moves} moves and {left_bytes} bytes left"
             return self._note(job.job, dataclasses.replace(verdict, outcome=Outcome.OVER_BUDGET, why=why), now)
         if self.policy.mode is Mode.OBSERVE:
             return self._note(job.job, verdict, now)
@@ -149,7 +147,7 @@ class Adaptation:
         active = self._handovers.active()
         if active:
             return Outcome.BUSY, f"handover {active[0].handover_id} is under way"
-        draining = sorted(name for name in view.workers if view.draining(name))
+        draining = view.being_drained()
         if draining:
             return Outcome.BUSY, f"worker {draining[0]} is being drained"
         groups = [seen for group, seen in view.groups.items() if group.job == job.job]
@@ -166,7 +164,7 @@ class Adaptation:
             desired=job.map.desired,
             running=self._handovers.running(),
             arriving=self._handovers.arriving(),
-            view=view,
+            view=self._usable(job, view),
         )
         windows = self._windows[job.job]
         return Situated(
@@ -181,13 +179,13 @@ class Adaptation:
         )
 
     def _begin(self, job: Job, verdict: Verdict, view: ClusterView, now: float) -> list[Effect]:
-        assert verdict.plan is not None
-        assert verdict.expected is not None
-        assert verdict.planned is not None
         plan = verdict.plan
+        assert plan is not None
         origins = {move.node: move.origin for move in plan.moves}
+        before = self._balance(job, view, job.map.desired)
+        planned = self._balance(job, view, {**job.map.desired, **{move.node: move.target for move in plan.moves}})
         handover_id = self._name(now)
-        self.trial = Trial(job.job, handover_id, Stage.MOVING, origins, verdict.expected, verdict.planned)
+        self.trial = Trial(job.job, handover_id, Stage.MOVING, origins, before, planned)
         self._budget.spend(plan.bytes_to_move, len(plan.moves), now)
         self._cool_downs.begin(origins, now)
         noted = self._note(job.job, dataclasses.replace(verdict, outcome=Outcome.MOVING), now, handover_id)
@@ -219,13 +217,16 @@ class Adaptation:
         self.trial = dataclasses.replace(trial, stage=Stage.WATCHING, watched_until=now + WATCH_S)
         return [self._persist(now)]
 
+    def _balance(self, job: Job, view: ClusterView, desired: Mapping[VirtualNode, str]) -> float:
+        """The imbalance of the usual loads of all windows, with the virtual nodes on these workers."""
+        workers = [name for name, seen in self._usable(job, view).workers.items() if seen.eligible]
+        return imbalance(worker_loads(usual_load(self._windows[job.job].closed), desired, workers))
+
     def _verify(self, trial: Trial, job: Job, view: ClusterView, now: float) -> list[Effect]:
         """Compares the windows since the moves with what was before."""
-        closed = list(self._windows[job.job].closed)
-        if len(closed) < self.policy.trial_windows:
+        if len(self._windows[job.job].closed) < self.policy.trial_windows:
             return []
-        workers = [name for name, seen in view.workers.items() if seen.eligible]
-        after = median(imbalance(worker_loads(window.load_s, window.desired, workers)) for window in closed)
+        after = self._balance(job, view, job.map.desired)
         told = f"imbalance {after:.2f}, was {trial.before:.2f}, {trial.planned:.2f} was planned"
         if trial.helped(after):
             return self._end(trial, Outcome.HELPED, told, now)
@@ -258,8 +259,6 @@ class Adaptation:
             windows.clear()
         return [*self._note(trial.job, Verdict(outcome, why), now, trial.handover_id), self._persist(now)]
 
-    # ---------------------------------------------------------------- records
-
     def _name(self, now: float) -> str:
         """An id for a handover: unique, for no two begin in the same millisecond."""
         return f"adapt-{round((now + self._offset_s) * 1000)}"
@@ -286,9 +285,9 @@ class Adaptation:
         )
 
     def _persist(self, now: float) -> Persist:
+        spent = self._cool_downs.record(now), self._budget.record(now)
         trial = record_of_trial(self.trial) if self.trial is not None else None
-        frozen, spent = self._cool_downs.record(now), self._budget.record(now)
-        return Persist(TRIAL_KEY, AdaptationRecord(trial, frozen, spent, dict(self._usual_rows)))
+        return Persist(TRIAL_KEY, AdaptationRecord(trial, *spent, dict(self._usual_rows)))
 
     def _record_usual_rows(self, job: str, now: float) -> list[Effect]:
         """Journals the input rows of a usual batch if they have changed much."""

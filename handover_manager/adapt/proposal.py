@@ -68,7 +68,7 @@ def judge(query: Situated, policy: Policy) -> Verdict:
 def _judge_load(query: Situated, policy: Policy) -> Verdict:
     workers = [name for name, seen in query.situation.view.workers.items() if seen.eligible]
     ratios = [imbalance(worker_loads(window.load_s, window.desired, workers)) for window in query.windows]
-    expected = forecast(query.windows)
+    expected = forecast([window.load_s for window in query.windows])
     loads = worker_loads(expected, query.situation.desired, workers)
     ratio, limit = imbalance(loads), 1 + policy.band
     hot = _hot(expected, loads)
@@ -83,20 +83,20 @@ def _judge_load(query: Situated, policy: Policy) -> Verdict:
 def _judge_plan(
     query: Situated, policy: Policy, base: Verdict, expected: dict[VirtualNode, float], workers: Collection[str]
 ) -> Verdict:
-    situation = dataclasses.replace(query.situation, work={n: Work(None, s) for n, s in expected.items()})
+    situation = dataclasses.replace(
+        query.situation,
+        work={n: Work(None, s) for n, s in expected.items()},
+        pinned=frozenset(node for node in query.situation.nodes if query.cooling(node)),
+    )
     try:
-        plan = make_plan(Request(query.job, intent=Rebalance(Weight.TIME)), query.job, situation)
-    except AlreadyThereError:
-        hot = f": {', '.join(base.hot)} alone exceed a worker's share" if base.hot else ""
-        return dataclasses.replace(base, outcome=Outcome.NOTHING_BETTER, why=f"no move lowers the peak{hot}")
+        plan = _rebalanced(query.job, situation)
+        wanted = () if plan is not None or not situation.pinned else _wanted(query.job, situation)
     except RhinoError as error:
         return dataclasses.replace(base, outcome=Outcome.NOTHING_BETTER, why=str(error))
-    moves = [move for move in plan.moves if not query.cooling(move.node)]
-    if not moves:
-        return dataclasses.replace(
-            base, outcome=Outcome.COOLING_DOWN, why=f"all {len(plan.moves)} virtual nodes have moved a short time ago"
-        )
-    plan = query.predict(dataclasses.replace(plan, steps=(tuple(moves),), intent="adaptation by time"))
+    if plan is None:
+        return _nothing_better(base, wanted)
+    moves = plan.moves
+    plan = query.predict(dataclasses.replace(plan, steps=(moves,), intent="adaptation by time"))
     desired = {**situation.desired, **{move.node: move.target for move in moves}}
     before = worker_loads(expected, situation.desired, workers)
     after = worker_loads(expected, desired, workers)
@@ -108,6 +108,30 @@ def _judge_plan(
         return dataclasses.replace(found, outcome=Outcome.NOT_WORTH, why=why, plan=None)
     why = f"{_count(moves)} would lower the imbalance from {imbalance(before):.2f} to {imbalance(after):.2f}"
     return dataclasses.replace(found, outcome=Outcome.WOULD_MOVE, why=why)
+
+
+def _rebalanced(job: str, situation: Situation) -> Plan | None:
+    """None: no move is of use. Raises RhinoError for other reasons."""
+    try:
+        return make_plan(Request(job, intent=Rebalance(Weight.TIME)), job, situation)
+    except AlreadyThereError:
+        return None
+
+
+def _wanted(job: str, situation: Situation) -> tuple[VirtualNode, ...]:
+    """The pinned virtual nodes that would move if they might."""
+    plan = _rebalanced(job, dataclasses.replace(situation, pinned=frozenset()))
+    return () if plan is None else tuple(move.node for move in plan.moves if move.node in situation.pinned)
+
+
+def _nothing_better(base: Verdict, wanted: Collection[VirtualNode]) -> Verdict:
+    """Nothing that may move is of use. `wanted`: what would be, but has to stay."""
+    if wanted:
+        which = f"{len(wanted)} virtual node{'s' if len(wanted) > 1 else ''}"
+        why = f"{which} would move, but moved a short time ago"
+        return dataclasses.replace(base, outcome=Outcome.COOLING_DOWN, why=why)
+    hot = f": {', '.join(base.hot)} alone exceed a worker's share" if base.hot else ""
+    return dataclasses.replace(base, outcome=Outcome.NOTHING_BETTER, why=f"no move lowers the peak{hot}")
 
 
 def _gain_s(peak_s: float, after_s: float, query: Situated, policy: Policy) -> float:

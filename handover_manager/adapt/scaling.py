@@ -8,7 +8,6 @@ split.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from rhino_core.ids import VirtualNode
 
 UTILIZATION = 0.7  # the part of the trigger interval that a batch may take: a later backlog has to be caught up
 WORKERS_MAX = 10_000
+HARDLY = 0.1  # more workers are of no use if they shorten a batch by less than this part, and not by enough
 POINTS = 32  # windows that the model is fitted to
 SPREAD_MIN = 1.2  # the loads have to differ by this factor for a line through them to mean anything
 
@@ -73,6 +73,8 @@ def workers_wanted(
 ) -> Wanted:
     """The fewest workers with which a batch takes at most UTILIZATION of the trigger interval.
 
+    If no number suffices, the fewest with which it takes hardly longer than with any number.
+
     `load_s`: the expected task time of each virtual node. `workers_max`: more are of no use, as there are no more
     virtual nodes or workers that could ever be had.
     """
@@ -88,10 +90,10 @@ def workers_wanted(
         if batch_s <= allowed_s:
             why = f"a batch would take {batch_s:.2f} s of {trigger_s:g} s"
             return Wanted(count, why, batch_s, trigger_s)
-    enough = math.ceil(total_s / heaviest_s) if heaviest_s > 0 else 1
-    useful = max(min(enough, most), 1)
+    best_s = line.batch_s(max(total_s / most, heaviest_s))
+    useful = next(n for n in range(1, most + 1) if line.batch_s(max(total_s / n, heaviest_s)) <= (1 + HARDLY) * best_s)
     batch_s = line.batch_s(max(total_s / useful, heaviest_s))
-    why = f"no number of workers brings a batch to {allowed_s:.2f} s: more than {useful} do not help"
+    why = f"no number of workers brings a batch to {allowed_s:.2f} s: more than {useful} hardly help"
     return Wanted(useful, why, batch_s, trigger_s)
 
 
@@ -132,13 +134,14 @@ class Scaling:
     def observe(self, job: str, windows: Windows, view: ClusterView, now: float) -> None:
         """Takes in the newest window of a query. A backlog is no reason for more workers."""
         newest = windows.closed[-1] if windows.closed else None
-        if newest is None or not newest.load_s or windows.is_backlog:
+        if newest is None or not newest.peak_s or windows.is_backlog:
             return
         workers = [name for name, seen in view.workers.items() if seen.eligible]
         points = self._points.setdefault(job, deque(maxlen=POINTS))
         if newest.batch_s > 0:
-            points.append((max(worker_loads(newest.load_s, newest.desired, workers).values()), newest.batch_s))
-        wanted = workers_wanted(forecast(windows.closed), points, newest.trigger_s, WORKERS_MAX)
+            points.append((max(worker_loads(newest.peak_s, newest.desired, workers).values()), newest.batch_s))
+        load_s = forecast([window.peak_s for window in windows.closed])
+        wanted = workers_wanted(load_s, points, newest.trigger_s, WORKERS_MAX)
         self._newest[job] = wanted
         if wanted.workers is not None:
             self._lazily.setdefault(job, Lazily(self._scale_in_s)).add(wanted.workers, now)

@@ -26,7 +26,7 @@ class Stage(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """`origins`: where each moved virtual node was. `before` and `planned`: imbalances, as forecast.
+    """`origins`: where each moved virtual node was. `before` and `planned`: imbalances of usual loads.
 
     `watched_until`: the monotonic time at which the watch ends, even without new windows.
     """

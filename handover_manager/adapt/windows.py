@@ -1,6 +1,7 @@
-"""The load of a query, window by window: the longest task time of each virtual node in a few batches.
+"""The load of a query, window by window: the mean and the longest task time of each virtual node in a few batches.
 
-A maximum over a window does not miss a peak, and the newest value alone never decides.
+The mean is what is balanced: the longest ones are noisy, and noise hides imbalance and makes moves useless. The longest
+ones are for the number of workers, since batches with a peak have to be in time, too.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import median
+from statistics import fmean, median
 
 from handover_manager.plan.work import Work
 from rhino_core.ids import VirtualNode
@@ -23,12 +24,13 @@ TREND_MAX = 2.0  # a forecast is at most so many times the usual load
 class Window:
     """Some batches in a row that ran under one map.
 
-    `load_s`: the longest task time of each virtual node, in seconds. `desired`: the worker of each. `rows`: the most
-    input rows of a batch. `batch_s`: the longest batch, in seconds. Both are 0 if the driver does not report them.
-    `trigger_s`: the trigger interval in seconds; 0: none.
+    `load_s`, `peak_s`: the mean and the longest task time of each virtual node, in seconds. `desired`: the worker of
+    each. `rows`: the most input rows of a batch. `batch_s`: the longest batch, in seconds. Both are 0 if the driver
+    does not report them. `trigger_s`: the trigger interval in seconds; 0: none.
     """
 
     load_s: Mapping[VirtualNode, float]
+    peak_s: Mapping[VirtualNode, float]
     desired: Mapping[VirtualNode, str]
     rows: int = 0
     batch_s: float = 0.0
@@ -106,12 +108,14 @@ class Windows:
 
 
 def _close(batches: Sequence[Batch], desired: Mapping[VirtualNode, str]) -> Window:
-    load_s: dict[VirtualNode, float] = {}
+    tasks_s: dict[VirtualNode, list[float]] = {}
     for batch in batches:
         for node, work in batch.work.items():
-            load_s[node] = max(load_s.get(node, 0.0), work.task_s)
+            tasks_s.setdefault(node, []).append(work.task_s)
+    load_s = {node: fmean(times) for node, times in tasks_s.items()}
+    peak_s = {node: max(times) for node, times in tasks_s.items()}
     rows, batch_s = max(batch.rows for batch in batches), max(batch.batch_s for batch in batches)
-    return Window(load_s, dict(desired), rows, batch_s, batches[-1].trigger_s)
+    return Window(load_s, peak_s, dict(desired), rows, batch_s, batches[-1].trigger_s)
 
 
 def worker_loads(
@@ -131,12 +135,17 @@ def imbalance(loads: Mapping[str, float]) -> float:
     return max(loads.values()) * len(loads) / total if total > 0 else 1.0
 
 
-def forecast(windows: Sequence[Window]) -> dict[VirtualNode, float]:
-    """The expected task time of each virtual node of the newest window, in seconds.
+def usual_load(windows: Sequence[Window]) -> dict[VirtualNode, float]:
+    """The load of each virtual node of the newest window, in seconds: the median of the windows."""
+    return {node: median([w.load_s[node] for w in windows if node in w.load_s]) for node in windows[-1].load_s}
+
+
+def forecast(loads_s: Sequence[Mapping[VirtualNode, float]]) -> dict[VirtualNode, float]:
+    """The expected load of each virtual node of the newest window, in seconds, from that in each window.
 
     This is the median of the windows, and a rising line through them continues for half of their number.
     """
-    return {node: _expected([w.load_s[node] for w in windows if node in w.load_s]) for node in windows[-1].load_s}
+    return {node: _expected([load_s[node] for load_s in loads_s if node in load_s]) for node in loads_s[-1]}
 
 
 def _expected(values: Sequence[float]) -> float:

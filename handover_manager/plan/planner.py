@@ -53,6 +53,7 @@ class Situation:
 
     `nodes` are the virtual nodes of the jobs concerned with their operators, `desired` their desired workers. `running`
     has the virtual nodes in a running handover, `arriving` the workers to which one moves; both with the handover's id.
+    A rebalance leaves `pinned` virtual nodes where they are.
     """
 
     nodes: Mapping[VirtualNode, tuple[int, ...]]
@@ -61,6 +62,7 @@ class Situation:
     arriving: Mapping[str, str]
     view: ClusterView
     work: Mapping[VirtualNode, Work] = field(default_factory=dict)  # as drivers have reported it
+    pinned: frozenset[VirtualNode] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +155,8 @@ def _moves_of_intent(intent: Intent, situation: Situation) -> tuple[list[Move], 
     nodes = situation.nodes
     if isinstance(intent, Drain):  # a repeated drain takes only what is left
         nodes = {node: operators for node, operators in nodes.items() if node not in situation.running}
-    chosen, hot = choose_targets(intent, nodes, situation.desired, situation.arriving, situation.view, situation.work)
+    basis = nodes, situation.desired, situation.arriving, situation.view, situation.work
+    chosen, hot = choose_targets(intent, *basis, situation.pinned)
     if not chosen:
         raise AlreadyThereError("; ".join([f"{intent}: nothing has to move", *map(str, hot)]))
     _check_free(tuple(chosen), situation.running)

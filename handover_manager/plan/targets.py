@@ -41,8 +41,11 @@ def choose_targets(
     arriving: Mapping[str, str],
     view: ClusterView,
     work: Mapping[VirtualNode, Work],
+    pinned: frozenset[VirtualNode] = frozenset(),
 ) -> Chosen:
     """Chooses what `intent` moves, and where to. Virtual nodes without state are left out.
+
+    A rebalance leaves `pinned` ones where they are.
 
     Raises UnknownError and UnavailableError for workers, ConflictError while a handover moves to a worker that must be
     emptied, NoSpaceError, and PreconditionError if no worker is eligible or `work` is not known.
@@ -55,7 +58,7 @@ def choose_targets(
             return _off(workers, nodes, desired, arriving, view, room)
         case Rebalance(by):
             _check_anybody(room)
-            return _proposed(_model(nodes, desired, view, work, by, room), Goals({by: SLACK[by]}))
+            return _proposed(_model(nodes, desired, view, work, by, room), Goals({by: SLACK[by]}, pinned=pinned))
         case ScaleOut(workers, by):
             _check_known(workers, view)
             closed = [worker for worker in workers if worker not in room]

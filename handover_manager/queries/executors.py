@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Collection
 from typing import NamedTuple
 
 from handover_manager.events import ExecutorChanged
+from handover_manager.view import ClusterView
 
 EXECUTORS_MAX = 10_000  # per session; further ones are ignored, which only makes placement less good
 
@@ -14,6 +17,21 @@ class Places(NamedTuple):
 
     workers: frozenset[str]
     hosts: frozenset[str]
+
+    def usable(self, view: ClusterView, desired: Collection[str]) -> ClusterView:
+        """The view without workers that have neither an executor nor a desired virtual node.
+
+        It is the whole view while no executor is known. A query uses a part of a cluster if others use the rest. A
+        worker that has just been started has no executor for some seconds.
+        """
+        if not self.workers and not self.hosts:
+            return view
+        workers = {
+            name: seen
+            for name, seen in view.workers.items()
+            if name in self.workers or seen.worker.host in self.hosts or name in desired
+        }
+        return dataclasses.replace(view, workers=workers)
 
 
 NOWHERE = Places(frozenset(), frozenset())

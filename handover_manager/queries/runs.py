@@ -126,6 +126,11 @@ class Runs:
         places = self._executors.places(job.run.session) if job.run.session is not None else NOWHERE
         return [NameExecutors(job.job, *places)] if places != NOWHERE else []
 
+    def usable(self, job: Job, view: ClusterView) -> ClusterView:
+        """The view without workers that cannot run its tasks, as far as is known."""
+        places = self._executors.places(job.run.session) if job.run.session is not None else NOWHERE
+        return places.usable(view, set(job.map.desired.values()))
+
     def batch_logged(self, event: BatchLogged, now: float) -> list[Effect]:
         """Passes on the content of the commit log, and asks who wrote the batch.
 

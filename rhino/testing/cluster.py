@@ -286,8 +286,8 @@ class LocalCluster:
                 listen=listen,
                 bootstrap=bootstrap,
                 cluster_key=self.cluster_key,
-                adaptation=self.shape.adaptation,
                 failpoints=self._manager_failpoints,
+                options=("--adaptation", self.shape.adaptation, *self.shape.manager_options),
             )
         )
         self.manager = rhino_daemons.wait_manager(self._manager)

@@ -52,13 +52,13 @@ def start_manager(
     bootstrap: bool = True,
     cluster_key: str = "",
     failpoints: str = "",
-    adaptation: str = "observe",
+    options: Sequence[str] = (),
 ) -> Process:
     """Starts a manager on its journal without waiting; see `wait_manager`. `bootstrap`: the journal is empty.
 
-    `failpoints` are armed in it, see `rhino_core.failpoints`.
+    `failpoints` are armed in it, see `rhino_core.failpoints`. `options` are further ones of `rhino manager`.
     """
-    arguments = ["manager", "--data-dir", str(data_dir), "--listen", listen, "--adaptation", adaptation]
+    arguments = ["manager", "--data-dir", str(data_dir), "--listen", listen, *options]
     if bootstrap:
         arguments.append("--bootstrap")
     if cluster_key:

@@ -7,9 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ClusterShape:
-    """Sizes of a local cluster, and the mode of its adaptation (`rhino manager --adaptation`)."""
+    """Sizes of a local cluster, and the mode of its adaptation (`rhino manager --adaptation`).
+
+    `manager_options`: further options of `rhino manager`, as one types them.
+    """
 
     worker_cores: int = 2  # concurrent tasks on each worker
     executor_memory_mb: int = 768  # heap of an executor, one per worker
     driver_memory_mb: int = 768  # heap of the driver
     adaptation: str = "observe"
+    manager_options: tuple[str, ...] = ()

@@ -58,11 +58,11 @@ def lean_jvm() -> tuple[str, ...]:
     return ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *archive_option())
 
 
-def java_command(heap: str, main_class: str) -> list[str]:
+def java_command(heap: str, main_class: str, *options: str) -> list[str]:
     """Uses the class path of Spark's launcher for drivers and executors, because the class archive requires it."""
     jars = SPARK_HOME / "jars"
     class_path = os.pathsep.join(map(str, [SPARK_HOME / "conf", *jars.glob("slf4j-api-*.jar"), jars / "*"]))
-    return [str(find_java()), f"-Xmx{heap}", *lean_jvm(), "-cp", class_path, main_class]
+    return [str(find_java()), f"-Xmx{heap}", *lean_jvm(), *options, "-cp", class_path, main_class]
 
 
 def start_master(host: str, *, log_dir: Path, reaper: Reaper) -> Process:
@@ -94,10 +94,10 @@ def start_worker(
 ) -> Process:
     """Starts a worker with the host name `host` without waiting. Its executors get the same address.
 
-    `on_host` wraps a command so that it runs at `host`.
+    `on_host` wraps a command so that it runs at `host`. SIGPWR decommissions the worker.
     """
     command = [
-        *java_command("512m", "org.apache.spark.deploy.worker.Worker"),
+        *java_command("512m", "org.apache.spark.deploy.worker.Worker", "-Dspark.decommission.enabled=true"),
         *("--host", host, "--port", "0", "--webui-port", "0"),
         *("--cores", str(shape.worker_cores), "--memory", f"{shape.executor_memory_mb}m"),
         *("--work-dir", str(folder / "work"), master_url),

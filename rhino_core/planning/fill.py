@@ -97,12 +97,15 @@ def _lowest_with_room(state: State, heap: list[tuple[float, int]], node: int) ->
 
 
 def spread_hot(state: State) -> None:
-    """Gives each virtual node that is heavier than a share a worker that has no other such virtual node."""
+    """Gives each virtual node that is heavier than a share a worker that has no other such virtual node.
+
+    Pinned ones keep their worker.
+    """
     for share, column in zip(state.shares, state.columns, strict=True):
         homes: dict[int, int] = {}
         rest = []
-        for node in sorted(share.hot, key=lambda n: (-column[n], n)):
-            if homes.setdefault(state.place_of(node), node) != node:
+        for node in sorted(share.hot, key=lambda n: (n not in state.pinned, -column[n], n)):
+            if homes.setdefault(state.place_of(node), node) != node and node not in state.pinned:
                 rest.append(node)
         for node in rest:
             free = [w for w in state.receivers if w not in homes and state.fits(node, w)]

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rhino_core.errors import InvalidRequestError
+from rhino_core.ids import VirtualNode
 
 
 class Weight(enum.Enum):
@@ -30,13 +31,14 @@ class Goals:
     `bands`: for each weight to balance, the part of the mean by which a worker may exceed its share. Infinity: the
     weight breaks ties only. `cross_zone_price`: the cost of a byte copied between zones, if one within a zone costs 1.
     `move_bytes`: what each move costs besides, in bytes. `receivers`: the only workers that may receive virtual nodes;
-    None: all that take any.
+    None: all that take any. `pinned`: virtual nodes that stay where they are, unless their worker may not keep them.
     """
 
     bands: Mapping[Weight, float] = field(default_factory=lambda: dict.fromkeys(ORDER, 0.05))
     cross_zone_price: float = 4.0
     move_bytes: int = MOVE_BYTES
     receivers: frozenset[str] | None = None
+    pinned: frozenset[VirtualNode] = frozenset()
 
     def __post_init__(self) -> None:
         if not self.bands:

@@ -89,7 +89,7 @@ class Repair:
         least = float(state.goals.move_bytes)
         for node in state.members(origin):
             relief = overload - state.overload_with(origin, [-value for value in state.weights_of(node)])
-            if relief <= LEAST_GAIN or node in state.hot:
+            if relief <= LEAST_GAIN or node in state.fixed:
                 continue
             if near := self._near(node, origin):
                 offers.append((-relief / (least if state.model.owner[node] == origin else 1.0), node, near, relief))
@@ -146,7 +146,7 @@ class Repair:
 
     def _heaviest(self, worker: int) -> list[int]:
         """Its heaviest virtual nodes in the most important weight, and none of the others."""
-        members = self._state.members(worker) - self._state.hot
+        members = self._state.members(worker) - self._state.fixed
         column = self._state.columns[0]
         if len(members) <= EXCHANGED:
             return sorted(members)

@@ -51,6 +51,8 @@ class State:
         self._members: dict[int, set[int]] = {}
         self._received: dict[int, list[int]] = {}  # by worker, and not among its members yet: few are ever looked at
         self.hot = frozenset().union(*(share.hot for share in self.shares))
+        self.pinned = frozenset(model.node_index[node] for node in goals.pinned if node in model.node_index)
+        self.fixed = self.hot | self.pinned  # what repair leaves where it is
         self.zones = [site.zone if site is not None else "" for site in model.sites]
 
     # ------------------------------------------------------------------ places

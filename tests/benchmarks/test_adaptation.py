@@ -35,6 +35,6 @@ def _shapes() -> set[str]:
 
 def test_a_planted_bug_is_counted_as_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CoolDowns, "active", lambda self, node, now: False)
-    seen = [observed(traces.run(5))]
+    seen = [observed(traces.run(7))]
     assert counted(seen)["moved again within its cool-down"] > 0
     assert rows_of(seen)[-1].problems == sum(counted(seen).values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from random import Random
 
 import pytest
 
@@ -14,7 +15,7 @@ from handover_manager.drive.states import Phase
 from handover_manager.plan.planner import Request
 from handover_manager.queries.history import HANDOVER
 from workloads.adaptation.scene import JOB, group
-from workloads.adaptation.world import ACT, World
+from workloads.adaptation.world import ACT, INTERVAL_S, World
 
 ENOUGH = 60  # batches in which adaptation can see, act and verify
 
@@ -79,6 +80,61 @@ def test_a_hot_virtual_node_is_named_and_everything_else_moves_away_from_it() ->
     assert "0/4 alone exceed a worker's share" in made.decisions()[-1].why
 
 
+@pytest.mark.parametrize("seed", [0, 5, 20, 43, 55])
+def test_a_second_change_is_balanced_by_virtual_nodes_that_may_move(seed: int) -> None:
+    """Those that the first plan has moved would be the best ones to move again, and have to stay."""
+    random = Random(seed)
+    uneven = [random.uniform(0.8, 1.2) * (2.0 if partition % 4 == 0 else 1.0) for partition in range(12)]
+    heavy = random.sample(range(12), 3)
+    changed = 60 * INTERVAL_S
+
+    def load(partition: int, at: float) -> float:
+        return uneven[partition] if at < changed else 3.0 if partition in heavy else 1.0
+
+    made = World(4, 12, load)
+    made.run(60)
+    first = {moved.node for moved in made.moved}
+    assert first
+    made.run(ENOUGH)
+    later = [moved.node for moved in made.moved[len(first) :]]
+    assert not first & set(later)
+    assert made.imbalance <= 1 + ACT.band, made.decisions()[-1].why
+
+
+def joined(made: World, name: str) -> None:
+    """Another worker. As `World`, its disk is large."""
+    made.cluster.worker(name, free_bytes=1 << 30)
+    made.see()
+
+
+def executor(made: World, name: str, *, known_by_host: bool = False) -> None:
+    """The query has an executor on this worker."""
+    at = "" if known_by_host else name
+    made.play(ev.ExecutorChanged(made.play.session(), name, f"host-{name}", removed=False, worker_id=at))
+
+
+@pytest.mark.parametrize("known_by_host", [False, True])
+def test_a_worker_counts_once_the_query_has_an_executor_there(known_by_host: bool) -> None:
+    made = World(3, 12, lambda partition, at: 1.0)
+    for number in range(3):
+        executor(made, f"w{number}")
+    joined(made, "w3")
+    made.run(ENOUGH)
+    assert not made.moved
+    assert made.decisions()[-1].outcome is Outcome.BALANCED
+    executor(made, "w3", known_by_host=known_by_host)
+    made.run(ENOUGH)
+    assert {moved.target for moved in made.moved} == {"w3"}
+    assert made.imbalance == 1.0
+
+
+def test_all_workers_count_while_no_executor_is_known() -> None:
+    made = World(3, 12, lambda partition, at: 1.0)
+    joined(made, "w3")
+    made.run(ENOUGH)
+    assert {moved.target for moved in made.moved} == {"w3"}
+
+
 def test_a_backlog_is_not_load() -> None:
     made = world()
     made.rows = lambda at: 10_000 if at > 66 else 1_000
@@ -109,6 +165,17 @@ def test_nothing_moves_beside_a_drain_or_a_handover_of_a_user() -> None:
     assert "handover users is under way" in made.decisions(Outcome.BUSY)[-1].why
 
 
+@pytest.mark.parametrize("taken_away", [False, True])
+def test_a_drained_worker_hinders_nothing_any_more(taken_away: bool) -> None:
+    """It stays marked as draining, whether it is still there or was taken away."""
+    made = world()
+    made.cluster.worker("w4", free_bytes=1 << 30, draining=True, reachable=not taken_away, live=not taken_away)
+    made.see()
+    made.run(ENOUGH)
+    assert {decision.outcome for decision in made.decisions()} & {Outcome.HELPED}
+    assert "w4" not in {moved.target for moved in made.moved}
+
+
 def test_what_did_not_help_goes_back_and_stays_longer_each_time() -> None:
     """The machine, not the virtual nodes, makes w0 slow, and whatever leaves it makes another one slow."""
     made = world(lambda partition, at: 1.0)
@@ -119,7 +186,7 @@ def test_what_did_not_help_goes_back_and_stays_longer_each_time() -> None:
 
     made.slow = slow
     before = dict(made.desired)
-    made.run(60)
+    made.run(30)
     assert made.decisions(Outcome.RETURNED)
     assert made.desired == before
     first = [moved for moved in made.moved if not moved.back]
@@ -129,6 +196,24 @@ def test_what_did_not_help_goes_back_and_stays_longer_each_time() -> None:
     again = [moved.at for moved in later if moved.node in nodes]
     back_at = max(moved.at for moved in made.moved[: 2 * len(first)] if moved.back)
     assert all(at - back_at >= 2 * ACT.cool_down_s for at in again)
+
+
+@pytest.mark.parametrize("first", [0, 10, 20])
+def test_noise_does_not_hide_that_a_plan_has_helped(first: int) -> None:
+    """Each task is held up now and then, so that the longest of four batches is long on some worker or other."""
+    helped, returned = 0, 0
+    for seed in range(first, first + 10):
+        random = Random(seed)
+
+        def noisy(partition: int, at: float, random: Random = random) -> float:
+            return (1.6 if partition % 4 == 0 else 1.0) * (2.0 if random.randrange(6) == 0 else 1.0)
+
+        made = world(noisy)
+        made.run(ENOUGH)
+        helped += len(made.decisions(Outcome.HELPED))
+        returned += len(made.decisions(Outcome.RETURNING))
+    assert helped >= 10
+    assert returned <= helped // 5
 
 
 def _counts(made: World) -> dict[str, int]:

@@ -81,7 +81,7 @@ def lacking_copies_are_no_matter(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("bug", "seed"),
     [
-        (no_cool_down, 5),
+        (no_cool_down, 7),
         (stale_load, 2),
         (backlog_is_load, 27),
         (goals_that_fight, 2),

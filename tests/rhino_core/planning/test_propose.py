@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rhino_core import errors
 from rhino_core.planning.goals import ORDER, Goals, Weight
@@ -72,6 +73,31 @@ def test_no_plan_is_worse_than_staying_and_its_score_is_what_it_says(model: Mode
     assert after.moves == len(plan) == len(list(plan.moves))
     assert after.copied_bytes == pytest.approx(plan.certificate.copied_bytes)
     assert before == model.totals, "the model was changed"
+
+
+@settings(deadline=None, max_examples=100)
+@given(small_models(), st.frozensets(st.integers(0, 5)))
+def test_pinned_virtual_nodes_stay_and_the_others_make_the_best_of_it(model: Model, numbers: frozenset[int]) -> None:
+    goals = Goals({Weight.TIME: 0.0}, pinned=frozenset(map(node, numbers)))
+    plan = propose(model, goals)
+    assert not plan.placed.keys() & numbers
+    peak = max(loads_after(model, goals, dict(plan.placed)))
+    assert peak <= max(loads_after(model, goals, {})) + 1e-9
+    best = min(max(loads_after(model, goals, placed)) for placed in placements(model) if not placed.keys() & numbers)
+    assert peak <= best + max(model.columns[Weight.TIME])
+
+
+def test_a_worker_with_a_pinned_virtual_node_gives_away_its_others() -> None:
+    model = model_of(2, [0, 0, 0, 1], [5.0, 1.0, 1.0, 3.0])
+    assert propose(model, Goals({Weight.TIME: 0.1}, pinned=frozenset({node(0)}))).placed == {1: 1, 2: 1}
+
+
+def test_of_two_hot_virtual_nodes_the_one_that_is_not_pinned_leaves() -> None:
+    for pinned in (0, 1):
+        model = model_of(3, [0, 0, 1, 2], [9.0, 8.0, 1.0, 1.0])
+        plan = propose(model, Goals({Weight.TIME: 0.1}, pinned=frozenset({node(pinned)})))
+        assert 1 - pinned in plan.placed
+        assert pinned not in plan.placed
 
 
 def test_a_model_kept_by_events_equals_one_made_anew() -> None:

@@ -1,0 +1,97 @@
+"""What the manager hears of the batches, and how balanced the workers are over them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from rhino import BatchLoad, HandoverClient
+from rhino_core.errors import RhinoError
+
+WINDOW = 4  # batches, as the windows of adaptation
+JOIN_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """The load of a batch, and the wall clock in milliseconds when it was heard of."""
+
+    at_ms: int
+    load: BatchLoad
+
+
+class Listener:
+    """Context manager that collects the load of all batches of a query. An error is raised by `heard`."""
+
+    def __init__(self, manager: str, name: str) -> None:
+        self._client = HandoverClient(manager)
+        self._name = name
+        self._heard: list[Heard] = []
+        self._error: RhinoError | None = None
+        self._thread = threading.Thread(target=self._listen, name="listener", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._client.close()
+        self._thread.join(JOIN_S)
+
+    def heard(self) -> tuple[Heard, ...]:
+        """What was heard so far, oldest first."""
+        if self._error is not None:
+            raise self._error
+        return tuple(self._heard)
+
+    def _listen(self) -> None:
+        try:
+            for load in self._client.watch_load():
+                if load.name == self._name:
+                    self._heard.append(Heard(time.time_ns() // 1_000_000, load))
+        except RhinoError as error:  # the end of the context also breaks the stream
+            self._error = error
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Some batches in a row. `ended_ms`: when the last of them was heard of.
+
+    `max_over_mean`: the task time of the busiest worker over the mean.
+    """
+
+    first_batch: int
+    ended_ms: int
+    max_over_mean: float
+
+
+def windows(heard: Sequence[Heard], size: int = WINDOW) -> list[Window]:
+    """Every `size` batches in a row, which overlap."""
+    return [_window(heard[end - size : end]) for end in range(size, len(heard) + 1)]
+
+
+def _window(batches: Sequence[Heard]) -> Window:
+    busy = dict[str, float]()
+    for one in batches:
+        for node in one.load.virtual_nodes:
+            busy[node.desired_worker] = busy.get(node.desired_worker, 0.0) + node.task_s
+    workers = max(batches[-1].load.workers, len(busy))
+    total = sum(busy.values())
+    ratio = max(busy.values()) * workers / total if total else 1.0
+    return Window(batches[0].load.batch_id, batches[-1].at_ms, ratio)
+
+
+def balanced_for_good(found: Sequence[Window], limit: float) -> Window | None:
+    """The first of the windows from which on all are within the limit; None: the last one is not."""
+    good = None
+    for window in reversed(found):
+        if window.max_over_mean > limit:
+            break
+        good = window
+    return good

@@ -1,0 +1,97 @@
+"""Part `step`: the sellers become uneven while the load rises, and the cluster balances the query by itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from benchmarks.balance.observed import WINDOW, balanced_for_good, windows
+from benchmarks.balance.query import Load
+from benchmarks.balance.running import Place, Say, Seen, running
+
+BAND = 0.2  # of `rhino manager --adaptation-band`
+BALANCED_S = 60.0  # the bar
+RISE = 1.5  # of the load; twice as much would count as a backlog
+
+
+@dataclass(frozen=True, slots=True)
+class Stepped:
+    """Times are seconds from the start of the first batch with Zipf's sellers. None: it did not come to that.
+
+    `before`, `worst`, `max_over_mean`: imbalance of the workers in the last window before the step, in the worst one
+    after it, and the median once all are balanced (at the end, if they are not). `moving_s`: the first plan begins.
+    `balanced_s`: the end of the first window from which on all are within the band. `plans`, `moves`, `moved_bytes`:
+    after the step. `in_time`: the part of the batches after the step that the trigger interval sufficed for.
+    """
+
+    before: float
+    worst: float
+    max_over_mean: float
+    moving_s: float | None
+    balanced_s: float | None
+    plans: int
+    moves: int
+    moved_bytes: int
+    in_time: float
+    rows: int
+    missing: int
+    extra: int
+
+    @property
+    def passed(self) -> bool:
+        return self.balanced_s is not None and self.balanced_s <= BALANCED_S and self.missing == self.extra == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """`rows` of a batch before the step. `before` and `after` are numbers of batches."""
+
+    rows: int
+    hold_ms: int
+    before: int
+    after: int
+
+    def load(self) -> Load:
+        sizes = (*(self.rows,) * self.before, *(round(self.rows * RISE),) * self.after)
+        return Load(sizes, self.hold_ms, zipf_from=self.before + 1)
+
+
+def measure(folder: Path, sizes: Sizes, place: Place, say: Say) -> Seen:
+    """Runs the query through the step. Raises RunError when it fails."""
+    load = sizes.load()
+
+    def polled(committed: int) -> None:
+        sellers = "Zipf's" if committed >= sizes.before else "even"
+        say(f"step: {sellers} sellers, batch {committed} of {load.batches - 1}")
+
+    with running(folder, load, place, say, polled) as run:
+        return run.finish()
+
+
+def figures(seen: Seen, load: Load, trigger_s: float) -> Stepped:
+    """What the run through the step shows."""
+    first = load.zipf_from
+    assert first is not None
+    began_ms = seen.batch(first).started_ms
+    found = windows(seen.heard)
+    before = [window for window in found if window.first_batch + WINDOW <= first]
+    after = [window for window in found if window.first_batch >= first]
+    good = balanced_for_good(after, 1 + BAND)
+    end = [window for window in after if good is not None and window.first_batch >= good.first_batch]
+    plans = [one for one in seen.decisions if one.outcome == "moving" and one.started_ms >= began_ms]
+    handovers = [one for one in seen.handovers if one.started_ms >= began_ms]
+    return Stepped(
+        before=before[-1].max_over_mean,
+        worst=max(window.max_over_mean for window in after),
+        max_over_mean=median(window.max_over_mean for window in end or after[-WINDOW:]),
+        moving_s=(plans[0].started_ms - began_ms) / 1000 if plans else None,
+        balanced_s=(good.ended_ms - began_ms) / 1000 if good is not None else None,
+        plans=len(plans),
+        moves=sum(len(one.moves) for one in plans),
+        moved_bytes=sum(one.bytes_moved for one in handovers),
+        in_time=seen.in_time(trigger_s, first),
+        rows=seen.verdict.rows,
+        missing=seen.verdict.missing,
+        extra=seen.verdict.extra,
+    )

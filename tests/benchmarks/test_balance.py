@@ -1,0 +1,124 @@
+"""The load and the figures of benchmarks.balance."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import duckdb
+import pytest
+
+from benchmarks import registry
+from benchmarks.balance import query, scale, step
+from benchmarks.balance.observed import Heard, Window, balanced_for_good, windows
+from benchmarks.balance.query import Load, ramp
+from benchmarks.balance.running import Seen
+from benchmarks.balance.scaler import Scaled
+from rhino import BatchLoad
+from rhino.client.loads import VirtualNodeLoad
+from rhino.testing.query_watch import Batch
+from workloads.nexmark.output import Verdict
+from workloads.nexmark.settings import FIRST_ID
+
+TRIGGER_S = 2.0
+EXACT = Verdict(rows=9, missing=0, extra=0)
+
+
+def heard(batch: int, *tasks: tuple[str, float], workers: int = 2) -> Heard:
+    """Each task is the worker of a virtual node, and its seconds."""
+    nodes = tuple(VirtualNodeLoad(f"0/{n}", worker, seconds, None) for n, (worker, seconds) in enumerate(tasks))
+    load = BatchLoad("j", "balance", "r", batch, 1, 100, 1.0, TRIGGER_S, nodes, workers, 0)
+    return Heard(1000 * batch + 900, load)
+
+
+def seen(loads: list[Heard], durations_ms: list[int], verdict: Verdict = EXACT) -> Seen:
+    batches = tuple(Batch(number, 1000 * number, ms) for number, ms in enumerate(durations_ms))
+    return Seen(tuple(loads), batches, (), (), verdict)
+
+
+def sellers(load: Load) -> tuple[Counter[int], Counter[int]]:
+    """How many auctions each seller has before Zipf's law counts, and after."""
+    found = Counter[int](), Counter[int]()
+    with duckdb.connect() as db:
+        ids = f"select unnest(range({FIRST_ID}, {FIRST_ID + load.auctions})) as id"
+        for auction, seller in db.execute(f"select id, {query.seller(load)} from ({ids})").fetchall():
+            found[auction >= load.zipf_id][seller - FIRST_ID] += 1
+    return found
+
+
+def test_sellers_are_even_and_then_follow_zipfs_law() -> None:
+    load = Load((500,) * 40 + (750,) * 40, 2, zipf_from=41)
+    assert load.zipf_id == FIRST_ID + 20_000
+    even, zipf = sellers(load)
+    assert set(even) <= set(range(query.PERSONS))
+    assert max(even.values()) < 4 * even.total() / query.PERSONS
+    assert set(zipf) <= set(range(1, 2**query.OCTAVES))
+    for number in (1, 2, 4, 8):
+        assert zipf[number] / zipf.total() == pytest.approx(1 / query.OCTAVES / number, rel=0.1)
+
+
+def test_all_sellers_are_even_without_a_step() -> None:
+    even, zipf = sellers(Load((500,) * 4, 2))
+    assert (even.total(), zipf.total()) == (2000, 0)
+
+
+def test_the_load_rises_and_falls_by_small_steps() -> None:
+    sizes = ramp(100, 200, 2, 4)
+    assert sizes == (100, 100, 125, 150, 175, 200, 200, 200, 200, 175, 150, 125, 100, 100, 100, 100)
+
+
+def test_the_balance_of_a_window_is_of_the_time_of_the_workers() -> None:
+    uneven, even = (("a", 3.0), ("b", 1.0)), (("a", 1.0), ("a", 1.0), ("b", 2.0))
+    found = windows([heard(1, *uneven), heard(2, *uneven), heard(3, *even), heard(4, *even)], size=2)
+    assert found == [Window(1, 2900, 1.5), Window(2, 3900, 1.25), Window(3, 4900, 1.0)]
+    (empty_worker,) = windows([heard(1, *even, workers=4)], size=1)
+    assert empty_worker.max_over_mean == 2.0
+
+
+def test_balanced_for_good_is_not_balanced_for_a_while() -> None:
+    found = [Window(number, number, ratio) for number, ratio in enumerate((1.1, 1.5, 1.2, 1.1))]
+    assert balanced_for_good(found, 1.2) == found[2]
+    assert balanced_for_good(found, 1.05) is None
+    assert balanced_for_good([], 1.2) is None
+
+
+def test_the_step_is_judged_from_its_first_batch() -> None:
+    load = step.Sizes(100, 2, before=4, after=12).load()
+    assert (load.sizes[3:5], load.zipf_from, load.batches) == ((100, 150), 5, 17)
+    even, uneven = (("a", 1.0), ("b", 1.0)), (("a", 3.0), ("b", 1.0))
+    loads = [heard(number, *(uneven if 5 <= number < 10 else even)) for number in range(1, 17)]
+    found = step.figures(seen(loads, [2500] * 6 + [500] * 11), load, TRIGGER_S)
+    assert (found.before, found.worst, found.max_over_mean) == (1.0, 1.5, 1.0)
+    assert found.balanced_s == pytest.approx((12_900 - 5000) / 1000), "batches 9 to 12: one of them is uneven"
+    assert found.in_time == pytest.approx(11 / 12)
+    assert (found.plans, found.moves, found.moving_s) == (0, 0, None)
+    assert found.passed
+    wrong = step.figures(seen(loads, [500] * 17, Verdict(9, 1, 0)), load, TRIGGER_S)
+    assert not wrong.passed
+
+
+def test_workers_that_come_and_go_once_each_are_no_oscillation() -> None:
+    done = [
+        Scaled(1000, "wanted", 3),
+        Scaled(2000, "growing", 3),
+        Scaled(9000, "started", 6),
+        Scaled(12_000, "moved", 6),
+        Scaled(20_000, "draining", 6),
+        Scaled(21_000, "removed", 5),
+        Scaled(22_000, "draining", 5),
+        Scaled(25_000, "removed", 4),
+        Scaled(30_000, "draining", 4),
+        Scaled(31_000, "removed", 3),
+    ]
+    found = scale.figures(seen([], [9000] * 10 + [1000] * 39 + [2001]), done, 3, TRIGGER_S)
+    assert (found.workers, found.turns, found.late, found.longest_s) == ((3, 6, 5, 4, 3), 2, 1, 2.001)
+    assert found.in_time == pytest.approx(39 / 40)
+    assert (found.added_s, found.removed_s) == (10.0, 3.0)
+    assert found.passed(3, 6)
+    assert not found.passed(3, 5)
+    again = scale.figures(seen([], [1000] * 20), [*done, Scaled(40_000, "started", 6)], 3, TRIGGER_S)
+    assert again.turns == 3
+    assert not again.passed(3, 6)
+
+
+def test_it_has_a_quick_run() -> None:
+    assert registry.quick_runs("balance")
