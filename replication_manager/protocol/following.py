@@ -46,8 +46,10 @@ class Following:
 
         Call it when a batch may have been logged, or when its writer may have become known.
         """
-        counted = self._logged.count(group_id, self._membership.with_report(group_id))
-        group, (writer, length) = self._chains.groups.get(group_id), self._logged.streak(group_id)
+        group = self._chains.groups.get(group_id)
+        owner = group.owner.worker_id if group is not None else ""
+        counted = self._logged.count(group_id, self._membership.with_report(group_id), owner)
+        writer, length = self._logged.streak(group_id)
         if not counted or group is None or writer == group.owner.worker_id or length < logged.OWNER_STREAK:
             return []
         if group.member(writer) is not None:

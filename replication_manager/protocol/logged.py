@@ -21,13 +21,17 @@ LOGGED_KEPT = 16  # logged versions kept per store, to match reports that arrive
 
 @dataclass(slots=True)
 class GroupLog:
-    """The log of one group. `newest`: highest version logged. `counted`: newest version that the streak includes."""
+    """The log of one group. `newest`: highest version logged. `counted`: newest version that the streak includes.
+
+    `owner`: of the group when that was counted.
+    """
 
     versions: dict[StoreId, deque[Version]] = field(default_factory=dict)
     newest: int = 0
     writer: str = ""
     streak: int = 0
     counted: int = 0
+    owner: str = ""
 
 
 class Streak(NamedTuple):
@@ -119,10 +123,11 @@ class LoggedVersions:
         log = self._groups.get(group)
         return Streak(log.writer, log.streak) if log is not None else Streak("", 0)
 
-    def count(self, group: GroupId, records: Iterable[WorkerRecord]) -> bool:
+    def count(self, group: GroupId, records: Iterable[WorkerRecord], owner: str) -> bool:
         """Counts the newest logged batch of the group once. Returns whether there was one to count.
 
-        `records` are workers that have reported the group.
+        `records` are workers that have reported the group. Another `owner` than before ends a streak: the writer may
+        have been lost since, and others may have written batches of which the manager has not heard.
 
         Snapshots and unlogged versions never count: only Spark's commit log says what happened.
         """
@@ -133,6 +138,8 @@ class LoggedVersions:
         if written is None or written[0] <= log.counted:
             return False
         log.counted, writer = written
+        if owner != log.owner:
+            log.owner, log.writer, log.streak = owner, "", 0
         log.streak = log.streak + 1 if writer == log.writer else 1
         log.writer = writer
         return True

@@ -180,3 +180,16 @@ def test_some_guests_stay_guests(why: str) -> None:
     else:
         query.batches(query.guest, 2 * STREAK)
     assert query.manager.group().member(query.guest) is None
+
+
+def test_a_streak_ends_with_the_owner() -> None:
+    """Who wrote before may have been lost since, and the manager may not hear of the batches of others."""
+    query = Query("abc")
+    query.batches(query.guest, STREAK - 1)
+    query.manager.lose(query.owner)
+    assert query.manager.members() == f"{query.secondary}{query.guest}?"
+    query.manager.whole(query.guest)
+    query.batch(query.guest)
+    assert query.manager.members() == query.secondary + query.guest, "one batch since the owner was lost"
+    query.batch(query.guest)
+    assert query.manager.members() == query.guest + query.secondary
