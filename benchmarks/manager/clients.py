@@ -19,6 +19,7 @@ from benchmarks.manager.sidecars import Peers, Sidecar, Trips
 from rhino_core.descriptors import raise_limit
 from rhino_core.ids import Epoch, GroupId
 from rhino_core.rpc.channel import SERVER_OPTIONS
+from rhino_core.rpc.wakeups import start_grpc
 from rhino_core.security.certificates import Authority, Material
 from rhino_core.security.identity import Identity, Role
 from rhino_core.security.transport import PLAIN, MutualTls, Transport
@@ -94,6 +95,7 @@ def serve(clients: Clients, pipe: Connection) -> None:
 
 
 async def _run(clients: Clients, pipe: Connection) -> None:
+    start_grpc()
     identities, trips, shape = _Identities(clients.secret), Trips(), clients.shape
     sidecars: dict[str, Sidecar] = {}
     for place, number in enumerate(clients.numbers):

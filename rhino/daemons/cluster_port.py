@@ -101,16 +101,21 @@ class StoredBytes(Mapping[str, int]):
         self._core = core
         self._group = group
 
-    def __getitem__(self, worker_id: str) -> int:
+    def _bytes(self, worker_id: str) -> int:
         record, group = self._core.membership.records.get(worker_id), self._core.groups.get(self._group)
         report = record.reports.get(self._group) if record is not None else None
+        if record is None or report is None:
+            return 0
         member = group is not None and group.member(worker_id) is not None
-        if record is None or report is None or not report.stored_bytes or not (member or record.present):
-            raise KeyError(worker_id)
-        return report.stored_bytes
+        return report.stored_bytes if member or record.present else 0
+
+    def __getitem__(self, worker_id: str) -> int:
+        if stored := self._bytes(worker_id):
+            return stored
+        raise KeyError(worker_id)
 
     def __iter__(self) -> Iterator[str]:
-        return (worker_id for worker_id in self._core.membership.reporting.of(self._group) if worker_id in self)
+        return (worker_id for worker_id in self._core.membership.reporting.of(self._group) if self._bytes(worker_id))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

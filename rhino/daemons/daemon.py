@@ -14,6 +14,8 @@ from typing import Any
 
 import uvloop
 
+from rhino_core.rpc.wakeups import start_grpc
+
 log = logging.getLogger(__name__)
 PARENT_POLL_S = 0.5
 # The second generation stays small: a collection of it takes some 10 ms, in which nothing is answered. The third one is
@@ -46,6 +48,7 @@ def run(daemon: Coroutine[Any, Any, None], *, exit_with_parent: bool) -> None:
 
 async def _supervise(daemon: Coroutine[Any, Any, None], exit_with_parent: bool) -> None:
     loop = asyncio.get_running_loop()
+    start_grpc()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
