@@ -16,10 +16,12 @@ from handover_manager.drive.execution import Execution
 from handover_manager.drive.explain import Explanation, explain
 from handover_manager.drive.handover import Handover
 from handover_manager.drive.handovers import Handovers
-from handover_manager.plan.intents import Drain
+from handover_manager.plan.holdings import Holdings
+from handover_manager.plan.intents import Drain, needs_work
 from handover_manager.plan.measurements import Measurements, copy_rate
-from handover_manager.plan.planner import Plan, Request, Situation, deadline_of, make_plan, parse_nodes
+from handover_manager.plan.planner import Plan, Request, deadline_of, make_plan, parse_nodes
 from handover_manager.plan.predict import predict
+from handover_manager.plan.situation import Situation
 from handover_manager.queries import history
 from handover_manager.queries.forgetting import Deletion, Deletions
 from handover_manager.queries.history import ActionRecord, History
@@ -63,8 +65,9 @@ class HandoverCore:
         self.history = History(wall_offset_s, actions)
         self._runs = Runs(self.jobs, wall_offset_s)
         self._execution = Execution(self.jobs, self.handovers, wall_offset_s)
+        self._holdings = Holdings()
         self.adaptation = Adaptation(
-            Parts(self.jobs, self.handovers, self._start, self._predicted, self._runs.usable),
+            Parts(self.jobs, self.handovers, self._start, self._predicted, self._runs.usable, self._holdings),
             policy,
             wall_offset_s=wall_offset_s,
             started=started,
@@ -97,7 +100,10 @@ class HandoverCore:
             running=self.handovers.running(),
             arriving=self.handovers.arriving(),
             view=self.view,
-            work={node: work for seen in concerned for node, work in seen.work.usual().items()},
+            work={node: work for seen in concerned for node, work in seen.work.usual().items()}
+            if request.intent is not None and needs_work(request.intent)
+            else {},
+            holdings=self._holdings,
         )
         return self._predicted(make_plan(request, job, situation), now)
 
@@ -166,6 +172,7 @@ class HandoverCore:
                 dropped = self.deletions.restart({job.job: job.run.run_id for job in self.jobs.all()})
                 return [*dropped, *self._execution.restart(self.view, now)]
             case ev.QueryStarted():
+                self._holdings.forget(event.job)
                 return self.deletions.refuse(event, now) or self._runs.query_started(event, self.view, now)
             case ev.QueryEnded():
                 return self._runs.query_ended(event, self.view, now)
@@ -211,6 +218,7 @@ class HandoverCore:
                 done = self.deletions.undo(name)
                 return [*done, *self._acted(now, history.UNDO, by, deletion.job if deletion else name)]
             case ev.JobForgotten(job):
+                self._holdings.forget(job)
                 deletion = self.deletions.get(job)
                 deleted = self._acted(now, history.DELETED, deletion.by, job) if deletion else []
                 forgotten = [*self.handovers.forget(job), *self._runs.forget(job), *self.adaptation.forget(job)]

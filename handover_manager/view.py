@@ -69,7 +69,9 @@ class ClusterView:
     `presumed`: workers that count as reachable, because they may not have registered with a new manager yet.
     `asked_at`: monotonic time of the snapshot. It may lack a group change that was answered later. `revisions`: for
     each job a number that rises whenever one of its groups changes, apart from stored bytes. It is 0 for a job without
-    groups. None: unknown. `members`: ids of all workers that are a member of some group. None: to be found in `groups`.
+    groups. None: unknown. `editions`: for each group a number that is another one whenever the group, or what a worker
+    stores of it, has changed; as `stored_bytes`, it is that of the time of the access. None: unknown.
+    `members`: ids of all workers that are a member of some group. None: to be found in `groups`.
     """
 
     workers: Mapping[str, WorkerSeen] = field(default_factory=dict)
@@ -77,6 +79,7 @@ class ClusterView:
     presumed: frozenset[str] = frozenset()
     asked_at: float = math.inf
     revisions: Mapping[str, int] | None = None
+    editions: Mapping[GroupId, int] | None = None
     members: Collection[str] | None = None
 
     def all_members(self) -> Collection[str]:

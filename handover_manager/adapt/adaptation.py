@@ -26,8 +26,10 @@ from handover_manager.adapt.windows import Batch, Windows, imbalance, usual_load
 from handover_manager.drive.handovers import Handovers
 from handover_manager.drive.states import Phase
 from handover_manager.events import BatchLogged, Effect, Persist
+from handover_manager.plan.holdings import Holdings
 from handover_manager.plan.move import make_move
-from handover_manager.plan.planner import DEFAULT_DEADLINE_S, Plan, Situation
+from handover_manager.plan.planner import DEFAULT_DEADLINE_S, Plan
+from handover_manager.plan.situation import Situation
 from handover_manager.queries.job import Job
 from handover_manager.queries.jobs import Jobs
 from handover_manager.view import ClusterView
@@ -44,6 +46,7 @@ class Parts(NamedTuple):
 
     `start` begins a handover, given its id, plan, deadline in seconds, a view, the present time and who wants it.
     `predict` adds a prediction to a plan, at a time. `usable`: the view without workers that cannot run the query.
+    `holdings`: those of all plans.
     """
 
     jobs: Jobs
@@ -51,6 +54,7 @@ class Parts(NamedTuple):
     start: Callable[[str, Plan, float, ClusterView, float, str], list[Effect]]
     predict: Callable[[Plan, float], Plan]
     usable: Callable[[Job, ClusterView], ClusterView]
+    holdings: Holdings
 
 
 class Adaptation:
@@ -69,7 +73,7 @@ class Adaptation:
         record: AdaptationRecord | None = None,
         decisions: Iterable[Decision] = (),
     ) -> None:
-        self._jobs, self._handovers, self._start, self._predict, self._usable = parts
+        self._jobs, self._handovers, self._start, self._predict, self._usable, self._holdings = parts
         self.policy = policy
         self._offset_s = wall_offset_s
         restored = record or AdaptationRecord()
@@ -165,6 +169,7 @@ class Adaptation:
             running=self._handovers.running(),
             arriving=self._handovers.arriving(),
             view=self._usable(job, view),
+            holdings=self._holdings,
         )
         windows = self._windows[job.job]
         return Situated(

@@ -12,7 +12,8 @@ from handover_manager.adapt.policy import Policy
 from handover_manager.adapt.windows import Window, forecast, imbalance, worker_loads
 from handover_manager.plan.intents import Rebalance, Weight
 from handover_manager.plan.move import Move
-from handover_manager.plan.planner import Plan, Request, Situation, make_plan
+from handover_manager.plan.planner import Plan, Request, make_plan
+from handover_manager.plan.situation import Situation
 from handover_manager.plan.work import Work
 from rhino_core.errors import AlreadyThereError, RhinoError
 from rhino_core.ids import VirtualNode

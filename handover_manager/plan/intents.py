@@ -52,6 +52,11 @@ class ScaleIn:
 Intent = Drain | Rebalance | ScaleOut | ScaleIn
 
 
+def needs_work(intent: Intent) -> bool:
+    """Whether a plan for it needs rows or task times, as drivers report them."""
+    return isinstance(intent, Rebalance | ScaleOut) and intent.by in (Weight.ROWS, Weight.TIME)
+
+
 def weight_of(name: str) -> Weight:
     """The weight with this name; an empty name means bytes. Raises InvalidRequestError that lists the names."""
     try:

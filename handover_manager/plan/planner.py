@@ -6,16 +6,16 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 from handover_manager.plan.hot import HotNode
 from handover_manager.plan.intents import Drain, Intent
 from handover_manager.plan.move import Move, is_there, make_move
 from handover_manager.plan.predict import UNKNOWN, Prediction
+from handover_manager.plan.situation import Situation
 from handover_manager.plan.spread import steps_of
 from handover_manager.plan.strategy import ALL_AT_ONCE, Strategy
 from handover_manager.plan.targets import choose_targets
-from handover_manager.plan.work import Work
 from handover_manager.view import ClusterView
 from rhino_core.errors import (
     AlreadyThereError,
@@ -45,24 +45,6 @@ class Request:
     deadline_s: float = 0.0  # seconds for each step; 0: DEFAULT_DEADLINE_S
     intent: Intent | None = None
     strategy: Strategy = ALL_AT_ONCE
-
-
-@dataclass(frozen=True, slots=True)
-class Situation:
-    """The basis of a plan.
-
-    `nodes` are the virtual nodes of the jobs concerned with their operators, `desired` their desired workers. `running`
-    has the virtual nodes in a running handover, `arriving` the workers to which one moves; both with the handover's id.
-    A rebalance leaves `pinned` virtual nodes where they are.
-    """
-
-    nodes: Mapping[VirtualNode, tuple[int, ...]]
-    desired: Mapping[VirtualNode, str]
-    running: Mapping[VirtualNode, str]
-    arriving: Mapping[str, str]
-    view: ClusterView
-    work: Mapping[VirtualNode, Work] = field(default_factory=dict)  # as drivers have reported it
-    pinned: frozenset[VirtualNode] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +134,10 @@ def _moves_there(request: Request, job: str, situation: Situation) -> list[Move]
 
 
 def _moves_of_intent(intent: Intent, situation: Situation) -> tuple[list[Move], tuple[HotNode, ...]]:
-    nodes = situation.nodes
-    if isinstance(intent, Drain):  # a repeated drain takes only what is left
-        nodes = {node: operators for node, operators in nodes.items() if node not in situation.running}
-    basis = nodes, situation.desired, situation.arriving, situation.view, situation.work
-    chosen, hot = choose_targets(intent, *basis, situation.pinned)
+    if isinstance(intent, Drain) and situation.running:  # a repeated drain takes only what is left
+        left = {node: found for node, found in situation.nodes.items() if node not in situation.running}
+        situation = replace(situation, nodes=left)
+    chosen, hot = choose_targets(intent, situation)
     if not chosen:
         raise AlreadyThereError("; ".join([f"{intent}: nothing has to move", *map(str, hot)]))
     _check_free(tuple(chosen), situation.running)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from handover_manager.plan.holdings import Holding
 from handover_manager.plan.hot import HotNode, hot_nodes
 from handover_manager.plan.intents import Drain, Intent, Rebalance, ScaleIn, ScaleOut, Weight
+from handover_manager.plan.situation import Situation
 from handover_manager.plan.work import Work, check_reported
-from handover_manager.view import ClusterView, groups_of
+from handover_manager.view import ClusterView
 from rhino_core.errors import ConflictError, PreconditionError, UnavailableError, UnknownError
-from rhino_core.ids import GroupId, Member, VirtualNode
+from rhino_core.ids import VirtualNode
 from rhino_core.planning.goals import Goals
-from rhino_core.planning.model import Load, Model, Site
+from rhino_core.planning.model import Model, Site
 from rhino_core.planning.propose import explain_all, propose
 
 # A worker at most this part above the mean is not worth another move. Task times vary by that much anyway.
@@ -34,31 +36,22 @@ class Chosen(NamedTuple):
     hot: tuple[HotNode, ...] = ()
 
 
-def choose_targets(
-    intent: Intent,
-    nodes: Mapping[VirtualNode, tuple[int, ...]],
-    desired: Mapping[VirtualNode, str],
-    arriving: Mapping[str, str],
-    view: ClusterView,
-    work: Mapping[VirtualNode, Work],
-    pinned: frozenset[VirtualNode] = frozenset(),
-) -> Chosen:
+def choose_targets(intent: Intent, situation: Situation) -> Chosen:
     """Chooses what `intent` moves, and where to. Virtual nodes without state are left out.
 
-    A rebalance leaves `pinned` ones where they are.
-
     Raises UnknownError and UnavailableError for workers, ConflictError while a handover moves to a worker that must be
-    emptied, NoSpaceError, and PreconditionError if no worker is eligible or `work` is not known.
+    emptied, NoSpaceError, and PreconditionError if no worker is eligible or the work is not known.
     """
+    view = situation.view
     room = {w: seen.free_bytes for w, seen in view.workers.items() if seen.eligible}
     match intent:
         case Drain(worker):
-            return _off((worker,), nodes, desired, arriving, view, room)
+            return _off((worker,), situation, room)
         case ScaleIn(workers):
-            return _off(workers, nodes, desired, arriving, view, room)
+            return _off(workers, situation, room)
         case Rebalance(by):
             _check_anybody(room)
-            return _proposed(_model(nodes, desired, view, work, by, room), Goals({by: SLACK[by]}, pinned=pinned))
+            return _proposed(model_of(situation, by, room), Goals({by: SLACK[by]}, pinned=situation.pinned))
         case ScaleOut(workers, by):
             _check_known(workers, view)
             closed = [worker for worker in workers if worker not in room]
@@ -67,24 +60,18 @@ def choose_targets(
                     f"workers {', '.join(closed)} take nothing: not live, draining, or their disk is full or failing"
                 )
             goals = Goals({by: SLACK[by]}, receivers=frozenset(workers))
-            return _proposed(_model(nodes, desired, view, work, by, room), goals)
+            return _proposed(model_of(situation, by, room), goals)
 
 
-def _off(
-    leaving: tuple[str, ...],
-    nodes: Mapping[VirtualNode, tuple[int, ...]],
-    desired: Mapping[VirtualNode, str],
-    arriving: Mapping[str, str],
-    view: ClusterView,
-    room: Mapping[str, int],
-) -> Chosen:
+def _off(leaving: tuple[str, ...], situation: Situation, room: Mapping[str, int]) -> Chosen:
+    view, arriving = situation.view, situation.arriving
     _check_known(leaving, view)
     for worker in leaving:
         if worker in arriving:
             raise ConflictError(f"handover {arriving[worker]} moves to worker {worker}: wait for its end or cancel it")
     staying = {worker: size for worker, size in room.items() if worker not in leaving}
     _check_anybody(staying)
-    model = _model(nodes, desired, view, {}, Weight.BYTES, staying, leaving)
+    model = model_of(situation, Weight.BYTES, staying, frozenset(leaving))
     return _proposed(model, Goals({Weight.BYTES: math.inf}))
 
 
@@ -109,57 +96,68 @@ def _proposed(model: Model, goals: Goals) -> Chosen:
     return Chosen({move.node: Choice(move.target, reasons[index].why) for index, move in moves}, hot_nodes(plan, goals))
 
 
-def _model(
-    nodes: Mapping[VirtualNode, tuple[int, ...]],
-    desired: Mapping[VirtualNode, str],
-    view: ClusterView,
-    work: Mapping[VirtualNode, Work],
-    by: Weight,
-    room: Mapping[str, int],
-    leaving: Collection[str] = (),
-) -> Model:
+def model_of(situation: Situation, by: Weight, room: Mapping[str, int], leaving: frozenset[str] = frozenset()) -> Model:
     """The workers of `room`, those that are to be emptied, and the virtual nodes with state that are on any of them.
 
-    `room` is in bytes that each eligible worker may receive.
+    `room` is in bytes that each eligible worker may receive. If workers are to be emptied, only their virtual nodes
+    move. The model then has copies of these only, and no more than the sizes of the others.
     """
-    model = Model()
+    view, model = situation.view, Model()
     for worker in sorted({*room, *leaving}):
         at, stays = view.workers[worker].worker, worker in room
         place = (at.host, at.zone, at.rack)
         model.put_worker(Site(worker, *place, room_bytes=room.get(worker, 0), stays=stays, takes=stays))
-    placed = [node for node in sorted(nodes) if node in desired and view.known(groups_of(node, nodes[node]))]
+    placed = _placed(situation)
     if by in (Weight.ROWS, Weight.TIME):
-        check_reported(placed, work, by.value)
-    for node in placed:
-        if desired[node] in model.worker_index:
-            _put(model, node, groups_of(node, nodes[node]), desired[node], view, work.get(node))
+        check_reported([node for node, _, _ in placed], situation.work, by.value)
+    placed = [found for found in placed if found.worker in model.worker_index]
+    reachable = {worker for worker in model.worker_index if view.reachable(worker)}
+    moving = [found for found in placed if not leaving or found.worker in leaving]
+    copies = {
+        found.node: tuple(w for w in found.holding.near().holders if w in reachable and w != found.worker)
+        for found in moving
+    }
+    nodes = [found.node for found in placed]
+    model.put_nodes(
+        nodes,
+        [found.worker for found in placed],
+        _loads(placed, by, situation.work),
+        [copies.get(node, ()) for node in nodes],
+    )
+    for found in moving:
+        near = found.holding.near()
+        lacking = {name: float(size) for name, size in near.lacking.items() if name in model.worker_index}
+        lacking.pop(found.worker, None)
+        if lacking:
+            model.hold(found.node, copies[found.node], lacking)
     return model
 
 
-def _put(
-    model: Model, node: VirtualNode, groups: tuple[GroupId, ...], worker: str, view: ClusterView, work: Work | None
-) -> None:
-    """Adds the virtual node. An empty one counts a little, so that a young job is also spread.
+class _Placed(NamedTuple):
+    """A virtual node with state, and its desired worker."""
 
-    Only members and workers that store some of it are looked at, because there may be very many workers.
-    """
-    seen = view.known(groups)
-    stored = [dict(group.stored_bytes) for group in seen]
-    owned = [there.get(group.owner, 0) for group, there in zip(seen, stored, strict=True)]
-    size = max(sum(owned), 1)
-    rows = None if work is None else max(work.rows or 0, 1)
-    time_s = None if work is None else max(work.task_s, 1e-6)
-    model.put_node(node, worker, Load(time_s, rows, size))
-    near = {name for there in stored for name in there}.union(*(map(_id_of, group.group.members) for group in seen))
-    lacking = dict[str, float]()
-    for name in [name for name in near if name in model.worker_index]:
-        parts = zip(seen, stored, owned, strict=True)
-        left = sum(max(whole - there.get(name, 0), 0) for group, there, whole in parts if not group.is_whole(name))
-        if left != size:
-            lacking[name] = left
-    copies = tuple(name for name in view.holders(groups) if name in model.worker_index and name != worker)
-    model.hold(node, copies, lacking)
+    node: VirtualNode
+    worker: str
+    holding: Holding
 
 
-def _id_of(member: Member) -> str:
-    return member.worker.worker_id
+def _placed(situation: Situation) -> list[_Placed]:
+    """In order. Virtual nodes without state, or without a desired worker, are left out."""
+    view, desired, found = situation.view, situation.desired, list[_Placed]()
+    for node in sorted(situation.nodes):
+        worker = desired.get(node)
+        if worker is not None:
+            holding = situation.holdings.of(node, situation.nodes[node], view)
+            if holding is not None:
+                found.append(_Placed(node, worker, holding))
+    return found
+
+
+def _loads(placed: Iterable[_Placed], by: Weight, work: Mapping[VirtualNode, Work]) -> Mapping[Weight, Sequence[float]]:
+    """The bytes, and what is to be balanced. An empty virtual node counts a little: a young job is also spread."""
+    loads: dict[Weight, Sequence[float]] = {Weight.BYTES: [max(found.holding.size_bytes, 1) for found in placed]}
+    if by is Weight.ROWS:
+        loads[by] = [max(work[found.node].rows or 0, 1) for found in placed]
+    if by is Weight.TIME:
+        loads[by] = [max(work[found.node].task_s, 1e-6) for found in placed]
+    return loads

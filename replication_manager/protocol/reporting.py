@@ -20,10 +20,15 @@ class Reporting:
         self._workers: dict[GroupId, tuple[str, ...]] = {}
         self.sizes: dict[GroupId, int] = {}
         self._resized: Callable[[GroupId, int], None] = lambda group, size_bytes: None
+        self._changed: Callable[[GroupId], None] = lambda group: None
 
     def follow(self, resized: Callable[[GroupId, int], None]) -> None:
         """Calls `resized` with each group that has another size from now on, and the bytes."""
         self._resized = resized
+
+    def on_change(self, changed: Callable[[GroupId], None]) -> None:
+        """Calls `changed` with each group of which a present worker stores other bytes from now on, and some more."""
+        self._changed = changed
 
     def of(self, group: GroupId) -> tuple[str, ...]:
         """Ids of workers, in their order."""
@@ -36,6 +41,8 @@ class Reporting:
         if former is None:
             self._add(record.worker.worker_id, report.group)
         before = former.stored_bytes if former is not None else 0
+        if report.stored_bytes != before:
+            self._changed(report.group)
         if record.present and report.stored_bytes >= before:
             self._set_size(report.group, max(report.stored_bytes, self.sizes.get(report.group, 0)))
         else:
@@ -69,6 +76,7 @@ class Reporting:
             self._workers.pop(group, None)
 
     def _measure(self, group: GroupId) -> None:
+        self._changed(group)
         records = (self._records[worker_id] for worker_id in self.of(group))
         self._set_size(group, max((r.reports[group].stored_bytes for r in records if r.present), default=0))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any
 
 from handover_manager import events as wanted
 from handover_manager.view import ClusterView, GroupSeen, WorkerSeen
@@ -26,11 +27,13 @@ class ClusterPort:
         self._core = replication.core
         self._groups: dict[GroupId, GroupSeen] = {}
         self._revisions: dict[str, int] = {}  # of jobs with groups; each number is used once
+        self._editions: dict[GroupId, int] = {}
         self._numbers = itertools.count(1)
         self._changed = set(self._core.groups)
         self.forget_job = replication.forget_job
         self.forget_worker = replication.forget_worker
         self._listeners: list[Callable[[], None]] = []
+        self._core.membership.reporting.on_change(self._stored)
         replication.runtime.subscribe(self._notify)
 
     def subscribe(self, listener: Callable[[], None]) -> None:
@@ -41,6 +44,11 @@ class ClusterPort:
         for listener in self._listeners:
             listener()
 
+    def _stored(self, group: GroupId) -> None:
+        """Other bytes of a group are stored, and a view that exists shows these as well."""
+        if group in self._editions:
+            self._editions[group] = next(self._numbers)
+
     def view(self, *, asked_at: float) -> ClusterView:
         gone: set[str] = set()
         for group_id in self._changed:
@@ -49,7 +57,9 @@ class ClusterPort:
             if group is None:
                 gone.add(group_id.job)
                 self._groups.pop(group_id, None)
+                self._editions.pop(group_id, None)
             else:
+                self._editions[group_id] = next(self._numbers)
                 self._groups[group_id] = GroupSeen(
                     group, StoredBytes(self._core, group_id), Sources(self._core, group_id)
                 )
@@ -59,7 +69,12 @@ class ClusterPort:
                 del self._revisions[job]
         workers = {name: self._worker(record) for name, record in self._core.membership.records.items()}
         return ClusterView(
-            workers, self._groups, asked_at=asked_at, revisions=self._revisions, members=self._core.members()
+            workers,
+            self._groups,
+            asked_at=asked_at,
+            revisions=self._revisions,
+            editions=self._editions,
+            members=self._core.members(),
         )
 
     def _worker(self, record: WorkerRecord) -> WorkerSeen:
@@ -102,12 +117,17 @@ class StoredBytes(Mapping[str, int]):
         self._group = group
 
     def _bytes(self, worker_id: str) -> int:
-        record, group = self._core.membership.records.get(worker_id), self._core.groups.get(self._group)
+        record = self._core.membership.records.get(worker_id)
         report = record.reports.get(self._group) if record is not None else None
         if record is None or report is None:
             return 0
-        member = group is not None and group.member(worker_id) is not None
-        return report.stored_bytes if member or record.present else 0
+        if record.present:
+            return report.stored_bytes
+        group = self._core.groups.get(self._group)
+        return report.stored_bytes if group is not None and group.member(worker_id) is not None else 0
+
+    def get(self, worker_id: str, default: Any = None) -> Any:
+        return self._bytes(worker_id) or default
 
     def __getitem__(self, worker_id: str) -> int:
         if stored := self._bytes(worker_id):

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from handover_manager.events import QueryEnded
 from handover_manager.plan.intents import Drain, Intent, Rebalance, ScaleIn, ScaleOut, Weight, check_workers, weight_of
-from handover_manager.plan.planner import Plan, Request, Situation, make_plan
+from handover_manager.plan.planner import Plan, Request, make_plan
+from handover_manager.plan.situation import Situation
 from handover_manager.plan.strategy import Kind, Strategy, kind_of
 from handover_manager.plan.work import Work
 from handover_manager.view import TaskGroup

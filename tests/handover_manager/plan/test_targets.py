@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from handover_manager.plan.intents import Weight
 from handover_manager.plan.move import lacking_bytes, state_bytes
-from handover_manager.plan.targets import _model
+from handover_manager.plan.situation import Situation
+from handover_manager.plan.targets import model_of
 from handover_manager.view import groups_of
 from rhino_core.planning.goals import Goals
 from rhino_core.planning.state import State
@@ -27,7 +28,8 @@ def test_every_worker_lacks_what_the_view_says(groups: list[tuple[list[str], set
         cluster.chain(group(operator, 0), chain, stored)
     view, operators = cluster.view, (0, 1)
     owner = groups[0][0][0]
-    model = _model({place: operators}, {place: owner}, view, {}, Weight.BYTES, dict.fromkeys(NAMES, 1000))
+    situation = Situation({place: operators}, {place: owner}, {}, {}, view)
+    model = model_of(situation, Weight.BYTES, dict.fromkeys(NAMES, 1000))
     state, seen = State(model, Goals({Weight.BYTES: 0.05})), view.known(groups_of(place, operators))
     size = state_bytes(seen)
     assert model.columns[Weight.BYTES][0] == max(size, 1)

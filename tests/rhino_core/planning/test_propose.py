@@ -121,6 +121,38 @@ def test_a_model_kept_by_events_equals_one_made_anew() -> None:
     assert propose(model, Goals()).placed.keys() >= model.homeless
 
 
+@given(st.lists(st.tuples(st.integers(0, 3), st.floats(0, 1e9), st.integers(0, 9), st.lists(st.integers(0, 3)))))
+def test_many_virtual_nodes_at_once_are_the_same_as_one_after_the_other(
+    drawn: list[tuple[int, float, int, list[int]]],
+) -> None:
+    once, each = model_of(4, [1, 2], [5.0, 6.0]), model_of(4, [1, 2], [5.0, 6.0])
+    nodes = [node(number) for number in range(2, 2 + len(drawn))]
+    owners, copies = [f"w{found[0]}" for found in drawn], [tuple(f"w{w}" for w in found[3]) for found in drawn]
+    loads: dict[Weight, list[float]] = {Weight.TIME: [d[1] for d in drawn], Weight.BYTES: [d[2] for d in drawn]}
+    once.put_nodes(nodes, owners, loads, copies)
+    for place, (_, seconds, size, _) in zip(zip(nodes, owners, copies, strict=True), drawn, strict=True):
+        each.put_node(*place[:2], Load(seconds, bytes=size), place[2])
+    assert once == each
+
+
+@pytest.mark.parametrize(
+    ("nodes", "owner", "value", "said"),
+    [
+        ((0, 4), "w0", 1.0, "has already"),
+        ((4, 4), "w0", 1.0, "has already"),
+        ((4, 5), "w9", 1.0, "'w9': unknown"),
+        ((4, 5), "w0", -1.0, "time of virtual nodes"),
+        ((4, 5), "w0", math.inf, "time of virtual nodes"),
+        ((4, 5), "w0", math.nan, "time of virtual nodes"),
+    ],
+)
+def test_many_virtual_nodes_are_refused_together(nodes: tuple[int, int], owner: str, value: float, said: str) -> None:
+    model, before = model_of(2, [0], [1.0]), model_of(2, [0], [1.0])
+    with pytest.raises(errors.RhinoError, match=said):
+        model.put_nodes([node(n) for n in nodes], ["w0", owner], {Weight.TIME: [1.0, value]}, [(), ()])
+    assert model == before
+
+
 def test_every_weight_is_within_its_own_band_at_the_scale_of_a_real_cluster() -> None:
     chance, model = random.Random(1), Model()
     for number in range(50):

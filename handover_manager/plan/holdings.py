@@ -1,0 +1,99 @@
+"""What is stored of each virtual node, and where. Each plan needs it of many; it is read again if it has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from handover_manager.view import ClusterView, GroupSeen, groups_of
+from rhino_core.ids import GroupId, VirtualNode
+
+
+class Near(NamedTuple):
+    """Who has state of a virtual node.
+
+    `holders`: whole members of all of its groups, in the order of the chain, whether or not they are reachable.
+    `lacking`: of other workers that have a part of it, the bytes that they would have to receive.
+    """
+
+    holders: tuple[str, ...]
+    lacking: Mapping[str, int]
+
+
+@dataclass(slots=True)
+class Holding:
+    """The state of one virtual node. `size_bytes`: what the owners of its groups store.
+
+    `editions` are those of its groups when this was read. None: the group did not exist.
+    """
+
+    operators: tuple[int, ...]
+    groups: tuple[GroupId, ...]
+    editions: tuple[int | None, ...]
+    seen: Sequence[GroupSeen]
+    size_bytes: int
+    _near: Near | None = None
+
+    def near(self) -> Near:
+        """Who has state of it. Only some plans need that of each virtual node, so it is read at the first call."""
+        if self._near is None:
+            self._near = _near(self.seen)
+        return self._near
+
+
+class Holdings:
+    """The holdings of virtual nodes that some plan has asked for. Changes no view, and gives the same as a new one."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, dict[VirtualNode, Holding]] = {}  # by job
+
+    def of(self, node: VirtualNode, operators: tuple[int, ...], view: ClusterView) -> Holding | None:
+        """None as long as no group of the virtual node exists."""
+        if view.editions is None:
+            return _read(operators, groups_of(node, operators), (), view)
+        of_job = self._known.setdefault(node.job, {})
+        known = of_job.get(node)
+        groups = known.groups if known is not None and known.operators == operators else groups_of(node, operators)
+        editions = tuple(map(view.editions.get, groups))
+        if known is not None and known.groups is groups and known.editions == editions:
+            return known
+        read = _read(operators, groups, editions, view)
+        if read is not None:
+            of_job[node] = read
+        else:
+            of_job.pop(node, None)
+        return read
+
+    def forget(self, job: str) -> None:
+        """Drops what is known of a job: it has ended, or begins a run that may have other virtual nodes."""
+        self._known.pop(job, None)
+
+
+def _read(
+    operators: tuple[int, ...], groups: tuple[GroupId, ...], editions: tuple[int | None, ...], view: ClusterView
+) -> Holding | None:
+    seen = view.known(groups)
+    if not seen:
+        return None
+    return Holding(operators, groups, editions, seen, sum([group.stored_bytes.get(group.owner, 0) for group in seen]))
+
+
+def _near(seen: Sequence[GroupSeen]) -> Near:
+    """Looks only at members and workers that store some of it, because there may be very many workers."""
+    whole = [{m.worker.worker_id: None for m in group.group.members if m.whole} for group in seen]
+    holders = tuple(name for name in whole[0] if all(name in others for others in whole[1:]))
+    others = {name for group in seen for name in group.stored_bytes}
+    others.update(m.worker.worker_id for group in seen for m in group.group.members)
+    others.difference_update(holders)
+    if not others:
+        return Near(holders, {})
+    stored = [dict(group.stored_bytes) for group in seen]
+    owned = [there.get(group.owner, 0) for group, there in zip(seen, stored, strict=True)]
+    lacking = {}
+    for name in sorted(others):
+        parts = zip(whole, stored, owned, strict=True)
+        left = sum(max(size - there.get(name, 0), 0) for members, there, size in parts if name not in members)
+        if left != sum(owned):
+            lacking[name] = left
+    return Near(holders, lacking)

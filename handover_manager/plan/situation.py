@@ -1,0 +1,30 @@
+"""The basis of a plan: what the managers know when it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from handover_manager.plan.holdings import Holdings
+from handover_manager.plan.work import Work
+from handover_manager.view import ClusterView
+from rhino_core.ids import VirtualNode
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """`nodes` are the virtual nodes of the jobs concerned with their operators, `desired` their desired workers.
+
+    `running` has the virtual nodes in a running handover, `arriving` the workers to which one moves; both with the
+    handover's id. `work` is what drivers have reported; plans by rows or time need it. A rebalance leaves `pinned`
+    virtual nodes where they are. `holdings`: what former plans have read, so that this one reads only what has changed.
+    """
+
+    nodes: Mapping[VirtualNode, tuple[int, ...]]
+    desired: Mapping[VirtualNode, str]
+    running: Mapping[VirtualNode, str]
+    arriving: Mapping[str, str]
+    view: ClusterView
+    work: Mapping[VirtualNode, Work] = field(default_factory=dict)
+    pinned: frozenset[VirtualNode] = frozenset()
+    holdings: Holdings = field(default_factory=Holdings)
