@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rhino_core.ids import DiskState, GroupId, ReplicaGroup, VirtualNode, Worker
+from rhino_core.planning.correlation import CopyDecision
 
 Standing = frozenset[tuple[str, str, bool, bool]]  # of each worker: id, host, whether it is reachable, and draining
 
@@ -71,7 +72,8 @@ class ClusterView:
     each job a number that rises whenever one of its groups changes, apart from stored bytes. It is 0 for a job without
     groups. None: unknown. `editions`: for each group a number that is another one whenever the group, or what a worker
     stores of it, has changed; as `stored_bytes`, it is that of the time of the access. None: unknown.
-    `members`: ids of all workers that are a member of some group. None: to be found in `groups`.
+    `members`: ids of all workers that are a member of some group. None: to be found in `groups`. `copy_decisions`: for
+    a group and a worker why its copy is there, if the correlation of loads decided.
     """
 
     workers: Mapping[str, WorkerSeen] = field(default_factory=dict)
@@ -81,6 +83,7 @@ class ClusterView:
     revisions: Mapping[str, int] | None = None
     editions: Mapping[GroupId, int] | None = None
     members: Collection[str] | None = None
+    copy_decisions: Mapping[GroupId, Mapping[str, CopyDecision]] = field(default_factory=dict)
 
     def all_members(self) -> Collection[str]:
         """Ids of all workers that are a member of some group."""

@@ -66,7 +66,8 @@ def _in_sets(workers: int, width: int, chance: random.Random) -> Callable[[int],
         candidates = {*near, *map(int, copysets.partners(name))} - {owner}
         bins = [Bin(known[number], loads[number]) for number in candidates]
         sets = Sets(copysets, COPIES + 1, most, lambda worker: True)
-        chosen = choose(bins, COPIES, [known[owner]], Wish(members=COPIES + 1), sets)
+        choices = choose(bins, COPIES, [known[owner]], Wish(members=COPIES + 1), sets)
+        chosen = [choice.worker for choice in choices]
         copysets.add([name, *(worker.worker_id for worker in chosen)])
         found = tuple(int(worker.worker_id) for worker in chosen)
         for number in found:

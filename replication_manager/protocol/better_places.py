@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from replication_manager.protocol.load_histories import SLACK
+from replication_manager.protocol.load_histories import SLACK, standard_error
 from rhino_core.ids import GroupId, ReplicaGroup
-from rhino_core.planning.correlation import Costs, Histories, Move, improve
+from rhino_core.planning.correlation import Candidate, Costs, Histories, Move, improve
 
 NODES_MAX = 2000  # groups that are looked at, those with the most load: more of them would take a second
 CANDIDATES_MAX = 8  # workers for the copies of one owner
@@ -21,11 +21,26 @@ BYTES_PART = 0.05  # of the bytes of all copies of the query: what the moves of 
 
 
 class Swap(NamedTuple):
-    """The copy of the group on `origin` should be on `target`."""
+    """The copy of the group on `origin` should be on `target`.
+
+    `other`: the best of the other candidates by its correlation. `error`: the standard error of a correlation.
+    """
 
     group: GroupId
-    origin: str
-    target: str
+    origin: Candidate
+    target: Candidate
+    other: Candidate | None
+    error: float
+
+    @property
+    def gain(self) -> float:
+        """By how much the correlation of the two loads becomes less."""
+        return self.origin.correlation - self.target.correlation
+
+    @property
+    def needed(self) -> float:
+        """What the move has to gain at least."""
+        return ERRORS_OF_A_MOVE * self.error
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +71,7 @@ def better_places(
     numbers = _numbers(known, usable)
     names = list(numbers)
     windows = len(known[0].history)
+    error = standard_error(windows)
     costs = Costs(
         Histories(
             nodes=[one.history for one in known],
@@ -64,22 +80,25 @@ def better_places(
             candidates=[[numbers[w] for w in usable.get(name, ())] for name in names],
             copies=count,
             slack=SLACK,
-            tolerance=1 / math.sqrt(windows),
+            tolerance=error,
         )
     )
     placed = [tuple(numbers[m.worker.worker_id] for m in one.group.members[1:]) for one in known]
     sizes = [float(one.size_bytes) for one in known]
     budget = max(BYTES_PART * math.fsum(sizes) * count, *sizes)
-    error = 1 / math.sqrt(windows)
     moves = improve(costs, placed, sizes, ERRORS_OF_ALL * error, budget)
-    clear = [move for move in moves if _gain(costs, move) >= ERRORS_OF_A_MOVE * error]
-    swaps = (Swap(known[move.node].group.group, names[move.origin], names[move.target]) for move in clear)
-    return [swap for swap in swaps if allowed(swap)]
+    swaps = [_swap(costs, move, known[move.node].group, names, error) for move in moves]
+    return [swap for swap in swaps if swap.gain >= swap.needed and allowed(swap)]
 
 
-def _gain(costs: Costs, move: Move) -> float:
-    """By how much the correlation of the two loads becomes less."""
-    return costs.correlation(move.node, move.origin) - costs.correlation(move.node, move.target)
+def _swap(costs: Costs, move: Move, group: ReplicaGroup, names: Sequence[str], error: float) -> Swap:
+    def candidate(worker: int) -> Candidate:
+        return Candidate(names[worker], costs.correlation(move.node, worker))
+
+    free = costs.histories.candidates[costs.histories.owners[move.node]]
+    others = [candidate(w) for w in free if w != move.target and group.member(names[w]) is None]
+    best = min(others, key=lambda found: (found.correlation, found.worker), default=None)
+    return Swap(group.group, candidate(move.origin), candidate(move.target), best, error)
 
 
 def _numbers(known: Iterable[Copied], usable: Mapping[str, Iterable[str]]) -> dict[str, int]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
 
 from rhino_core.ids import GroupId, ReplicaGroup
-from rhino_core.planning.correlation import centred
+from rhino_core.planning.correlation import Candidate, centred
 
 BATCHES = 4  # of a window
 KEPT = 30  # windows
@@ -108,23 +108,38 @@ class Fits:
         history = self._histories.of(group)
         if not history:
             return {}
-        mine = centred(history)
-        steps = math.sqrt(len(history))  # the standard error of a correlation of 0 is 1 / this
+        mine, error = centred(history), standard_error(len(history))
         return {
             worker: Fit(
                 self._copied.get(worker, 0.0) > self._limit,
-                round(math.fsum(map(float.__mul__, mine, self._workers[worker])) * steps)
-                if worker in self._workers
-                else 0,
+                round(self._correlation(mine, worker) / error) if worker in self._workers else 0,
             )
             for worker in self._workers.keys() | self._copied.keys()
         }
+
+    def candidate(self, group: GroupId, worker: str) -> Candidate:
+        """The figures of a worker. Its correlation is 0 if nothing is known of its load."""
+        correlation = self._correlation(centred(self._histories.of(group)), worker)
+        return Candidate(worker, correlation, self._copied.get(worker, 0.0) > self._limit)
+
+    def error(self, group: GroupId) -> float:
+        """The standard error of the group's correlations. Something must be known of it."""
+        return standard_error(len(self._histories.of(group)))
+
+    def _correlation(self, mine: Sequence[float], worker: str) -> float:
+        theirs = self._workers.get(worker)
+        return math.fsum(map(float.__mul__, mine, theirs)) if theirs is not None else 0.0
 
     def add(self, group: GroupId, workers: Iterable[str]) -> None:
         """Counts further copies of the group."""
         history = self._histories.of(group)
         for worker in workers if history else ():
             self._copied[worker] = self._copied.get(worker, 0.0) + math.fsum(history) / len(history)
+
+
+def standard_error(windows: int) -> float:
+    """Of a correlation that is measured over so many windows, if it is 0 in truth."""
+    return 1 / math.sqrt(windows)
 
 
 USUAL = Fit(False, 0)  # of a worker of which nothing is known

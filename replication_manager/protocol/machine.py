@@ -31,6 +31,7 @@ from replication_manager.protocol.resettling import Resettling
 from replication_manager.protocol.restored import Restored
 from replication_manager.protocol.returned import Returned
 from rhino_core.ids import Epoch, GroupId, JobSettings, ReplicaGroup, StoreId, StoreVersion, Version
+from rhino_core.planning.correlation import CopyDecision
 
 
 class ReplicationMachine:
@@ -211,6 +212,11 @@ class ReplicationMachine:
     def unsettled_sources(self, group: GroupId) -> Collection[str]:
         """Workers that may have versions of the group that no whole member has."""
         return self.returned.unsettled(group)
+
+    @property
+    def copy_decisions(self) -> Mapping[GroupId, Mapping[str, CopyDecision]]:
+        """Decisions about copies in which loads decided, by group and worker. Some workers are no longer a member."""
+        return self._placing.decisions.by_group
 
     def members(self) -> Collection[str]:
         """Ids of all workers that are a member of some group, as they are at the time of the access."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from replication_manager.protocol.load_histories import USUAL, Fit
 from rhino_core.ids import Worker
@@ -57,9 +57,16 @@ def place_of(worker: Worker) -> Place:
     return Place(worker.host, worker.zone, worker.rack)
 
 
+class Choice(NamedTuple):
+    """A chosen worker. `rivals`: ids of those that were as good until `wish.fits` decided against them."""
+
+    worker: Worker
+    rivals: tuple[str, ...]
+
+
 def choose(
     bins: Iterable[Bin], count: int, taken: Collection[Worker], wish: Wish = NO_WISH, sets: Sets | None = None
-) -> list[Worker]:
+) -> list[Choice]:
     """Up to `count` distinct workers outside `taken`. Deterministic.
 
     The criteria in order: the position in `wish.first`; not suspected; another host, zone and rack than the taken
@@ -71,23 +78,31 @@ def choose(
     if sets is not None:
         sets.choose(*(worker.worker_id for worker in staying))
     free = [b for b in bins if b.worker.worker_id not in ids and (not b.closed or b.worker.worker_id in wish.holders)]
-    criteria = _criteria(spread, wish, sets)
-    chosen: list[Worker] = []
+    before, fits, after = _criteria(spread, wish, sets)
+    chosen: list[Choice] = []
     while free and len(chosen) < count:
-        best = _best(free, criteria)
+        equal = _best(free, before)
+        fitting = _best(equal, fits)
+        best = _best(fitting, after)[0]
         free.remove(best)
-        chosen.append(best.worker)
+        chosen.append(Choice(best.worker, _without(equal, fitting)))
         spread.add(best.place)
         if sets is not None:
             sets.choose(best.worker.worker_id)
     return chosen
 
 
-def _criteria(spread: Spread, wish: Wish, sets: Sets | None) -> list[Callable[[Bin], Any]]:
-    """The criteria by their importance, without those that say the same of all workers. Less is better."""
+Criteria = list[Callable[[Bin], Any]]
+
+
+def _criteria(spread: Spread, wish: Wish, sets: Sets | None) -> tuple[Criteria, Criteria, Criteria]:
+    """The criteria by their importance, without those that say the same of all workers. Less is better.
+
+    First those that come before `wish.fits`, then this one, then the others.
+    """
     first = {wid: position for position, wid in enumerate(wish.first)}
     preferred = {wid: position for position, wid in enumerate(wish.preferred)}
-    found: list[Callable[[Bin], Any]] = []
+    found: Criteria = []
     if first:
         found.append(lambda b: first.get(b.worker.worker_id, len(first)))
     found.append(lambda b: b.suspected and b.worker.worker_id not in preferred)
@@ -98,17 +113,24 @@ def _criteria(spread: Spread, wish: Wish, sets: Sets | None) -> list[Callable[[B
         found.append(lambda b: b.worker.worker_id not in wish.near_executors)
     if sets is not None:
         found.append(lambda b: sets.rank(b.worker.worker_id))
-    if wish.fits:
-        found.append(lambda b: wish.fits.get(b.worker.worker_id, USUAL))
-    return [*found, lambda b: b.load_bytes, lambda b: b.worker.worker_id]
+    fits: Criteria = [lambda b: wish.fits.get(b.worker.worker_id, USUAL)] if wish.fits else []
+    return found, fits, [lambda b: b.load_bytes, lambda b: b.worker.worker_id]
 
 
-def _best(free: Sequence[Bin], criteria: Iterable[Callable[[Bin], Any]]) -> Bin:
-    """The best one. There may be 1000, so each criterion is applied only to those that are equal by the ones before."""
+def _without(equal: Sequence[Bin], fitting: Sequence[Bin]) -> tuple[str, ...]:
+    """Ids of the others."""
+    if len(fitting) == len(equal):
+        return ()
+    better = set(fitting)
+    return tuple(b.worker.worker_id for b in equal if b not in better)
+
+
+def _best(free: Sequence[Bin], criteria: Criteria) -> Sequence[Bin]:
+    """The best ones. There may be 1000: each criterion is applied only to those that are equal by the ones before."""
     for criterion in criteria:
         if len(free) == 1:
             break
         values = [criterion(b) for b in free]
         least = min(values)
         free = [b for b, value in zip(free, values, strict=True) if value == least]
-    return free[0]
+    return free

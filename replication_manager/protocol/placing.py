@@ -12,6 +12,7 @@ from replication_manager.protocol.better_places import Copied, Swap, better_plac
 from replication_manager.protocol.group_table import GroupTable
 from replication_manager.protocol.impaired import Impaired
 from replication_manager.protocol.lagging import Laggards
+from replication_manager.protocol.load_decisions import LoadDecisions
 from replication_manager.protocol.load_histories import Fits, LoadHistories
 from replication_manager.protocol.membership import Membership
 from replication_manager.protocol.placement import Wish
@@ -34,7 +35,10 @@ class Spreading:
 
 
 class Placing:
-    """Chooses workers by what the manager knows of them. It changes no group; `placement` has the order of criteria."""
+    """Chooses workers by what the manager knows of them. It changes no group; `placement` has the order of criteria.
+
+    `decisions` are those in which correlations decided. `now`: monotonic time of the current event.
+    """
 
     def __init__(
         self, table: GroupTable, membership: Membership, laggards: Laggards, impaired: Impaired, spreading: Spreading
@@ -45,14 +49,15 @@ class Placing:
         self._impaired = impaired
         self._spreading = spreading
         self._histories = LoadHistories()
+        self.decisions = LoadDecisions()
         self._fits: dict[str, Fits] = {}  # by job, cached for the current event
         self._executors: dict[str, ev.ExecutorsNamed] = {}  # by job
-        self._now = 0.0
+        self.now = 0.0
         self._bins: dict[str, placement.Bin] | None = None  # cached for the current event
 
     def next_event(self, now: float) -> None:
         """Drops what was cached for the previous event."""
-        self._now = now
+        self.now = now
         self._bins = None
         self._fits = {}
 
@@ -97,7 +102,7 @@ class Placing:
     def _spreads_as_well(self, swap: Swap) -> bool:
         """Whether the group is on as many hosts, zones and racks as before, and on workers that share a set."""
         group, bins = self._table.by_id[swap.group], self._bins_now()
-        staying = [m.worker for m in group.members if m.worker.worker_id != swap.origin]
+        staying = [m.worker for m in group.members if m.worker.worker_id != swap.origin.worker]
         spread = Spread(map(placement.place_of, self._membership.known_places(staying)))
         sets = self._sets(bins, len(group.members))
         if sets is not None:
@@ -106,11 +111,12 @@ class Placing:
         def rank(worker_id: str) -> tuple[int, int]:
             return spread.rank(bins[worker_id].place), 0 if sets is None else sets.rank(worker_id)
 
-        return rank(swap.target) <= rank(swap.origin)
+        return rank(swap.target.worker) <= rank(swap.origin.worker)
 
     def forget_job(self, job: str) -> None:
         self._executors.pop(job, None)
         self._histories.forget_job(job)
+        self.decisions.forget_job(job)
 
     def choose(self, group: GroupId, count: int, taken: list[Worker], wish: Wish) -> list[Worker]:
         """Chooses up to `count` workers outside `taken`. The executors of the wish are filled in here."""
@@ -123,10 +129,12 @@ class Placing:
         sets = self._sets(bins, wish.members)
         fits = self._fits_of(group.job, bins)
         wish = replace(wish, fits=fits.of(group) if fits is not None else {})
-        chosen = placement.choose(bins.values(), count, self._membership.known_places(taken), wish, sets)
+        choices = placement.choose(bins.values(), count, self._membership.known_places(taken), wish, sets)
         if fits is not None:
-            fits.add(group, [worker.worker_id for worker in chosen])
-        return chosen
+            for choice in choices:
+                self.decisions.placed(group, choice, fits, self.now)
+            fits.add(group, [choice.worker.worker_id for choice in choices])
+        return [choice.worker for choice in choices]
 
     def _fits_of(self, job: str, bins: Mapping[str, placement.Bin]) -> Fits | None:
         if not self._spreading.by_load:
@@ -146,7 +154,7 @@ class Placing:
         """The present workers, with the bytes that they carry now."""
         load_bytes = self._table.load_bytes
         if self._bins is None:
-            closed = self._laggards.in_cooldown(self._now) | set(self._impaired.mute()) | self._membership.draining
+            closed = self._laggards.in_cooldown(self.now) | set(self._impaired.mute()) | self._membership.draining
             self._bins = {
                 worker_id: placement.Bin(
                     record.worker,
@@ -250,7 +258,7 @@ class Placing:
     def _too_few_workers(self, settings: JobSettings) -> TooFewWorkersError:
         present = [record for record in self._membership.records.values() if record.present]
         closed = [f"{r.worker.worker_id} ({r.disk.value} disk)" for r in present if r.disk is not DiskState.OK]
-        closed += [f"{worker_id} (lags)" for worker_id in sorted(self._laggards.in_cooldown(self._now))]
+        closed += [f"{worker_id} (lags)" for worker_id in sorted(self._laggards.in_cooldown(self.now))]
         return TooFewWorkersError(
             f"replication factor {settings.replication_factor} needs {settings.replication_factor + 1} workers, "
             f"{len(present)} are live{', not taking files: ' if closed else ''}{', '.join(closed)}: start more "

@@ -31,10 +31,11 @@ class Reallocation:
             return []
         effects: list[ev.Effect] = []
         for swap in self._placing.better_places(event.job):
-            group, target = self._chains.groups[swap.group], self._membership.records[swap.target].worker
+            group, target = self._chains.groups[swap.group], self._membership.records[swap.target.worker].worker
             joined = self._chains.join(group, target)
             if joined:
                 self._running[swap.group] = swap
+                self._placing.decisions.moved(swap, self._placing.now)
             effects += joined
         return effects
 
@@ -46,7 +47,8 @@ class Reallocation:
         if group is None or self._is_over(swap, group):
             del self._running[group_id]
             return []
-        leaving = swap.origin if group.owner.worker_id != swap.origin else swap.target
+        origin, target = swap.origin.worker, swap.target.worker
+        leaving = origin if group.owner.worker_id != origin else target
         others = tuple(m for m in group.members if m.worker.worker_id != leaving)
         if not all(m.whole and self._membership.is_present(m.worker) for m in others):
             return []
@@ -56,5 +58,5 @@ class Reallocation:
     @staticmethod
     def _is_over(swap: Swap, group: ReplicaGroup) -> bool:
         """Whether something else has changed the group meanwhile, such as a loss or a handover."""
-        both = group.member(swap.origin) is not None and group.member(swap.target) is not None
+        both = all(group.member(worker) is not None for worker in (swap.origin.worker, swap.target.worker))
         return not both or len(group.members) <= group.settings.replication_factor + 1

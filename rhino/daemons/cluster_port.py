@@ -75,6 +75,7 @@ class ClusterPort:
             revisions=self._revisions,
             editions=self._editions,
             members=self._core.members(),
+            copy_decisions=self._core.copy_decisions,
         )
 
     def _worker(self, record: WorkerRecord) -> WorkerSeen:

@@ -55,6 +55,33 @@ class Move(NamedTuple):
     target: int
 
 
+class Candidate(NamedTuple):
+    """A worker for a copy: the correlation of the virtual node's load with its own, from -1 to 1, and less is better.
+
+    `beyond`: its copies stand for more than its share of load, and the slack.
+    """
+
+    worker: str
+    correlation: float
+    beyond: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CopyDecision:
+    """Why a copy is on the worker `chosen`, where correlations decided. `at`: monotonic seconds.
+
+    `origin`: from where the copy was moved; None: it was a new copy. `other`: the best of the other candidates. `error`
+    is the standard error of a correlation of 0. The copy moved because it gained `needed` or more.
+    """
+
+    at: float
+    chosen: Candidate
+    other: Candidate | None
+    error: float
+    origin: Candidate | None = None
+    needed: float = 0.0
+
+
 class Costs:
     """What each place of a copy costs: the mean load of the virtual node times its correlation with the worker's."""
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from replication_manager.protocol import events as ev
-from replication_manager.protocol import load_histories
+from replication_manager.protocol import load_decisions, load_histories
+from replication_manager.protocol.load_decisions import LoadDecisions
 from replication_manager.protocol.load_histories import BATCHES, KEPT, LEAST, USUAL, Fit, Fits, LoadHistories
 from replication_manager.protocol.machine import ReplicationMachine
+from replication_manager.protocol.placement import Choice
 from replication_manager.protocol.restored import Restored
 from replication_manager.protocol.worker_record import Report
 from rhino_core.ids import Epoch, GroupId, JobSettings, Member, ReplicaGroup
@@ -106,8 +110,38 @@ def test_a_lost_copy_goes_to_the_worker_whose_load_falls_if_loads_decide(by_load
     assert before not in "ac", "nothing was known of loads yet"
     manager.lose(before)
     assert (copy_of_a(manager) == "c") == by_load
+    decisions = manager.machine.copy_decisions
+    assert bool(decisions) == by_load
+    if by_load:
+        found = decisions[group(0)]["c"]
+        assert (found.chosen.worker, round(found.chosen.correlation, 9), found.origin) == ("c", -1.0, None)
+        assert found.other is not None
+        assert found.other.worker in "de", "that of b rises"
+        assert (found.other.correlation, found.other.beyond) == (0.0, False)
+        assert found.error == pytest.approx(1 / math.sqrt(20))
     manager.do(ev.JobForgotten("job"))
     assert not manager.groups
+
+
+def test_of_many_decisions_the_newest_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load_decisions, "GROUPS_MAX", 3)
+    monkeypatch.setattr(load_decisions, "WORKERS_MAX", 2)
+    decisions, windows = LoadDecisions(), range(20)
+    histories = seen({p: [rising(w) if p != 2 else falling(w) for w in windows] for p in range(6)})
+    fits = Fits(histories, [held(0, "a"), held(2, "c")], 3)
+
+    def kept() -> dict[int, str]:
+        return {found.partition: "".join(by_worker) for found, by_worker in decisions.by_group.items()}
+
+    for now, (partition, name) in enumerate([(0, "c"), (1, "c"), (0, "d"), (2, "a"), (3, "c"), (0, "e"), (0, "f")]):
+        decisions.placed(group(partition), Choice(worker(name), ("b",)), fits, float(now))
+    assert kept() == {2: "a", 3: "c", 0: "ef"}
+    decisions.placed(group(0), Choice(worker("f"), ()), fits, 9.0)
+    assert kept() == {2: "a", 3: "c", 0: "e"}, "loads did not decide this time"
+    decisions.placed(group(0), Choice(worker("e"), ()), fits, 9.0)
+    assert kept() == {2: "a", 3: "c"}
+    best = decisions.by_group[group(2)]["a"].other
+    assert best == ("b", 0.0, False)
 
 
 def test_a_planted_bug_that_ignores_loads_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import random
 
 import pytest
@@ -14,6 +15,7 @@ from replication_manager.protocol.load_histories import BATCHES, KEPT
 from replication_manager.protocol.worker_record import Report
 from rhino_core.errors import PreconditionError
 from rhino_core.ids import Epoch, GroupId, JobSettings, Member, Placement, ReplicaGroup
+from rhino_core.planning.correlation import Candidate
 from tests.replication_manager.protocol.harness import Manager, worker
 
 
@@ -27,6 +29,11 @@ def rising(window: int) -> float:
 
 def falling(window: int) -> float:
     return float(KEPT - window)
+
+
+def figures(found: Candidate | None) -> tuple[str, float]:
+    assert found is not None
+    return found.worker, round(found.correlation, 9)
 
 
 CHAINS = ("ab", "ab", "ba", "ba", "cd", "cd", "dc", "dc")
@@ -94,6 +101,23 @@ def test_a_copy_moves_once_the_new_one_is_whole() -> None:
     cluster.all_whole()
     assert cluster.members(group(first)) == owner + target
     assert former != target
+
+
+def test_a_copy_that_moves_has_its_decision_with_the_numbers() -> None:
+    cluster = Cluster()
+    cluster.round()
+    (moving,) = [p for p in range(len(CHAINS)) if len(cluster.group(group(p)).members) == 3]
+    chain = cluster.members(group(moving))
+    (found,) = cluster.machine.copy_decisions[group(moving)].values()
+    (other,) = set("abcd") - set(chain)
+    assert figures(found.chosen) == (chain[2], -1.0)
+    assert figures(found.origin) == (chain[1], 1.0)
+    assert figures(found.other) == (other, -1.0)
+    assert found.error == pytest.approx(1 / math.sqrt(KEPT))
+    assert found.needed == pytest.approx(3 / math.sqrt(KEPT))
+    assert found.at == cluster.now
+    cluster.do(ev.JobForgotten("job"))
+    assert not cluster.machine.copy_decisions
 
 
 def test_nearly_all_copies_are_better_after_some_rounds_and_then_nothing_moves() -> None:
@@ -296,7 +320,7 @@ def test_nobody_gets_a_copy_who_is_no_candidate() -> None:
     pairs |= {"a": "abc", "b": "abd"}
     found = better_places.better_places(known, pairs.__getitem__, lambda swap: True)
     assert found
-    assert {(swap.origin, swap.target) for swap in found} <= {("b", "c"), ("a", "d")}
+    assert {(swap.origin.worker, swap.target.worker) for swap in found} <= {("b", "c"), ("a", "d")}
 
 
 def test_groups_without_copies_and_queries_without_groups() -> None:
