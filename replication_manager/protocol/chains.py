@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
@@ -15,6 +14,7 @@ from replication_manager.protocol.membership import Membership
 from replication_manager.protocol.placement import Wish
 from replication_manager.protocol.placing import Placing
 from replication_manager.protocol.returned import Returned
+from replication_manager.protocol.waiting import Waiting
 from replication_manager.protocol.worker_record import WorkerRecord
 from rhino_core.ids import NO_EPOCH, Epoch, GroupId, JobSettings, Member, ReplicaGroup, Worker
 
@@ -46,7 +46,7 @@ class Chains:
         self._returned = returned
         self.fences = dict(fences)
         self._now = 0.0
-        self._pending: dict[GroupId, None] = {}  # groups that wait to be repaired, in this order
+        self._waiting = Waiting(table.short())
         self._settings = {group.group.job: group.settings for group in self.groups.values()}
 
     def next_event(self, now: float) -> None:
@@ -85,10 +85,18 @@ class Chains:
         if new.group not in self.groups:
             self._settings.setdefault(new.group.job, new.settings)
         self._table.put(new)
+        self._rest_if_short(new)
         return [ev.PersistGroup(new), ev.PublishGroup(new)]
+
+    def _rest_if_short(self, group: ReplicaGroup) -> None:
+        if group.group in self._table.short():
+            self._waiting.rest(group.group)
+        elif group.group not in self._waiting:
+            self._waiting.discard(group.group)
 
     def drop(self, group: GroupId) -> None:
         self._table.drop(group)
+        self._waiting.discard(group)
 
     # ---------------------------------------------------------------- settings
 
@@ -168,33 +176,32 @@ class Chains:
     def repair_around(self, *workers: str) -> list[ev.Effect]:
         """Repairs the groups that may change because something is different about these workers.
 
-        These are their own groups, and those that wait for another worker: they are short of members, or a member is
-        draining or impaired. Groups with the fewest whole members come first. Of many groups some are repaired at once,
-        and the others by `repair_more`.
+        These are their own groups, and those for which another worker may be found now: they are short of members, or a
+        member is draining or impaired. Groups with the fewest whole members come first. Of many groups some are
+        repaired at once, and the others by `repair_more`. The cost is that of the groups that do not wait already.
         """
-        self._pending.update(dict.fromkeys(group.group for group in self.concerned(*workers)))
+        for name in self._waiting.resting():
+            self._waiting.add(self.groups[name])
+        for worker_id in sorted({*workers, *self._membership.draining, *self._impaired.ids()}):
+            for group in self._table.groups_of(worker_id):
+                self._waiting.add(group)
         return self.repair_more()
 
     def repair_more(self) -> list[ev.Effect]:
         """Repairs a limited number of the groups that wait for it: heartbeats are answered between two such events."""
         effects: list[ev.Effect] = []
-        for name in list(itertools.islice(self._pending, REPAIRS_AT_ONCE)):
-            del self._pending[name]
-            group = self.groups.get(name)
-            if group is not None:
-                effects += self.repair(group, group.members)
+        for name in self._waiting.take(REPAIRS_AT_ONCE):
+            group = self.groups[name]
+            effects += self.repair(group, group.members)
+            self._rest_if_short(self.groups[name])
         return effects
 
     def next_deadline(self) -> float | None:
         """When `repair_more` has to be called. None: no group waits for it."""
-        return self._now + REPAIR_PAUSE_S if self._pending else None
+        return self._now + REPAIR_PAUSE_S if self._waiting else None
 
-    def concerned(self, *workers: str) -> list[ReplicaGroup]:
-        """The groups of `repair_around`."""
-        found = set(self._table.short())
-        for worker_id in {*workers, *self._membership.draining, *self._impaired.ids()}:
-            found.update(self._table.of_worker(worker_id))
-        return self._table.fewest_whole_first(found)
+    def check_invariants(self) -> None:
+        self._waiting.check_invariants(self._table.short())
 
     def suspect(self, record: WorkerRecord) -> list[ev.Effect]:
         """Stops commits from waiting for a worker whose process has ended.

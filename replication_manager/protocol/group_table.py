@@ -123,9 +123,9 @@ class GroupTable:
         """Groups with fewer members than their settings ask for."""
         return self._short.keys()
 
-    def fewest_whole_first(self, groups: Iterable[GroupId] | None = None) -> list[ReplicaGroup]:
-        """These groups, or all, those with the fewest whole members first: they need another copy most."""
-        found = self.by_id.values() if groups is None else [self.by_id[group] for group in sorted(groups)]
+    def fewest_whole_first(self, groups: Iterable[GroupId]) -> list[ReplicaGroup]:
+        """These groups, those with the fewest whole members first: they need another copy most."""
+        found = [self.by_id[group] for group in sorted(groups)]
         return sorted(found, key=lambda g: sum(m.whole for m in g.members))
 
 

@@ -158,6 +158,7 @@ class ReplicationMachine:
         return min((at for at in times if at is not None), default=None)
 
     def check_invariants(self) -> None:
+        self._chains.check_invariants()
         for group in self.groups.values():
             ids = [m.worker.worker_id for m in group.members]
             assert ids, f"{group.group} has no members"

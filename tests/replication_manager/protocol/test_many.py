@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from replication_manager.protocol import chains
 from replication_manager.protocol import events as ev
 from replication_manager.protocol.leases import MANY
-from rhino_core.ids import NO_EPOCH, GroupId
+from replication_manager.protocol.waiting import Waiting
+from rhino_core.ids import NO_EPOCH, Epoch, GroupId, JobSettings, Member, ReplicaGroup
 from tests.replication_manager.protocol.harness import Manager, worker
 
 GROUPS = [GroupId("job", 0, partition) for partition in range(5)]
@@ -30,6 +33,76 @@ def test_groups_of_a_lost_worker_are_repaired_a_few_at_a_time(monkeypatch: pytes
         manager.now = deadline
         manager.do(ev.Tick())
     assert done == [2, 4, 5]
+
+
+def test_a_group_that_lost_more_is_repaired_before_others_that_wait_already(monkeypatch: pytest.MonkeyPatch) -> None:
+    manager = Manager("abcde")
+    for group in GROUPS:
+        manager.resolve("a", group, JobSettings(2))
+    urgent = GroupId("other", 0, 0)
+    only_copy = manager.resolve("a", urgent, JobSettings(1)).members[1].worker.worker_id
+    monkeypatch.setattr(chains, "REPAIRS_AT_ONCE", 0)
+    manager.lose(min({name for group in GROUPS for name in manager.members(group)[1:]} - {only_copy}))
+    manager.lose(only_copy)
+    monkeypatch.setattr(chains, "REPAIRS_AT_ONCE", 1)
+    repaired = []
+    for _ in range(3):
+        effects = manager.do(ev.Tick())
+        repaired += [effect.group.group for effect in effects if isinstance(effect, ev.PublishGroup)]
+    assert repaired[0] == urgent
+    assert len(repaired) == 3
+
+
+def test_a_worker_that_comes_wakes_only_groups_that_do_not_wait_already(monkeypatch: pytest.MonkeyPatch) -> None:
+    manager = Manager("ab")
+    for group in GROUPS:
+        manager.resolve("a", group, JobSettings(1))
+    manager.lose("b")
+    woken = list[GroupId]()
+    add = Waiting.add
+
+    def counted(waiting: Waiting, group: ReplicaGroup) -> None:
+        woken.append(group.group)
+        add(waiting, group)
+
+    monkeypatch.setattr(Waiting, "add", counted)
+    monkeypatch.setattr(chains, "REPAIRS_AT_ONCE", 2)
+    manager.register("c")
+    assert (woken, [len(manager.members(g).replace("?", "")) for g in GROUPS]) == (GROUPS, [2, 2, 1, 1, 1])
+    woken.clear()
+    manager.register("d")
+    assert (woken, [len(manager.members(g).replace("?", "")) for g in GROUPS]) == ([], [2, 2, 2, 2, 1])
+    manager.do(ev.Tick())
+    assert [len(manager.members(g).replace("?", "")) for g in GROUPS] == [2] * 5
+
+
+@given(st.lists(st.tuples(st.sampled_from(["add", "take", "rest", "discard"]), st.integers(0, 9), st.integers(0, 3))))
+def test_the_fewest_whole_come_first_and_of_these_the_one_that_waits_longest(did: list[tuple[str, int, int]]) -> None:
+    """Compared with a list that is sorted anew each time."""
+    waiting, expected, resting = Waiting(GROUPS[:2]), list[tuple[int, GroupId]](), dict.fromkeys(GROUPS[:2])
+    for what, number, whole in did:
+        name = GroupId("job", 0, number)
+        entry = next((found for found in expected if found[1] == name), None)
+        match what:
+            case "add":
+                waiting.add(ReplicaGroup(name, Epoch(1, 1), tuple(Member(worker(w), True) for w in "abc"[:whole]), 1))
+                resting.pop(name, None)
+                if entry is None or entry[0] != whole:
+                    expected = [found for found in expected if found != entry] + [(whole, name)]
+            case "take":
+                first = sorted(expected, key=lambda found: found[0])[:number]
+                assert waiting.take(number) == [name for _, name in first]
+                expected = [found for found in expected if found not in first]
+            case "rest":
+                waiting.rest(name)
+                if entry is None:
+                    resting[name] = None
+            case _:
+                waiting.discard(name)
+                expected = [found for found in expected if found != entry]
+                resting.pop(name, None)
+        assert len(waiting) == len(expected)
+        assert waiting.resting() == list(resting)
 
 
 def test_nobody_is_lost_while_many_workers_return_after_a_restart() -> None:
