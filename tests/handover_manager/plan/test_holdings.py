@@ -20,7 +20,7 @@ from tests.handover_manager.test_together import WEIGHTS
 from tests.handover_manager.together import World
 from workloads.adaptation.scene import JOB, Cluster, group, node
 
-SEEDS = 12
+SEEDS = 8
 STEPS = 250
 
 
