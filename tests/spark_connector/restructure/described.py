@@ -77,7 +77,7 @@ def write_operators(folder: Path, described: Iterable[str], partitions: int = PA
 
 
 def write_checkpoint(folder: Path, described: Sequence[str], *, batches: int = 3, sources: int = 1) -> QueryCheckpoint:
-    """A checkpoint with `batches` committed ones and one that is planned. Ids are "<operator>.<partition>.<batch>"."""
+    """A checkpoint with `batches` committed ones and one that is planned. Ids are "<operator>-<partition>-<batch>"."""
     for name in ("offsets", "commits"):
         (folder / name).mkdir(parents=True)
     (folder / "metadata").write_text('{"id":"job-1"}')
@@ -87,7 +87,7 @@ def write_checkpoint(folder: Path, described: Sequence[str], *, batches: int = 3
         (folder / "offsets" / str(batch)).write_text(f"v1\n{head}\n{offsets}")
     for batch in range(batches):
         ids = {
-            str(number): [[f"{number}.{partition}.{batch}"] for partition in range(PARTITIONS)]
+            str(number): [[f"{number}-{partition}-{batch}"] for partition in range(PARTITIONS)]
             for number in range(len(described))
         }
         fields = {"nextBatchWatermarkMs": 7, "stateUniqueIds": ids}

@@ -44,7 +44,7 @@ def test_state_is_named_under_the_new_numbers(tmp_path: Path) -> None:
     logged = checkpoint.logged()
     links = plan.links(checkpoint.job)
     kept = [v for v in logged.versions if v.store.operator == 1]
-    assert [v.version.checkpoint_id for v in kept] == ["0.0.1", "0.1.1"]
+    assert [v.version.checkpoint_id for v in kept] == ["0-0-1", "0-1-1"]
     assert [(link.target, link.source.version) for link in links] == kept
     assert {link.source.store for link in links} == {v.store for v in plan.logged.versions if v.store.operator == 0}
     born = [v for v in logged.versions if v.store.operator == 0]
