@@ -21,6 +21,8 @@ from spark_connector.restructure.columns import shown
 from spark_connector.restructure.folder import Restructuring, examine, rearrange
 
 NO_CHOICES = Choices()
+REPORT_S = 2.0  # a driver reports within this time that a query has ended
+POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +147,18 @@ def _fate(line: Line) -> OperatorFate:
 
 
 def _refuse_running(manager: str, job: str) -> None:
+    """Waits a moment for the report of a driver that has just stopped the query."""
+    deadline = time.monotonic() + REPORT_S
     with manager_channel(manager) as channel:
         stub = handover_pb2_grpc.HandoverManagerStub(channel)
-        reply = call_sync(f"manager at {manager}", lambda: stub.ListJobs(handover_pb2.ListJobsRequest(), timeout=10))
-    if any(known.job == job and known.connected for known in reply.jobs):
-        raise ConflictError(
-            f"query {job}: its driver runs it, by the manager at {manager}. Stop the query first; or branch it, and "
-            "restructure the branch"
-        )
+        request = handover_pb2.ListJobsRequest()
+        while any(
+            known.job == job and known.connected
+            for known in call_sync(f"manager at {manager}", lambda: stub.ListJobs(request, timeout=10)).jobs
+        ):
+            if time.monotonic() > deadline:
+                raise ConflictError(
+                    f"query {job}: its driver runs it, by the manager at {manager}. Stop the query first; or branch "
+                    "it, and restructure the branch"
+                )
+            time.sleep(POLL_S)

@@ -335,3 +335,22 @@ async def test_what_cannot_be_restructured_is_refused_with_the_reason(scene: Sce
     ):
         with pytest.raises(grpc.aio.AioRpcError, match=reason):
             await restructure(a, target, born, number)
+
+
+@pytest.mark.parametrize("failpoint", ["store.incoming.rename.after", "store.take_over.index.after"])
+async def test_a_restructuring_that_a_crash_has_cut_off_is_made_again(scene: Scene, failpoint: str) -> None:
+    a, b = await scene.cluster.start("a", "b")
+    async with a.attach() as client:
+        await write(client)
+    await scene.until_whole("job")
+    await a.arm(f"{failpoint}=kill")
+    with pytest.raises(grpc.aio.AioRpcError):
+        await restructure(a)
+    await a.end()
+    await a.start()
+    await restructure(a)
+    for process in (a, b):
+        await check_opens(process, MOVED)
+        async with process.attach() as client:
+            assert (await client.prepare(BORN, Version(NEWEST, "born"))).state == READY
+    await check_opens(a, STORE)
