@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from rhino import Restructured, restructure, rhino_checkpoint, sketch
 from rhino.testing import LocalCluster
 from rhino_core.errors import ConflictError, PreconditionError
-from spark_connector.conf import SPARK_PROVIDER
+from spark_connector.conf import PROVIDER_CLASSES, SPARK_PROVIDER
 from spark_connector.query_checkpoint import PROVIDER_KEY
 from tests.spark.conftest import SharedSession, wait_for
 from tests.spark.queries import ROWS_PER_BATCH, StatefulQuery, source
@@ -164,25 +164,34 @@ def _copy_output(source: Path, target: Path, batches: int) -> None:
         shutil.copytree(source / str(batch), target / str(batch))
 
 
+@pytest.fixture
+def stock(cluster: LocalCluster) -> Iterator[SparkSession]:
+    """A session that may run queries with Spark's own provider, too."""
+    session = cluster.session("restructure", SETTINGS | {PROVIDER_KEY: SPARK_PROVIDER})
+    yield session
+    session.stop()
+
+
 def test_spark_itself_refuses_the_change_and_takes_the_result(
-    cluster: LocalCluster, spark: SparkSession, tmp_path: Path
+    cluster: LocalCluster, stock: SparkSession, tmp_path: Path
 ) -> None:
     """After a release, the state that was kept and the state that was born empty open with Spark's own provider."""
-    story = Story(cluster, spark, tmp_path, str)
+    stock.conf.set(PROVIDER_KEY, PROVIDER_CLASSES["provider"])
+    story = Story(cluster, stock, tmp_path, str)
     first = story.go(3)
-    changed = Run(spark, INSERTED, tmp_path / "first")
+    changed = Run(stock, INSERTED, tmp_path / "first")
     with pytest.raises(StreamingQueryException, match="STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA"):
         changed.start().processAllAvailable()
     wait_for(lambda: job(cluster, NAME) is None, "the driver has reported the end")
     made = story.turn(INSERTED, "second")
     Tool(cluster)("release", story.run.checkpoint)
     with_spark = story.run
-    spark.conf.set(PROVIDER_KEY, SPARK_PROVIDER)
+    stock.conf.set(PROVIDER_KEY, SPARK_PROVIDER)
     running = with_spark.start()
     with_spark.advance(running, 3)
     running.stop()
     second = with_spark.logged()
-    both = [firsts(spark, 0, first), firsts(spark, first, second).select("e", "k").distinct()]
+    both = [firsts(stock, 0, first), firsts(stock, first, second).select("e", "k").distinct()]
     assert_same_rows(with_spark.result(second), counted(*both))
     assert made.batch == first - 1
 
