@@ -7,6 +7,7 @@ import contextlib
 import json
 import sys
 from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any
@@ -160,18 +161,14 @@ async def test_a_running_query_is_refused(tmp_path: Path) -> None:
 
 def test_an_older_sidecar_is_named() -> None:
     """It does not serve the call."""
-
-    class Unimplemented(grpc.RpcError, grpc.Call):
-        def code(self) -> grpc.StatusCode:
-            return grpc.StatusCode.UNIMPLEMENTED
-
-        def details(self) -> str:
-            return "Method not found!"
-
-    class Old:
-        def Restructure(self, *_: object, timeout: float) -> None:
-            raise Unimplemented
-
-    worker = Worker("w1", "store/boot", "h1", "h1:7462")
-    with pytest.raises(PreconditionError, match="worker w1 at h1:7462: its sidecar is of an older Rhino"):
-        links._call(worker, Old(), peer_pb2.RestructureRequest())
+    server = grpc.server(ThreadPoolExecutor(1))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        worker = Worker("w1", "store/boot", "127.0.0.1", f"127.0.0.1:{port}")
+        error = links._caught(worker, peer_pb2.RestructureRequest())
+    finally:
+        server.stop(None).wait()
+    assert isinstance(error, PreconditionError)
+    assert "restructure on worker w1" in str(error)
+    assert "its sidecar is of an older Rhino" in str(error)
