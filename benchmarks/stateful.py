@@ -76,8 +76,11 @@ class Load:
         return self.building_rows * KEYS_PER_ROW
 
 
-def stream(spark: SparkSession, load: Load) -> DataFrame:
-    """The query's result. Rows follow from their number alone, so that a retry makes the same ones."""
+def stream(spark: SparkSession, load: Load, change: Callable[[DataFrame], DataFrame] = lambda rows: rows) -> DataFrame:
+    """The query's result. Rows follow from their number alone, so that a retry makes the same ones.
+
+    `change` is applied to the input, whose column `value` has the number of the row.
+    """
     rows = (
         spark.readStream.format("rate-micro-batch")
         .option("rowsPerBatch", ROWS_PER_BATCH)
@@ -95,7 +98,7 @@ def stream(spark: SparkSession, load: Load) -> DataFrame:
         f"aes_encrypt(repeat('x', {VALUE_BYTES - 32}), lpad(cast({number} as string), 16, '0'), "
         "'CBC', 'DEFAULT', unhex('00000000000000000000000000000000'))"
     )
-    exploded = rows.select("value", F.explode(F.expr(keys)).alias("k"))
+    exploded = change(rows).select("value", F.explode(F.expr(keys)).alias("k"))
     return exploded.select("k", F.expr(value).alias("p")).groupBy("k").agg(F.max("p").alias("p"))
 
 

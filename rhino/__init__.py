@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from rhino.client.loads import BatchLoad as BatchLoad
     from rhino.client.overview import JobView as JobView
     from rhino.client.overview import VirtualNodeView as VirtualNodeView
+    from rhino.client.restructure import OperatorFate as OperatorFate
+    from rhino.client.restructure import Restructured as Restructured
+    from rhino.client.restructure import restructure as restructure
     from spark_connector.checkpoint import rhino_checkpoint as rhino_checkpoint
     from spark_connector.conf import CommitRules as CommitRules
     from spark_connector.conf import Timeouts as Timeouts
@@ -42,12 +45,15 @@ if TYPE_CHECKING:
     from spark_connector.modify.code import state_function as state_function
     from spark_connector.modify.modifications import Modifications as Modifications
     from spark_connector.modify.record import Canary as Canary
+    from spark_connector.restructure.alignment import Choices as Choices
+    from spark_connector.restructure.sketch import sketch as sketch
 
 _MODULES = {
     "Action": "rhino.client.handovers",
     "Branch": "rhino.client.branch",
     "BatchLoad": "rhino.client.loads",
     "Canary": "spark_connector.modify.record",
+    "Choices": "spark_connector.restructure.alignment",
     "CommitRules": "spark_connector.conf",
     "Drain": "handover_manager.plan.intents",
     "DrainView": "rhino.client.handovers",
@@ -62,9 +68,11 @@ _MODULES = {
     "Move": "rhino.client.handovers",
     "MoveKind": "rhino.client.handovers",
     "Phase": "rhino.client.handovers",
+    "OperatorFate": "rhino.client.restructure",
     "Plan": "rhino.client.handovers",
     "Prediction": "rhino.client.handovers",
     "Rebalance": "handover_manager.plan.intents",
+    "Restructured": "rhino.client.restructure",
     "ScaleIn": "handover_manager.plan.intents",
     "ScaleOut": "handover_manager.plan.intents",
     "Strategy": "handover_manager.plan.strategy",
@@ -74,8 +82,10 @@ _MODULES = {
     "branch": "rhino.client.branch",
     "local_session": "spark_connector.local.session",
     "processor_function": "spark_connector.modify.code",
+    "restructure": "rhino.client.restructure",
     "rhino_checkpoint": "spark_connector.checkpoint",
     "rhino_conf": "spark_connector.conf",
+    "sketch": "spark_connector.restructure.sketch",
     "state_function": "spark_connector.modify.code",
 }
 
@@ -94,6 +104,7 @@ __all__ = [
     "Action",
     "BatchLoad",
     "Branch",
+    "Choices",
     "CommitRules",
     "Drain",
     "DrainView",
@@ -105,10 +116,12 @@ __all__ = [
     "Modifications",
     "Move",
     "MoveKind",
+    "OperatorFate",
     "Phase",
     "Plan",
     "Prediction",
     "Rebalance",
+    "Restructured",
     "ScaleIn",
     "ScaleOut",
     "Strategy",
@@ -118,7 +131,9 @@ __all__ = [
     "branch",
     "local_session",
     "processor_function",
+    "restructure",
     "rhino_checkpoint",
     "rhino_conf",
+    "sketch",
     "state_function",
 ]

@@ -319,6 +319,15 @@ class FileEntry:
     written_by: str = ""  # worker_id of the executor that wrote it
     same_as: str = ""  # data files: name of the store's first file with identical bytes, if that is another file
     branch_of: str = ""  # files of a branch: id of the job whose file of this name has identical bytes
+    branch_operator: int | None = None  # operator of that file in that job; None: the same operator
+
+    @property
+    def branch_source(self) -> StoreId | None:
+        """The store of another job whose file of this name has identical bytes, if this is a file of a branch."""
+        if not self.branch_of:
+            return None
+        operator = self.store.operator if self.branch_operator is None else self.branch_operator
+        return self.store._replace(job=self.branch_of, operator=operator)
 
     @property
     def content(self) -> str:

@@ -456,6 +456,7 @@ class FileEntry(_message.Message):
     LINEAGE_BEFORE_FIELD_NUMBER: _builtins.int
     SAME_AS_FIELD_NUMBER: _builtins.int
     BRANCH_OF_FIELD_NUMBER: _builtins.int
+    BRANCH_OPERATOR_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """path below the store's folder, in a form of FileKind"""
     kind: Global___FileKind.ValueType
@@ -473,6 +474,8 @@ class FileEntry(_message.Message):
     """Of files of a branch: the query id of the job whose file of this name, in the same operator, partition and store
     name, has exactly these bytes. Empty: none.
     """
+    branch_operator: _builtins.int
+    """Of files of a restructured query: the operator of that file in the other job. Absent: the same operator."""
     @_builtins.property
     def store(self) -> Global___StoreId: ...
     @_builtins.property
@@ -502,12 +505,15 @@ class FileEntry(_message.Message):
         lineage_before: _builtins.int = ...,
         same_as: _builtins.str = ...,
         branch_of: _builtins.str = ...,
+        branch_operator: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["store", b"store", "version", b"version"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_branch_operator", b"_branch_operator", "branch_operator", b"branch_operator", "store", b"store", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["branch_of", b"branch_of", "crc32c", b"crc32c", "kind", b"kind", "lineage", b"lineage", "lineage_before", b"lineage_before", "name", b"name", "references", b"references", "same_as", b"same_as", "size_bytes", b"size_bytes", "store", b"store", "version", b"version", "written_by", b"written_by"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_branch_operator", b"_branch_operator", "branch_of", b"branch_of", "branch_operator", b"branch_operator", "crc32c", b"crc32c", "kind", b"kind", "lineage", b"lineage", "lineage_before", b"lineage_before", "name", b"name", "references", b"references", "same_as", b"same_as", "size_bytes", b"size_bytes", "store", b"store", "version", b"version", "written_by", b"written_by"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__branch_operator: _TypeAlias = _typing.Literal["branch_operator"]  # noqa: Y015
+    _WhichOneofArgType__branch_operator: _TypeAlias = _typing.Literal["_branch_operator", b"_branch_operator"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__branch_operator) -> _WhichOneofReturnType__branch_operator | None: ...
 
 Global___FileEntry: _TypeAlias = FileEntry  # noqa: Y015
 

@@ -733,6 +733,92 @@ class BranchRequest(_message.Message):
 Global___BranchRequest: _TypeAlias = BranchRequest  # noqa: Y015
 
 @_typing.final
+class RestructureRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LINKS_FIELD_NUMBER: _builtins.int
+    EMPTY_FIELD_NUMBER: _builtins.int
+    TIMEOUT_S_FIELD_NUMBER: _builtins.int
+    timeout_s: _builtins.float
+    """seconds for which it may wait for copies; 0: 60 s"""
+    @_builtins.property
+    def links(self) -> _containers.RepeatedCompositeFieldContainer[Global___StoreLink]:
+        """of one job, to another one"""
+
+    @_builtins.property
+    def empty(self) -> _containers.RepeatedCompositeFieldContainer[Global___EmptyStore]:
+        """of that other job"""
+
+    def __init__(
+        self,
+        *,
+        links: _abc.Iterable[Global___StoreLink] | None = ...,
+        empty: _abc.Iterable[Global___EmptyStore] | None = ...,
+        timeout_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["empty", b"empty", "links", b"links", "timeout_s", b"timeout_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestructureRequest: _TypeAlias = RestructureRequest  # noqa: Y015
+
+@_typing.final
+class StoreLink(_message.Message):
+    """The version becomes a version of `target`, of the same number and id."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def source(self) -> _common_pb2.StoreVersion: ...
+    @_builtins.property
+    def target(self) -> _common_pb2.StoreId: ...
+    def __init__(
+        self,
+        *,
+        source: _common_pb2.StoreVersion | None = ...,
+        target: _common_pb2.StoreId | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["source", b"source", "target", b"target"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["source", b"source", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StoreLink: _TypeAlias = StoreLink  # noqa: Y015
+
+@_typing.final
+class EmptyStore(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    LIKE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def version(self) -> _common_pb2.StoreVersion:
+        """made here, as a snapshot without keys"""
+
+    @_builtins.property
+    def like(self) -> _common_pb2.GroupId:
+        """group of the former job whose settings a new group gets"""
+
+    def __init__(
+        self,
+        *,
+        version: _common_pb2.StoreVersion | None = ...,
+        like: _common_pb2.GroupId | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["like", b"like", "version", b"version"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["like", b"like", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EmptyStore: _TypeAlias = EmptyStore  # noqa: Y015
+
+@_typing.final
 class BranchReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

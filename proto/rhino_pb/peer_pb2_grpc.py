@@ -72,6 +72,11 @@ class PeerStub:
                 request_serializer=rhino__pb_dot_peer__pb2.BranchRequest.SerializeToString,
                 response_deserializer=rhino__pb_dot_peer__pb2.BranchReply.FromString,
                 _registered_method=True)
+        self.Restructure = channel.unary_unary(
+                '/rhino.v1.Peer/Restructure',
+                request_serializer=rhino__pb_dot_peer__pb2.RestructureRequest.SerializeToString,
+                response_deserializer=rhino__pb_dot_peer__pb2.BranchReply.FromString,
+                _registered_method=True)
 
 
 class PeerServicer:
@@ -132,6 +137,14 @@ class PeerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Restructure(self, request, context):
+        """Makes versions of one job versions of a restructured job, under other operators, and makes empty versions for its
+        operators that are born. Otherwise like Branch. It is a call of its own, so that an older sidecar refuses it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PeerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -168,6 +181,11 @@ def add_PeerServicer_to_server(servicer, server):
             'Branch': grpc.unary_unary_rpc_method_handler(
                     servicer.Branch,
                     request_deserializer=rhino__pb_dot_peer__pb2.BranchRequest.FromString,
+                    response_serializer=rhino__pb_dot_peer__pb2.BranchReply.SerializeToString,
+            ),
+            'Restructure': grpc.unary_unary_rpc_method_handler(
+                    servicer.Restructure,
+                    request_deserializer=rhino__pb_dot_peer__pb2.RestructureRequest.FromString,
                     response_serializer=rhino__pb_dot_peer__pb2.BranchReply.SerializeToString,
             ),
     }
@@ -360,6 +378,33 @@ class Peer:
             target,
             '/rhino.v1.Peer/Branch',
             rhino__pb_dot_peer__pb2.BranchRequest.SerializeToString,
+            rhino__pb_dot_peer__pb2.BranchReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Restructure(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rhino.v1.Peer/Restructure',
+            rhino__pb_dot_peer__pb2.RestructureRequest.SerializeToString,
             rhino__pb_dot_peer__pb2.BranchReply.FromString,
             options,
             channel_credentials,

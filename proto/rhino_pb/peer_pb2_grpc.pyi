@@ -60,6 +60,10 @@ class PeerStub:
     required_copies members of the new groups hold them. NOT_FOUND if a version is not held here; FAILED_PRECONDITION
     if a job was forgotten, or if its files are spread over the members. May be repeated.
     """
+    Restructure: _grpc.UnaryUnaryMultiCallable[_peer_pb2.RestructureRequest, _peer_pb2.BranchReply]
+    """Makes versions of one job versions of a restructured job, under other operators, and makes empty versions for its
+    operators that are born. Otherwise like Branch. It is a call of its own, so that an older sidecar refuses it.
+    """
 
 @_typing.type_check_only
 class PeerAsyncStub(PeerStub):
@@ -88,6 +92,10 @@ class PeerAsyncStub(PeerStub):
     """Makes versions of one job versions of another job, too, as links: no bytes are copied here. Returns when
     required_copies members of the new groups hold them. NOT_FOUND if a version is not held here; FAILED_PRECONDITION
     if a job was forgotten, or if its files are spread over the members. May be repeated.
+    """
+    Restructure: _aio.UnaryUnaryMultiCallable[_peer_pb2.RestructureRequest, _peer_pb2.BranchReply]  # type: ignore[assignment]
+    """Makes versions of one job versions of a restructured job, under other operators, and makes empty versions for its
+    operators that are born. Otherwise like Branch. It is a call of its own, so that an older sidecar refuses it.
     """
 
 class PeerServicer(metaclass=_abc_1.ABCMeta):
@@ -156,6 +164,16 @@ class PeerServicer(metaclass=_abc_1.ABCMeta):
         """Makes versions of one job versions of another job, too, as links: no bytes are copied here. Returns when
         required_copies members of the new groups hold them. NOT_FOUND if a version is not held here; FAILED_PRECONDITION
         if a job was forgotten, or if its files are spread over the members. May be repeated.
+        """
+
+    @_abc_1.abstractmethod
+    def Restructure(
+        self,
+        request: _peer_pb2.RestructureRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_peer_pb2.BranchReply, _abc.Awaitable[_peer_pb2.BranchReply]]:
+        """Makes versions of one job versions of a restructured job, under other operators, and makes empty versions for its
+        operators that are born. Otherwise like Branch. It is a call of its own, so that an older sidecar refuses it.
         """
 
 def add_PeerServicer_to_server(servicer: PeerServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

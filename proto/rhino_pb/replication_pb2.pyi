@@ -478,12 +478,15 @@ class ResolveGroupRequest(_message.Message):
     WORKER_ID_FIELD_NUMBER: _builtins.int
     SETTINGS_FIELD_NUMBER: _builtins.int
     BRANCH_OF_FIELD_NUMBER: _builtins.int
+    BRANCH_OPERATOR_FIELD_NUMBER: _builtins.int
     EXISTING_ONLY_FIELD_NUMBER: _builtins.int
     LEASE_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     """the caller, which becomes the owner of a new group"""
     branch_of: _builtins.str
     """query id of a job that has the same files: members of its group are preferred for a new one; empty: none"""
+    branch_operator: _builtins.int
+    """operator of the group in that job; absent: the same operator"""
     existing_only: _builtins.bool
     """NOT_FOUND instead of a new group; for a group that only a peer has named"""
     lease: _builtins.bytes
@@ -501,14 +504,17 @@ class ResolveGroupRequest(_message.Message):
         worker_id: _builtins.str = ...,
         settings: _common_pb2.JobSettings | None = ...,
         branch_of: _builtins.str = ...,
+        branch_operator: _builtins.int | None = ...,
         existing_only: _builtins.bool = ...,
         lease: _builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "settings", b"settings"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_branch_operator", b"_branch_operator", "branch_operator", b"branch_operator", "group", b"group", "settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["branch_of", b"branch_of", "existing_only", b"existing_only", "group", b"group", "lease", b"lease", "settings", b"settings", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_branch_operator", b"_branch_operator", "branch_of", b"branch_of", "branch_operator", b"branch_operator", "existing_only", b"existing_only", "group", b"group", "lease", b"lease", "settings", b"settings", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__branch_operator: _TypeAlias = _typing.Literal["branch_operator"]  # noqa: Y015
+    _WhichOneofArgType__branch_operator: _TypeAlias = _typing.Literal["_branch_operator", b"_branch_operator"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__branch_operator) -> _WhichOneofReturnType__branch_operator | None: ...
 
 Global___ResolveGroupRequest: _TypeAlias = ResolveGroupRequest  # noqa: Y015
 

@@ -69,7 +69,9 @@ class Chains:
         """Groups of the job, those with the fewest whole members first."""
         return self._table.fewest_whole_first(self._table.of_job(job))
 
-    def start(self, group: GroupId, asking: Worker, asked: JobSettings, branch_of: str = "") -> list[ev.Effect]:
+    def start(
+        self, group: GroupId, asking: Worker, asked: JobSettings, branch_of: GroupId | None = None
+    ) -> list[ev.Effect]:
         """Creates the group that a worker asks for. Raises TooFewWorkersError.
 
         `asked` are the settings that the worker names. They count for the first group of the job only. `branch_of`: see

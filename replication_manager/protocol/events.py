@@ -65,8 +65,8 @@ class Leaving:
 class Resolve:
     """A sidecar asks for a group. A new group gets that worker as its owner.
 
-    `settings` come from the executor's session. They apply to the first group of a job only. `branch_of`: a job that
-    has the same files; the members of its group come first in a new group.
+    `settings` come from the executor's session. They apply to the first group of a job only. `branch_of`: a group of
+    another job that has the same files; its members come first in a new group.
 
     Raises TooFewWorkersError, UnavailableError, and PreconditionError for a forgotten job.
     """
@@ -74,7 +74,7 @@ class Resolve:
     group: GroupId
     worker_id: str
     settings: JobSettings
-    branch_of: str = ""
+    branch_of: GroupId | None = None
 
 
 @dataclass(frozen=True, slots=True)

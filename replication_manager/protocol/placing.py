@@ -211,18 +211,18 @@ class Placing:
 
     # ---------------------------------------------------------------- new groups
 
-    def _branched_chain(self, group: GroupId, branch_of: str) -> list[str]:
-        """Ids of the members of the same group of the job `branch_of`; those that are whole come first."""
-        source = self._table.by_id.get(group._replace(job=branch_of)) if branch_of else None
+    def _branched_chain(self, branch_of: GroupId | None) -> list[str]:
+        """Ids of the members of the group `branch_of`; those that are whole come first."""
+        source = self._table.by_id.get(branch_of) if branch_of else None
         members = sorted(source.members, key=lambda member: not member.whole) if source else []
         return [member.worker.worker_id for member in members]
 
     def first_members(
-        self, group: GroupId, asking: Worker, settings: JobSettings, branch_of: str = ""
+        self, group: GroupId, asking: Worker, settings: JobSettings, branch_of: GroupId | None = None
     ) -> rules.Members:
         """Members of a new group that the worker `asking` needs. Raises TooFewWorkersError.
 
-        `branch_of`: the members of that job's group are preferred, because they have the files already.
+        `branch_of`: the members of that group are preferred, because they have the files already.
         All of them are whole, because there is no state yet. If workers report the group from a journal that was lost,
         only those that are whole under its newest epoch count as whole.
         """
@@ -235,7 +235,7 @@ class Placing:
         if known:
             wish = Wish(first=list(dict.fromkeys((*whole, *known))), holders=known)
         else:
-            preferred = self._branched_chain(group, branch_of) or self.related_chain(group, owner)
+            preferred = self._branched_chain(branch_of) or self.related_chain(group, owner)
             wish = Wish(preferred=preferred, members=settings.replication_factor + 1)
         chosen = self.choose(group, settings.replication_factor, [owner], wish)
         if len(chosen) < settings.replication_factor:

@@ -178,7 +178,9 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
         if request.existing_only and group not in self.core.groups:
             raise UnknownError(f"group {group}: there is none, and it was not to be made")
         settings = convert.settings_of(request.settings)
-        self.handle(ev.Resolve(group, request.worker_id, settings, request.branch_of))
+        operator = request.branch_operator if request.HasField("branch_operator") else group.operator
+        branch_of = group._replace(job=request.branch_of, operator=operator) if request.branch_of else None
+        self.handle(ev.Resolve(group, request.worker_id, settings, branch_of))
         self.runtime.audience.resolved(request.worker_id, group)
         return pb.ResolveGroupReply(group=convert.replica_group_to_pb(self.core.groups[group]))
 

@@ -58,6 +58,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "rhino branch /ckpt/counts /ckpt/counts-next --manager manager-host",
         "rhino branch /ckpt/counts /ckpt/counts-next --batch 1200 --json",
     ),
+    "restructure": (
+        "rhino restructure /ckpt/counts /ckpt/counts-next --sketch /ckpt/counts-sketch --dry-run",
+        "rhino restructure /ckpt/counts /ckpt/counts-next --sketch /ckpt/counts-sketch --pair 1=2 --drop 0",
+    ),
     "rewind": (
         "rhino rewind /ckpt/counts --dry-run",
         "rhino rewind /ckpt/counts --file-sink /output/counts",

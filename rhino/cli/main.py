@@ -19,6 +19,7 @@ from rhino.cli import (
     handover_commands,
     local,
     modify_commands,
+    restructure,
     spark_commands,
 )
 from rhino.cli.arguments import check_encoding, one_of, seconds
@@ -207,6 +208,7 @@ def rewind(
 
 
 branch.register(app, CHECKPOINTS)
+restructure.register(app, CHECKPOINTS)
 app.add_typer(cert.app, name="cert", rich_help_panel=DAEMONS)
 app.add_typer(local.app, name="local", rich_help_panel=CARE)
 

@@ -186,6 +186,7 @@ def file_to_pb(entry: ids.FileEntry) -> pb.FileEntry:
         written_by=entry.written_by,
         same_as=entry.same_as,
         branch_of=entry.branch_of,
+        branch_operator=entry.branch_operator,
     )
 
 
@@ -201,4 +202,5 @@ def file_of(message: pb.FileEntry) -> ids.FileEntry:
         written_by=message.written_by,
         same_as=message.same_as,
         branch_of=message.branch_of,
+        branch_operator=message.branch_operator if message.HasField("branch_operator") else None,
     )

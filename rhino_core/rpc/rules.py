@@ -170,7 +170,7 @@ FIELDS: dict[str, Rule] = dict(
             "workers_wanted_why detail",
         ),
         # numbers
-        _of(Number(0, (1 << 31) - 1), "operator operators task_group"),
+        _of(Number(0, (1 << 31) - 1), "operator operators task_group branch_operator"),
         _of(Number(0, ids.PARTITIONS_MAX - 1), "partition"),
         _of(Number(0, ids.PARTITIONS_MAX), "partitions"),
         _of(Number(0, ids.VERSION_MAX), "version lag_versions"),
@@ -216,7 +216,8 @@ LENGTHS = {
             RegisterRequest.groups HeartbeatRequest.changed HeartbeatRequest.lags GroupUpdate.groups GroupUpdate.left
             GroupUpdate.floors DescribeGroupsReply.groups PublishFloorsRequest.floors PublishFloorsRequest.logged
             BatchLogged.versions BatchLogged.floors BatchLogged.work CheckVersionsRequest.versions
-            CheckVersionsReply.checks BranchRequest.versions InventoryReply.files InventoryReply.floors
+            CheckVersionsReply.checks BranchRequest.versions RestructureRequest.links RestructureRequest.empty
+            InventoryReply.files InventoryReply.floors
             ListReply.files ListReply.modified_ms
             JobStatus.virtual_nodes DesiredLocations.locations ForgetWorkerReply.only_member
             HandoverRequest.virtual_nodes HandoverPlan.moves HandoverPlan.steps PlannedStep.virtual_nodes

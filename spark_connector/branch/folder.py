@@ -22,7 +22,8 @@ ROUNDS = 100  # of copying a log that a driver writes meanwhile
 class BranchFolder:
     """A hidden folder beside `target`, which becomes `target` at the end. A context manager: what is left is deleted.
 
-    `job`: the id of the new query. Raises AlreadyThereError if `target` exists and is no empty folder.
+    `job`: the id of the new query. `work`: the hidden folder. Raises AlreadyThereError if `target` exists and is no
+    empty folder.
     """
 
     def __init__(self, source: QueryCheckpoint, target: Path, batch: int) -> None:
@@ -30,14 +31,14 @@ class BranchFolder:
         self._source = source
         self._target = target.absolute()
         self._batch = batch
-        self._work = self._target.with_name(f".{self._target.name}.rhino-branch-{self.job}")
+        self.work = self._target.with_name(f".{self._target.name}.rhino-branch-{self.job}")
         self.check()
 
     def __enter__(self) -> BranchFolder:
         return self
 
     def __exit__(self, *error: object) -> None:
-        shutil.rmtree(self._work, ignore_errors=True)
+        shutil.rmtree(self.work, ignore_errors=True)
 
     def check(self) -> None:
         """Raises AlreadyThereError for a target in use, PreconditionError for what cannot be branched."""
@@ -56,7 +57,7 @@ class BranchFolder:
 
         Raises PreconditionError if entries of the batch vanish meanwhile.
         """
-        source, work = self._source.folder, self._work
+        source, work = self._source.folder, self.work
         work.mkdir(parents=True)
         fields = json.loads((source / "metadata").read_text()) | {"id": self.job}
         (work / "metadata").write_text(json.dumps(fields, separators=(",", ":")))
@@ -73,9 +74,9 @@ class BranchFolder:
 
     def finish(self) -> Path:
         """Gives the folder its name. Raises AlreadyThereError if something else has it by now."""
-        _sync_all(self._work)
+        _sync_all(self.work)
         try:
-            self._work.rename(self._target)  # replaces an empty folder only
+            self.work.rename(self._target)  # replaces an empty folder only
         except OSError as error:
             raise AlreadyThereError(f"{self._target}: {error.strerror}") from error
         return self._target

@@ -1,4 +1,4 @@
-"""The figures of benchmarks.modify and benchmarks.branch."""
+"""The figures of benchmarks.modify, benchmarks.branch and benchmarks.restructure."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from benchmarks.branch.__main__ import table as branch_table
 from benchmarks.modify.changes import Changed, Slice, _changed
 from benchmarks.modify.loads import OUTPUT, counting
 from benchmarks.modify.summary import changes_of, costs_of, draw, tables
+from benchmarks.restructure.__main__ import Change as Restructuring
+from benchmarks.restructure.__main__ import summarise as restructurings_of
+from benchmarks.restructure.__main__ import table as restructuring_table
 from rhino.testing.query_watch import Batch
 from spark_connector.modify.ledger import State, View
 from spark_connector.modify.record import Change, Kind, Record
@@ -85,3 +88,10 @@ def test_branches_are_summed_up_by_size() -> None:
 def test_both_are_found_with_quick_runs() -> None:
     assert {"modify", "branch"} <= set(registry.found())
     assert all(registry.quick_runs(name) for name in ("modify", "branch"))
+
+
+def test_medians_of_restructured_queries() -> None:
+    found = [Restructuring(10**9, n, 400, 900, 300, 10**8, pause, 700) for n, pause in enumerate((1500, 2500, 1000), 1)]
+    (row,) = restructurings_of(found)
+    assert (row["changes"], row["pause_ms"], row["longest_ms"], row["back_ms"]) == (3, 1500, 2500, 700)
+    assert restructuring_table([row]).row_count == 1

@@ -118,10 +118,10 @@ class ManagerClient:
             self._asking[group] = task
             task.add_done_callback(lambda _: self._asking.pop(group, None))
 
-    async def known(self, group: GroupId, settings: JobSettings, branch_of: str = "") -> ReplicaGroup:
+    async def known(self, group: GroupId, settings: JobSettings, branch_of: GroupId | None = None) -> ReplicaGroup:
         """The group, from memory or from the manager. The first worker that names a group becomes its owner.
 
-        `branch_of`: a job that has the same files. Members of its group are preferred for a new group.
+        `branch_of`: a group of another job that has the same files. Its members are preferred for a new group.
         Waits some time for an unreachable manager, and for workers that are just starting. Raises UnavailableError,
         PreconditionError (too few workers, or settings that the job's state does not allow).
         """
@@ -163,7 +163,7 @@ class ManagerClient:
     # ------------------------------------------------------------ groups
 
     async def _resolve(
-        self, group: GroupId, settings: JobSettings, *, existing_only: bool = False, branch_of: str = ""
+        self, group: GroupId, settings: JobSettings, *, existing_only: bool = False, branch_of: GroupId | None = None
     ) -> ReplicaGroup:
         """Asks the manager, once for all callers that wait for the same group."""
         task = self._resolving.get(group)
@@ -175,14 +175,15 @@ class ManagerClient:
         return await asyncio.shield(task)
 
     async def _resolve_once(
-        self, group: GroupId, settings: JobSettings, existing_only: bool, branch_of: str
+        self, group: GroupId, settings: JobSettings, existing_only: bool, branch_of: GroupId | None
     ) -> ReplicaGroup:
         request = replication_pb2.ResolveGroupRequest(
             group=group_to_pb(group),
             worker_id=self._replication.me.worker_id,
             settings=settings_to_pb(settings),
             existing_only=existing_only,
-            branch_of=branch_of,
+            branch_of=branch_of.job if branch_of else "",
+            branch_operator=branch_of.operator if branch_of and branch_of.operator != group.operator else None,
             lease=self._lease,
         )
         reply = await call(

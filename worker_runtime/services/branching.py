@@ -1,5 +1,7 @@
 """Branches: versions of one job become versions of another job, as links to the same files.
 
+A restructured query is a branch with other operators: some stores change their operator, and some begin empty.
+
 This worker becomes the owner of the new groups, and commits the links like files of an executor. Members of the new
 groups that have the files of the first job link them, too; others get the bytes.
 """
@@ -15,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rhino_core.errors import InvalidRequestError, PreconditionError, UnknownError
-from rhino_core.ids import FileEntry, FileKind, GroupId, Placement, ReplicaGroup, StoreVersion
+from rhino_core.ids import FileEntry, FileKind, GroupId, Placement, ReplicaGroup, StoreId, StoreVersion
 from worker_runtime.manager_link.client import ManagerClient
 from worker_runtime.protocol import events as ev
 from worker_runtime.replication import Replication
@@ -35,8 +37,24 @@ class Branched:
     duration_ms: float
 
 
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A version that becomes one of the store `target`, of the same number and id."""
+
+    source: StoreVersion
+    target: StoreId
+
+
+@dataclass(frozen=True, slots=True)
+class Empty:
+    """A version without keys. `like`: the group of the former job whose settings its group gets if it is new."""
+
+    version: StoreVersion
+    like: GroupId
+
+
 class Brancher:
-    """Serves `Peer.Branch`."""
+    """Serves `Peer.Branch` and `Peer.Restructure`."""
 
     def __init__(self, replication: Replication, manager: ManagerClient) -> None:
         self._replication = replication
@@ -45,31 +63,44 @@ class Brancher:
         self._turns = asyncio.Semaphore(AT_ONCE)
 
     async def branch(self, versions: Sequence[StoreVersion], job: str, timeout_s: float) -> Branched:
+        """As `restructure`, without a change of operators."""
+        links = [Link(version, version.store._replace(job=job)) for version in versions]
+        return await self.restructure(links, (), timeout_s)
+
+    async def restructure(self, links: Sequence[Link], empty: Sequence[Empty], timeout_s: float) -> Branched:
         """Returns when enough members of the new groups hold all versions.
 
         Raises InvalidRequestError, UnknownError if a version is not held here, PreconditionError for a forgotten job
         and for files that are spread over the members, CopiesTimeoutError, and the errors of `Branches.link`.
         """
         started = time.monotonic()
-        closures = [self._closure(version, job) for version in versions]
-        sources = {group: self._source(group) for group in sorted({version.store.group for version in versions})}
+        timeout_s = timeout_s or TIMEOUT_S
+        if same := [one.version for one in empty if one.version.store.job == one.like.job]:
+            raise InvalidRequestError(f"{same[0]}: an empty store can be made for a new job only")
+        closures = [self._closure(link) for link in links]
+        groups = {link.target.group: link.source.store.group for link in links}
+        groups |= {one.version.store.group: one.like for one in empty if one.version.store.group not in groups}
+        settings = {group: self._source(source).settings for group, source in groups.items()}
+        linked = {link.target.group for link in links}
         with contextlib.ExitStack() as kept:
-            for version, closure in zip(versions, closures, strict=True):
+            for link, closure in zip(links, closures, strict=True):
                 names = [entry.name for entry in closure]
-                kept.enter_context(self._store.retention.protecting(version.store, names))
-            for group, source in sources.items():
-                await self._manager.known(group._replace(job=job), source.settings, branch_of=group.job)
-            await _all(self._link(closure, job, timeout_s or TIMEOUT_S) for closure in closures)
+                kept.enter_context(self._store.retention.protecting(link.source.store, names))
+            for group, source in sorted(groups.items()):
+                await self._manager.known(group, settings[group], branch_of=source if group in linked else None)
+            linking = [self._link(one, link.target, timeout_s) for one, link in zip(closures, links, strict=True)]
+            await _all([*linking, *(self._make_empty(one.version, timeout_s) for one in empty)])
         files = [entry for closure in closures for entry in closure]
         branched = Branched(len(files), sum(entry.size_bytes for entry in files), (time.monotonic() - started) * 1000)
-        extra = {"branch": job, "versions": len(versions), "files": branched.files, "bytes": branched.linked_bytes}
+        job = next(iter(groups)).job if groups else ""
+        extra = {"branch": job, "versions": len(links), "files": branched.files, "bytes": branched.linked_bytes}
         log.info("branched", extra={**extra, "duration_ms": round(branched.duration_ms, 1)})
         return branched
 
-    def _closure(self, version: StoreVersion, job: str) -> list[FileEntry]:
+    def _closure(self, link: Link) -> list[FileEntry]:
         """The files from which the version opens, in the order in which they may become known."""
-        store = version.store
-        if store.job == job:
+        version, store = link.source, link.source.store
+        if store.job == link.target.job:
             raise InvalidRequestError(f"{store}: a job cannot be a branch of itself")
         catalogue = self._store.catalogue.store(store)
         names = catalogue.closure(version.version)
@@ -90,17 +121,22 @@ class Brancher:
             raise PreconditionError(f"group {group}: its files are spread over its members, so it cannot be branched")
         return source
 
-    async def _link(self, closure: Sequence[FileEntry], job: str, timeout_s: float) -> None:
+    async def _link(self, closure: Sequence[FileEntry], target: StoreId, timeout_s: float) -> None:
         """Links the files of one version, data files first, and waits for the copies of all changelogs and zips."""
         committed: list[FileEntry] = []
         async with self._turns:
             for source in closure:
-                record = await self._store.branches.link(source, job)
+                record = await self._store.branches.link(source, target)
                 if record.entry.kind.versioned:
                     committed.append(record.entry)
                 else:
                     self._replication.post(ev.FileStored(record.entry, written=True))
         await asyncio.gather(*(self._replication.commit(entry, timeout_s) for entry in committed))
+
+    async def _make_empty(self, version: StoreVersion, timeout_s: float) -> None:
+        async with self._turns:
+            record = await self._store.branches.make_empty(version)
+        await self._replication.commit(record.entry, timeout_s)
 
 
 async def _all(work: Iterable[Coroutine[Any, Any, None]]) -> None:

@@ -30,7 +30,7 @@ from worker_runtime.fetch.serving import Reader, Turnstile, host_of, is_turn
 from worker_runtime.manager_link.directory import Directory
 from worker_runtime.push.listener import PushListener
 from worker_runtime.replication import Replication
-from worker_runtime.services.branching import Brancher
+from worker_runtime.services.branching import Branched, Brancher, Empty, Link
 from worker_runtime.services.describe import Describer
 from worker_runtime.statistics import Statistics
 from worker_runtime.storage import files
@@ -167,7 +167,14 @@ class PeerService(peer_pb2_grpc.PeerServicer):
 
     async def Branch(self, request: peer_pb2.BranchRequest, context: Context) -> peer_pb2.BranchReply:
         versions = [store_version_of(message) for message in request.versions]
-        branched = await self._answers.brancher.branch(versions, request.job, request.timeout_s)
+        return self._branched(await self._answers.brancher.branch(versions, request.job, request.timeout_s))
+
+    async def Restructure(self, request: peer_pb2.RestructureRequest, context: Context) -> peer_pb2.BranchReply:
+        links = [Link(store_version_of(link.source), store_of(link.target)) for link in request.links]
+        empty = [Empty(store_version_of(one.version), group_of(one.like)) for one in request.empty]
+        return self._branched(await self._answers.brancher.restructure(links, empty, request.timeout_s))
+
+    def _branched(self, branched: Branched) -> peer_pb2.BranchReply:
         return peer_pb2.BranchReply(
             worker=worker_to_pb(self._replication.me),
             files=branched.files,

@@ -1,21 +1,25 @@
-"""Files of one job as files of another: hard links. No byte is copied or read."""
+"""Files of one job as files of another: hard links. No byte is copied or read. And files of empty stores."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from crc32c import crc32c
+
 from rhino_core.errors import AlreadyThereError, UnknownError
-from rhino_core.ids import FileEntry, Lane
+from rhino_core.ids import FileEntry, Lane, StoreId, StoreVersion
+from worker_runtime.protocol.closure import snapshot_name
 from worker_runtime.storage.admission import Admission
 from worker_runtime.storage.files import Seal
 from worker_runtime.storage.received_files import IncomingFiles
 from worker_runtime.storage.stored_file import StoredFile
 from worker_runtime.storage.stored_files import StoredFiles
 from worker_runtime.storage.threads import Threads
+from worker_runtime.storage.zips import empty_snapshot
 
 
 class Branches:
-    """Links stored files. `worker_id` is recorded as the writer of the links."""
+    """Links stored files, and makes empty ones. `worker_id` is recorded as their writer."""
 
     def __init__(
         self, worker_id: str, stored: StoredFiles, incoming: IncomingFiles, admission: Admission, threads: Threads
@@ -26,19 +30,24 @@ class Branches:
         self._admission = admission
         self._threads = threads
 
-    async def link(self, source: FileEntry, job: str) -> StoredFile:
-        """Makes a stored file a file of `job`, too. A changelog or zip is hidden at first, as one that is uploaded.
+    async def link(self, source: FileEntry, store: StoreId) -> StoredFile:
+        """Makes a stored file a file of `store`, too, which is one of another job. A changelog or zip is hidden at
+        first, as one that is uploaded.
 
         The call may be repeated. Raises UnknownError if the source is not here or was changed on disk,
         AlreadyThereError for a different file of the same name, NoSpaceError, IntegrityError, UnavailableError if the
         file cannot be synced.
         """
-        store = source.store._replace(job=job)
-        entry = replace(source, store=store, written_by=self._worker_id, branch_of=source.store.job)
+        operator = source.store.operator
+        entry = replace(
+            source,
+            store=store,
+            written_by=self._worker_id,
+            branch_of=source.store.job,
+            branch_operator=operator if operator != store.operator else None,
+        )
         async with self._admission.turn(store, entry.name):
-            if (known := self._stored.record(store, entry.name)) is not None:
-                if (known.entry.crc32c, known.entry.size_bytes) != (entry.crc32c, entry.size_bytes):
-                    raise AlreadyThereError(f"{store}/{entry.name} is here with another checksum")
+            if (known := self._known(entry)) is not None:
                 return known
             record = self._stored.record(source.store, source.name)
 
@@ -50,3 +59,27 @@ class Branches:
             if seal is None:
                 raise UnknownError(f"{source.store}/{source.name} is not here, or cannot be linked")
             return await self._admission.admit(entry, seal, received=False, linked=True)
+
+    async def make_empty(self, version: StoreVersion) -> StoredFile:
+        """Makes the version as a snapshot without keys, hidden at first. The call may be repeated.
+
+        Raises AlreadyThereError for a different file of the same name, NoSpaceError, IntegrityError, UnavailableError
+        if the file cannot be synced.
+        """
+        content = empty_snapshot()
+        name = snapshot_name(version.version)
+        entry = FileEntry(version.store, name, len(content), crc32c(content), written_by=self._worker_id)
+        async with self._admission.turn(version.store, name):
+            if (known := self._known(entry)) is not None:
+                return known
+            seal = await self._threads.run(
+                entry.lane, lambda: self._incoming.place(entry, self._incoming.begin(entry, [content]))
+            )
+            return await self._admission.admit(entry, seal, received=False)
+
+    def _known(self, entry: FileEntry) -> StoredFile | None:
+        """The stored file of this name. Raises AlreadyThereError if it has other bytes."""
+        known = self._stored.record(entry.store, entry.name)
+        if known and (known.entry.crc32c, known.entry.size_bytes) != (entry.crc32c, entry.size_bytes):
+            raise AlreadyThereError(f"{entry.store}/{entry.name} is here with another checksum")
+        return known

@@ -37,6 +37,7 @@ def encode(file: StoredFile, lineage: object) -> bytes:
             # Otherwise the format of earlier versions, which they can read. They ignore what follows `same_as`.
             *([entry.same_as] if entry.same_as or entry.branch_of else []),
             *([entry.branch_of] if entry.branch_of else []),
+            *([entry.branch_operator] if entry.branch_operator is not None else []),
         ]
     ).encode()
 
@@ -53,5 +54,6 @@ def decode(store: StoreId, name: str, value: bytes, lineages: Lineages) -> Store
         written_by=written_by,
         same_as=rest[0] if rest else "",
         branch_of=rest[1] if len(rest) > 1 else "",
+        branch_operator=rest[2] if len(rest) > 2 else None,
     )
     return StoredFile(entry, Seal(*seal[:2]), arrived_ns, visible, received)

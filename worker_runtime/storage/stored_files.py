@@ -38,7 +38,7 @@ class StoredFiles:
         self._index = index
         self._records: dict[Key, StoredFile] = {}
         self._group_bytes: Counter[GroupId] = Counter()
-        self._job_files: Counter[str] = Counter()
+        self._operator_files: Counter[tuple[str, int]] = Counter()  # by job and operator
         self.catalogue = Catalogue()
         self.newest = NewestVersions(worker_id, self.catalogue, self._records)
         for store, version in first_snapshots:
@@ -81,19 +81,24 @@ class StoredFiles:
 
     def twins(self, entry: FileEntry) -> list[StoredFile]:
         """Other stored files with exactly the same bytes (`FileEntry.same_as`, `FileEntry.branch_of`)."""
-        return [*self._renamed(entry), *(self._namesakes(entry, [entry.branch_of]) if entry.branch_of else [])]
+        source = entry.branch_source
+        return [*self._renamed(entry), *(self._namesakes(entry, [source]) if source else [])]
 
     def hard_links(self, entry: FileEntry) -> list[StoredFile]:
         """Stored files that are the same file on disk, those of branches included: damage to one damages all."""
-        likely = [*self._renamed(entry), *self._namesakes(entry, self._job_files)]
+        places = (
+            entry.store._replace(job=job, operator=operator)
+            for job, operator in self._operator_files
+            if job != entry.store.job
+        )
+        likely = [*self._renamed(entry), *self._namesakes(entry, places)]
         return [other for other in likely if files.same_file(self.path(entry), self.path(other.entry))]
 
     def _renamed(self, entry: FileEntry) -> list[StoredFile]:
         return [self._records[entry.store, twin.name] for twin in self.catalogue.store(entry.store).twins(entry)]
 
-    def _namesakes(self, entry: FileEntry, jobs: Iterable[str]) -> list[StoredFile]:
-        """Files of the same place, name, size and checksum in other jobs: those of a branch, or of its source."""
-        places = [entry.store._replace(job=job) for job in jobs if job != entry.store.job]
+    def _namesakes(self, entry: FileEntry, places: Iterable[StoreId]) -> list[StoredFile]:
+        """Files of the same name, size and checksum in stores of other jobs: those of a branch, or of its source."""
         found = [record for store in places if (record := self._records.get((store, entry.name))) is not None]
         same = (entry.size_bytes, entry.crc32c)
         return [record for record in found if (record.entry.size_bytes, record.entry.crc32c) == same]
@@ -111,7 +116,8 @@ class StoredFiles:
             before = self.catalogue.get(record.entry.store, changelog_name(lineage[-1]))
             shared = joined(before.lineage if before else (), lineage)
             record = replace(record, entry=replace(record.entry, lineage=shared))
-        self._job_files[record.entry.store.job] += (record.entry.store, record.entry.name) not in self._records
+        store, name = record.entry.store, record.entry.name
+        self._operator_files[store.job, store.operator] += (store, name) not in self._records
         self._records[record.entry.store, record.entry.name] = record
         self._group_bytes[record.entry.store.group] += self._own_bytes(record.entry)
         self.catalogue.add(record.entry, record.arrived_ns / 1e9)
@@ -120,7 +126,7 @@ class StoredFiles:
     def discard(self, store: StoreId, name: str) -> StoredFile:
         """The file counts no longer. Neither its bytes nor its index record are touched."""
         record = self._records.pop((store, name))
-        self._left(store.job)
+        self._left(store)
         self.catalogue.discard(store, name)
         self._group_bytes[store.group] -= self._own_bytes(record.entry)
         self.newest.changed(record.entry)
@@ -130,16 +136,17 @@ class StoredFiles:
         """Nothing of these groups counts any longer. `names` are all of their files."""
         for key in names:
             del self._records[key]
-            self._left(key[0].job)
+            self._left(key[0])
         for group in groups:
             self.newest.forget(self.catalogue.stores(group))  # including stores without files
             del self._group_bytes[group]
             self.catalogue.forget(group)
 
-    def _left(self, job: str) -> None:
-        self._job_files[job] -= 1
-        if not self._job_files[job]:
-            del self._job_files[job]
+    def _left(self, store: StoreId) -> None:
+        key = (store.job, store.operator)
+        self._operator_files[key] -= 1
+        if not self._operator_files[key]:
+            del self._operator_files[key]
 
     def _own_bytes(self, entry: FileEntry) -> int:
         return 0 if self.catalogue.store(entry.store).twins(entry) else entry.size_bytes

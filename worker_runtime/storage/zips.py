@@ -1,7 +1,11 @@
-"""Reads which data files the snapshot zip of Spark's RocksDB state store names. Blocks: call it in threads."""
+"""Snapshot zips of Spark's RocksDB state store: which data files they name, and one of an empty store.
+
+Reading blocks: call it in threads.
+"""
 
 from __future__ import annotations
 
+import io
 import json
 import lzma
 import struct
@@ -46,6 +50,19 @@ def zip_references(path: Path) -> tuple[str, ...]:
         return references
     except NOT_A_SNAPSHOT as error:
         raise InvalidRequestError(f"{path.name} is not a snapshot of Spark's RocksDB state store: {error}") from error
+
+
+def empty_snapshot() -> bytes:
+    """Returns the zip of a store without keys, always the same bytes.
+
+    It has the description of the snapshot and no file of RocksDB. So Spark creates the database when it opens the
+    version, as it does for version 0.
+    """
+    metadata = json.dumps({"sstFiles": [], "numKeys": 0, "numInternalKeys": 0}, separators=(",", ":"))
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr(zipfile.ZipInfo("metadata"), f"v1\n{metadata}")
+    return buffer.getvalue()
 
 
 def _directory_bytes(path: Path) -> int:

@@ -44,10 +44,13 @@ def test_a_branch_is_placed_where_the_files_of_its_source_are_and_whole_members_
     for number in range(6):  # the least loaded workers are others
         manager.resolve("c", GroupId("busy", 0, number), settings)
     branch = GROUP._replace(job="branch")
-    manager.do(ev.Resolve(branch, source[1], settings, branch_of=GROUP.job))
+    manager.do(ev.Resolve(branch, source[1], settings, branch_of=GROUP))
     members = [m.worker.worker_id for m in manager.machine.groups[branch].members]
     assert members == [source[1], source[0], source[2]]
-    manager.do(ev.Resolve(branch._replace(job="other"), "f", settings, branch_of="never heard of"))
+    moved = GroupId("branch", GROUP.operator + 1, GROUP.partition + 9)
+    manager.do(ev.Resolve(moved, source[2], settings, branch_of=GROUP))
+    assert [m.worker.worker_id for m in manager.machine.groups[moved].members] == [source[2], *source[:2]]
+    manager.do(ev.Resolve(branch._replace(job="other"), "f", settings, branch_of=GROUP._replace(job="never heard of")))
 
 
 def test_operators_of_one_task_get_the_same_chain_and_groups_spread() -> None:

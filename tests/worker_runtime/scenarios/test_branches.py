@@ -18,7 +18,7 @@ from rhino.client.overview import GroupView, fetch_overview
 from rhino_core.errors import RhinoError
 from rhino_core.ids import StoreId, StoreVersion, Version
 from rhino_core.rpc.channel import aio_channel
-from rhino_core.rpc.convert import store_version_to_pb
+from rhino_core.rpc.convert import group_to_pb, store_to_pb, store_version_to_pb
 from rhino_pb import peer_pb2, peer_pb2_grpc, sidecar_pb2
 from tests.worker_runtime.cluster import Client, Cluster, Process, changelog_bytes, zip_bytes
 from tests.worker_runtime.push.test_resume import statistics
@@ -32,6 +32,8 @@ TWIN = STORE._replace(job="twin")
 SST = "SSTs/000001-u.sst"
 CONTENT = os.urandom(3_000_000)
 NEWEST = 4
+BORN = StoreId("twin", 0, 3, "default")  # operator 0 of the new query is born
+MOVED = STORE._replace(job="twin", operator=1)
 READY = sidecar_pb2.PREPARE_STATE_READY
 
 
@@ -85,6 +87,27 @@ async def branch(process: Process, number: int = NEWEST, job: str = TWIN.job) ->
             versions=[store_version_to_pb(StoreVersion(STORE, version(number)))], job=job, timeout_s=10
         )
         reply: peer_pb2.BranchReply = await peer_pb2_grpc.PeerStub(channel).Branch(request, timeout=30)
+        return reply
+
+
+async def restructure(
+    process: Process, target: StoreId = MOVED, born: StoreId = BORN, number: int = NEWEST
+) -> peer_pb2.BranchReply:
+    """The operator of `STORE` becomes operator 1 of the new query, and its operator 0 begins empty."""
+    assert process.worker is not None
+    async with aio_channel(process.worker.peer_address) as channel:
+        source = store_version_to_pb(StoreVersion(STORE, version(number)))
+        request = peer_pb2.RestructureRequest(
+            links=[peer_pb2.StoreLink(source=source, target=store_to_pb(target))],
+            empty=[
+                peer_pb2.EmptyStore(
+                    version=store_version_to_pb(StoreVersion(born, Version(number, "born"))),
+                    like=group_to_pb(STORE.group),
+                )
+            ],
+            timeout_s=10,
+        )
+        reply: peer_pb2.BranchReply = await peer_pb2_grpc.PeerStub(channel).Restructure(request, timeout=30)
         return reply
 
 
@@ -253,3 +276,81 @@ async def test_what_cannot_be_branched_is_refused_with_the_reason(scene: Scene) 
             )
             with pytest.raises(grpc.aio.AioRpcError, match="spread over its members"):
                 await peer_pb2_grpc.PeerStub(channel).Branch(request, timeout=30)
+
+
+async def test_a_restructured_job_has_the_state_under_another_operator_and_no_bytes_travel(scene: Scene) -> None:
+    """Of the files of state. The empty snapshot of the operator that is born travels."""
+    a, *_ = await scene.cluster.start("a", "b", "c", "d")
+    async with a.attach() as client:
+        await write(client)
+    await scene.until_whole("job")
+    secondary = scene[(await scene.members("job"))[1]]
+    before = (await statistics(secondary)).replicated_bytes_in
+    reply = await restructure(a)
+    assert (reply.files, reply.linked_bytes > len(CONTENT)) == (3, True)
+    groups = (await asyncio.to_thread(fetch_overview, scene.address)).groups
+    members = {(g.group.job, g.group.operator): {m.worker_id for m in g.members} for g in groups}
+    assert members["twin", 1] == members["job", 0]
+    assert (await statistics(secondary)).replicated_bytes_in - before < 1000
+    for process in (a, secondary):
+        for name in (SST, "4_id4.changelog"):
+            assert os.path.samefile(path_of(process, STORE, name), path_of(process, MOVED, name))
+        await check_opens(process, MOVED)
+    async with a.attach() as client:
+        empty = Version(NEWEST, "born")
+        assert (await client.prepare(BORN, empty)).state == READY
+        await client.commit(BORN, version(5), changelog_bytes(5), [empty])
+        assert (await client.prepare(BORN, version(5))).state == READY
+        await client.commit(MOVED, version(5), changelog_bytes(5), [version(3), version(4)])
+    assert (await restructure(a)).files == 3, "it may be repeated"
+
+
+async def test_a_restructured_job_lives_on_when_the_former_one_is_forgotten(scene: Scene) -> None:
+    a, b = await scene.cluster.start("a", "b")
+    async with a.attach() as client:
+        await write(client)
+    await scene.until_whole("job")
+    await restructure(a)
+    async with asyncio.timeout(30):
+        while path_of(a, STORE, SST).exists() or path_of(b, STORE, SST).exists():
+            try:
+                await asyncio.to_thread(scene.forget, "job")
+            except RhinoError:  # the manager has just started: it refuses for ten seconds
+                await asyncio.sleep(0.5)
+    for process in (a, b):
+        await process.end(signal.SIGKILL)
+        await process.start()
+        await check_opens(process, MOVED)
+
+
+async def test_what_cannot_be_restructured_is_refused_with_the_reason(scene: Scene) -> None:
+    (a,) = await scene.cluster.start("a")
+    async with a.attach(replicas=0) as client:
+        await write(client)
+    for target, born, number, reason in (
+        (MOVED, BORN, 9, "does not hold this version"),
+        (STORE._replace(operator=1), BORN, NEWEST, "cannot be a branch of itself"),
+        (MOVED, STORE._replace(operator=7), NEWEST, "for a new job only"),
+        (MOVED._replace(job="../x"), BORN, NEWEST, "must be"),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError, match=reason):
+            await restructure(a, target, born, number)
+
+
+@pytest.mark.parametrize("failpoint", ["store.incoming.rename.after", "store.take_over.index.after"])
+async def test_a_restructuring_that_a_crash_has_cut_off_is_made_again(scene: Scene, failpoint: str) -> None:
+    a, b = await scene.cluster.start("a", "b")
+    async with a.attach() as client:
+        await write(client)
+    await scene.until_whole("job")
+    await a.arm(f"{failpoint}=kill")
+    with pytest.raises(grpc.aio.AioRpcError):
+        await restructure(a)
+    await a.end()
+    await a.start()
+    await restructure(a)
+    for process in (a, b):
+        await check_opens(process, MOVED)
+        async with process.attach() as client:
+            assert (await client.prepare(BORN, Version(NEWEST, "born"))).state == READY
+    await check_opens(a, STORE)

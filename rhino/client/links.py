@@ -1,0 +1,132 @@
+"""Asks workers to make stores of a new query out of those of another one: for branches and restructured queries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import grpc
+
+from rhino.client.connection import manager_channel, worker_channel
+from rhino.client.handover_client import HandoverClient
+from rhino_core.errors import PreconditionError, RhinoError, UnavailableError, UnknownError
+from rhino_core.ids import GroupId, Worker
+from rhino_core.rpc import convert
+from rhino_core.rpc.channel import call_sync
+from rhino_pb import peer_pb2, peer_pb2_grpc, replication_pb2, replication_pb2_grpc
+
+T = TypeVar("T")
+TIMEOUT_S = 60.0  # of a worker's call, which may have to send state to other workers
+AT_ONCE = 16
+Holders = Mapping[GroupId, Sequence[Worker]]
+Request = peer_pb2.BranchRequest | peer_pb2.RestructureRequest
+Progress = Callable[[str, int, int, int], None]  # what is done, number of stores so far, all stores, bytes so far
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What workers have made together. `workers`: ids of those that own it."""
+
+    files: int = 0
+    bytes: int = 0
+    workers: frozenset[str] = frozenset()
+
+
+def holders_of(manager: str, job: str) -> Holders:
+    """Returns for each group of the job the live workers to ask: the owner, then the other whole members."""
+    with manager_channel(manager) as channel:
+        stub = replication_pb2_grpc.ReplicationManagerStub(channel)
+        request = replication_pb2.DescribeGroupsRequest(job=job)
+        reply = call_sync(f"manager at {manager}", lambda: stub.DescribeGroups(request, timeout=TIMEOUT_S))
+    return {
+        convert.group_of(status.group.group): [
+            convert.worker_of(member.worker)
+            for member in status.members
+            if member.whole and member.state == replication_pb2.WORKER_STATE_LIVE
+        ]
+        for status in reply.groups
+    }
+
+
+def check_stored(checkpoint: Path, job: str, groups: Collection[GroupId], holders: Holders) -> None:
+    """Raises PreconditionError for a query without Rhino, and UnavailableError if nobody live holds a group."""
+    if unknown := sorted(set(groups) - holders.keys()):
+        raise PreconditionError(
+            f"{checkpoint}: no worker stores state of query {job}, such as {unknown[0]}; a query that does not run "
+            "with Rhino cannot be branched"
+        )
+    if lost := sorted(group for group in groups if not holders[group]):
+        raise UnavailableError(f"group {lost[0]}: no whole member of it is live; try again when one is back")
+
+
+def ask_all(
+    items: Sequence[tuple[GroupId, T]],
+    holders: Holders,
+    request_of: Callable[[Sequence[T]], Request],
+    report: Progress = lambda *_: None,
+) -> Made:
+    """Asks one holder of each item's group, and the next one where that fails. Raises the last error."""
+    waiting, made, attempt = list(items), Made(), 0
+    failure: RhinoError | None = None
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        while waiting:
+            by_worker: dict[str, tuple[Worker, list[tuple[GroupId, T]]]] = {}
+            for group, item in waiting:
+                found = holders[group]
+                if attempt >= len(found):
+                    raise failure or UnknownError(f"group {group}: no worker holds it")
+                by_worker.setdefault(found[attempt].worker_id, (found[attempt], []))[1].append((group, item))
+            waiting, attempt, done = [], attempt + 1, len(items) - len(waiting)
+            requests = [
+                (asked, pool.submit(_caught, worker, request_of([item for _, item in asked])))
+                for worker, asked in by_worker.values()
+            ]
+            for asked, call in requests:
+                reply = call.result()
+                if isinstance(reply, RhinoError):
+                    waiting, failure = [*waiting, *asked], reply
+                else:
+                    workers = made.workers | {reply.worker.worker_id}
+                    made = Made(made.files + reply.files, made.bytes + reply.linked_bytes, workers)
+                    done += len(asked)
+                    report("linked", done, len(items), made.bytes)
+    return made
+
+
+def _caught(worker: Worker, request: Request) -> peer_pb2.BranchReply | RhinoError:
+    try:
+        with worker_channel(worker.worker_id, worker.peer_address) as channel:
+            return _call(worker, peer_pb2_grpc.PeerStub(channel), request)
+    except RhinoError as error:
+        return error
+
+
+def _call(worker: Worker, stub: peer_pb2_grpc.PeerStub, request: Request) -> peer_pb2.BranchReply:
+    where = f"on worker {worker.worker_id} at {worker.peer_address}"
+    if isinstance(request, peer_pb2.BranchRequest):
+        branching = request
+        return call_sync(f"branch {where}", lambda: stub.Branch(branching, timeout=TIMEOUT_S + 5))
+    restructuring = request
+    try:
+        return call_sync(f"restructure {where}", lambda: stub.Restructure(restructuring, timeout=TIMEOUT_S + 5))
+    except UnavailableError as error:
+        cause = error.__cause__
+        if isinstance(cause, grpc.Call) and cause.code() is grpc.StatusCode.UNIMPLEMENTED:
+            raise PreconditionError(
+                f"restructure {where}: its sidecar is of an older Rhino, which cannot do that; upgrade all sidecars"
+            ) from error
+        raise
+
+
+def take_back(manager: str, job: str, error: BaseException) -> None:
+    """Forgets what was made for the job. If that fails, the error says what is left to do."""
+    try:
+        with HandoverClient(manager) as client:
+            client.forget_job(job, now=True)
+    except UnknownError:
+        return  # nothing was made
+    except RhinoError as left:
+        error.add_note(f"delete what was branched: rhino forget --job {job} --now ({left})")

@@ -1,0 +1,102 @@
+"""Operators, and checkpoints that describe them as Spark does."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from spark_connector.conf import PROVIDER_CLASSES
+from spark_connector.query_checkpoint import DEFAULT_STORE, PROVIDER_KEY, QueryCheckpoint
+from spark_connector.restructure.columns import parse_columns
+from spark_connector.restructure.operators import Operator, Store
+
+PARTITIONS = 2
+SETTINGS = {
+    PROVIDER_KEY: PROVIDER_CLASSES["provider"],
+    "spark.sql.shuffle.partitions": str(PARTITIONS),
+    "spark.sql.streaming.aggregation.stateFormatVersion": "2",
+}
+
+
+def schema(columns: str) -> str:
+    """Spark's JSON for "k long, n integer?"; "?" is a column that may be null."""
+    named = [column.split() for column in columns.split(", ") if column]
+    fields = [
+        {"name": name, "type": kind.rstrip("?"), "nullable": kind.endswith("?"), "metadata": {"note": columns}}
+        for name, kind in named
+    ]
+    return json.dumps({"type": "struct", "fields": fields})
+
+
+def schema_bytes(key: str, value: str, chunks: int = 1) -> bytes:
+    """A schema file. `chunks`: into so many parts Spark divides a text that is too long for one."""
+    texts = b"".join(_chunks(schema(text), chunks) for text in (key, value))
+    return _utf("v2") + texts
+
+
+def _chunks(text: str, count: int) -> bytes:
+    size = -(-len(text) // count)
+    parts = [text[at : at + size] for at in range(0, len(text), size)]
+    return struct.pack(">i", len(parts)) + b"".join(map(_utf, parts))
+
+
+def _utf(text: str) -> bytes:
+    data = text.encode()
+    return struct.pack(">H", len(data)) + data
+
+
+def operators(*described: str, partitions: int = PARTITIONS) -> list[Operator]:
+    """Operators from texts such as "dedupe: k long -> t timestamp"."""
+    made = []
+    for number, text in enumerate(described):
+        name, _, columns = text.partition(": ")
+        key, _, value = columns.partition(" -> ")
+        store = Store(DEFAULT_STORE, partitions, 0, parse_columns(schema(key)), parse_columns(schema(value)))
+        made.append(Operator(number, name, (store,)))
+    return made
+
+
+def write_operators(folder: Path, described: Iterable[str], partitions: int = PARTITIONS) -> None:
+    """The files of Spark below `state`."""
+    for number, text in enumerate(described):
+        name, _, columns = text.partition(": ")
+        key, _, value = columns.partition(" -> ")
+        metadata = {
+            "operatorInfo": {"operatorId": number, "operatorName": name},
+            "stateStoreInfo": [{"storeName": DEFAULT_STORE, "numColsPrefixKey": 0, "numPartitions": partitions}],
+        }
+        operator = folder / "state" / str(number)
+        for path, data in (
+            (operator / "_metadata" / "metadata", f"v1\n{json.dumps(metadata)}".encode()),
+            (operator / "0" / "_metadata" / "schema", schema_bytes(key, value)),
+        ):
+            path.parent.mkdir(parents=True)
+            path.write_bytes(data)
+
+
+def write_checkpoint(folder: Path, described: Sequence[str], *, batches: int = 3, sources: int = 1) -> QueryCheckpoint:
+    """A checkpoint with `batches` committed ones and one that is planned. Ids are "<operator>-<partition>-<batch>"."""
+    for name in ("offsets", "commits"):
+        (folder / name).mkdir(parents=True)
+    (folder / "metadata").write_text('{"id":"job-1"}')
+    for batch in range(batches + 1):
+        head = json.dumps({"batchWatermarkMs": 0, "conf": SETTINGS})
+        offsets = "\n".join(['{"offset":1}'] * sources)
+        (folder / "offsets" / str(batch)).write_text(f"v1\n{head}\n{offsets}")
+    for batch in range(batches):
+        ids = {
+            str(number): [[f"{number}-{partition}-{batch}"] for partition in range(PARTITIONS)]
+            for number in range(len(described))
+        }
+        fields = {"nextBatchWatermarkMs": 7, "stateUniqueIds": ids}
+        (folder / "commits" / str(batch)).write_text(f"v2\n{json.dumps(fields)}")
+    write_operators(folder, described)
+    return QueryCheckpoint(folder)
+
+
+def write_sketch(folder: Path, described: Sequence[str], *, sources: int = 1) -> Path:
+    """A checkpoint of a query whose first batch has only been planned."""
+    write_checkpoint(folder, described, batches=0, sources=sources)
+    return folder
