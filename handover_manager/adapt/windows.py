@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import fmean, median
 
 from handover_manager.plan.work import Work
 from rhino_core.ids import VirtualNode
+from rhino_core.planning.goals import Weight
 
 ROWS_KEPT = 32  # windows whose input rows are kept: a backlog may last long
 CATCHING_UP = 2.0  # a batch with so many times the usual input rows may be a backlog
@@ -26,7 +27,8 @@ class Window:
 
     `load_s`, `peak_s`: the mean and the longest task time of each virtual node, in seconds. `desired`: the worker of
     each. `rows`: the most input rows of a batch. `batch_s`: the longest batch, in seconds. Both are 0 if the driver
-    does not report them. `trigger_s`: the trigger interval in seconds; 0: none.
+    does not report them. `trigger_s`: the trigger interval in seconds; 0: none. `state`: what each virtual node had at
+    the end, for each weight but time that is known of all.
     """
 
     load_s: Mapping[VirtualNode, float]
@@ -35,6 +37,11 @@ class Window:
     rows: int = 0
     batch_s: float = 0.0
     trigger_s: float = 0.0
+    state: Mapping[Weight, Mapping[VirtualNode, float]] = field(default_factory=dict)
+
+    def of(self, weight: Weight) -> Mapping[VirtualNode, float]:
+        """The load of each virtual node in a weight. Empty if it is not known."""
+        return self.load_s if weight is Weight.TIME else self.state.get(weight, {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +108,13 @@ class Windows:
             known += [self._former_rows] * (ROWS_KEPT - len(self._rows))
         return median(known) if known else 0.0
 
+    def measured(self, sizes: Mapping[VirtualNode, float]) -> None:
+        """Adds the bytes of state to the newest window, if they are known of all of its virtual nodes."""
+        newest = self.closed[-1]
+        if newest.load_s.keys() <= sizes.keys():
+            state = {**newest.state, Weight.BYTES: {node: sizes[node] for node in newest.load_s}}
+            self.closed[-1] = replace(newest, state=state)
+
     def clear(self) -> None:
         """Drops all windows: what they show is no longer so."""
         self.closed.clear()
@@ -115,13 +129,18 @@ def _close(batches: Sequence[Batch], desired: Mapping[VirtualNode, str]) -> Wind
     load_s = {node: fmean(times) for node, times in tasks_s.items()}
     peak_s = {node: max(times) for node, times in tasks_s.items()}
     rows, batch_s = max(batch.rows for batch in batches), max(batch.batch_s for batch in batches)
-    return Window(load_s, peak_s, dict(desired), rows, batch_s, batches[-1].trigger_s)
+    newest = {node: work.rows for batch in batches for node, work in batch.work.items()}
+    state: dict[Weight, dict[VirtualNode, float]] = {Weight.COUNT: dict.fromkeys(newest, 1.0)}
+    known = {node: float(count) for node, count in newest.items() if count is not None}
+    if len(known) == len(newest):
+        state[Weight.ROWS] = known
+    return Window(load_s, peak_s, dict(desired), rows, batch_s, batches[-1].trigger_s, state)
 
 
 def worker_loads(
     load_s: Mapping[VirtualNode, float], desired: Mapping[VirtualNode, str], workers: Collection[str]
 ) -> dict[str, float]:
-    """Seconds of tasks a batch on each of `workers`, and on other workers that are desired."""
+    """Seconds of tasks a batch, or the load in another weight, on each of `workers` and on others that are desired."""
     loads = dict.fromkeys(workers, 0.0)
     for node, seconds in load_s.items():
         if node in desired:
@@ -135,17 +154,18 @@ def imbalance(loads: Mapping[str, float]) -> float:
     return max(loads.values()) * len(loads) / total if total > 0 else 1.0
 
 
-def usual_load(windows: Sequence[Window]) -> dict[VirtualNode, float]:
-    """The load of each virtual node of the newest window, in seconds: the median of the windows."""
-    return {node: median([w.load_s[node] for w in windows if node in w.load_s]) for node in windows[-1].load_s}
+def usual_load(windows: Sequence[Window], weight: Weight = Weight.TIME) -> dict[VirtualNode, float]:
+    """The load of each virtual node of the newest window in a weight: the median of the windows."""
+    loads = [window.of(weight) for window in windows]
+    return {node: median([load[node] for load in loads if node in load]) for node in loads[-1]}
 
 
-def forecast(loads_s: Sequence[Mapping[VirtualNode, float]]) -> dict[VirtualNode, float]:
-    """The expected load of each virtual node of the newest window, in seconds, from that in each window.
+def forecast(loads: Sequence[Mapping[VirtualNode, float]]) -> dict[VirtualNode, float]:
+    """The expected load of each virtual node of the newest window, from that in each window.
 
     This is the median of the windows, and a rising line through them continues for half of their number.
     """
-    return {node: _expected([load_s[node] for load_s in loads_s if node in load_s]) for node in loads_s[-1]}
+    return {node: _expected([load[node] for load in loads if node in load]) for node in loads[-1]}
 
 
 def _expected(values: Sequence[float]) -> float:

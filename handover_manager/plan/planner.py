@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from handover_manager.plan.hot import HotNode
-from handover_manager.plan.intents import Drain, Intent
+from handover_manager.plan.intents import Adapt, Drain, Intent
 from handover_manager.plan.move import Move, is_there, make_move
 from handover_manager.plan.predict import UNKNOWN, Prediction
 from handover_manager.plan.spread import steps_of
@@ -43,7 +43,7 @@ class Request:
     virtual_nodes: tuple[str, ...] = ()
     target: str = ""
     deadline_s: float = 0.0  # seconds for each step; 0: DEFAULT_DEADLINE_S
-    intent: Intent | None = None
+    intent: Intent | Adapt | None = None
     strategy: Strategy = ALL_AT_ONCE
 
 
@@ -53,7 +53,7 @@ class Situation:
 
     `nodes` are the virtual nodes of the jobs concerned with their operators, `desired` their desired workers. `running`
     has the virtual nodes in a running handover, `arriving` the workers to which one moves; both with the handover's id.
-    A rebalance leaves `pinned` virtual nodes where they are.
+    A rebalance and adaptation leave `pinned` virtual nodes where they are.
     """
 
     nodes: Mapping[VirtualNode, tuple[int, ...]]
@@ -151,7 +151,7 @@ def _moves_there(request: Request, job: str, situation: Situation) -> list[Move]
     return [make_move(n, situation.nodes[n], desired, target, view, "as asked for") for n in nodes]
 
 
-def _moves_of_intent(intent: Intent, situation: Situation) -> tuple[list[Move], tuple[HotNode, ...]]:
+def _moves_of_intent(intent: Intent | Adapt, situation: Situation) -> tuple[list[Move], tuple[HotNode, ...]]:
     nodes = situation.nodes
     if isinstance(intent, Drain):  # a repeated drain takes only what is left
         nodes = {node: operators for node, operators in nodes.items() if node not in situation.running}

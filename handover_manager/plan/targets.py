@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from handover_manager.plan.hot import HotNode, hot_nodes
-from handover_manager.plan.intents import Drain, Intent, Rebalance, ScaleIn, ScaleOut, Weight
+from handover_manager.plan.intents import Adapt, Drain, Intent, Rebalance, ScaleIn, ScaleOut, Weight
 from handover_manager.plan.work import Work, check_reported
 from handover_manager.view import ClusterView, groups_of
 from rhino_core.errors import ConflictError, PreconditionError, UnavailableError, UnknownError
@@ -35,7 +35,7 @@ class Chosen(NamedTuple):
 
 
 def choose_targets(
-    intent: Intent,
+    intent: Intent | Adapt,
     nodes: Mapping[VirtualNode, tuple[int, ...]],
     desired: Mapping[VirtualNode, str],
     arriving: Mapping[str, str],
@@ -45,7 +45,7 @@ def choose_targets(
 ) -> Chosen:
     """Chooses what `intent` moves, and where to. Virtual nodes without state are left out.
 
-    A rebalance leaves `pinned` ones where they are.
+    A rebalance and adaptation leave `pinned` ones where they are.
 
     Raises UnknownError and UnavailableError for workers, ConflictError while a handover moves to a worker that must be
     emptied, NoSpaceError, and PreconditionError if no worker is eligible or `work` is not known.
@@ -59,6 +59,11 @@ def choose_targets(
         case Rebalance(by):
             _check_anybody(room)
             return _proposed(_model(nodes, desired, view, work, by, room), Goals({by: SLACK[by]}, pinned=pinned))
+        case Adapt(by, band, kept):
+            _check_anybody(room)
+            bands = {**dict(kept), by: SLACK[by] if band is None else band}
+            goals = Goals(bands, pinned=pinned, kept=frozenset(weight for weight, _ in kept))
+            return _proposed(_model(nodes, desired, view, work, by, room), goals)
         case ScaleOut(workers, by):
             _check_known(workers, view)
             closed = [worker for worker in workers if worker not in room]

@@ -280,4 +280,5 @@ def decision_to_pb(decision: Decision) -> pb.AdaptationDecision:
         moves=[pb.DecidedMove(virtual_node=m.node, origin=m.origin, target=m.target) for m in decision.moves],
         hot=decision.hot,
         handover_id=decision.handover_id,
+        goal=decision.goal,
     )

@@ -161,7 +161,7 @@ FIELDS: dict[str, Rule] = dict(
         _of(_PROCESS, "process_id"),
         _of(_SAFE_OR_NONE, "session_id run_id handover_id former_token DriverWelcome.token owner zone rack"),
         # texts
-        _of(_LABEL, "mode outcome"),
+        _of(_LABEL, "mode outcome goal"),
         _of(_LABEL, "client protocol_version application_id spark_version executor_id by kind strategy"),
         _of(_LABEL, "QueryStarted.name JobStatus.name BatchLoad.name Action.name rhino_version forgotten_by"),
         _of(
