@@ -242,6 +242,11 @@ class SidecarSettings:
         return {"host": host, "worker_id": host, "listen": f"{host}:{SIDECAR_PORT}"} | values | named
 
 
+def _lesser_band(what: str) -> Setting:
+    text = f"The same for the {what}, once task time is within its band. 0: these are not balanced."
+    return Setting(text, Rule("0, or 0.05 to 100", lambda value, _: value == 0 or 0.05 <= value <= 100))
+
+
 @dataclass(frozen=True, slots=True)
 class ManagerSettings:
     """Settings of the manager process: replication manager and handover manager with one journal."""
@@ -327,10 +332,13 @@ class ManagerSettings:
     adaptation_band: Annotated[
         float,
         Setting(
-            "The busiest worker of a query may exceed the mean by this part before adaptation acts.",
+            "The busiest worker of a query may exceed the mean task time by this part before adaptation acts.",
             Rule("0.05 to 10", lambda value, _: 0.05 <= value <= 10),
         ),
     ] = 0.2
+    adaptation_rows_band: Annotated[float, _lesser_band("rows of its state")] = 0.5
+    adaptation_bytes_band: Annotated[float, _lesser_band("bytes of its state")] = 0.5
+    adaptation_count_band: Annotated[float, _lesser_band("numbers of virtual nodes")] = 1.0
     adaptation_cool_down_s: Annotated[
         float,
         Setting(
@@ -346,6 +354,15 @@ class ManagerSettings:
             60,
         ),
     ] = 3600.0
+    adaptation_catch_up_s: Annotated[
+        float,
+        Setting(
+            "Minutes in which the wanted workers (`rhino scale`) work off what a query is behind its sources.",
+            POSITIVE,
+            "adaptation_catch_up_min",
+            60,
+        ),
+    ] = 600.0
     adaptation_hourly_bytes: Annotated[
         int, Setting("MiB that adaptation may copy in an hour.", NOT_NEGATIVE, "adaptation_hourly_mb", MIB)
     ] = 64 * 1024 * MIB

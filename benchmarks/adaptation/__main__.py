@@ -1,11 +1,12 @@
 """`python -m benchmarks.adaptation`: adaptation in mode `act` on simulated clusters, under seeded traces of load.
 
 A trace is 260 batches, 22 minutes of simulated time, on 2 to 6 workers: a step, a ramp, days and nights, a flash crowd,
-a hot spot that moves on, or an even load. Some traces have a slow worker, a backlog, or the loss of a zone besides, and
-the manager is restarted now and then. In no trace a virtual node may move again within its cool-down, except back; no
-plan may begin while the query catches up or copies are lacking; moves stay within the budget; and a load that no longer
-changes ends balanced. The exit code is 1 if any trace breaks that. max/mean is the load of the busiest worker over the
-mean, at the end of a trace: with adaptation, and as it would be if nothing had moved.
+a hot spot that moves on, or an even load. Some traces have a slow worker, a backlog, the loss of a zone, or uneven rows
+and bytes of state besides, and the manager is restarted now and then. In no trace a virtual node may move again within
+its cool-down, except back; no plan may begin while the query catches up or copies are lacking; moves stay within the
+budget; no goal undoes the moves of another one; and a load that no longer changes ends balanced. The exit code is 1 if
+any trace breaks that. max/mean is the task time of the busiest worker over the mean, at the end of a trace: with
+adaptation, and as it would be if nothing had moved.
 """
 
 from __future__ import annotations
@@ -99,7 +100,12 @@ def observed(trace: traces.Trace) -> Seen:
     """What a trace shows."""
     world = trace.world
     outcomes = Counter(one.outcome for one in world.decisions())
-    happened = {"slow worker": trace.slow, "backlog": trace.backlog, "lost zone": trace.lost}
+    happened = {
+        "slow worker": trace.slow,
+        "backlog": trace.backlog,
+        "lost zone": trace.lost,
+        "uneven state": trace.uneven,
+    }
     return Seen(
         str(trace),
         (trace.shape.replace("_", " "), *(name for name, value in happened.items() if value)),

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from handover_manager.adapt.budget import Budget, CoolDowns
 from handover_manager.adapt.decisions import DecidedMove, Decision, Decisions, Outcome
 from handover_manager.adapt.policy import Mode, Policy
-from handover_manager.adapt.proposal import Situated, Verdict, judge
+from handover_manager.adapt.proposal import Situated, judge
 from handover_manager.adapt.scaling import Scaling
 from handover_manager.adapt.trial import (
     TRIAL_KEY,
@@ -22,19 +22,21 @@ from handover_manager.adapt.trial import (
     record_of_trial,
     trial_of_record,
 )
+from handover_manager.adapt.verdict import Verdict
 from handover_manager.adapt.windows import Batch, Windows, imbalance, usual_load, worker_loads
 from handover_manager.drive.handovers import Handovers
 from handover_manager.drive.states import Phase
 from handover_manager.events import BatchLogged, Effect, Persist
 from handover_manager.plan.holdings import Holdings
-from handover_manager.plan.move import make_move
+from handover_manager.plan.move import make_move, state_bytes
 from handover_manager.plan.planner import DEFAULT_DEADLINE_S, Plan
 from handover_manager.plan.situation import Situation
 from handover_manager.queries.job import Job
 from handover_manager.queries.jobs import Jobs
-from handover_manager.view import ClusterView
+from handover_manager.view import ClusterView, groups_of
 from rhino_core.errors import RhinoError
 from rhino_core.ids import VirtualNode
+from rhino_core.planning.goals import Weight
 
 BY = "adaptation"  # who asks for its handovers
 ROWS_CHANGE = 0.25  # of the input rows of a usual batch, to be journalled
@@ -82,7 +84,7 @@ class Adaptation:
         self.trial = trial_of_record(restored.trial, started + WATCH_S) if restored.trial is not None else None
         self.decisions = Decisions(decisions)
         self._windows: dict[str, Windows] = {}
-        self.scaling = Scaling(policy.scale_in_s)
+        self.scaling = Scaling(policy.scale_in_s, policy.catch_up_s)
         self._usual_rows = dict(restored.usual_rows)  # as journalled
         self._ended: set[str] = set()  # jobs with a window that ended since the last view
 
@@ -97,7 +99,8 @@ class Adaptation:
             windows = Windows(self.policy.window_batches, self.policy.windows, usual_rows)
             self._windows[job.job] = windows
         known = {node: work for node, work in event.work.items() if node in job.map.nodes}
-        batch = Batch(event.run_id, job.map.configuration_epoch, known, event.rows, event.batch_s, event.trigger_s)
+        figures = event.rows, event.batch_s, event.trigger_s, event.lags
+        batch = Batch(event.run_id, job.map.configuration_epoch, known, *figures)
         if windows.add(batch, job.map.desired):
             self._ended.add(job.job)
 
@@ -108,6 +111,7 @@ class Adaptation:
         for name in ended:
             job = self._jobs.get(name)
             if job is not None and job.run.session is not None:
+                self._windows[name].measured(sizes_of(job, view))
                 self.scaling.observe(name, self._windows[name], self._usable(job, view), now)
                 effects += [*self._record_usual_rows(name, now), *self._decide(job, view, now)]
         return effects
@@ -177,8 +181,7 @@ class Adaptation:
             tuple(windows.closed),
             situation,
             job.measurements.batch_s,
-            windows.usual_rows,
-            windows.is_backlog,
+            windows.backlog,
             lambda plan: self._predict(plan, now),
             lambda node: self._cool_downs.active(node, now),
         )
@@ -187,10 +190,10 @@ class Adaptation:
         plan = verdict.plan
         assert plan is not None
         origins = {move.node: move.origin for move in plan.moves}
-        before = self._balance(job, view, job.map.desired)
-        planned = self._balance(job, view, {**job.map.desired, **{move.node: move.target for move in plan.moves}})
+        goal, desired = Weight(verdict.goal), {**job.map.desired, **{move.node: move.target for move in plan.moves}}
+        before, planned = (self._balance(job, view, at, goal) for at in (job.map.desired, desired))
         handover_id = self._name(now)
-        self.trial = Trial(job.job, handover_id, Stage.MOVING, origins, before, planned)
+        self.trial = Trial(job.job, handover_id, Stage.MOVING, origins, before, planned, goal=goal)
         self._budget.spend(plan.bytes_to_move, len(plan.moves), now)
         self._cool_downs.begin(origins, now)
         noted = self._note(job.job, dataclasses.replace(verdict, outcome=Outcome.MOVING), now, handover_id)
@@ -222,18 +225,35 @@ class Adaptation:
         self.trial = dataclasses.replace(trial, stage=Stage.WATCHING, watched_until=now + WATCH_S)
         return [self._persist(now)]
 
-    def _balance(self, job: Job, view: ClusterView, desired: Mapping[VirtualNode, str]) -> float:
+    def _balance(self, job: Job, view: ClusterView, desired: Mapping[VirtualNode, str], goal: Weight) -> float:
         """The imbalance of the usual loads of all windows, with the virtual nodes on these workers."""
+        return imbalance(self._usual_loads(job, view, desired, goal))
+
+    def _usual_loads(
+        self, job: Job, view: ClusterView, desired: Mapping[VirtualNode, str], goal: Weight
+    ) -> dict[str, float]:
         workers = [name for name, seen in self._usable(job, view).workers.items() if seen.eligible]
-        return imbalance(worker_loads(usual_load(self._windows[job.job].closed), desired, workers))
+        return worker_loads(usual_load(self._windows[job.job].closed, goal), desired, workers)
+
+    def _breaks_time(self, trial: Trial, job: Job, view: ClusterView) -> bool:
+        """Whether a worker that got virtual nodes for a lesser goal is beyond the band of task time since."""
+        if trial.goal is Weight.TIME:
+            return False
+        loads = self._usual_loads(job, view, job.map.desired, Weight.TIME)
+        most_s = (1 + self.policy.band) * sum(loads.values()) / len(loads)
+        targets = {job.map.desired[node] for node in trial.origins if node in job.map.desired}
+        return any(loads.get(target, 0.0) > most_s for target in targets)
 
     def _verify(self, trial: Trial, job: Job, view: ClusterView, now: float) -> list[Effect]:
         """Compares the windows since the moves with what was before."""
         if len(self._windows[job.job].closed) < self.policy.trial_windows:
             return []
-        after = self._balance(job, view, job.map.desired)
-        told = f"imbalance {after:.2f}, was {trial.before:.2f}, {trial.planned:.2f} was planned"
-        if trial.helped(after):
+        after = self._balance(job, view, job.map.desired, trial.goal)
+        what = f"imbalance of {trial.goal.value}"
+        told = f"{what} {after:.2f}, was {trial.before:.2f}, {trial.planned:.2f} was planned"
+        if self._breaks_time(trial, job, view):
+            told = f"{told}; but task time is beyond its band since"
+        elif trial.helped(after):
             return self._end(trial, Outcome.HELPED, told, now)
         nodes = {node: worker for node, worker in trial.origins.items() if node in job.map.nodes}
         back = {n: worker for n, worker in nodes.items() if view.reachable(worker) and not view.draining(worker)}
@@ -251,7 +271,7 @@ class Adaptation:
         handover_id = self._name(now)
         self.trial = dataclasses.replace(trial, stage=Stage.RETURNING, handover_id=handover_id)
         self._budget.spend(plan.bytes_to_move, len(moves), now)
-        verdict = Verdict(Outcome.RETURNING, told, after, trial.before, trial.planned, plan=plan)
+        verdict = Verdict(Outcome.RETURNING, told, after, trial.before, trial.planned, plan=plan, goal=trial.goal.value)
         begun = self._start(handover_id, plan, DEFAULT_DEADLINE_S, view, now, BY)
         return [*self._note(job.job, verdict, now, handover_id), self._persist(now), *begun]
 
@@ -262,7 +282,8 @@ class Adaptation:
         windows = self._windows.get(trial.job)
         if windows is not None:
             windows.clear()
-        return [*self._note(trial.job, Verdict(outcome, why), now, trial.handover_id), self._persist(now)]
+        verdict = Verdict(outcome, why, goal=trial.goal.value)
+        return [*self._note(trial.job, verdict, now, trial.handover_id), self._persist(now)]
 
     def _name(self, now: float) -> str:
         """An id for a handover: unique, for no two begin in the same millisecond."""
@@ -286,6 +307,7 @@ class Adaptation:
                 moves=tuple(DecidedMove(move.node.name, move.origin, move.target) for move in moves),
                 hot=verdict.hot,
                 handover_id=handover_id,
+                goal=verdict.goal,
             )
         )
 
@@ -301,3 +323,9 @@ class Adaptation:
             return []
         self._usual_rows[job] = usual
         return [self._persist(now)]
+
+
+def sizes_of(job: Job, view: ClusterView) -> dict[VirtualNode, float]:
+    """Bytes of state of the virtual nodes whose groups are known."""
+    seen = {node: view.known(groups_of(node, operators)) for node, operators in job.map.nodes.items()}
+    return {node: float(state_bytes(groups)) for node, groups in seen.items() if groups}

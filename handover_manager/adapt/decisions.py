@@ -57,7 +57,8 @@ class DecidedMove(NamedTuple):
 class Decision(Record):
     """One decision about a job, or the same one several times in a row.
 
-    `measured`, `expected` and `planned` are imbalances: the task time of the busiest worker over the mean. They are of
+    `goal`: the weight that it is about: time, rows, bytes or count; empty: none, or of a former version. `measured`,
+    `expected` and `planned` are imbalances: the load of the busiest worker in that weight over the mean. They are of
     the newest window, of the forecast, and of the forecast after the moves. None: not computed. `gain_s` and `cost_s`
     are seconds within the horizon. `bytes`: to be copied. `hot`: virtual nodes that alone exceed a worker's share.
     Times are wall clock, in milliseconds. `repeated`: how often it was decided.
@@ -79,6 +80,11 @@ class Decision(Record):
     handover_id: str = ""
     last_ms: int = 0
     repeated: int = 1
+    goal: str = ""
+
+    def is_like(self, other: Decision) -> bool:
+        """Whether both say the same about the same goal."""
+        return (self.outcome, self.goal) == (other.outcome, other.goal)
 
 
 class Decisions:
@@ -95,7 +101,7 @@ class Decisions:
     def add(self, decision: Decision) -> list[Effect]:
         """Adds a decision, whose number is set here. Nothing is written while a decision to do nothing is repeated."""
         former = self._newest.get(decision.job)
-        if former is not None and former.outcome is decision.outcome and not decision.handover_id:
+        if former is not None and decision.is_like(former) and not decision.handover_id:
             same = dataclasses.replace(
                 decision,
                 number=former.number,

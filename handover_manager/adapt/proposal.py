@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from statistics import median
 
 from handover_manager.adapt.decisions import Outcome
-from handover_manager.adapt.policy import Policy
+from handover_manager.adapt.goal import KEPT_PART, Goal
+from handover_manager.adapt.policy import LESSER_COST, Policy
+from handover_manager.adapt.verdict import Verdict
 from handover_manager.adapt.windows import Window, forecast, imbalance, worker_loads
-from handover_manager.plan.intents import Rebalance, Weight
+from handover_manager.plan.intents import Adapt, Weight
 from handover_manager.plan.move import Move
 from handover_manager.plan.planner import Plan, Request, make_plan
 from handover_manager.plan.situation import Situation
@@ -20,108 +22,147 @@ from rhino_core.ids import VirtualNode
 
 COPY_COST = 0.1  # seconds that a second of copying costs: it takes disk and network from batches
 BATCH_S = 1.0  # assumed for a query whose batches nobody has timed
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """`plan` is None unless the outcome is WOULD_MOVE. Numbers as in `Decision`."""
-
-    outcome: Outcome
-    why: str
-    measured: float | None = None
-    expected: float | None = None
-    planned: float | None = None
-    gain_s: float | None = None
-    cost_s: float | None = None
-    hot: tuple[str, ...] = ()
-    plan: Plan | None = None
+NEARER_MIN = 0.5  # a plan for rows, bytes or count brings them nearer to the band by this part of what they exceed it
 
 
 @dataclass(frozen=True, slots=True)
 class Situated:
     """A query to decide about: its windows, the basis of a plan, and the usual distance of its batches in seconds.
 
-    `usual_rows`: input rows of a usual batch; 0: unknown. `is_backlog`: the newest window may be one. `predict` adds a
-    prediction to a plan. `cooling` tells whether a virtual node has to stay.
+    `backlog`: why the newest window may be that of a backlog; empty: it is not. `predict` adds a prediction to a plan.
+    `cooling` tells whether a virtual node has to stay.
     """
 
     job: str
     windows: Sequence[Window]
     situation: Situation
     interval_s: float | None
-    usual_rows: float
-    is_backlog: bool
+    backlog: str
     predict: Callable[[Plan], Plan]
     cooling: Callable[[VirtualNode], bool]
 
 
 def judge(query: Situated, policy: Policy) -> Verdict:
     """Decides by load alone. The caller has checked that nothing else is going on."""
+    if query.backlog:
+        return Verdict(Outcome.CATCHING_UP, query.backlog)
     windows = query.windows
     if len(windows) < policy.windows:
         return Verdict(Outcome.TOO_FEW, f"{len(windows)} of {policy.windows} windows so far")
-    if query.is_backlog:
-        why = f"a batch had {windows[-1].rows} input rows, {query.usual_rows:.0f} are usual: maybe a backlog"
-        return Verdict(Outcome.CATCHING_UP, why)
     return _judge_load(query, policy)
 
 
 def _judge_load(query: Situated, policy: Policy) -> Verdict:
+    """The verdict about the most important goal that is not reached. Others wait until time is within its band."""
+    goals = _goals(query, policy)
+    lead = goals[0]
+    reached = lead.reached(policy.broken)
+    if not reached:
+        return _judge_plan(query, policy, goals, lead)
+    if lead.is_within(policy.broken):
+        for goal in goals[1:]:
+            if not goal.reached(policy.broken):
+                return _judge_plan(query, policy, goals, goal)
+    return lead.verdict(Outcome.BALANCED, reached)
+
+
+def _goals(query: Situated, policy: Policy) -> list[Goal]:
+    """The goals, the most important first: time, and what is known in as many windows as have to be beyond a band."""
     workers = [name for name, seen in query.situation.view.workers.items() if seen.eligible]
-    ratios = [imbalance(worker_loads(window.load_s, window.desired, workers)) for window in query.windows]
-    expected = forecast([window.load_s for window in query.windows])
-    loads = worker_loads(expected, query.situation.desired, workers)
-    ratio, limit = imbalance(loads), 1 + policy.band
-    hot = _hot(expected, loads)
-    base = Verdict(Outcome.BALANCED, "", ratios[-1], ratio, hot=hot)
-    over = sum(measured > limit for measured in ratios)
-    if over < policy.broken or ratio <= limit:
-        why = f"above {limit:.2f} in {over} of {len(ratios)} windows, {policy.broken} are needed"
-        return dataclasses.replace(base, why=why if over < policy.broken else f"the forecast is within {limit:.2f}")
-    return _judge_plan(query, policy, base, expected, workers)
+    found = list[Goal]()
+    for weight, band in policy.bands.items():
+        known = [window for window in query.windows if weight is Weight.TIME or window.of(weight)]
+        if len(known) >= policy.broken and known[-1] is query.windows[-1]:
+            loads = forecast([window.of(weight) for window in known])
+            ratios = [imbalance(worker_loads(window.of(weight), window.desired, workers)) for window in known]
+            found.append(Goal(weight, band, loads, query.situation.desired, workers, ratios))
+    return found
 
 
-def _judge_plan(
-    query: Situated, policy: Policy, base: Verdict, expected: dict[VirtualNode, float], workers: Collection[str]
-) -> Verdict:
+def _judge_plan(query: Situated, policy: Policy, goals: Sequence[Goal], goal: Goal) -> Verdict:
+    base = goal.verdict(Outcome.NOTHING_BETTER, "")
     situation = dataclasses.replace(
         query.situation,
-        work={n: Work(None, s) for n, s in expected.items()},
+        work=_work(goals),
         pinned=frozenset(node for node in query.situation.nodes if query.cooling(node)),
     )
+    intent = _intent(goals, goal)
     try:
-        plan = _rebalanced(query.job, situation)
-        wanted = () if plan is not None or not situation.pinned else _wanted(query.job, situation)
+        plan = _rebalanced(query.job, situation, intent)
+        wanted = () if plan is not None or not situation.pinned else _wanted(query.job, situation, intent)
     except RhinoError as error:
-        return dataclasses.replace(base, outcome=Outcome.NOTHING_BETTER, why=str(error))
+        return dataclasses.replace(base, why=str(error))
     if plan is None:
         return _nothing_better(base, wanted)
-    moves = plan.moves
-    plan = query.predict(dataclasses.replace(plan, steps=(moves,), intent="adaptation by time"))
-    desired = {**situation.desired, **{move.node: move.target for move in moves}}
-    before = worker_loads(expected, situation.desired, workers)
-    after = worker_loads(expected, desired, workers)
-    gain_s = _gain_s(max(before.values()), max(after.values()), query, policy)
-    cost_s = _cost_s(plan, query)
-    found = dataclasses.replace(base, planned=imbalance(after), gain_s=gain_s, cost_s=cost_s, plan=plan)
+    plan = query.predict(plan)
+    found = dataclasses.replace(base, planned=imbalance(goal.expected(plan)), cost_s=_cost_s(plan, query))
+    return _by_time(query, policy, goal, found, plan) if goal.leads else _by_lesser(policy, goals, goal, found, plan)
+
+
+def _by_time(query: Situated, policy: Policy, goal: Goal, found: Verdict, plan: Plan) -> Verdict:
+    """Whether the plan saves more time than it costs."""
+    cost_s = found.cost_s
+    assert cost_s is not None
+    gain_s = _gain_s(max(goal.expected().values()), max(goal.expected(plan).values()), query, policy)
+    found = dataclasses.replace(found, gain_s=gain_s)
     if gain_s <= cost_s:
         why = f"within {policy.horizon_s:.0f} s it would save {gain_s:.1f} s and cost {cost_s:.1f} s"
-        return dataclasses.replace(found, outcome=Outcome.NOT_WORTH, why=why, plan=None)
-    why = f"{_count(moves)} would lower the imbalance from {imbalance(before):.2f} to {imbalance(after):.2f}"
-    return dataclasses.replace(found, outcome=Outcome.WOULD_MOVE, why=why)
+        return dataclasses.replace(found, outcome=Outcome.NOT_WORTH, why=why)
+    return _would_move(found, plan)
 
 
-def _rebalanced(job: str, situation: Situation) -> Plan | None:
+def _by_lesser(policy: Policy, goals: Sequence[Goal], goal: Goal, found: Verdict, plan: Plan) -> Verdict:
+    """Whether the plan brings its weight much nearer to the band, breaks no more important one, and is cheap."""
+    assert found.planned is not None
+    assert found.expected is not None
+    assert found.cost_s is not None
+    limit, what = 1 + goal.band, goal.weight.value
+    if found.planned - limit > (1 - NEARER_MIN) * (found.expected - limit):
+        why = f"the best plan lowers the imbalance of {what} from {found.expected:.2f} to {found.planned:.2f} only"
+        return dataclasses.replace(found, why=why)
+    broken = [other.weight.value for other in goals[: goals.index(goal)] if not other.keeps(plan)]
+    if broken:
+        return dataclasses.replace(found, why=f"the best plan by {what} would use up the band of {broken[0]}")
+    allowed_s = LESSER_COST * policy.horizon_s
+    if found.cost_s > allowed_s:
+        why = f"it would cost {found.cost_s:.1f} s, and balance of {what} may cost {allowed_s:.1f} s"
+        return dataclasses.replace(found, outcome=Outcome.NOT_WORTH, why=why)
+    return _would_move(found, plan)
+
+
+def _would_move(found: Verdict, plan: Plan) -> Verdict:
+    what = f"the imbalance of {found.goal} from {found.expected:.2f} to {found.planned:.2f}"
+    why = f"{_count(plan.moves)} would lower {what}"
+    return dataclasses.replace(found, outcome=Outcome.WOULD_MOVE, why=why, plan=plan)
+
+
+def _intent(goals: Sequence[Goal], goal: Goal) -> Adapt:
+    """Moves for one goal. A plan for a lesser one leaves room in the bands of those before it."""
+    rank = goals.index(goal)
+    kept = [(other.weight, other.band * (KEPT_PART if at < rank else 1.0)) for at, other in enumerate(goals)]
+    del kept[rank]
+    return Adapt(goal.weight, None if goal.leads else goal.band * KEPT_PART, tuple(kept))
+
+
+def _work(goals: Sequence[Goal]) -> dict[VirtualNode, Work]:
+    """What is expected of each virtual node: the basis of plans. Without rows if these are not known."""
+    loads = {goal.weight: goal.loads for goal in goals}
+    rows = loads.get(Weight.ROWS, {})
+    times_s = loads[Weight.TIME].items()
+    return {node: Work(round(rows[node]) if node in rows else None, seconds) for node, seconds in times_s}
+
+
+def _rebalanced(job: str, situation: Situation, intent: Adapt) -> Plan | None:
     """None: no move is of use. Raises RhinoError for other reasons."""
     try:
-        return make_plan(Request(job, intent=Rebalance(Weight.TIME)), job, situation)
+        return make_plan(Request(job, intent=intent), job, situation)
     except AlreadyThereError:
         return None
 
 
-def _wanted(job: str, situation: Situation) -> tuple[VirtualNode, ...]:
+def _wanted(job: str, situation: Situation, intent: Adapt) -> tuple[VirtualNode, ...]:
     """The pinned virtual nodes that would move if they might."""
-    plan = _rebalanced(job, dataclasses.replace(situation, pinned=frozenset()))
+    plan = _rebalanced(job, dataclasses.replace(situation, pinned=frozenset()), intent)
     return () if plan is None else tuple(move.node for move in plan.moves if move.node in situation.pinned)
 
 
@@ -132,7 +173,8 @@ def _nothing_better(base: Verdict, wanted: Collection[VirtualNode]) -> Verdict:
         why = f"{which} would move, but moved a short time ago"
         return dataclasses.replace(base, outcome=Outcome.COOLING_DOWN, why=why)
     hot = f": {', '.join(base.hot)} alone exceed a worker's share" if base.hot else ""
-    return dataclasses.replace(base, outcome=Outcome.NOTHING_BETTER, why=f"no move lowers the peak{hot}")
+    why = f"no move lowers the peak of {base.goal}{hot}"
+    return dataclasses.replace(base, outcome=Outcome.NOTHING_BETTER, why=why)
 
 
 def _gain_s(peak_s: float, after_s: float, query: Situated, policy: Policy) -> float:
@@ -155,12 +197,6 @@ def _cost_s(plan: Plan, query: Situated) -> float:
         pause_s = query.interval_s or BATCH_S
     copying_s = [step.prepare_s or 0.0 for step in plan.prediction.steps]
     return pause_s + COPY_COST * sum(copying_s)
-
-
-def _hot(load_s: dict[VirtualNode, float], loads: dict[str, float]) -> tuple[str, ...]:
-    """Virtual nodes that alone have more than a worker's share. Their keys cannot be split."""
-    share = sum(loads.values()) / len(loads) if loads else 0.0
-    return tuple(node.name for node, seconds in sorted(load_s.items()) if seconds > share > 0)
 
 
 def _count(moves: Sequence[Move]) -> str:

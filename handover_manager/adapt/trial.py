@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from handover_manager.adapt.budget import Frozen, Spent
 from rhino_core.ids import VirtualNode
+from rhino_core.planning.goals import Weight
 from rhino_core.records import Record
 
 TRIAL_KEY = "handover_manager/adaptation/plan"
@@ -26,7 +27,7 @@ class Stage(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """`origins`: where each moved virtual node was. `before` and `planned`: imbalances of usual loads.
+    """`origins`: where each moved virtual node was. `before` and `planned`: imbalances of usual loads in `goal`.
 
     `watched_until`: the monotonic time at which the watch ends, even without new windows.
     """
@@ -38,6 +39,7 @@ class Trial:
     before: float
     planned: float
     watched_until: float = math.inf
+    goal: Weight = Weight.TIME
 
     def helped(self, after: float) -> bool:
         """Whether the measured imbalance `after` is better than before by enough."""
@@ -58,6 +60,7 @@ class TrialRecord(Record):
     origins: tuple[Origin, ...]
     before: float
     planned: float
+    goal: Weight = Weight.TIME
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +78,11 @@ class AdaptationRecord(Record):
 
 def record_of_trial(trial: Trial) -> TrialRecord:
     origins = tuple(Origin(node.task_group, node.partition, worker) for node, worker in sorted(trial.origins.items()))
-    return TrialRecord(trial.job, trial.handover_id, trial.stage, origins, trial.before, trial.planned)
+    figures = trial.before, trial.planned, trial.goal
+    return TrialRecord(trial.job, trial.handover_id, trial.stage, origins, *figures)
 
 
 def trial_of_record(record: TrialRecord, watched_until: float) -> Trial:
     origins = {VirtualNode(record.job, o.task_group, o.partition): o.worker for o in record.origins}
-    return Trial(record.job, record.handover_id, record.stage, origins, record.before, record.planned, watched_until)
+    figures = record.before, record.planned, watched_until, record.goal
+    return Trial(record.job, record.handover_id, record.stage, origins, *figures)

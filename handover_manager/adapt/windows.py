@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import fmean, median
 
-from handover_manager.plan.work import Work
+from handover_manager.adapt.lag import Lags
+from handover_manager.plan.work import SourceLag, Work
 from rhino_core.ids import VirtualNode
+from rhino_core.planning.goals import Weight
 
 ROWS_KEPT = 32  # windows whose input rows are kept: a backlog may last long
 CATCHING_UP = 2.0  # a batch with so many times the usual input rows may be a backlog
@@ -26,7 +28,8 @@ class Window:
 
     `load_s`, `peak_s`: the mean and the longest task time of each virtual node, in seconds. `desired`: the worker of
     each. `rows`: the most input rows of a batch. `batch_s`: the longest batch, in seconds. Both are 0 if the driver
-    does not report them. `trigger_s`: the trigger interval in seconds; 0: none.
+    does not report them. `trigger_s`: the trigger interval in seconds; 0: none. `state`: what each virtual node had at
+    the end, for each weight but time that is known of all.
     """
 
     load_s: Mapping[VirtualNode, float]
@@ -35,11 +38,16 @@ class Window:
     rows: int = 0
     batch_s: float = 0.0
     trigger_s: float = 0.0
+    state: Mapping[Weight, Mapping[VirtualNode, float]] = field(default_factory=dict)
+
+    def of(self, weight: Weight) -> Mapping[VirtualNode, float]:
+        """The load of each virtual node in a weight. Empty if it is not known."""
+        return self.load_s if weight is Weight.TIME else self.state.get(weight, {})
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A logged batch: the map of its run, the work of its tasks, its input rows, duration and trigger interval."""
+    """A logged batch: the map of its run, the work of its tasks, and what else the driver has reported about it."""
 
     run_id: str
     configuration_epoch: int
@@ -47,6 +55,7 @@ class Batch:
     rows: int = 0
     batch_s: float = 0.0
     trigger_s: float = 0.0
+    lags: tuple[SourceLag, ...] = ()
 
 
 class Windows:
@@ -63,6 +72,7 @@ class Windows:
         self._map: tuple[str, int] | None = None  # run and configuration epoch
         self._rows: deque[int] = deque(maxlen=ROWS_KEPT)  # of the newest windows, also of cleared ones
         self.closed: deque[Window] = deque(maxlen=kept)
+        self.lags = Lags()
 
     def add(self, batch: Batch, desired: Mapping[VirtualNode, str]) -> bool:
         """Adds a batch. Returns whether it ends a window."""
@@ -72,22 +82,32 @@ class Windows:
                 self.closed.clear()
                 self._former_rows = self.usual_rows
                 self._rows.clear()
+                self.lags = Lags()
             self._map, self._open = seen, []
             return False
         self._open.append(batch)
         if len(self._open) < self._batches:
             return False
-        if self.is_backlog:
+        if self.backlog:
             self.closed.pop()  # its load is not the usual one, so no forecast may rest on it once the backlog is over
         self.closed.append(_close(self._open, desired))
         self._rows.append(self.closed[-1].rows)
+        self.lags.add([one.lags for one in self._open])
         self._open = []
         return True
 
     @property
-    def is_backlog(self) -> bool:
-        """Whether a batch of the newest window had so many input rows that it may have been a backlog."""
-        return bool(self.closed) and self.closed[-1].rows > CATCHING_UP * self.usual_rows > 0
+    def backlog(self) -> str:
+        """Why the newest window may be that of a backlog, for people; empty: it is not.
+
+        A batch had many more input rows than usual, or a source is far behind.
+        """
+        if not self.closed:
+            return ""
+        rows, usual = self.closed[-1].rows, self.usual_rows
+        if rows > CATCHING_UP * usual > 0:
+            return f"a batch had {rows} input rows, {usual:.0f} are usual: maybe a backlog"
+        return self.lags.backlog
 
     @property
     def usual_rows(self) -> float:
@@ -100,6 +120,13 @@ class Windows:
         if self._former_rows:
             known += [self._former_rows] * (ROWS_KEPT - len(self._rows))
         return median(known) if known else 0.0
+
+    def measured(self, sizes: Mapping[VirtualNode, float]) -> None:
+        """Adds the bytes of state to the newest window, if they are known of all of its virtual nodes."""
+        newest = self.closed[-1]
+        if newest.load_s.keys() <= sizes.keys():
+            state = {**newest.state, Weight.BYTES: {node: sizes[node] for node in newest.load_s}}
+            self.closed[-1] = replace(newest, state=state)
 
     def clear(self) -> None:
         """Drops all windows: what they show is no longer so."""
@@ -115,13 +142,18 @@ def _close(batches: Sequence[Batch], desired: Mapping[VirtualNode, str]) -> Wind
     load_s = {node: fmean(times) for node, times in tasks_s.items()}
     peak_s = {node: max(times) for node, times in tasks_s.items()}
     rows, batch_s = max(batch.rows for batch in batches), max(batch.batch_s for batch in batches)
-    return Window(load_s, peak_s, dict(desired), rows, batch_s, batches[-1].trigger_s)
+    newest = {node: work.rows for batch in batches for node, work in batch.work.items()}
+    state: dict[Weight, dict[VirtualNode, float]] = {Weight.COUNT: dict.fromkeys(newest, 1.0)}
+    known = {node: float(count) for node, count in newest.items() if count is not None}
+    if len(known) == len(newest):
+        state[Weight.ROWS] = known
+    return Window(load_s, peak_s, dict(desired), rows, batch_s, batches[-1].trigger_s, state)
 
 
 def worker_loads(
     load_s: Mapping[VirtualNode, float], desired: Mapping[VirtualNode, str], workers: Collection[str]
 ) -> dict[str, float]:
-    """Seconds of tasks a batch on each of `workers`, and on other workers that are desired."""
+    """Seconds of tasks a batch, or the load in another weight, on each of `workers` and on others that are desired."""
     loads = dict.fromkeys(workers, 0.0)
     for node, seconds in load_s.items():
         if node in desired:
@@ -135,17 +167,18 @@ def imbalance(loads: Mapping[str, float]) -> float:
     return max(loads.values()) * len(loads) / total if total > 0 else 1.0
 
 
-def usual_load(windows: Sequence[Window]) -> dict[VirtualNode, float]:
-    """The load of each virtual node of the newest window, in seconds: the median of the windows."""
-    return {node: median([w.load_s[node] for w in windows if node in w.load_s]) for node in windows[-1].load_s}
+def usual_load(windows: Sequence[Window], weight: Weight = Weight.TIME) -> dict[VirtualNode, float]:
+    """The load of each virtual node of the newest window in a weight: the median of the windows."""
+    loads = [window.of(weight) for window in windows]
+    return {node: median([load[node] for load in loads if node in load]) for node in loads[-1]}
 
 
-def forecast(loads_s: Sequence[Mapping[VirtualNode, float]]) -> dict[VirtualNode, float]:
-    """The expected load of each virtual node of the newest window, in seconds, from that in each window.
+def forecast(loads: Sequence[Mapping[VirtualNode, float]]) -> dict[VirtualNode, float]:
+    """The expected load of each virtual node of the newest window, from that in each window.
 
     This is the median of the windows, and a rising line through them continues for half of their number.
     """
-    return {node: _expected([load_s[node] for load_s in loads_s if node in load_s]) for node in loads_s[-1]}
+    return {node: _expected([load[node] for load in loads if node in load]) for node in loads[-1]}
 
 
 def _expected(values: Sequence[float]) -> float:

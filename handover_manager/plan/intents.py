@@ -49,12 +49,28 @@ class ScaleIn:
         return f"scale in off {', '.join(self.workers)}"
 
 
+@dataclass(frozen=True, slots=True)
+class Adapt:
+    """What adaptation wants: balance of one weight within a band, besides others. Users cannot ask for it.
+
+    `band`: the part of the mean by which a worker may exceed its share of `by`. None: that of a user's plan. `kept`:
+    other weights with their bands, for which nothing moves (`Goals.kept`).
+    """
+
+    by: Weight
+    band: float | None
+    kept: tuple[tuple[Weight, float], ...]
+
+    def __str__(self) -> str:
+        return f"adaptation by {self.by.value}"
+
+
 Intent = Drain | Rebalance | ScaleOut | ScaleIn
 
 
-def needs_work(intent: Intent) -> bool:
+def needs_work(intent: Intent | Adapt) -> bool:
     """Whether a plan for it needs rows or task times, as drivers report them."""
-    return isinstance(intent, Rebalance | ScaleOut) and intent.by in (Weight.ROWS, Weight.TIME)
+    return isinstance(intent, Rebalance | ScaleOut | Adapt) and intent.by in (Weight.ROWS, Weight.TIME)
 
 
 def weight_of(name: str) -> Weight:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from handover_manager.plan.hot import HotNode
-from handover_manager.plan.intents import Drain, Intent
+from handover_manager.plan.intents import Adapt, Drain, Intent
 from handover_manager.plan.move import Move, is_there, make_move
 from handover_manager.plan.predict import UNKNOWN, Prediction
 from handover_manager.plan.situation import Situation
@@ -43,7 +43,7 @@ class Request:
     virtual_nodes: tuple[str, ...] = ()
     target: str = ""
     deadline_s: float = 0.0  # seconds for each step; 0: DEFAULT_DEADLINE_S
-    intent: Intent | None = None
+    intent: Intent | Adapt | None = None
     strategy: Strategy = ALL_AT_ONCE
 
 
@@ -133,7 +133,7 @@ def _moves_there(request: Request, job: str, situation: Situation) -> list[Move]
     return [make_move(n, situation.nodes[n], desired, target, view, "as asked for") for n in nodes]
 
 
-def _moves_of_intent(intent: Intent, situation: Situation) -> tuple[list[Move], tuple[HotNode, ...]]:
+def _moves_of_intent(intent: Intent | Adapt, situation: Situation) -> tuple[list[Move], tuple[HotNode, ...]]:
     if isinstance(intent, Drain) and situation.running:  # a repeated drain takes only what is left
         left = {node: found for node, found in situation.nodes.items() if node not in situation.running}
         situation = replace(situation, nodes=left)

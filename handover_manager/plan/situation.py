@@ -16,8 +16,9 @@ class Situation:
     """`nodes` are the virtual nodes of the jobs concerned with their operators, `desired` their desired workers.
 
     `running` has the virtual nodes in a running handover, `arriving` the workers to which one moves; both with the
-    handover's id. `work` is what drivers have reported; plans by rows or time need it. A rebalance leaves `pinned`
-    virtual nodes where they are. `holdings`: what former plans have read, so that this one reads only what has changed.
+    handover's id. `work` is what drivers have reported; plans by rows or time need it. A rebalance and adaptation leave
+    `pinned` virtual nodes where they are. `holdings`: what former plans have read, so that this one reads only what has
+    changed.
     """
 
     nodes: Mapping[VirtualNode, tuple[int, ...]]

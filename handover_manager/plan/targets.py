@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from handover_manager.plan.holdings import Holding
 from handover_manager.plan.hot import HotNode, hot_nodes
-from handover_manager.plan.intents import Drain, Intent, Rebalance, ScaleIn, ScaleOut, Weight
+from handover_manager.plan.intents import Adapt, Drain, Intent, Rebalance, ScaleIn, ScaleOut, Weight
 from handover_manager.plan.situation import Situation
 from handover_manager.plan.work import Work, check_reported
 from handover_manager.view import ClusterView
@@ -36,7 +36,7 @@ class Chosen(NamedTuple):
     hot: tuple[HotNode, ...] = ()
 
 
-def choose_targets(intent: Intent, situation: Situation) -> Chosen:
+def choose_targets(intent: Intent | Adapt, situation: Situation) -> Chosen:
     """Chooses what `intent` moves, and where to. Virtual nodes without state are left out.
 
     Raises UnknownError and UnavailableError for workers, ConflictError while a handover moves to a worker that must be
@@ -52,6 +52,11 @@ def choose_targets(intent: Intent, situation: Situation) -> Chosen:
         case Rebalance(by):
             _check_anybody(room)
             return _proposed(model_of(situation, by, room), Goals({by: SLACK[by]}, pinned=situation.pinned))
+        case Adapt(by, band, kept):
+            _check_anybody(room)
+            bands = {**dict(kept), by: SLACK[by] if band is None else band}
+            goals = Goals(bands, pinned=situation.pinned, kept=frozenset(weight for weight, _ in kept))
+            return _proposed(model_of(situation, by, room, kept=goals.kept), goals)
         case ScaleOut(workers, by):
             _check_known(workers, view)
             closed = [worker for worker in workers if worker not in room]
@@ -96,11 +101,18 @@ def _proposed(model: Model, goals: Goals) -> Chosen:
     return Chosen({move.node: Choice(move.target, reasons[index].why) for index, move in moves}, hot_nodes(plan, goals))
 
 
-def model_of(situation: Situation, by: Weight, room: Mapping[str, int], leaving: frozenset[str] = frozenset()) -> Model:
+def model_of(
+    situation: Situation,
+    by: Weight,
+    room: Mapping[str, int],
+    leaving: frozenset[str] = frozenset(),
+    kept: frozenset[Weight] = frozenset(),
+) -> Model:
     """The workers of `room`, those that are to be emptied, and the virtual nodes with state that are on any of them.
 
     `room` is in bytes that each eligible worker may receive. If workers are to be emptied, only their virtual nodes
-    move. The model then has copies of these only, and no more than the sizes of the others.
+    move. The model then has copies of these only, and no more than the sizes of the others. `kept`: weights that it
+    needs besides; a virtual node of which one was not reported has none of it.
     """
     view, model = situation.view, Model()
     for worker in sorted({*room, *leaving}):
@@ -121,7 +133,7 @@ def model_of(situation: Situation, by: Weight, room: Mapping[str, int], leaving:
     model.put_nodes(
         nodes,
         [found.worker for found in placed],
-        _loads(placed, by, situation.work),
+        _loads(placed, kept | {by}, situation.work),
         [copies.get(node, ()) for node in nodes],
     )
     for found in moving:
@@ -153,11 +165,14 @@ def _placed(situation: Situation) -> list[_Placed]:
     return found
 
 
-def _loads(placed: Iterable[_Placed], by: Weight, work: Mapping[VirtualNode, Work]) -> Mapping[Weight, Sequence[float]]:
+def _loads(
+    placed: Iterable[_Placed], weights: frozenset[Weight], work: Mapping[VirtualNode, Work]
+) -> Mapping[Weight, Sequence[float]]:
     """The bytes, and what is to be balanced. An empty virtual node counts a little: a young job is also spread."""
     loads: dict[Weight, Sequence[float]] = {Weight.BYTES: [max(found.holding.size_bytes, 1) for found in placed]}
-    if by is Weight.ROWS:
-        loads[by] = [max(work[found.node].rows or 0, 1) for found in placed]
-    if by is Weight.TIME:
-        loads[by] = [max(work[found.node].task_s, 1e-6) for found in placed]
+    reported = [work.get(found.node) for found in placed]
+    if Weight.ROWS in weights:
+        loads[Weight.ROWS] = [0.0 if found is None else max(found.rows or 0, 1) for found in reported]
+    if Weight.TIME in weights:
+        loads[Weight.TIME] = [0.0 if found is None else max(found.task_s, 1e-6) for found in reported]
     return loads

@@ -249,6 +249,7 @@ def job_to_pb(job: Job, view: ClusterView, wanted: Wanted = UNKNOWN) -> pb.JobSt
         rhino_version=run.rhino_version if run.session is not None else "",
         workers_wanted=wanted.workers,
         workers_wanted_why=wanted.why,
+        lags=[pb.SourceLag(**one._asdict()) for one in wanted.lags],
     )
 
 
@@ -280,4 +281,5 @@ def decision_to_pb(decision: Decision) -> pb.AdaptationDecision:
         moves=[pb.DecidedMove(virtual_node=m.node, origin=m.origin, target=m.target) for m in decision.moves],
         hot=decision.hot,
         handover_id=decision.handover_id,
+        goal=decision.goal,
     )

@@ -18,10 +18,10 @@ class DecidedMove:
 class AdaptationDecision:
     """One decision, or the same one several times in a row.
 
-    `measured`, `expected` and `planned` are imbalances: the task time of the busiest worker over the mean. They are of
-    the newest batches, of the forecast, and of the forecast after the moves. `gain_s` and `cost_s` are seconds within
-    the horizon. None: not computed. `hot`: virtual nodes that alone exceed a worker's share. Times ending in `_ms` are
-    wall clock.
+    `goal`: time, rows, bytes or count; empty: none. `measured`, `expected` and `planned` are imbalances: the load of
+    the busiest worker in that weight over the mean. They are of the newest batches, of the forecast, and of the
+    forecast after the moves. `gain_s` and `cost_s` are seconds within the horizon. None: not computed. `hot`: virtual
+    nodes that alone exceed a worker's share. Times ending in `_ms` are wall clock.
     """
 
     number: int
@@ -40,6 +40,7 @@ class AdaptationDecision:
     moves: tuple[DecidedMove, ...]
     hot: tuple[str, ...]
     handover_id: str
+    goal: str
 
 
 @dataclass(frozen=True, slots=True)

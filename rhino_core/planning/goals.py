@@ -32,6 +32,9 @@ class Goals:
     weight breaks ties only. `cross_zone_price`: the cost of a byte copied between zones, if one within a zone costs 1.
     `move_bytes`: what each move costs besides, in bytes. `receivers`: the only workers that may receive virtual nodes;
     None: all that take any. `pinned`: virtual nodes that stay where they are, unless their worker may not keep them.
+    `kept`: weights for which nothing moves. They only limit moves for other weights: no worker should get beyond the
+    band, or beyond the furthest worker now. No move breaks this for a kept weight that is more important than all
+    weights to balance.
     """
 
     bands: Mapping[Weight, float] = field(default_factory=lambda: dict.fromkeys(ORDER, 0.05))
@@ -39,10 +42,13 @@ class Goals:
     move_bytes: int = MOVE_BYTES
     receivers: frozenset[str] | None = None
     pinned: frozenset[VirtualNode] = frozenset()
+    kept: frozenset[Weight] = frozenset()
 
     def __post_init__(self) -> None:
         if not self.bands:
             raise InvalidRequestError("goals without a weight: name at least one of time, rows, bytes, count")
+        if self.kept >= self.bands.keys():
+            raise InvalidRequestError("goals that only keep weights: name one to balance, too")
         for weight, band in self.bands.items():
             if math.isnan(band) or band < 0:
                 raise InvalidRequestError(f"band {band} of {weight.value}: must be 0 or more, e.g. 0.05 for 5 %")
@@ -57,3 +63,9 @@ class Goals:
     def weights(self) -> tuple[Weight, ...]:
         """The weights to balance, the most important first."""
         return tuple(weight for weight in ORDER if weight in self.bands)
+
+    @property
+    def firm(self) -> frozenset[Weight]:
+        """Kept weights that are more important than all weights to balance."""
+        first = next(rank for rank, weight in enumerate(self.weights) if weight not in self.kept)
+        return frozenset(self.weights[:first])

@@ -102,7 +102,9 @@ class Repair:
             for target in targets:
                 gain = relief + state.overload(target) - state.overload_with(target, weights)
                 cost = max(state.cost(node, target) - home, 1.0)
-                if gain > LEAST_GAIN and gain / cost > rank and state.fits(node, target):
+                if gain <= LEAST_GAIN or gain / cost <= rank or not state.fits(node, target):
+                    continue
+                if state.keeps(target, weights):
                     best, rank = Step(((node, target),), gain, cost), gain / cost
         return best
 
@@ -134,6 +136,8 @@ class Repair:
                     gain = before - after - state.overload_with(target, [-value for value in change])
                     if gain <= LEAST_GAIN or not self._exchangeable(node, other, origin, target):
                         continue
+                    if not state.keeps(origin, change) or not state.keeps(target, [-value for value in change]):
+                        continue
                     cost = state.cost(node, target) + state.cost(other, origin)
                     cost -= state.cost(node, origin) + state.cost(other, target)
                     if best is None or gain / max(cost, 1.0) > rank:
@@ -145,9 +149,9 @@ class Repair:
         return origin in state.receives and state.fits(node, target) and state.fits(other, origin)
 
     def _heaviest(self, worker: int) -> list[int]:
-        """Its heaviest virtual nodes in the most important weight, and none of the others."""
+        """Its heaviest virtual nodes in the most important weight to balance, and some of the others."""
         members = self._state.members(worker) - self._state.fixed
-        column = self._state.columns[0]
+        column = self._state.columns[self._state.balanced[0]]
         if len(members) <= EXCHANGED:
             return sorted(members)
         ordered = sorted(members, key=lambda node: (-column[node], node))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from rhino_core.planning.goals import Goals, Weight
@@ -27,6 +27,7 @@ class State:
         self.weights: tuple[Weight, ...] = goals.weights
         shares = [share_of(model, weight, self.receivers) for weight in self.weights]
         loose = {weight for weight in self.weights if goals.bands[weight] == math.inf}
+        loose |= goals.kept  # nothing moves for them, not even away from a hot virtual node
         self.shares = [replace(share, hot=frozenset()) if share.weight in loose else share for share in shares]
         self.columns = [model.columns[weight] for weight in self.weights]
         self.loads = [list(model.totals[weight]) for weight in self.weights]
@@ -36,8 +37,8 @@ class State:
         ]  # 0: no load at all
         bands = [goals.bands[weight] for weight in self.weights]
         self.limits = [
-            [math.inf if band == math.inf else s.fair * (1 + band) * c for c in capacity]
-            for s, band in zip(self.shares, bands, strict=True)
+            [math.inf if band == math.inf else limit * c for c in capacity]
+            for band, limit in zip(bands, map(self._limit, range(len(bands))), strict=True)
         ]
         for limits, share, column in zip(self.limits, self.shares, self.columns, strict=True):
             for node in share.hot:
@@ -46,6 +47,8 @@ class State:
                     limits[owner] = max(limits[owner], column[node])
         factors = [FIRST**position for position in range(len(self.weights) - 1, -1, -1)]
         self._parts = list(zip(self.loads, self.limits, self.norms, factors, strict=True))
+        self.balanced = [position for position, weight in enumerate(self.weights) if weight not in goals.kept]
+        self._firm = [position for position, weight in enumerate(self.weights) if weight in goals.firm]
         self.room = [0.0 if site is None else site.room_bytes for site in model.sites]
         self.placed: dict[int, int] = {}
         self._members: dict[int, set[int]] = {}
@@ -54,6 +57,15 @@ class State:
         self.pinned = frozenset(model.node_index[node] for node in goals.pinned if node in model.node_index)
         self.fixed = self.hot | self.pinned  # what repair leaves where it is
         self.zones = [site.zone if site is not None else "" for site in model.sites]
+
+    def _limit(self, position: int) -> float:
+        """The highest load per capacity that the band of a weight allows."""
+        share, loads, sites = self.shares[position], self.loads[position], self.model.sites
+        band = self.goals.bands[share.weight]
+        if share.weight not in self.goals.kept:
+            return share.fair * (1 + band)
+        present = [loads[worker] / site.capacity for worker in share.workers if (site := sites[worker]) is not None]
+        return max(share.mean * (1 + band), *present)
 
     # ------------------------------------------------------------------ places
 
@@ -177,8 +189,16 @@ class State:
     # ------------------------------------------------------------------ balance
 
     def height(self, worker: int) -> float:
-        """The worker's load over its share, in the weight where that is highest."""
-        return max([loads[worker] * norms[worker] for loads, _, norms, _ in self._parts])
+        """The worker's load over its share, in the weight to balance where that is highest."""
+        return max([self.loads[position][worker] * self.norms[position][worker] for position in self.balanced])
+
+    def keeps(self, worker: int, changes: Sequence[float]) -> bool:
+        """Whether the worker stays within the bands that no move may break, if its loads change by so much."""
+        for position in self._firm:
+            limit = self.limits[position][worker] * (1 + 1e-9)
+            if changes[position] > 0 and self.loads[position][worker] + changes[position] > limit:
+                return False
+        return True
 
     def overload(self, worker: int) -> float:
         """How far the worker is beyond its limits: the squares, by importance. 0: within all bands."""

@@ -6,10 +6,15 @@ import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from handover_manager.adapt.decisions import Outcome
+from handover_manager.adapt.goal import KEPT_PART
 from handover_manager.adapt.policy import Mode, Policy
-from workloads.adaptation.world import INTERVAL_S, ZONES, Load, World
+from handover_manager.adapt.proposal import NEARER_MIN
+from handover_manager.plan.work import SourceLag
+from rhino_core.planning.goals import Weight
+from workloads.adaptation.world import INTERVAL_S, ZONES, Load, Moved, World
 
 BATCHES = 260
 HOUR_S = 3600.0
@@ -55,6 +60,7 @@ def even(draw: random.Random, partitions: int) -> Load:
 
 RECOVERY_BATCHES = 12  # from the loss of a zone until all groups have their copies again
 LOST_ZONE = 1
+SIZE, KEYS = 32 << 20, 100_000  # bytes and rows of the state of a partition
 SHAPES: tuple[Shape, ...] = (step, ramp, diurnal, flash_crowd, rotating, even)
 
 
@@ -69,6 +75,7 @@ class Trace:
     steady_since: float | None
     slow: bool = False
     lost: tuple[float, float] | None = None  # when a zone was lost, and when all groups had their copies again
+    uneven: tuple[Weight, ...] = ()  # weights of state that partitions have different amounts of
 
     def __str__(self) -> str:
         return f"seed {self.seed} ({self.shape}, {self.world.workers} workers, {self.world.partitions} partitions)"
@@ -85,6 +92,10 @@ def run(seed: int, policy: Policy | None = None) -> Trace:
     backlog = (begin := draw.uniform(400, 900), begin + draw.uniform(20, 150)) if draw.random() < 0.3 else None
     late = set(draw.sample(range(partitions), partitions // 3))  # partitions whose input was late
     slow = (draw.randrange(workers), draw.uniform(1.5, 4), draw.uniform(0, 600)) if draw.random() < 0.2 else None
+    limited = random.Random(f"limit {seed}").random() < 0.5  # a backlog is read in batches of the usual size
+    uneven, factors, flat = _state(seed, workers, partitions)
+    if flat:
+        shape, base = even, even(draw, partitions)
     world = World(
         workers,
         partitions,
@@ -95,8 +106,12 @@ def run(seed: int, policy: Policy | None = None) -> Trace:
         ),
         policy or _policy(draw),
         slow=lambda worker, at: slow[1] if slow and worker == f"w{slow[0]}" and at > slow[2] else 1.0,
-        rows=lambda at: 5000 if backlog and backlog[0] < at < backlog[1] else 1000,
+        rows=lambda at: 5000 if backlog and not limited and backlog[0] < at < backlog[1] else 1000,
+        lags=lambda at: _lags(backlog, at) if limited else (),
         zoned=(loss := _loss(seed, workers)) is not None,
+        sizes=lambda partition: round(SIZE * factors[partition]) if Weight.BYTES in uneven else 100,
+        keys=lambda partition: round(KEYS * factors[partition]) if Weight.ROWS in uneven else None,
+        usual=base,
     )
     lost: tuple[float, float] | None = None
     for number in range(BATCHES):
@@ -114,15 +129,41 @@ def run(seed: int, policy: Policy | None = None) -> Trace:
     steady = {"step": 400.0, "even": 0.0}.get(shape.__name__)
     if steady is not None and lost is not None:
         steady = max(steady, lost[1])
-    return Trace(
-        seed, shape.__name__, world, backlog, None if slow or steady is None else steady, slow is not None, lost
-    )
+    steady = None if slow or steady is None else steady
+    return Trace(seed, shape.__name__, world, backlog, steady, slow is not None, lost, uneven)
 
 
 def _loss(seed: int, workers: int) -> int | None:
     """The batch before which a zone is lost, if one is. Drawn apart: the rest of a trace does not depend on it."""
     draw = random.Random(f"zone {seed}")
     return draw.randint(60, 140) if workers > ZONES and draw.random() < 0.25 else None
+
+
+def _lags(backlog: tuple[float, float] | None, at: float) -> tuple[SourceLag, ...]:
+    """A source that gives 1000 rows to a batch. What is left when the backlog begins has been read at its end."""
+    behind = max(0.0, (backlog[1] - at) / INTERVAL_S * 1000) if backlog and at > backlog[0] else 0.0
+    return (SourceLag("source of the trace", "offsets", behind, 1000.0),)
+
+
+class State(NamedTuple):
+    """`uneven`: the weights of state that partitions have different amounts of. `factors`: how much each has.
+
+    `flat`: task time is even, whatever the shape is.
+    """
+
+    uneven: tuple[Weight, ...]
+    factors: list[float]
+    flat: bool
+
+
+def _state(seed: int, workers: int, partitions: int) -> State:
+    """Drawn apart, too. Either single partitions have much state, or those that begin on some worker."""
+    draw = random.Random(f"amounts {seed}")
+    uneven = draw.choice([(), (), (Weight.BYTES,), (Weight.BYTES,), (Weight.ROWS,), (Weight.ROWS, Weight.BYTES)])
+    worker = draw.randrange(workers) if draw.random() < 0.7 else None
+    heavy = [partition % workers == worker or draw.random() < 0.2 for partition in range(partitions)]
+    factors = [draw.uniform(3, 10) if much else draw.uniform(0.5, 2) for much in heavy]
+    return State(uneven, factors, bool(uneven) and draw.random() < 0.6)
 
 
 def _policy(draw: random.Random) -> Policy:
@@ -149,6 +190,8 @@ def checked(trace: Trace, policy: Policy | None = None) -> dict[str, list[str]]:
         "planned while copies were lacking": _recovery(trace),
         "beyond the budget": _budget(world, promised),
         "not balanced, or never at rest": _balance(trace),
+        "state not balanced": _state_balance(trace),
+        "two goals that fight": _fights(trace),
     }
 
 
@@ -215,3 +258,61 @@ def _one_move_helps(world: World) -> bool:
     busiest, idlest = max(loads, key=lambda w: loads[w]), min(loads, key=lambda w: loads[w])
     tasks_s = [world.task_s(partition, idlest) for partition, worker in world.desired.items() if worker == busiest]
     return any(loads[idlest] + task_s < 0.9 * loads[busiest] and task_s > 0 for task_s in tasks_s)
+
+
+SETTLED_S = 100.0  # after a change, until all windows of a plan are newer
+NOISE = 0.1  # by which the measured imbalance may be off
+
+
+def _fights(trace: Trace) -> list[str]:
+    """No plan for a lesser goal uses up the band of time, and no goal undoes the moves of another one.
+
+    Only loads that have settled are looked at: a plan that was right may be wrong for the next load.
+    """
+    world, found = trace.world, list[str]()
+    if trace.steady_since is None or trace.backlog is not None:
+        return []
+    limit = 1 + KEPT_PART * world.policy.band
+    newest: dict[object, Moved] = {}
+    for moved in world.moved:
+        if moved.at < trace.steady_since + SETTLED_S or moved.back:
+            continue
+        if moved.goal is not Weight.TIME and moved.time_after > max(limit, moved.time_before) + NOISE:
+            found.append(f"{moved.node.name} moved by {moved.goal.value} and brought time to {moved.time_after:.2f}")
+        former = newest.get(moved.node)
+        if former is not None and former.goal is not moved.goal and former.origin == moved.target:
+            found.append(f"{moved.node.name} moved by {former.goal.value} and back by {moved.goal.value}")
+        newest[moved.node] = moved
+    return found
+
+
+def _state_balance(trace: Trace) -> list[str]:
+    """State ends balanced where time is, unless the newest decision says why it cannot be."""
+    world, found = trace.world, list[str]()
+    if trace.steady_since is None or trace.backlog is not None or world.play.core.adaptation.trial is not None:
+        return []
+    newest = world.decisions()[-1]
+    if world.balance(Weight.TIME) > 1 + world.policy.band - NOISE:
+        return []
+    for weight in trace.uneven:
+        ratio, limit = world.balance(weight), 1 + world.policy.bands[weight]
+        if ratio <= limit + NOISE:
+            continue
+        if newest.outcome is Outcome.BALANCED:
+            found.append(f"{weight.value} {ratio:.2f} at the end, and the newest decision is {newest.outcome.value}")
+        elif newest.outcome is Outcome.NOTHING_BETTER and newest.goal == weight.value and _step_helps(world, weight):
+            found.append(f"{weight.value} {ratio:.2f} at the end, and one step would help")
+    return found
+
+
+def _step_helps(world: World, weight: Weight) -> bool:
+    """Whether a move or an exchange would bring the weight much nearer to its band, and leave room in that of time."""
+    desired, limit = world.desired, 1 + world.policy.bands[weight]
+    enough = limit + (1 - NEARER_MIN - NOISE) * (world.balance(weight) - limit)
+    exchanged = [{one: desired[other], other: desired[one]} for one in desired for other in desired]
+    for step in [{one: worker} for one in desired for worker in world.live] + exchanged:
+        moved = {**desired, **step}
+        quiet = world.balance(Weight.TIME, moved) <= 1 + KEPT_PART * world.policy.band - NOISE / 2
+        if quiet and world.balance(weight, moved) <= enough:
+            return True
+    return False

@@ -4,40 +4,50 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from handover_manager import events as ev
 from handover_manager.adapt.decisions import Decision, Outcome
 from handover_manager.adapt.policy import Mode, Policy
-from handover_manager.plan.work import Work
+from handover_manager.adapt.windows import imbalance
+from handover_manager.plan.work import SourceLag, Work
 from handover_manager.view import TaskGroup
-from rhino_core.ids import StoreId, StoreVersion, Version, VirtualNode
+from rhino_core.ids import GroupId, StoreId, StoreVersion, Version, VirtualNode
+from rhino_core.planning.goals import Weight
 from workloads.adaptation.scene import JOB, RUN, Cluster, Play, group
 
 ACT = Policy(mode=Mode.ACT)
 INTERVAL_S = 5.0  # from batch to batch
-DISK_BYTES = 1 << 30
+DISK_BYTES = 1 << 40
 ZONES = 3  # of a world whose workers are in zones; worker n is in zone n modulo 3
 Load = Callable[[int, float], float]  # seconds of the task of a partition at a time
 
 
 class Moved(NamedTuple):
-    """A move that adaptation has begun."""
+    """A move that adaptation has begun. `goal`: the weight for which it did.
+
+    `time_before`, `time_after`: the imbalance of task time without noise, before and after all moves of the plan.
+    """
 
     at: float
     node: VirtualNode
     origin: str
     target: str
     back: bool
+    goal: Weight = Weight.TIME
+    time_before: float = 1.0
+    time_after: float = 1.0
 
 
 @dataclass
 class World:
     """`slow`: factor on the task times of a worker. `rows`: input rows of a batch at a time.
 
-    `zoned`: copies are kept in different zones, so that a zone may be lost.
+    `zoned`: copies are kept in different zones, so that a zone may be lost. `trigger_s`: the trigger interval in
+    seconds; 0: none. `sizes`, `keys`: bytes and rows of state of a partition; None: rows are not counted. `usual`:
+    `load` without noise; None: moves are not checked by it. `lags`: what the sources report at a time.
     """
 
     workers: int
@@ -48,6 +58,11 @@ class World:
     rows: Callable[[float], int] = lambda at: 1000
     run_id: str = RUN
     zoned: bool = False
+    trigger_s: float = 0.0
+    sizes: Callable[[int], int] = lambda partition: 100
+    keys: Callable[[int], int | None] = lambda partition: None
+    usual: Load | None = None
+    lags: Callable[[float], tuple[SourceLag, ...]] = lambda at: ()
 
     def __post_init__(self) -> None:
         names = [f"w{n}" for n in range(self.workers)]
@@ -56,7 +71,7 @@ class World:
             self.cluster.worker(name, free_bytes=DISK_BYTES)
         for partition in range(self.partitions):
             owner, copy = names[partition % self.workers], names[(partition + 1) % self.workers]
-            self.cluster.chain(group(0, partition), f"{owner} {copy}")
+            self._chain(group(0, partition), [owner, copy])
         self.play = Play(self.cluster, now=0.0, policy=self.policy)
         self.batches = 0
         self.moved: list[Moved] = []
@@ -86,7 +101,7 @@ class World:
             self.cluster.lose(name)
         for group_id, seen in list(self.cluster.groups.items()):
             names = [member.worker.worker_id for member in seen.group.members]
-            self.cluster.chain(group_id, " ".join(name for name in names if name not in lost))
+            self._chain(group_id, [name for name in names if name not in lost])
         self.see()
 
     def replace_copies(self) -> None:
@@ -99,8 +114,13 @@ class World:
             if len(names) <= seen.group.settings.replication_factor:
                 names.append(min(set(self.live) - set(names), key=lambda name: (held[name], name)))
                 held[names[-1]] += 1
-                self.cluster.chain(group_id, " ".join(names))
+                self._chain(group_id, names)
         self.see()
+
+    def _chain(self, group_id: GroupId, names: Iterable[str]) -> None:
+        """These workers have whole copies, the owner first."""
+        members = list(dict.fromkeys(names))
+        self.cluster.chain(group_id, " ".join(members), dict.fromkeys(members, self.sizes(group_id.partition)))
 
     @property
     def desired(self) -> dict[int, str]:
@@ -115,8 +135,27 @@ class World:
 
     @property
     def imbalance(self) -> float:
-        loads = self.loads()
-        return max(loads.values()) * len(loads) / sum(loads.values())
+        return imbalance(self.loads())
+
+    def balance(self, weight: Weight, desired: Mapping[int, str] | None = None) -> float:
+        """The imbalance of a weight, without noise. `desired`: the workers of partitions; None: as they are."""
+        loads = dict.fromkeys(self.live, 0.0)
+        for partition, worker in (self.desired if desired is None else desired).items():
+            loads[worker] = loads.get(worker, 0.0) + self.weight_of(weight, partition, worker)
+        return imbalance(loads)
+
+    def weight_of(self, weight: Weight, partition: int, worker: str) -> float:
+        """The load of a partition on a worker, without noise. Rows that are not counted weigh nothing."""
+        match weight:
+            case Weight.TIME:
+                usual, now = self.usual or self.load, self.play.now
+                return usual(partition, now) * self.slow(worker, now)
+            case Weight.BYTES:
+                return self.sizes(partition)
+            case Weight.ROWS:
+                return self.keys(partition) or 0
+            case Weight.COUNT:
+                return 1
 
     def task_s(self, partition: int, worker: str) -> float:
         return self.load(partition, self.play.now) * self.slow(worker, self.play.now)
@@ -134,10 +173,13 @@ class World:
             StoreVersion(StoreId(*key, "default"), Version(self.batches + 1, f"{worker}-{self.batches}")): worker
             for key, worker in writers.items()
         }
-        work = {VirtualNode(JOB, 0, p): Work(None, self.task_s(p, worker)) for p, worker in self.desired.items()}
+        work = {
+            VirtualNode(JOB, 0, p): Work(self.keys(p), self.task_s(p, worker)) for p, worker in self.desired.items()
+        }
         logged = ev.BatchLogged(play.session(), JOB, self.run_id, self.batches, tuple(versions), work)
         loads = self.loads()
         logged = dataclasses.replace(logged, rows=self.rows(play.now), batch_s=max(loads.values()))
+        logged = dataclasses.replace(logged, trigger_s=self.trigger_s, lags=self.lags(play.now))
         self._carry_out(play(logged))
         self._carry_out(play(ev.WritersFound(JOB, self.batches, versions)))
         self.batches += 1
@@ -159,10 +201,15 @@ class World:
     def _collect(self, effects: list[ev.Effect]) -> None:
         for decision in _persisted(effects):
             if decision.outcome in (Outcome.MOVING, Outcome.RETURNING) and decision.repeated == 1:
-                back = decision.outcome is Outcome.RETURNING
-                for name, origin, target in decision.moves:
-                    node = VirtualNode(JOB, *map(int, name.split("/")))
-                    self.moved.append(Moved(self.play.now, node, origin, target, back))
+                self._begun(decision)
+
+    def _begun(self, decision: Decision) -> None:
+        back, goal = decision.outcome is Outcome.RETURNING, Weight(decision.goal)
+        moves = [(VirtualNode(JOB, *map(int, m.node.split("/"))), m.origin, m.target) for m in decision.moves]
+        before = {**self.desired, **{node.partition: origin for node, origin, _ in moves}}
+        after = {**before, **{node.partition: target for node, _, target in moves}}
+        times = [1.0, 1.0] if self.usual is None else [self.balance(Weight.TIME, at) for at in (before, after)]
+        self.moved += [Moved(self.play.now, *move, back, goal, *times) for move in moves]
 
     def _change(self, effect: ev.ChangeGroup) -> None:
         seen = self.cluster.groups[effect.group]
@@ -174,7 +221,7 @@ class World:
             if self.zoned:
                 others.sort(key=lambda name: _zone(name) == _zone(effect.make_owner))
             names = [effect.make_owner, *others][: seen.group.settings.replication_factor + 1]
-        self.cluster.chain(effect.group, " ".join(dict.fromkeys(names)))
+        self._chain(effect.group, names)
 
 
 def _zone(worker: str) -> int:

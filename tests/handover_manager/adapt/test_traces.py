@@ -11,8 +11,10 @@ from handover_manager.adapt import proposal, windows
 from handover_manager.adapt.adaptation import Adaptation
 from handover_manager.adapt.budget import Budget, CoolDowns
 from handover_manager.adapt.decisions import Outcome
+from handover_manager.adapt.goal import Goal
+from handover_manager.adapt.lag import Lags
 from handover_manager.adapt.windows import forecast
-from handover_manager.plan.intents import Rebalance, Weight
+from handover_manager.plan.intents import Adapt, Weight
 from handover_manager.queries.job import Job
 from handover_manager.view import ClusterView
 from workloads.adaptation import traces
@@ -59,9 +61,19 @@ def backlog_is_load(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(windows, "CATCHING_UP", math.inf)
 
 
+def lag_is_no_matter(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Lags, "backlog", "")
+
+
 def goals_that_fight(patch: pytest.MonkeyPatch) -> None:
     """The load is judged by time, and the plan is made by count."""
-    patch.setattr(proposal, "Rebalance", lambda by: Rebalance(Weight.COUNT))
+    patch.setattr(proposal, "Adapt", lambda by, band, kept: Adapt(Weight.COUNT, None, ()))
+
+
+def bytes_whatever_time_says(patch: pytest.MonkeyPatch) -> None:
+    """Plans for rows, bytes and count do not look at the band of time, and plans for time break theirs again."""
+    patch.setattr(proposal, "Adapt", lambda by, band, kept: Adapt(by, band, ()))
+    patch.setattr(Goal, "keeps", lambda self, plan: True)
 
 
 def no_budget(patch: pytest.MonkeyPatch) -> None:
@@ -82,9 +94,11 @@ def lacking_copies_are_no_matter(patch: pytest.MonkeyPatch) -> None:
     ("bug", "seed"),
     [
         (no_cool_down, 7),
-        (stale_load, 2),
-        (backlog_is_load, 27),
-        (goals_that_fight, 2),
+        (stale_load, 31),
+        (backlog_is_load, 40),
+        (goals_that_fight, 31),
+        (lag_is_no_matter, 19),
+        (bytes_whatever_time_says, 49),
         (no_budget, 3),
         (lacking_copies_are_no_matter, 50),
     ],

@@ -1,0 +1,80 @@
+"""A goal of adaptation: the balance of one weight within a band, as some windows show it.
+
+Time is the most important one. Rows, bytes and count matter once it is reached, and a plan for them leaves room in the
+bands of more important weights, so that the next change of load does not make the opposite plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from handover_manager.adapt.decisions import Outcome
+from handover_manager.adapt.verdict import Verdict
+from handover_manager.adapt.windows import imbalance, worker_loads
+from handover_manager.plan.planner import Plan
+from rhino_core.ids import VirtualNode
+from rhino_core.planning.goals import ORDER, Weight
+
+KEPT_PART = 0.5  # of a band: as far as a plan for a less important weight may go
+LEAST_EXCESS = {Weight.ROWS: 10_000.0, Weight.BYTES: float(16 << 20)}  # of a worker over its share; less costs nobody
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """`loads`: what is expected of each virtual node. `desired`: their workers. `measured`: imbalances, oldest first.
+
+    `workers`: those that may receive virtual nodes.
+    """
+
+    weight: Weight
+    band: float
+    loads: Mapping[VirtualNode, float]
+    desired: Mapping[VirtualNode, str]
+    workers: Collection[str]
+    measured: Sequence[float]
+
+    @property
+    def leads(self) -> bool:
+        return self.weight is ORDER[0]
+
+    def expected(self, plan: Plan | None = None) -> dict[str, float]:
+        """The expected load of each worker, after the moves of a plan if there is one."""
+        moved = {} if plan is None else {move.node: move.target for move in plan.moves}
+        return worker_loads(self.loads, {**self.desired, **moved}, self.workers)
+
+    def reached(self, broken: int) -> str:
+        """Why nothing has to move, for people; empty: it is not reached. `broken`: windows beyond the band at least."""
+        over, limit = self._over(), 1 + self.band
+        if over < broken:
+            return f"above {limit:.2f} in {over} of {len(self.measured)} windows, {broken} are needed"
+        loads = self.expected()
+        if imbalance(loads) <= limit:
+            return f"the forecast is within {limit:.2f}"
+        excess = max(loads.values()) - sum(loads.values()) / len(loads)
+        if excess < LEAST_EXCESS.get(self.weight, 0.0):
+            return f"a worker exceeds its share of {self.weight.value} by {excess:.0f} only"
+        return "no worker could have less" if self.weight is Weight.COUNT and excess < 1 else ""
+
+    def is_within(self, broken: int) -> bool:
+        """Whether the goal is reached by what was measured and by what is expected."""
+        return self._over() < broken and imbalance(self.expected()) <= 1 + self.band
+
+    def keeps(self, plan: Plan) -> bool:
+        """Whether a plan for a less important goal leaves room in the band, or the imbalance as it is."""
+        return imbalance(self.expected(plan)) <= max(1 + KEPT_PART * self.band, imbalance(self.expected())) + 1e-6
+
+    def verdict(self, outcome: Outcome, why: str) -> Verdict:
+        """Without a plan."""
+        loads = self.expected()
+        hot = _hot(self.loads, loads)
+        return Verdict(outcome, why, self.measured[-1], imbalance(loads), hot=hot, goal=self.weight.value)
+
+    def _over(self) -> int:
+        return sum(ratio > 1 + self.band for ratio in self.measured)
+
+
+def _hot(load: Mapping[VirtualNode, float], loads: Mapping[str, float]) -> tuple[str, ...]:
+    """Virtual nodes that alone have more than a worker's share. Their keys cannot be split."""
+    share = sum(loads.values()) / len(loads) if loads else 0.0
+    return tuple(node.name for node, value in sorted(load.items()) if value > share > 0)

@@ -1,0 +1,24 @@
+"""The answer to a look at the load of a query."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from handover_manager.adapt.decisions import Outcome
+from handover_manager.plan.planner import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`plan` is None unless the outcome is WOULD_MOVE. Numbers as in `Decision`."""
+
+    outcome: Outcome
+    why: str
+    measured: float | None = None
+    expected: float | None = None
+    planned: float | None = None
+    gain_s: float | None = None
+    cost_s: float | None = None
+    hot: tuple[str, ...] = ()
+    plan: Plan | None = None
+    goal: str = ""
