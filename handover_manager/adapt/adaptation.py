@@ -248,12 +248,13 @@ class Adaptation:
         """Compares the windows since the moves with what was before."""
         if len(self._windows[job.job].closed) < self.policy.trial_windows:
             return []
-        after = self._balance(job, view, job.map.desired, trial.goal)
-        what = f"imbalance of {trial.goal.value}"
-        told = f"{what} {after:.2f}, was {trial.before:.2f}, {trial.planned:.2f} was planned"
+        former = {**job.map.desired, **{node: at for node, at in trial.origins.items() if node in job.map.desired}}
+        after, without = (self._balance(job, view, at, trial.goal) for at in (job.map.desired, former))
+        what = f"imbalance of {trial.goal.value} {after:.2f}, was {trial.before:.2f}"
+        told = f"{what}, {trial.planned:.2f} was planned, {without:.2f} without the moves"
         if self._breaks_time(trial, job, view):
             told = f"{told}; but task time is beyond its band since"
-        elif trial.helped(after):
+        elif trial.helped(after, without):
             return self._end(trial, Outcome.HELPED, told, now)
         nodes = {node: worker for node, worker in trial.origins.items() if node in job.map.nodes}
         back = {n: worker for n, worker in nodes.items() if view.reachable(worker) and not view.draining(worker)}

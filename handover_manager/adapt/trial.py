@@ -41,9 +41,13 @@ class Trial:
     watched_until: float = math.inf
     goal: Weight = Weight.TIME
 
-    def helped(self, after: float) -> bool:
-        """Whether the measured imbalance `after` is better than before by enough."""
-        return after <= self.before - HELP_MIN * (self.before - self.planned)
+    def helped(self, after: float, without: float) -> bool:
+        """Whether the measured imbalance `after` is better by enough: than before, or than without the moves.
+
+        `without`: the imbalance of the same loads, with the moved virtual nodes where they were. Loads may have changed
+        since the plan was made. While a load still rises, `before` is too low to compare with.
+        """
+        return after <= max(self.before, without) - HELP_MIN * (self.before - self.planned)
 
 
 class Origin(NamedTuple):

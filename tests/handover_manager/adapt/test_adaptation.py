@@ -101,6 +101,24 @@ def test_a_second_change_is_balanced_by_virtual_nodes_that_may_move(seed: int) -
     assert made.imbalance <= 1 + ACT.band, made.decisions()[-1].why
 
 
+@pytest.mark.parametrize("apart", [14, 17])
+def test_a_plan_between_two_steps_of_the_load_is_compared_with_the_same_load(apart: int) -> None:
+    """The plan answers the first step. The second one makes the imbalance as high as before, or higher."""
+    first, second = (batch * INTERVAL_S for batch in (30, 30 + apart))
+
+    def load(partition: int, at: float) -> float:
+        heavy = 1.0 if at < first else 2.0 if at < second else 4.0
+        return heavy if partition in (0, 4) else 1.0
+
+    made = World(4, 16, load)
+    made.run(30 + 2 * ENOUGH)
+    helped, _ = made.decisions(Outcome.HELPED)
+    assert "was 1.33, 1.11 was planned, 1." in helped.why
+    assert "without the moves" in helped.why
+    assert not made.decisions(Outcome.RETURNING)
+    assert made.imbalance <= 1 + ACT.band
+
+
 def joined(made: World, name: str) -> None:
     """Another worker. As `World`, its disk is large."""
     made.cluster.worker(name, free_bytes=1 << 30)
