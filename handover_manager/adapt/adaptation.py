@@ -281,7 +281,7 @@ class Adaptation:
         if failed:
             self._cool_downs.begin(trial.origins, now, failed=True)
         windows = self._windows.get(trial.job)
-        if windows is not None:
+        if windows is not None and outcome is not Outcome.HELPED:  # its windows show the map that stays
             windows.clear()
         verdict = Verdict(outcome, why, goal=trial.goal.value)
         return [*self._note(trial.job, verdict, now, trial.handover_id), self._persist(now)]

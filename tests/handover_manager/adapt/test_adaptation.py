@@ -113,6 +113,10 @@ def test_a_plan_between_two_steps_of_the_load_is_compared_with_the_same_load(apa
     made = World(4, 16, load)
     made.run(30 + 2 * ENOUGH)
     helped, _ = made.decisions(Outcome.HELPED)
+    waited, moving = made.decisions()[helped.number : helped.number + 2]
+    assert (waited.outcome, moving.outcome) == (Outcome.TOO_FEW, Outcome.MOVING)
+    assert waited.why.startswith("3 of 4"), "those that showed the help count"
+    assert waited.repeated == 1
     assert "was 1.33, 1.11 was planned, 1." in helped.why
     assert "without the moves" in helped.why
     assert not made.decisions(Outcome.RETURNING)
