@@ -123,6 +123,8 @@ class Windows:
 
     def measured(self, sizes: Mapping[VirtualNode, float]) -> None:
         """Adds the bytes of state to the newest window, if they are known of all of its virtual nodes."""
+        if not self.closed:  # they were cleared because a handover has ended since
+            return
         newest = self.closed[-1]
         if newest.load_s.keys() <= sizes.keys():
             state = {**newest.state, Weight.BYTES: {node: sizes[node] for node in newest.load_s}}
