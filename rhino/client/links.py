@@ -56,7 +56,7 @@ def check_stored(checkpoint: Path, job: str, groups: Collection[GroupId], holder
     if unknown := sorted(set(groups) - holders.keys()):
         raise PreconditionError(
             f"{checkpoint}: no worker stores state of query {job}, such as {unknown[0]}; a query that does not run "
-            "with Rhino cannot be branched"
+            "with Rhino can be neither branched nor restructured"
         )
     if lost := sorted(group for group in groups if not holders[group]):
         raise UnavailableError(f"group {lost[0]}: no whole member of it is live; try again when one is back")

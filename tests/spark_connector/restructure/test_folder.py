@@ -95,3 +95,14 @@ def test_a_batch_that_does_not_name_the_state_is_refused(tmp_path: Path) -> None
     path.write_text(f"v2\n{json.dumps(fields)}")
     with pytest.raises(IntegrityError, match="batch 2 names no state of operator 1"):
         examine(source, write_sketch(tmp_path / "sketch", [USERS, COUNT]), None, Choices())
+
+
+def test_what_a_crash_of_the_command_has_left_is_in_nobodys_way(tmp_path: Path) -> None:
+    plan = examined(tmp_path, [COUNT, USERS], [RECENT, COUNT])
+    cut_off = BranchFolder(plan.source, tmp_path / "new", plan.logged.batch_id)
+    cut_off.fill()
+    rearrange(cut_off.work, plan, plan.empty(cut_off.job))
+    assert cut_off.work.name.endswith(cut_off.job)
+    checkpoint = made(tmp_path, plan)
+    assert checkpoint.job != cut_off.job
+    assert cut_off.work.is_dir()
