@@ -1,6 +1,6 @@
 package rhino.spark.modify
 
-import java.util.concurrent.{FutureTask, TimeUnit, TimeoutException}
+import java.util.concurrent.{ExecutionException, FutureTask, TimeUnit, TimeoutException}
 
 import scala.concurrent.Await
 import scala.concurrent.duration.Duration
@@ -38,7 +38,10 @@ private[modify] object CompileAhead extends AdaptiveSparkPlanHelper with Logging
     thread.setContextClassLoader(stream.queryExecutionThread.getContextClassLoader)
     thread.start()
     try task.get(waitMs, TimeUnit.MILLISECONDS)
-    catch { case _: TimeoutException => () }
+    catch {
+      case _: TimeoutException => ()
+      case error: ExecutionException => logWarning(s"query ${stream.id}: compiling ahead has failed", error)
+    }
   }
 
   private def compile(
@@ -52,8 +55,8 @@ private[modify] object CompileAhead extends AdaptiveSparkPlanHelper with Logging
       LimitedJob.run(session.sparkContext, "Rhino compiles the code of a modified batch") {
         val elsewhere = // at the same time as this process
           if (places.isEmpty) None
-          else Some(session.sparkContext.makeRDD(places).foreachAsync(_.foreach(CodeGenerator.compile(_))))
-        found.foreach(CodeGenerator.compile(_))
+          else Some(session.sparkContext.makeRDD(places).foreachAsync(_.foreach(compiled)))
+        found.foreach(compiled)
         elsewhere.foreach(Await.result(_, Duration.Inf))
       }
       logInfo(s"query ${stream.id}: the code of the next batch, ${found.size} classes, was compiled in " +
@@ -63,6 +66,9 @@ private[modify] object CompileAhead extends AdaptiveSparkPlanHelper with Logging
         logInfo(s"query ${stream.id}: the code of the next batch cannot be compiled ahead", error)
     }
   }
+
+  /** Spark runs code that cannot be compiled in another way. A task that failed would speak against its executor. */
+  private def compiled(code: CodeAndComment): Unit = Try(CodeGenerator.compile(code))
 
   /** The newest batch. Its thread may be planning it just now. */
   private def planned(stream: StreamExecution): IncrementalExecution = {
