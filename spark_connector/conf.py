@@ -73,6 +73,9 @@ def recovery_conf() -> dict[str, str]:
         # A task waits for a slot beside its state, because loading gigabytes elsewhere takes longer. The wait does not
         # apply to lost executors, as it could without Rhino: locations only name live executors.
         "spark.locality.wait": "3s",
+        # Otherwise Spark runs all tasks of a query's first batch on the few workers that have read its input, and all
+        # state begins there. Later batches run where their state is.
+        "spark.shuffle.reduceLocality.enabled": "false",
         "spark.stage.maxConsecutiveAttempts": "10",
         "spark.task.maxFailures": "8",
         "spark.network.timeout": "20s",

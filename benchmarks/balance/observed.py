@@ -45,7 +45,7 @@ class Listener:
         self._thread.join(JOIN_S)
 
     def heard(self) -> tuple[Heard, ...]:
-        """What was heard so far, oldest first."""
+        """The loads that were heard so far, the oldest first."""
         if self._error is not None:
             raise self._error
         return tuple(self._heard)

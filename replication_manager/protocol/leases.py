@@ -95,11 +95,14 @@ class Leases:
         """Those of the workers that are to count as lost.
 
         If many have fallen silent although their streams are open, these have another lease once: their heartbeats may
-        be late because there are so many.
+        be late because there are so many. If they are most of all workers, the manager is to blame: it is too busy to
+        read. New copies of all their groups would make it busier, so they have another lease until a stream ends.
+        (gRPC ends the stream of a machine that is gone within 15 s.)
         """
         mute = [record for record in ended if record.state is WorkerState.LIVE]
+        most = 2 * len(mute) > sum(record.present for record in self._records.values())
         spared_lately = self._spared_until is not None and now < self._spared_until + self._lease_s
-        if len(mute) <= MANY or spared_lately:
+        if len(mute) <= MANY or (spared_lately and not most):
             return ended
         self._spared_until = now + self._lease_s
         for record in mute:

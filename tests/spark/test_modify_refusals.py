@@ -65,7 +65,7 @@ def gate() -> Gate:
 
 @pytest.fixture(scope="module")
 def running(run: Run, gate: Gate) -> Iterator[StreamingQuery]:
-    """One run for all cases. What is refused must not end it."""
+    """One run for all cases. A refused change must not end it."""
     query = run.start(written=gate.written)
     run.advance(query, 2)
     yield query

@@ -67,16 +67,39 @@ def test_the_list_of_workers_is_the_same_when_one_only_registers_again() -> None
     assert membership.edition == edition + 1
 
 
-def test_many_that_fall_silent_at_once_have_another_lease() -> None:
-    names = [f"w{number:02}" for number in range(MANY + 5)]
-    manager = Manager()
-    for name in names:
-        manager.register(name)
-    gone = []
-    for _ in range(12):
+SILENT = MANY + 2
+
+
+def rounds(manager: Manager, heard: list[str], count: int) -> list[int]:
+    """How many workers are lost after each of some seconds in which the manager hears only a few."""
+    lost = []
+    for _ in range(count):
         manager.now += 1.0
-        for name in names[:3]:
+        for name in heard:
             manager.beat(name)
         manager.do(ev.Tick())
-        gone.append(len(names) - len(manager.machine.membership.present()))
-    assert gone == [0] * 9 + [MANY + 2] * 3
+        membership = manager.machine.membership
+        lost.append(len(membership.records) - len(membership.present()))
+    return lost
+
+
+def of_workers(count: int) -> tuple[Manager, list[str]]:
+    manager, names = Manager(), [f"w{number:02}" for number in range(count)]
+    for name in names:
+        manager.register(name)
+    return manager, names
+
+
+def test_many_that_fall_silent_at_once_have_another_lease() -> None:
+    manager, names = of_workers(2 * SILENT)
+    assert rounds(manager, names[SILENT:], 12) == [0] * 9 + [SILENT] * 3
+
+
+def test_a_manager_that_hears_few_of_its_workers_blames_itself() -> None:
+    """It is too busy to read. What it would do for lost workers would make it busier, for ever."""
+    manager, names = of_workers(2 * SILENT - 5)
+    heard = names[SILENT:]
+    assert rounds(manager, heard, 60) == [0] * 60
+    manager.do(ev.StreamBroken(names[0], f"{names[0]}-process"))
+    assert rounds(manager, heard, 20)[-10:] == [1] * 10, "this one is gone"
+    assert rounds(manager, names[1:], 20) == [1] * 20

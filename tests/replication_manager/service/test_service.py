@@ -17,17 +17,15 @@ import pytest
 from replication_manager.protocol import events as ev
 from replication_manager.service import stored
 from replication_manager.service.records import FLOORS, FORGOTTEN, GROUPS, WORKERS
-from replication_manager.service.service import REPORTS_AT_ONCE, ReplicationService
+from replication_manager.service.service import ReplicationService
 from rhino_core import ids
 from rhino_core.epochs import generation_ceiling
-from rhino_core.errors import ConflictError, PreconditionError, UnavailableError
+from rhino_core.errors import ConflictError, UnavailableError
 from rhino_core.journal import Journal
-from rhino_core.protocol import PROTOCOL
 from rhino_core.rpc import convert, gate
 from rhino_core.rpc.channel import aio_channel
 from rhino_core.rpc.server import Server
 from rhino_core.settings import ManagerSettings
-from rhino_core.turns import Turns
 from rhino_pb import common_pb2, replication_pb2, replication_pb2_grpc
 
 Stub: TypeAlias = Any  # the stubs do not tell the asyncio one apart
@@ -332,65 +330,6 @@ async def test_nothing_is_told_that_could_not_be_journalled(tmp_path: Path) -> N
         await service.Register(request, context)
     with pytest.raises(Exception, match="closed"):
         await asyncio.wait_for(running, 5)
-
-
-class Held(Turns):
-    """Turns that are given by the test only."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.asked, self.given = asyncio.Event(), asyncio.Event()
-
-    async def take(self) -> None:
-        self.asked.set()
-        await self.given.wait()
-
-
-def with_reports(lease: bytes, count: int) -> replication_pb2.HeartbeatRequest:
-    groups = [common_pb2.GroupId(job="job", operator=0, partition=number) for number in range(count)]
-    changed = [replication_pb2.GroupReport(group=group, stored_bytes=9) for group in groups]
-    return replication_pb2.HeartbeatRequest(
-        worker_id="a", incarnation="a/1", free_bytes=77, changed=changed, lease=lease
-    )
-
-
-@pytest.mark.parametrize("replaced", [False, True])
-async def test_a_heartbeat_with_many_reports_renews_the_lease_and_waits(tmp_path: Path, replaced: bool) -> None:
-    """Its reports count later, unless another process has registered as the worker meanwhile."""
-    journal, turns = Journal(tmp_path, bootstrap=True), Held()
-    service = ReplicationService(journal, ManagerSettings(tmp_path, "127.0.0.1:0"), turns)
-    running = asyncio.create_task(service.run())
-    await asyncio.sleep(0)
-    context: Any = None
-    request = replication_pb2.RegisterRequest(worker=worker("a"), process_id="a", protocol=PROTOCOL)
-    lease = (await service.Register(request, context)).lease
-
-    async def requests() -> AsyncIterator[replication_pb2.HeartbeatRequest]:
-        yield with_reports(lease, REPORTS_AT_ONCE)
-        yield with_reports(lease, REPORTS_AT_ONCE + 1)
-
-    replies = service.Heartbeat(requests(), context)
-    await anext(replies)
-    record = service.core.membership.records["a"]
-    assert len(record.reports) == REPORTS_AT_ONCE, "these did not wait"
-    assert not turns.asked.is_set()
-    heard_at, second = record.heard_at, asyncio.ensure_future(anext(replies))
-    await asyncio.wait_for(turns.asked.wait(), 5)
-    assert record.heard_at > heard_at
-    assert len(record.reports) == REPORTS_AT_ONCE
-    if replaced:
-        await service.Register(request, context)
-    turns.given.set()
-    if replaced:
-        with pytest.raises(PreconditionError, match="by another process"):
-            await second
-        assert service.core.membership.records["a"].reports == {}
-    else:
-        await second
-        assert len(record.reports) == REPORTS_AT_ONCE + 1
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
-    journal.close()
 
 
 async def test_a_worker_may_be_called_as_an_attribute_of_a_log_record(tmp_path: Path) -> None:
