@@ -32,7 +32,9 @@ class Changed:
     """One change. All times are milliseconds.
 
     `wait_ms`: from the call to the start of the first batch in force. `done_ms`: to the end of that batch. `switch_ms`:
-    how long that batch took. `steady_ms`: the median of the batches before.
+    how long that batch took. `steady_ms`: the median of the batches before. `skipped`: batches that began between the
+    call and the first batch in force, so 0 if it is in force with the next batch. `before_ms`: the time of the batch
+    before, beside which a change is checked and compiled.
     """
 
     load: str
@@ -43,6 +45,8 @@ class Changed:
     done_ms: float
     switch_ms: float
     steady_ms: float
+    skipped: int
+    before_ms: float
 
     @property
     def ratio(self) -> float:
@@ -50,7 +54,7 @@ class Changed:
 
     @property
     def in_time(self) -> bool:
-        """In force with the next batch: not later than one batch and 0.2 s."""
+        """Not later than one batch and 0.2 s."""
         return self.wait_ms <= self.steady_ms + 200
 
 
@@ -112,7 +116,11 @@ def _changed(load: str, number: int, called_ms: int, view: View, batches: list[B
     (its,) = (batch for batch in batches if batch.batch_id == first)
     steady_ms = _steady([batch for batch in batches if batch.batch_id < first])
     wait_ms, done_ms = its.started_ms - called_ms, its.ended_ms - called_ms
-    return Changed(load, number, called_ms, first, wait_ms, done_ms, its.duration_ms, steady_ms)
+    skipped = sum(called_ms <= batch.started_ms < its.started_ms for batch in batches)
+    (before,) = (batch for batch in batches if batch.batch_id == first - 1)
+    return Changed(
+        load, number, called_ms, first, wait_ms, done_ms, its.duration_ms, steady_ms, skipped, before.duration_ms
+    )
 
 
 def _steady(batches: list[Batch]) -> float:

@@ -16,15 +16,23 @@ Row = dict[str, Any]
 
 
 def changes_of(results: Sequence[Changed]) -> list[Row]:
-    """One row per load. `in_time`: how many were in force within one batch and 0.2 s."""
+    """One row per load. `in_time`: how many were in force within one batch and 0.2 s.
+
+    `with_the_next`: with the next batch. `lower_ratio` and `upper_ratio` are the quartiles. `before_ratio`: the same
+    ratio of the batch before the first one in force.
+    """
     rows = []
     for load in dict.fromkeys(result.load for result in results):
         mine = [result for result in results if result.load == load]
         row: Row = {"load": load, "changes": len(mine)}
         row |= {name: _median(mine, name) for name in ("steady_ms", "wait_ms", "done_ms", "switch_ms", "ratio")}
         row["longest_wait_ms"] = max(result.wait_ms for result in mine)
-        row["highest_ratio"] = max(result.ratio for result in mine)
+        ratios = [result.ratio for result in mine]
+        row["lower_ratio"], _, row["upper_ratio"] = _quartiles(ratios)
+        row["highest_ratio"] = max(ratios)
         row["in_time"] = sum(result.in_time for result in mine)
+        row["before_ratio"] = statistics.median(result.before_ms / result.steady_ms for result in mine)
+        row["with_the_next"] = sum(result.skipped == 0 for result in mine)
         rows.append(row)
     return rows
 
@@ -47,15 +55,29 @@ def _median(results: Sequence[Changed], name: str) -> float:
     return float(statistics.median(getattr(result, name) for result in results))
 
 
+def _quartiles(values: Sequence[float]) -> list[float]:
+    return statistics.quantiles(values, method="inclusive") if len(values) > 1 else [*values] * 3
+
+
 def tables(changes: Sequence[Row], costs: Sequence[Row]) -> list[Table]:
     shown = Table(
         *("load", "changes", "steady batch", "until the first batch in force begins", "longest", "until it is done"),
-        *("the batch that switches", "ratio", "highest ratio", "in time"),
+        *(
+            "the batch that switches",
+            "ratio",
+            "quartiles",
+            "highest",
+            "the batch before it",
+            "in time",
+            "with the next batch",
+        ),
     )
     for row in changes:
         times = (f"{row[name]:.0f} ms" for name in ("steady_ms", "wait_ms", "longest_wait_ms", "done_ms", "switch_ms"))
-        ratios = (f"{row[name]:.2f}" for name in ("ratio", "highest_ratio"))
-        shown.add_row(row["load"], str(row["changes"]), *times, *ratios, f"{row['in_time']} of {row['changes']}")
+        quartiles = f"{row['lower_ratio']:.2f} to {row['upper_ratio']:.2f}"
+        ratios = f"{row['ratio']:.2f}", quartiles, f"{row['highest_ratio']:.2f}", f"{row['before_ratio']:.2f}"
+        counts = (f"{row[name]} of {row['changes']}" for name in ("in_time", "with_the_next"))
+        shown.add_row(row["load"], str(row["changes"]), *times, *ratios, *counts)
     paired = Table("load", "slices", "without a modification", "with one in force", "ratio", "of the slices")
     for row in costs:
         spread = f"{row['lowest']:.3f} to {row['highest']:.3f}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -37,11 +38,22 @@ def test_a_change_is_measured_from_the_call_to_its_first_batch() -> None:
     assert found.in_time
     assert changed(19_400).in_time
     assert not changed(19_399).in_time, "one batch and 0.2 s"
+    assert [changed(ms).skipped for ms in (19_001, 19_000, 18_999, 17_500)] == [0, 1, 1, 2], (
+        "batches begin at 18 000, ..."
+    )
 
 
 def test_medians_of_the_changes_of_a_load() -> None:
-    (row,) = changes_of([changed(19_700), changed(19_300), changed(19_600)])
-    assert (row["changes"], row["wait_ms"], row["longest_wait_ms"], row["in_time"]) == (3, 400, 700, 2)
+    (row,) = changes_of([changed(19_700), changed(18_300), changed(19_600)])
+    assert (row["changes"], row["wait_ms"], row["longest_wait_ms"], row["in_time"]) == (3, 400, 1700, 2)
+    assert (row["with_the_next"], row["before_ratio"]) == (2, 1.0)
+    slow = [replace(changed(19_700), switch_ms=ms) for ms in (360, 400, 440, 480, 1200)]
+    (row,) = changes_of(slow)
+    assert [row[name] for name in ("lower_ratio", "ratio", "upper_ratio", "highest_ratio")] == pytest.approx(
+        [1.0, 1.1, 1.2, 3.0]
+    )
+    assert [table.row_count for table in tables(changes_of(slow), [])] == [1]
+    assert changes_of(slow[:1])[0]["upper_ratio"] == pytest.approx(0.9)
 
 
 def test_slices_are_compared_in_pairs() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from rhino import Canary, Modifications, processor_function, rhino_checkpoint, state_function
 from rhino.testing import LocalCluster
@@ -152,6 +153,50 @@ def test_functions_and_operators_of_a_running_query(spark: SparkSession, tmp_pat
     running.stop()
     batches = run.logged()
     assert_same_rows(run.result(batches), scored_batch(spark, batches, changes.list(), used))
+
+
+def test_the_code_that_is_compiled_ahead_is_that_of_the_next_batch(spark: SparkSession, tmp_path: Path) -> None:
+    """The same texts: so Spark has nothing to compile in the first batch of a filter or column."""
+    run = Run(spark, SCORED, tmp_path)
+    running = run.start()
+    run.advance(running, 2)
+    changes = Modifications(run.checkpoint)
+    for number in (
+        changes.set_filter(POINT, "y % 7 < 6").record.number,
+        changes.set_columns(POINT, {"y": "y + 31"}).record.number,
+    ):
+        view = changes.wait(number)
+        assert view.state == "in_force", view.reason
+    run.advance(running, 2)
+    running.stop()
+    generated = code_of_newest_batch(spark, running)
+    assert generated == code_ahead(spark, running, run, [1, 2])
+    for fewer in ([1], [2], []):
+        assert generated != code_ahead(spark, running, run, fewer)
+
+
+def code_of_newest_batch(spark: SparkSession, ended: StreamingQuery) -> set[str]:
+    """The Java code of the newest batch of a query that has ended."""
+    jvm: Any = spark._jvm
+    return bodies(jvm.rhino.spark.modify.CompileAhead.generated(newest_batch(ended).executedPlan()))
+
+
+def code_ahead(spark: SparkSession, ended: StreamingQuery, run: Run, numbers: list[int]) -> set[str]:
+    """The Java code that Rhino expects of a batch with these modifications."""
+    jvm: Any = spark._jvm
+    records = [run.checkpoint / "modifications" / "records" / str(number) for number in numbers]
+    read = jvm.rhino.spark.modify.Modification.read
+    modifications = jvm.PythonUtils.toSeq([read(int(path.name), path.read_text()) for path in records])
+    return bodies(jvm.rhino.spark.modify.CompileAhead.sources(newest_batch(ended), modifications))
+
+
+def newest_batch(query: StreamingQuery) -> Any:
+    """Spark's `IncrementalExecution`."""
+    return query._jsq.streamingQuery().lastExecution()
+
+
+def bodies(codes: Any) -> set[str]:
+    return {codes.apply(place).body() for place in range(codes.size())}
 
 
 @pytest.mark.exhaustive

@@ -22,10 +22,16 @@ private[spark] case class Ledger(
 
   /** What a batch is planned with: of each slot the newest record that is bound to it, or to a batch before it. */
   def inForce(batch: Long): Seq[Modification] = {
-    val numbers = bindings.filter { case (at, _) => counts(at, batch) }.values.flatten.toSeq.sorted
-    val newest = numbers.map(number => records.getOrElse(number, missing(number)))
-      .foldLeft(Map.empty[(String, String), Modification])((slots, record) => slots + (record.slot -> record))
-    newest.values.filterNot(_.removes).toSeq.sortBy(_.number)
+    val numbers = bindings.filter { case (at, _) => counts(at, batch) }.values.flatten
+    newest(numbers.map(number => records.getOrElse(number, missing(number))))
+  }
+
+  /** What the next batch will be planned with if it also binds what is ready, and this record. */
+  def expected(its: Modification): Seq[Modification] = newest(inForce(Long.MaxValue) ++ ready.map(records) :+ its)
+
+  private def newest(found: Iterable[Modification]): Seq[Modification] = {
+    val slots = found.toSeq.sortBy(_.number).map(record => record.slot -> record).toMap
+    slots.values.filterNot(_.removes).toSeq.sortBy(_.number)
   }
 
   private def missing(number: Long): Nothing = throw new IllegalStateException(

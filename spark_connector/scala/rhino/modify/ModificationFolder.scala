@@ -1,7 +1,5 @@
 package rhino.spark.modify
 
-import java.io.FileNotFoundException
-import java.nio.charset.StandardCharsets.UTF_8
 import java.nio.file.{Files, Paths}
 import java.nio.file.attribute.PosixFilePermissions
 
@@ -23,20 +21,16 @@ import org.json4s.jackson.JsonMethods.{compact, parse, render}
 private[modify] class ModificationFolder(checkpoint: Path, hadoop: Configuration) {
   private implicit val formats: Formats = DefaultFormats
   private val root = new Path(checkpoint, "modifications")
-  private lazy val files = CheckpointFileManager.create(root, hadoop)
   private lazy val system = checkpoint.getFileSystem(hadoop)
 
   /** Also as rhino://file/... */
   val isLocal: Boolean = system.getUri.getScheme == "file" || checkpoint.toUri.getAuthority == "file"
 
-  /** Creates nothing: without a modification the folder does not exist. */
-  def exists: Boolean = files.exists(root)
+  private val facts: FactFiles = if (isLocal) LocalFactFiles.of(root) else new HadoopFactFiles(root, hadoop)
 
-  def numbers(kind: String): Seq[Long] = {
-    val folder = new Path(root, kind)
-    val found = try files.list(folder).toSeq.map(_.getPath.getName) catch { case _: FileNotFoundException => Nil }
-    found.filter(_.matches("\\d{1,18}")).map(_.toLong).sorted
-  }
+  def exists: Boolean = facts.exists
+  def recordsChangedMs: Long = facts.changedMs("records")
+  def numbers(kind: String): Seq[Long] = facts.numbers(kind)
 
   def record(number: Long): Modification = Modification.read(number, text("records", number))
 
@@ -84,6 +78,7 @@ private[modify] class ModificationFolder(checkpoint: Path, hadoop: Configuration
    */
   def answer(number: Long, json: JObject): Unit = {
     val folder = new Path(root, "comparisons")
+    val files = CheckpointFileManager.create(root, hadoop)
     files.mkdirs(folder)
     if (isLocal) Files.setPosixFilePermissions(
       Paths.get(folder.toUri.getPath), PosixFilePermissions.fromString("rwx------"))
@@ -101,29 +96,17 @@ private[modify] class ModificationFolder(checkpoint: Path, hadoop: Configuration
     time(s"modifications/outcomes/$number") < time(s"offsets/$batch")
   }
 
-  private def write(kind: String, number: Long, json: JObject): Unit = {
-    val folder = new Path(root, kind)
-    files.mkdirs(folder)
-    val stream = files.createAtomic(new Path(folder, number.toString), overwriteIfPossible = false)
-    try {
-      stream.write(compact(render(json)).getBytes(UTF_8))
-      stream.close()
-    } catch {
-      case error: Throwable => stream.cancel(); throw error
-    }
-  }
+  private def write(kind: String, number: Long, json: JObject): Unit =
+    facts.write(kind, number, compact(render(json)))
 
   /** Throws IllegalArgumentException if another user has written the file: its code would run as this user. */
   private def text(kind: String, number: Long): String = {
-    val path = new Path(new Path(root, kind), number.toString)
-    val owner = // Hadoop starts a process to ask for the owner of a local file
-      if (isLocal) Files.getOwner(Paths.get(path.toUri.getPath)).getName
-      else system.getFileStatus(path).getOwner
+    val owner = facts.owner(kind, number)
     val user = UserGroupInformation.getCurrentUser.getShortUserName
     if (owner.nonEmpty && owner != user) throw new IllegalArgumentException(
-      s"$path belongs to user $owner, and this driver runs as $user: only the driver's user may modify its queries")
-    val stream = files.open(path)
-    try new String(stream.readAllBytes(), UTF_8) finally stream.close()
+      s"$root/$kind/$number belongs to user $owner, and this driver runs as $user: only the driver's user may modify " +
+        "its queries")
+    facts.text(kind, number)
   }
 }
 

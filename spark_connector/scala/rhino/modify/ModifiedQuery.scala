@@ -23,6 +23,7 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
     new ModificationFolder(new Path(stream.resolvedCheckpointRoot), session.sessionState.newHadoopConf())
   private val refusedFiles = mutable.Set.empty[Long] // whose outcome could not be written
   private val sampled = mutable.Map.empty[Long, IncrementalExecution] // by dry run, the batch whose rows it compares
+  private val looks = new Looks(() => folder.recordsChangedMs, () => System.currentTimeMillis())
   private var ledger = Option.empty[Ledger] // read when the run plans its first batch
   private var planned = Option.empty[(Long, Seq[Modification])]
   private var firstBatch = Option.empty[Long] // of this run
@@ -92,9 +93,11 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
   def look(): Unit = {
     val execution = stream.lastExecution
     val known = synchronized(ledger.isDefined)
-    if (known && execution != null && folder.exists) {
+    if (known && execution != null) looks.ifDue {
       val decided = folder.numbers("outcomes").toSet ++ refusedFiles
-      folder.numbers("records").filterNot(decided).filterNot(waits).foreach(decide)
+      val (waiting, due) = folder.numbers("records").filterNot(decided).partition(waits)
+      due.foreach(decide)
+      waiting.isEmpty
     }
   }
 
@@ -104,17 +107,19 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
       !folder.committed(sampled.getOrElseUpdate(number, stream.lastExecution).currentBatchId)
 
   private def decide(number: Long): Unit = {
-    val refused =
-      try { check(number); None }
+    val started = System.nanoTime()
+    val found =
+      try Right(checked(number))
       catch {
         case error: InterruptedException => throw error
-        case NonFatal(error) => Some(reason(error))
+        case NonFatal(error) => Left(reason(error))
       }
-    refused match {
-      case None =>
-        sampled.remove(number).foreach(compare(number, _))
-        accept(number)
-      case Some(reason) =>
+    found match {
+      case Right(its) =>
+        sampled.remove(number).foreach(compare(its, _))
+        compileAhead(its)
+        accept(its, started)
+      case Left(reason) =>
         logWarning(s"query ${stream.id}: modification $number is refused: $reason")
         refusedFiles += number
         sampled.remove(number)
@@ -122,16 +127,24 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
     }
   }
 
+  /** A record counts for the first batch that is planned after its outcome is written. So this comes before it. */
+  private def compileAhead(its: Modification): Unit =
+    if (!its.dryRun && its.kind != Modification.Function) { // the code of a function is not in the code of the plan
+      val next = synchronized(ledger.get).expected(its)
+      CompileAhead.attempt(stream, next, executors(), ModifiedQuery.CompileMs)
+    }
+
   /** Under the lock of `at`: a record that counts for a batch was accepted before that batch was planned. */
-  private def accept(number: Long): Unit = synchronized {
-    if (ModificationFolder.unlessThere(folder.accept(number))) {
-      val its = folder.record(number)
-      ledger = ledger.map(now => now.copy(records = now.records + (number -> its), accepted = now.accepted + number))
-      logInfo(s"query ${stream.id}: $its is accepted")
+  private def accept(its: Modification, started: Long): Unit = synchronized {
+    if (ModificationFolder.unlessThere(folder.accept(its.number))) {
+      ledger = ledger.map(now =>
+        now.copy(records = now.records + (its.number -> its), accepted = now.accepted + its.number))
+      val ms = (System.nanoTime() - started) / 1000000
+      logInfo(s"query ${stream.id}: $its is accepted, $ms ms after it was found")
     }
   }
 
-  private def check(number: Long): Unit = {
+  private def checked(number: Long): Modification = {
     if (stream.trigger.getClass.getSimpleName == "RealTimeTrigger") throw new IllegalArgumentException(
       "the query runs in real-time mode, whose batches take minutes, and Rhino does not modify it: " +
         "start it with trigger(processingTime=...)")
@@ -144,21 +157,24 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
     if (!its.removes && now.trials(Long.MaxValue).exists(_._2.slot == its.slot)) throw new IllegalArgumentException(
       s"the canary of another modification of ${its.kind} ${its.target} still runs: wait for it, or remove that one")
     val of = execution.sparkSession
-    of.withActive(PlanCheck.check(its, execution.logical, former, of))
-    if (its.kind == Modification.Function && !its.removes) {
-      val present = PlanCheck.functions(its.target, execution.logical).head
-      CodeCheck.check(its.code, present, executors(), of)
-      StateVariables.check(its, present, of)
+    def checkPlan(): Unit = of.withActive(PlanCheck.check(its, execution.logical, former, of))
+    val replaces = its.kind == Modification.Function && !its.removes
+    (if (replaces) PlanCheck.functions(its.target, execution.logical).headOption else None) match {
+      case Some(present) =>
+        CodeCheck.check(its.code, present, executors(), of)(checkPlan())
+        StateVariables.check(its, present, of)
+      case None => checkPlan()
     }
+    its
   }
 
-  private def compare(number: Long, batch: IncrementalExecution): Unit = {
+  private def compare(its: Modification, batch: IncrementalExecution): Unit = {
     val inForce = synchronized(ledger.get).inForce(batch.currentBatchId)
-    val answer = OldAgainstNew.answer(folder.record(number), batch, inForce)
-    try ModificationFolder.unlessThere(folder.answer(number, answer))
+    val answer = OldAgainstNew.answer(its, batch, inForce)
+    try ModificationFolder.unlessThere(folder.answer(its.number, answer))
     catch {
       case NonFatal(error) => // the checks have passed, and would be repeated for ever
-        logWarning(s"query ${stream.id}: the answer to dry run $number cannot be written", error)
+        logWarning(s"query ${stream.id}: the answer to dry run ${its.number} cannot be written", error)
     }
   }
 
@@ -179,4 +195,9 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
 
 private[modify] object ModifiedQuery {
   private val ReasonMax = 4000 // characters; Spark's errors may carry whole plans
+  /**
+   * How long a record waits for its code to be compiled. A batch that is planned later than 0.2 s after the command has
+   * to bind it: with the batch after that, it would come in force too late.
+   */
+  private val CompileMs = 150L
 }

@@ -3,14 +3,14 @@ package rhino.spark.modify
 import org.apache.spark.sql.AnalysisException
 import org.apache.spark.sql.catalyst.QueryPlanningTracker
 import org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
-import org.apache.spark.sql.catalyst.expressions.{Alias, Attribute, Expression, ExprId, NamedArgumentExpression, PythonUDF}
+import org.apache.spark.sql.catalyst.expressions.{Alias, Attribute, Expression, ExprId, NamedArgumentExpression, PythonUDF, ScalaUDF}
 import org.apache.spark.sql.catalyst.plans.logical._
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.state.seam.PythonCode
 import org.apache.spark.sql.types.DataType
 
 /** Checks of a modification against the plan of the running query. They throw IllegalArgumentException or Spark's. */
-private[modify] object PlanCheck {
+private[spark] object PlanCheck {
 
   /** `plan`: of the newest batch, without modifications. `inForce`: what the next batch would have without this one. */
   def check(its: Modification, plan: LogicalPlan, inForce: Seq[Modification], session: SparkSession): Unit = {
@@ -40,12 +40,20 @@ private[modify] object PlanCheck {
   private def all(plan: LogicalPlan): Seq[Expression] =
     plan.collect { case node => node.expressions.flatMap(_.collect { case expression => expression }) }.flatten
 
+  /** Why a plan has no Python function of this name. */
+  def missing(name: String, plan: LogicalPlan): String =
+    if (all(plan).exists { case udf: ScalaUDF => udf.udfName.contains(name); case _ => false })
+      s"$name is a Scala or Java function, and its code is in the jars of the application. Rhino replaces Python " +
+        "functions: give its column another value at a point that the query observes, or start the query with other " +
+        "jars"
+    else {
+      val names = all(plan).collect { case udf: PythonUDF => udf.name }.distinct
+      s"the query has no Python function $name; it has " + list(names)
+    }
+
   private def checkFunction(its: Modification, plan: LogicalPlan): Unit = {
     val found = functions(its.target, plan)
-    if (found.isEmpty) {
-      val names = all(plan).collect { case udf: PythonUDF => udf.name }.distinct
-      refuse(s"the query has no Python function ${its.target}; it has " + list(names))
-    }
+    if (found.isEmpty) refuse(missing(its.target, plan))
     if (found.map(PythonCode.of).distinct.size > 1) refuse(
       s"the query has several functions with the name ${its.target}: give each a name of its own")
     val present = found.head

@@ -1,0 +1,104 @@
+package rhino.spark.modify
+
+import java.io.FileNotFoundException
+import java.nio.charset.StandardCharsets.UTF_8
+import java.nio.file.{Files, Paths, FileAlreadyExistsException => LocalAlreadyExists, Path => LocalPath}
+import java.util.UUID
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.{FileAlreadyExistsException, Path}
+
+import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+
+/** The files of the folder `modifications`: the name of each is a number, in a folder of its kind. */
+private[spark] trait FactFiles {
+
+  /** Creates nothing: without a modification the folder does not exist. */
+  def exists: Boolean
+
+  /** When the newest file of a kind was written, in milliseconds. 0: there is none. */
+  def changedMs(kind: String): Long
+
+  def numbers(kind: String): Seq[Long]
+  def text(kind: String, number: Long): String
+
+  /** "" if the file system does not know owners. */
+  def owner(kind: String, number: Long): String
+
+  /** Atomically. Throws Hadoop's FileAlreadyExistsException if another process has written it. */
+  def write(kind: String, number: Long, text: String): Unit
+}
+
+private[spark] object FactFiles {
+  def sorted(names: Seq[String]): Seq[Long] = names.filter(_.matches("\\d{1,18}")).map(_.toLong).sorted
+}
+
+/**
+ * On a file system of this machine, where Hadoop would be slow: it starts processes for owners and permissions, and the
+ * thread of the query waits for what it writes.
+ */
+private[spark] class LocalFactFiles(root: LocalPath) extends FactFiles {
+  private def path(kind: String, number: Long): LocalPath = root.resolve(kind).resolve(number.toString)
+
+  override def exists: Boolean = Files.isDirectory(root)
+  override def changedMs(kind: String): Long = root.resolve(kind).toFile.lastModified
+
+  override def numbers(kind: String): Seq[Long] =
+    FactFiles.sorted(Option(root.resolve(kind).toFile.list).toSeq.flatten)
+
+  override def text(kind: String, number: Long): String = Files.readString(path(kind, number))
+  override def owner(kind: String, number: Long): String = Files.getOwner(path(kind, number)).getName
+
+  /** As the command does it: a link is made only if there is no file of that name. */
+  override def write(kind: String, number: Long, text: String): Unit = {
+    val target = path(kind, number)
+    Files.createDirectories(target.getParent)
+    val temporary = target.resolveSibling(s".${UUID.randomUUID()}.tmp")
+    try {
+      Files.writeString(temporary, text)
+      Files.createLink(target, temporary)
+    } catch {
+      case _: LocalAlreadyExists => throw new FileAlreadyExistsException(target.toString)
+    } finally Files.deleteIfExists(temporary)
+  }
+}
+
+/** On any file system that Spark takes for checkpoints. */
+private[spark] class HadoopFactFiles(root: Path, hadoop: Configuration) extends FactFiles {
+  private lazy val files = CheckpointFileManager.create(root, hadoop)
+  private lazy val system = root.getFileSystem(hadoop)
+  private def path(kind: String, number: Long): Path = new Path(new Path(root, kind), number.toString)
+
+  override def exists: Boolean = files.exists(root)
+
+  /** Not every file system knows it of a folder. So it is the present time as long as there are modifications. */
+  override def changedMs(kind: String): Long = if (exists) System.currentTimeMillis() else 0
+
+  override def numbers(kind: String): Seq[Long] = FactFiles.sorted(
+    try files.list(new Path(root, kind)).toSeq.map(_.getPath.getName)
+    catch { case _: FileNotFoundException => Nil })
+
+  override def text(kind: String, number: Long): String = {
+    val stream = files.open(path(kind, number))
+    try new String(stream.readAllBytes(), UTF_8) finally stream.close()
+  }
+
+  override def owner(kind: String, number: Long): String = system.getFileStatus(path(kind, number)).getOwner
+
+  override def write(kind: String, number: Long, text: String): Unit = {
+    val target = path(kind, number)
+    files.mkdirs(target.getParent)
+    val stream = files.createAtomic(target, overwriteIfPossible = false)
+    try {
+      stream.write(text.getBytes(UTF_8))
+      stream.close()
+    } catch {
+      case error: Throwable => stream.cancel(); throw error
+    }
+  }
+}
+
+private[spark] object LocalFactFiles {
+  /** `root`: its path is one of this machine, also if its scheme is rhino. */
+  def of(root: Path): LocalFactFiles = new LocalFactFiles(Paths.get(root.toUri.getPath))
+}
