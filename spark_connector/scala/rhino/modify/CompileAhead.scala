@@ -27,7 +27,8 @@ private[modify] object CompileAhead extends AdaptiveSparkPlanHelper with Logging
 
   /**
    * Starts to compile what a query needs with the modifications `next`, on the driver and on the executors. Returns
-   * when that is done, or after `waitMs`: then it goes on beside. A failure only makes the batch slower.
+   * when that is done, or after `waitMs`, which may be 0 or less: then it goes on beside. A failure only makes the
+   * batch slower.
    */
   def attempt(
       stream: StreamExecution, next: Seq[Modification], executors: Seq[(String, String)], waitMs: Long): Unit = {

@@ -117,7 +117,7 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
     found match {
       case Right(its) =>
         sampled.remove(number).foreach(compare(its, _))
-        compileAhead(its)
+        compileAhead(its, started)
         accept(its, started)
       case Left(reason) =>
         logWarning(s"query ${stream.id}: modification $number is refused: $reason")
@@ -128,10 +128,11 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
   }
 
   /** A record counts for the first batch that is planned after its outcome is written. So this comes before it. */
-  private def compileAhead(its: Modification): Unit =
+  private def compileAhead(its: Modification, started: Long): Unit =
     if (!its.dryRun && its.kind != Modification.Function) { // the code of a function is not in the code of the plan
       val next = synchronized(ledger.get).expected(its)
-      CompileAhead.attempt(stream, next, executors(), ModifiedQuery.CompileMs)
+      val passedMs = (System.nanoTime() - started) / 1000000
+      CompileAhead.attempt(stream, next, executors(), ModifiedQuery.DecisionMs - passedMs)
     }
 
   /** Under the lock of `at`: a record that counts for a batch was accepted before that batch was planned. */
@@ -196,8 +197,8 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
 private[modify] object ModifiedQuery {
   private val ReasonMax = 4000 // characters; Spark's errors may carry whole plans
   /**
-   * How long a record waits for its code to be compiled. A batch that is planned later than 0.2 s after the command has
-   * to bind it: with the batch after that, it would come in force too late.
+   * From when a record is found until it does not wait for its code any longer. A batch that is planned later than
+   * 0.2 s after the command has to bind it: with the batch after that, it would come in force too late.
    */
-  private val CompileMs = 150L
+  private val DecisionMs = 150L
 }
