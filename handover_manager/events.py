@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from handover_manager.plan.locations import Location
 from handover_manager.plan.planner import Request
-from handover_manager.plan.work import Work
+from handover_manager.plan.work import SourceLag, Work
 from handover_manager.view import ClusterView, TaskGroup
 from rhino_core.errors import RhinoError
 from rhino_core.ids import GroupId, JobSettings, StoreVersion, VirtualNode
@@ -109,7 +109,7 @@ class BatchLogged:
     newest batch once more, because the first report may have been lost. Such a batch may have begun under any former
     map. `floors` are the oldest versions that Spark may still load.
     `rows`: input rows. `batch_s`: the duration of the batch in seconds. Both are 0 if the driver does not report them.
-    `trigger_s`: the trigger interval in seconds; 0: none.
+    `trigger_s`: the trigger interval in seconds; 0: none. `lags`: of sources that report any.
     """
 
     session: int
@@ -123,6 +123,7 @@ class BatchLogged:
     rows: int = 0
     batch_s: float = 0.0
     trigger_s: float = 0.0
+    lags: tuple[SourceLag, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

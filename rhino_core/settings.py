@@ -354,6 +354,15 @@ class ManagerSettings:
             60,
         ),
     ] = 3600.0
+    adaptation_catch_up_s: Annotated[
+        float,
+        Setting(
+            "Minutes in which the wanted workers (`rhino scale`) work off what a query is behind its sources.",
+            POSITIVE,
+            "adaptation_catch_up_min",
+            60,
+        ),
+    ] = 600.0
     adaptation_hourly_bytes: Annotated[
         int, Setting("MiB that adaptation may copy in an hour.", NOT_NEGATIVE, "adaptation_hourly_mb", MIB)
     ] = 64 * 1024 * MIB

@@ -80,7 +80,7 @@ class Adaptation:
         self.trial = trial_of_record(restored.trial, started + WATCH_S) if restored.trial is not None else None
         self.decisions = Decisions(decisions)
         self._windows: dict[str, Windows] = {}
-        self.scaling = Scaling(policy.scale_in_s)
+        self.scaling = Scaling(policy.scale_in_s, policy.catch_up_s)
         self._usual_rows = dict(restored.usual_rows)  # as journalled
         self._ended: set[str] = set()  # jobs with a window that ended since the last view
 
@@ -95,7 +95,8 @@ class Adaptation:
             windows = Windows(self.policy.window_batches, self.policy.windows, usual_rows)
             self._windows[job.job] = windows
         known = {node: work for node, work in event.work.items() if node in job.map.nodes}
-        batch = Batch(event.run_id, job.map.configuration_epoch, known, event.rows, event.batch_s, event.trigger_s)
+        figures = event.rows, event.batch_s, event.trigger_s, event.lags
+        batch = Batch(event.run_id, job.map.configuration_epoch, known, *figures)
         if windows.add(batch, job.map.desired):
             self._ended.add(job.job)
 
@@ -175,8 +176,7 @@ class Adaptation:
             tuple(windows.closed),
             situation,
             job.measurements.batch_s,
-            windows.usual_rows,
-            windows.is_backlog,
+            windows.backlog,
             lambda plan: self._predict(plan, now),
             lambda node: self._cool_downs.active(node, now),
         )

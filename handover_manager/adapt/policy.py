@@ -31,7 +31,7 @@ class Policy:
 
     A virtual node that has moved stays for `cool_down_s`. All plans of an hour together move no more than
     `hourly_bytes` and `hourly_moves`. After a move, `trial_windows` windows show whether it has helped. Fewer workers
-    are wanted only when fewer have sufficed for `scale_in_s`.
+    are wanted only when fewer have sufficed for `scale_in_s`. As many are wanted as work a backlog off in `catch_up_s`.
     """
 
     mode: Mode = Mode.OBSERVE
@@ -42,6 +42,7 @@ class Policy:
     horizon_s: float = 600.0
     cool_down_s: float = 600.0
     scale_in_s: float = 3600.0
+    catch_up_s: float = 600.0
     hourly_bytes: int = 64 << 30
     hourly_moves: int = 256
     trial_windows: int = 2
@@ -62,6 +63,7 @@ def policy_of(settings: ManagerSettings) -> Policy:
         band=settings.adaptation_band,
         cool_down_s=settings.adaptation_cool_down_s,
         scale_in_s=settings.adaptation_scale_in_s,
+        catch_up_s=settings.adaptation_catch_up_s,
         hourly_bytes=settings.adaptation_hourly_bytes,
         hourly_moves=settings.adaptation_hourly_moves,
         rows_band=settings.adaptation_rows_band,

@@ -28,28 +28,26 @@ NEARER_MIN = 0.5  # a plan for rows, bytes or count brings them nearer to the ba
 class Situated:
     """A query to decide about: its windows, the basis of a plan, and the usual distance of its batches in seconds.
 
-    `usual_rows`: input rows of a usual batch; 0: unknown. `is_backlog`: the newest window may be one. `predict` adds a
-    prediction to a plan. `cooling` tells whether a virtual node has to stay.
+    `backlog`: why the newest window may be that of a backlog; empty: it is not. `predict` adds a prediction to a plan.
+    `cooling` tells whether a virtual node has to stay.
     """
 
     job: str
     windows: Sequence[Window]
     situation: Situation
     interval_s: float | None
-    usual_rows: float
-    is_backlog: bool
+    backlog: str
     predict: Callable[[Plan], Plan]
     cooling: Callable[[VirtualNode], bool]
 
 
 def judge(query: Situated, policy: Policy) -> Verdict:
     """Decides by load alone. The caller has checked that nothing else is going on."""
+    if query.backlog:
+        return Verdict(Outcome.CATCHING_UP, query.backlog)
     windows = query.windows
     if len(windows) < policy.windows:
         return Verdict(Outcome.TOO_FEW, f"{len(windows)} of {policy.windows} windows so far")
-    if query.is_backlog:
-        why = f"a batch had {windows[-1].rows} input rows, {query.usual_rows:.0f} are usual: maybe a backlog"
-        return Verdict(Outcome.CATCHING_UP, why)
     return _judge_load(query, policy)
 
 

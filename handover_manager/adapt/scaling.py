@@ -2,7 +2,7 @@
 
 A batch takes T = a + b * x seconds, where x is the task time of the busiest worker. `a` and `b` are fitted to the
 newest windows. With w workers, x is the larger of an even share and the heaviest virtual node, whose keys cannot be
-split.
+split. A backlog of B usual batches that is to be gone in n trigger intervals makes each batch 1 + B / n times as large.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from handover_manager.adapt.lag import CAUGHT_UP
 from handover_manager.adapt.windows import Windows, forecast, worker_loads
+from handover_manager.plan.work import SourceLag
 from handover_manager.view import ClusterView
 from rhino_core.ids import VirtualNode
 
@@ -20,6 +22,7 @@ UTILIZATION = 0.7  # the part of the trigger interval that a batch may take: a l
 WORKERS_MAX = 10_000
 HARDLY = 0.1  # more workers are of no use if they shorten a batch by less than this part, and not by enough
 POINTS = 32  # windows that the model is fitted to
+BACKLOG_MAX = 2  # a backlog wants at most so many times the workers that are wanted without one
 SPREAD_MIN = 1.2  # the loads have to differ by this factor for a line through them to mean anything
 
 
@@ -28,13 +31,14 @@ class Wanted:
     """`workers` is what the newest windows need, None if it is not known. `why` is for people.
 
     `batch_s`: the duration of a batch as the model has it for so many workers. `trigger_s`: the trigger interval, 0 if
-    there is none. Both in seconds.
+    there is none. Both in seconds. `lags`: what the sources are behind.
     """
 
     workers: int | None
     why: str
     batch_s: float | None = None
     trigger_s: float = 0.0
+    lags: tuple[SourceLag, ...] = ()
 
 
 UNKNOWN = Wanted(None, "too few batches so far")
@@ -97,6 +101,32 @@ def workers_wanted(
     return Wanted(useful, why, batch_s, trigger_s)
 
 
+def with_backlog(
+    wanted: Wanted, load_s: Mapping[VirtualNode, float], line: Line | None, behind: float, catch_up_s: float
+) -> Wanted:
+    """More workers if those that are wanted do not work a backlog of `behind` usual batches off within `catch_up_s`.
+
+    Batches may take the whole trigger interval meanwhile.
+    """
+    if wanted.workers is None or line is None or behind <= CAUGHT_UP:
+        return wanted
+    larger = 1 + behind * wanted.trigger_s / catch_up_s
+    total_s, heaviest_s = larger * sum(load_s.values()), larger * max(load_s.values())
+    most = min(BACKLOG_MAX * wanted.workers, max(len(load_s), wanted.workers))
+    counts = range(wanted.workers, most + 1)
+    enough = (count for count in counts if line.batch_s(max(total_s / count, heaviest_s)) <= wanted.trigger_s)
+    workers = next(enough, None)
+    told = f"{behind:.1f} usual batches behind"
+    if workers is None:
+        why = f"{told}: no number up to {most} works that off in {catch_up_s / 60:g} min"
+        useful = next(n for n in counts if total_s / n <= max(total_s / most, heaviest_s) * (1 + HARDLY))
+        return dataclasses.replace(wanted, workers=useful, why=why)
+    if workers == wanted.workers:
+        return dataclasses.replace(wanted, why=f"{wanted.why}; {told}, which is worked off in {catch_up_s / 60:g} min")
+    why = f"{told}: {workers} work that off in {catch_up_s / 60:g} min, later {wanted.workers} suffice"
+    return dataclasses.replace(wanted, workers=workers, why=why)
+
+
 class Lazily:
     """The wanted number, which rises at once and falls slowly. Times are monotonic, in seconds.
 
@@ -122,27 +152,35 @@ class Lazily:
 class Scaling:
     """The wanted number of workers of each query. Not journalled: the next windows bring it again.
 
-    `scale_in_s`: as of `Lazily`.
+    `scale_in_s`: as of `Lazily`. `catch_up_s`: the time in which a backlog is to be worked off.
     """
 
-    def __init__(self, scale_in_s: float) -> None:
-        self._scale_in_s = scale_in_s
+    def __init__(self, scale_in_s: float, catch_up_s: float) -> None:
+        self._scale_in_s, self._catch_up_s = scale_in_s, catch_up_s
+        self._loads_s: dict[str, Mapping[VirtualNode, float]] = {}  # usual ones
         self._points: dict[str, deque[tuple[float, float]]] = {}
         self._lazily: dict[str, Lazily] = {}
         self._newest: dict[str, Wanted] = {}
 
     def observe(self, job: str, windows: Windows, view: ClusterView, now: float) -> None:
-        """Takes in the newest window of a query. A backlog is no reason for more workers."""
-        newest = windows.closed[-1] if windows.closed else None
-        if newest is None or not newest.peak_s or windows.is_backlog:
+        """Takes in the newest window of a query.
+
+        The load of a backlog is not the usual one. It is no reason for more workers, unless the sources say how much
+        there is left to read.
+        """
+        newest, lags = windows.closed[-1] if windows.closed else None, windows.lags
+        if newest is None or not newest.peak_s or (windows.backlog and not lags.batches):
             return
         workers = [name for name, seen in view.workers.items() if seen.eligible]
         points = self._points.setdefault(job, deque(maxlen=POINTS))
         if newest.batch_s > 0:
             points.append((max(worker_loads(newest.peak_s, newest.desired, workers).values()), newest.batch_s))
-        load_s = forecast([window.peak_s for window in windows.closed])
+        if not windows.backlog or job not in self._loads_s:
+            self._loads_s[job] = forecast([window.peak_s for window in windows.closed])
+        load_s = self._loads_s[job]
         wanted = workers_wanted(load_s, points, newest.trigger_s, WORKERS_MAX)
-        self._newest[job] = wanted
+        wanted = with_backlog(wanted, load_s, fit(points), lags.batches, self._catch_up_s)
+        self._newest[job] = wanted = dataclasses.replace(wanted, lags=lags.newest)
         if wanted.workers is not None:
             self._lazily.setdefault(job, Lazily(self._scale_in_s)).add(wanted.workers, now)
 
@@ -160,5 +198,5 @@ class Scaling:
         )
 
     def forget(self, job: str) -> None:
-        for table in (self._points, self._lazily, self._newest):
+        for table in (self._points, self._lazily, self._newest, self._loads_s):
             table.pop(job, None)

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import fmean, median
 
-from handover_manager.plan.work import Work
+from handover_manager.adapt.lag import Lags
+from handover_manager.plan.work import SourceLag, Work
 from rhino_core.ids import VirtualNode
 from rhino_core.planning.goals import Weight
 
@@ -46,7 +47,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A logged batch: the map of its run, the work of its tasks, its input rows, duration and trigger interval."""
+    """A logged batch: the map of its run, the work of its tasks, and what else the driver has reported about it."""
 
     run_id: str
     configuration_epoch: int
@@ -54,6 +55,7 @@ class Batch:
     rows: int = 0
     batch_s: float = 0.0
     trigger_s: float = 0.0
+    lags: tuple[SourceLag, ...] = ()
 
 
 class Windows:
@@ -70,6 +72,7 @@ class Windows:
         self._map: tuple[str, int] | None = None  # run and configuration epoch
         self._rows: deque[int] = deque(maxlen=ROWS_KEPT)  # of the newest windows, also of cleared ones
         self.closed: deque[Window] = deque(maxlen=kept)
+        self.lags = Lags()
 
     def add(self, batch: Batch, desired: Mapping[VirtualNode, str]) -> bool:
         """Adds a batch. Returns whether it ends a window."""
@@ -79,22 +82,32 @@ class Windows:
                 self.closed.clear()
                 self._former_rows = self.usual_rows
                 self._rows.clear()
+                self.lags = Lags()
             self._map, self._open = seen, []
             return False
         self._open.append(batch)
         if len(self._open) < self._batches:
             return False
-        if self.is_backlog:
+        if self.backlog:
             self.closed.pop()  # its load is not the usual one, so no forecast may rest on it once the backlog is over
         self.closed.append(_close(self._open, desired))
         self._rows.append(self.closed[-1].rows)
+        self.lags.add([one.lags for one in self._open])
         self._open = []
         return True
 
     @property
-    def is_backlog(self) -> bool:
-        """Whether a batch of the newest window had so many input rows that it may have been a backlog."""
-        return bool(self.closed) and self.closed[-1].rows > CATCHING_UP * self.usual_rows > 0
+    def backlog(self) -> str:
+        """Why the newest window may be that of a backlog, for people; empty: it is not.
+
+        A batch had many more input rows than usual, or a source is far behind.
+        """
+        if not self.closed:
+            return ""
+        rows, usual = self.closed[-1].rows, self.usual_rows
+        if rows > CATCHING_UP * usual > 0:
+            return f"a batch had {rows} input rows, {usual:.0f} are usual: maybe a backlog"
+        return self.lags.backlog
 
     @property
     def usual_rows(self) -> float:

@@ -15,7 +15,7 @@ from handover_manager.events import (
     RefuseQuery,
     SessionAnswered,
 )
-from handover_manager.plan.work import Work
+from handover_manager.plan.work import SourceLag, Work
 from handover_manager.view import TaskGroup
 from rhino_core.errors import InvalidRequestError
 from rhino_core.ids import PARTITIONS_MAX, VirtualNode
@@ -135,4 +135,5 @@ def batch_logged_of(message: pb.BatchLogged, session: int) -> BatchLogged:
         rows=message.input_rows,
         batch_s=message.batch_s,
         trigger_s=message.trigger_s,
+        lags=tuple(SourceLag(one.source, one.unit, one.behind, one.read) for one in message.lags),
     )

@@ -84,4 +84,5 @@ def _load_of(event: BatchLogged, job: Job, view: ClusterView) -> pb.BatchLoad:
             for node, work in sorted(event.work.items())
         ],
         workers=sum(seen.eligible for seen in view.workers.values()),
+        lags=[pb.SourceLag(**one._asdict()) for one in event.lags],
     )

@@ -249,6 +249,7 @@ def job_to_pb(job: Job, view: ClusterView, wanted: Wanted = UNKNOWN) -> pb.JobSt
         rhino_version=run.rhino_version if run.session is not None else "",
         workers_wanted=wanted.workers,
         workers_wanted_why=wanted.why,
+        lags=[pb.SourceLag(**one._asdict()) for one in wanted.lags],
     )
 
 

@@ -1036,6 +1036,7 @@ class BatchLoad(_message.Message):
     VIRTUAL_NODES_FIELD_NUMBER: _builtins.int
     WORKERS_FIELD_NUMBER: _builtins.int
     SKIPPED_FIELD_NUMBER: _builtins.int
+    LAGS_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     name: _builtins.str
     """query name; may be empty"""
@@ -1057,6 +1058,10 @@ class BatchLoad(_message.Message):
     def virtual_nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___VirtualNodeLoad]:
         """of tasks that have ended since the last report"""
 
+    @_builtins.property
+    def lags(self) -> _containers.RepeatedCompositeFieldContainer[Global___SourceLag]:
+        """of sources that report any"""
+
     def __init__(
         self,
         *,
@@ -1071,10 +1076,11 @@ class BatchLoad(_message.Message):
         virtual_nodes: _abc.Iterable[Global___VirtualNodeLoad] | None = ...,
         workers: _builtins.int = ...,
         skipped: _builtins.int = ...,
+        lags: _abc.Iterable[Global___SourceLag] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_id", b"batch_id", "batch_s", b"batch_s", "configuration_epoch", b"configuration_epoch", "input_rows", b"input_rows", "job", b"job", "name", b"name", "run_id", b"run_id", "skipped", b"skipped", "trigger_s", b"trigger_s", "virtual_nodes", b"virtual_nodes", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_id", b"batch_id", "batch_s", b"batch_s", "configuration_epoch", b"configuration_epoch", "input_rows", b"input_rows", "job", b"job", "lags", b"lags", "name", b"name", "run_id", b"run_id", "skipped", b"skipped", "trigger_s", b"trigger_s", "virtual_nodes", b"virtual_nodes", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1544,6 +1550,7 @@ class JobStatus(_message.Message):
     FORGOTTEN_BY_FIELD_NUMBER: _builtins.int
     WORKERS_WANTED_FIELD_NUMBER: _builtins.int
     WORKERS_WANTED_WHY_FIELD_NUMBER: _builtins.int
+    LAGS_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     run_id: _builtins.str
     name: _builtins.str
@@ -1577,6 +1584,10 @@ class JobStatus(_message.Message):
     """for people"""
     @_builtins.property
     def virtual_nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___VirtualNodeStatus]: ...
+    @_builtins.property
+    def lags(self) -> _containers.RepeatedCompositeFieldContainer[Global___SourceLag]:
+        """of its sources, in the newest batches"""
+
     def __init__(
         self,
         *,
@@ -1599,10 +1610,11 @@ class JobStatus(_message.Message):
         forgotten_by: _builtins.str = ...,
         workers_wanted: _builtins.int | None = ...,
         workers_wanted_why: _builtins.str = ...,
+        lags: _abc.Iterable[Global___SourceLag] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_delete_in_s", b"_delete_in_s", "_workers_wanted", b"_workers_wanted", "delete_in_s", b"delete_in_s", "workers_wanted", b"workers_wanted"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_delete_in_s", b"_delete_in_s", "_workers_wanted", b"_workers_wanted", "application_id", b"application_id", "batch_id", b"batch_id", "configuration_epoch", b"configuration_epoch", "connected", b"connected", "delete_in_s", b"delete_in_s", "driver_host", b"driver_host", "forgotten_by", b"forgotten_by", "forgotten_ms", b"forgotten_ms", "job", b"job", "location", b"location", "missed_now", b"missed_now", "misses", b"misses", "name", b"name", "owner", b"owner", "rhino_version", b"rhino_version", "run_id", b"run_id", "virtual_nodes", b"virtual_nodes", "workers_wanted", b"workers_wanted", "workers_wanted_why", b"workers_wanted_why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_delete_in_s", b"_delete_in_s", "_workers_wanted", b"_workers_wanted", "application_id", b"application_id", "batch_id", b"batch_id", "configuration_epoch", b"configuration_epoch", "connected", b"connected", "delete_in_s", b"delete_in_s", "driver_host", b"driver_host", "forgotten_by", b"forgotten_by", "forgotten_ms", b"forgotten_ms", "job", b"job", "lags", b"lags", "location", b"location", "missed_now", b"missed_now", "misses", b"misses", "name", b"name", "owner", b"owner", "rhino_version", b"rhino_version", "run_id", b"run_id", "virtual_nodes", b"virtual_nodes", "workers_wanted", b"workers_wanted", "workers_wanted_why", b"workers_wanted_why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__delete_in_s: _TypeAlias = _typing.Literal["delete_in_s"]  # noqa: Y015
     _WhichOneofArgType__delete_in_s: _TypeAlias = _typing.Literal["_delete_in_s", b"_delete_in_s"]  # noqa: Y015
@@ -1869,6 +1881,7 @@ class BatchLogged(_message.Message):
     INPUT_ROWS_FIELD_NUMBER: _builtins.int
     BATCH_S_FIELD_NUMBER: _builtins.int
     TRIGGER_S_FIELD_NUMBER: _builtins.int
+    LAGS_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     run_id: _builtins.str
     batch_id: _builtins.int
@@ -1892,6 +1905,10 @@ class BatchLogged(_message.Message):
     def work(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeWork]:
         """of tasks that have ended since the last report"""
 
+    @_builtins.property
+    def lags(self) -> _containers.RepeatedCompositeFieldContainer[Global___SourceLag]:
+        """of sources that report any"""
+
     def __init__(
         self,
         *,
@@ -1905,14 +1922,49 @@ class BatchLogged(_message.Message):
         input_rows: _builtins.int = ...,
         batch_s: _builtins.float = ...,
         trigger_s: _builtins.float = ...,
+        lags: _abc.Iterable[Global___SourceLag] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_id", b"batch_id", "batch_s", b"batch_s", "floors", b"floors", "input_rows", b"input_rows", "job", b"job", "repeated", b"repeated", "run_id", b"run_id", "trigger_s", b"trigger_s", "versions", b"versions", "work", b"work"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_id", b"batch_id", "batch_s", b"batch_s", "floors", b"floors", "input_rows", b"input_rows", "job", b"job", "lags", b"lags", "repeated", b"repeated", "run_id", b"run_id", "trigger_s", b"trigger_s", "versions", b"versions", "work", b"work"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___BatchLogged: _TypeAlias = BatchLogged  # noqa: Y015
+
+@_typing.final
+class SourceLag(_message.Message):
+    """How far a query was behind a source when a batch began."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    UNIT_FIELD_NUMBER: _builtins.int
+    BEHIND_FIELD_NUMBER: _builtins.int
+    READ_FIELD_NUMBER: _builtins.int
+    source: _builtins.str
+    """its name in the query, from Spark's description"""
+    unit: _builtins.str
+    """"offsets", or the name of a metric of the source"""
+    behind: _builtins.float
+    """what is left to read after the batch"""
+    read: _builtins.float
+    """what the batch read; 0: unknown"""
+    def __init__(
+        self,
+        *,
+        source: _builtins.str = ...,
+        unit: _builtins.str = ...,
+        behind: _builtins.float = ...,
+        read: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["behind", b"behind", "read", b"read", "source", b"source", "unit", b"unit"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SourceLag: _TypeAlias = SourceLag  # noqa: Y015
 
 @_typing.final
 class NodeWork(_message.Message):

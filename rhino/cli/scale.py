@@ -26,12 +26,13 @@ def run_scale(job: str, call: CallOptions) -> int:
         return exit_codes.OK
     say(_verdict(live, wanted, found))
     if found:
-        show_columns(console(), ("query", "wanted", "why"), _rows(found, names))
+        show_columns(console(), ("query", "wanted", "behind", "why"), _rows(found, names))
     return exit_codes.OK
 
 
 def _plain(job: JobView) -> dict[str, object]:
-    return {"job": job.job, "name": job.name, "wanted": job.workers_wanted, "why": job.workers_wanted_why}
+    wanted = {"wanted": job.workers_wanted, "why": job.workers_wanted_why}
+    return {"job": job.job, "name": job.name, **wanted, "lags": job.lags}
 
 
 def _verdict(live: int, wanted: int | None, found: Sequence[JobView]) -> str:
@@ -49,4 +50,5 @@ def _verdict(live: int, wanted: int | None, found: Sequence[JobView]) -> str:
 def _rows(found: Iterable[JobView], names: dict[str, str]) -> Iterable[Row]:
     for job in found:
         wanted = "?" if job.workers_wanted is None else str(job.workers_wanted)
-        yield names[job.job], wanted, job.workers_wanted_why
+        behind = ", ".join(f"{lag.behind:.0f} {lag.unit} of {lag.source}" for lag in job.lags if lag.behind)
+        yield names[job.job], wanted, behind, job.workers_wanted_why

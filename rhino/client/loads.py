@@ -19,12 +19,26 @@ class VirtualNodeLoad:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceLag:
+    """How far a query was behind a source when a batch began.
+
+    `source`: its name, from Spark's description. `unit`: "offsets", or the name of a metric of the source. `behind`:
+    what was left to read after the batch. `read`: what the batch read; 0: unknown.
+    """
+
+    source: str
+    unit: str
+    behind: float
+    read: float
+
+
+@dataclass(frozen=True, slots=True)
 class BatchLoad:
     """One logged batch of a query.
 
     `input_rows` and `batch_s` (seconds) are 0 if the driver does not report them. `trigger_s`: the trigger interval in
     seconds; 0: none. `workers`: how many may receive virtual nodes. `skipped`: batches before this one that this
-    program has missed, because it reads too slowly.
+    program has missed, because it reads too slowly. `lags`: of sources that report any.
     """
 
     job: str
@@ -38,6 +52,7 @@ class BatchLoad:
     virtual_nodes: tuple[VirtualNodeLoad, ...]
     workers: int
     skipped: int
+    lags: tuple[SourceLag, ...] = ()
 
     @property
     def imbalance(self) -> float | None:

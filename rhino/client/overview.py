@@ -12,6 +12,7 @@ import grpc
 from rhino.client.codec import At, Computed, decode
 from rhino.client.connection import manager_channel
 from rhino.client.handovers import Handover
+from rhino.client.loads import SourceLag
 from rhino.client.scrub import NO_SCRUB, ScrubView
 from rhino_core import ids
 from rhino_core.rpc.channel import call_sync
@@ -116,6 +117,7 @@ class JobView:
     rhino_version: str = ""  # of the driver's jar, while it is connected; empty: not reported
     workers_wanted: int | None = None  # with which batches stay within the trigger interval; None: not known
     workers_wanted_why: str = ""
+    lags: tuple[SourceLag, ...] = ()  # of its sources, in the newest batches
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,7 +161,7 @@ FIELDS: dict[str, Rule] = dict(
         _of(_PROCESS, "process_id"),
         _of(_SAFE_OR_NONE, "session_id run_id handover_id former_token DriverWelcome.token owner zone rack"),
         # texts
-        _of(_LABEL, "mode outcome goal"),
+        _of(_LABEL, "mode outcome goal unit SourceLag.source"),
         _of(_LABEL, "client protocol_version application_id spark_version executor_id by kind strategy"),
         _of(_LABEL, "QueryStarted.name JobStatus.name BatchLoad.name Action.name rhino_version forgotten_by"),
         _of(
@@ -194,6 +194,7 @@ FIELDS: dict[str, Rule] = dict(
         _of(_SECONDS, "commit_timeout_s timeout_s deadline_s gap_s oldest_s lease_s heartbeat_interval_s settling_s"),
         _of(_SECONDS, "last_heartbeat_ago_s task_s pause_s total_s prepare_s left_s delete_in_s batch_s trigger_s"),
         _of(_SECONDS, "predicted_pause_s predicted_total_s"),
+        _of(Number(0, 1e18), "behind SourceLag.read"),
         _of(Number(0, 1e15), "gain_s cost_s measured expected planned shares"),
         _of(_MILLISECONDS, "duration_ms started_ms finished_ms marked_ms start_at_ms at_ms modified_ms forgotten_ms"),
         _of(Number(0, 1e15), "Measured.error"),

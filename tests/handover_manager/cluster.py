@@ -183,13 +183,14 @@ class SessionEndedError(Exception):
 class BatchLoad(NamedTuple):
     """Task times of the partitions of task group 0, duration and trigger interval of a batch, in seconds.
 
-    `rows`: input rows.
+    `rows`: input rows. `lags`: offsets that sources are behind, and that they gave to the batch.
     """
 
     task_s: Mapping[int, float]
     batch_s: float = 0.0
     trigger_s: float = 0.0
     rows: int = 0
+    lags: Mapping[str, tuple[float, float]] = {}
 
 
 class FakeDriver:
@@ -324,6 +325,10 @@ class FakeDriver:
             batch_s=measured.batch_s,
             trigger_s=measured.trigger_s,
             input_rows=measured.rows,
+            lags=[
+                pb.SourceLag(source=source, unit="offsets", behind=behind, read=read)
+                for source, (behind, read) in measured.lags.items()
+            ],
         )
         await self._call.write(pb.DriverEvent(batch_logged=event))
 

@@ -12,6 +12,7 @@ from handover_manager.adapt.decisions import Outcome
 from handover_manager.adapt.goal import KEPT_PART
 from handover_manager.adapt.policy import Mode, Policy
 from handover_manager.adapt.proposal import NEARER_MIN
+from handover_manager.plan.work import SourceLag
 from rhino_core.planning.goals import Weight
 from workloads.adaptation.world import INTERVAL_S, ZONES, Load, Moved, World
 
@@ -91,6 +92,7 @@ def run(seed: int, policy: Policy | None = None) -> Trace:
     backlog = (begin := draw.uniform(400, 900), begin + draw.uniform(20, 150)) if draw.random() < 0.3 else None
     late = set(draw.sample(range(partitions), partitions // 3))  # partitions whose input was late
     slow = (draw.randrange(workers), draw.uniform(1.5, 4), draw.uniform(0, 600)) if draw.random() < 0.2 else None
+    limited = random.Random(f"limit {seed}").random() < 0.5  # a backlog is read in batches of the usual size
     uneven, factors, flat = _state(seed, workers, partitions)
     if flat:
         shape, base = even, even(draw, partitions)
@@ -104,7 +106,8 @@ def run(seed: int, policy: Policy | None = None) -> Trace:
         ),
         policy or _policy(draw),
         slow=lambda worker, at: slow[1] if slow and worker == f"w{slow[0]}" and at > slow[2] else 1.0,
-        rows=lambda at: 5000 if backlog and backlog[0] < at < backlog[1] else 1000,
+        rows=lambda at: 5000 if backlog and not limited and backlog[0] < at < backlog[1] else 1000,
+        lags=lambda at: _lags(backlog, at) if limited else (),
         zoned=(loss := _loss(seed, workers)) is not None,
         sizes=lambda partition: round(SIZE * factors[partition]) if Weight.BYTES in uneven else 100,
         keys=lambda partition: round(KEYS * factors[partition]) if Weight.ROWS in uneven else None,
@@ -134,6 +137,12 @@ def _loss(seed: int, workers: int) -> int | None:
     """The batch before which a zone is lost, if one is. Drawn apart: the rest of a trace does not depend on it."""
     draw = random.Random(f"zone {seed}")
     return draw.randint(60, 140) if workers > ZONES and draw.random() < 0.25 else None
+
+
+def _lags(backlog: tuple[float, float] | None, at: float) -> tuple[SourceLag, ...]:
+    """A source that gives 1000 rows to a batch. What is left when the backlog begins has been read at its end."""
+    behind = max(0.0, (backlog[1] - at) / INTERVAL_S * 1000) if backlog and at > backlog[0] else 0.0
+    return (SourceLag("source of the trace", "offsets", behind, 1000.0),)
 
 
 class State(NamedTuple):

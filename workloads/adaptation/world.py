@@ -12,7 +12,7 @@ from handover_manager import events as ev
 from handover_manager.adapt.decisions import Decision, Outcome
 from handover_manager.adapt.policy import Mode, Policy
 from handover_manager.adapt.windows import imbalance
-from handover_manager.plan.work import Work
+from handover_manager.plan.work import SourceLag, Work
 from handover_manager.view import TaskGroup
 from rhino_core.ids import GroupId, StoreId, StoreVersion, Version, VirtualNode
 from rhino_core.planning.goals import Weight
@@ -45,8 +45,9 @@ class Moved(NamedTuple):
 class World:
     """`slow`: factor on the task times of a worker. `rows`: input rows of a batch at a time.
 
-    `zoned`: copies are kept in different zones, so that a zone may be lost. `sizes`, `keys`: bytes and rows of state of
-    a partition; None: rows are not counted. `usual`: `load` without noise; None: moves are not checked by it.
+    `zoned`: copies are kept in different zones, so that a zone may be lost. `trigger_s`: the trigger interval in
+    seconds; 0: none. `sizes`, `keys`: bytes and rows of state of a partition; None: rows are not counted. `usual`:
+    `load` without noise; None: moves are not checked by it. `lags`: what the sources report at a time.
     """
 
     workers: int
@@ -57,9 +58,11 @@ class World:
     rows: Callable[[float], int] = lambda at: 1000
     run_id: str = RUN
     zoned: bool = False
+    trigger_s: float = 0.0
     sizes: Callable[[int], int] = lambda partition: 100
     keys: Callable[[int], int | None] = lambda partition: None
     usual: Load | None = None
+    lags: Callable[[float], tuple[SourceLag, ...]] = lambda at: ()
 
     def __post_init__(self) -> None:
         names = [f"w{n}" for n in range(self.workers)]
@@ -176,6 +179,7 @@ class World:
         logged = ev.BatchLogged(play.session(), JOB, self.run_id, self.batches, tuple(versions), work)
         loads = self.loads()
         logged = dataclasses.replace(logged, rows=self.rows(play.now), batch_s=max(loads.values()))
+        logged = dataclasses.replace(logged, trigger_s=self.trigger_s, lags=self.lags(play.now))
         self._carry_out(play(logged))
         self._carry_out(play(ev.WritersFound(JOB, self.batches, versions)))
         self.batches += 1

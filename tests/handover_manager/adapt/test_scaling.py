@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handover_manager.adapt.scaling import HARDLY, UTILIZATION, Lazily, Line, fit, workers_wanted
+from handover_manager.adapt.scaling import (
+    BACKLOG_MAX,
+    HARDLY,
+    UTILIZATION,
+    Lazily,
+    Line,
+    Wanted,
+    fit,
+    with_backlog,
+    workers_wanted,
+)
 from rhino_core.ids import VirtualNode
 
 HOUR_S = 3600.0
@@ -94,3 +104,47 @@ def test_more_at_once_and_fewer_after_an_hour() -> None:
     assert lazily.workers(10.0 + HOUR_S) == 2
     lazily.add(5, 5000.0)
     assert lazily.workers(5000.0) == 5
+
+
+TWELVE = loads(*[1.0] * 12)
+LINE = Line(0.0, 1.0)
+
+
+def wanted_for(behind: float, catch_up_s: float = 600.0) -> Wanted:
+    """Of twelve equal virtual nodes with 1 s each, at an interval of 5 s: four workers without a backlog."""
+    plain = workers_wanted(TWELVE, [(3.0, 3.0)], 5.0, 100)
+    assert plain.workers == 4
+    return with_backlog(plain, TWELVE, LINE, behind, catch_up_s)
+
+
+@pytest.mark.parametrize(
+    ("behind", "workers", "why"),
+    [
+        (0.0, 4, "a batch would take 3.00 s of 5 s"),
+        (1.0, 4, "a batch would take 3.00 s of 5 s"),  # that is what arrives while a batch runs
+        (60.0, 4, "60.0 usual batches behind, which is worked off in 10 min"),  # the interval has room for it
+        (120.0, 5, "120.0 usual batches behind: 5 work that off in 10 min, later 4 suffice"),
+        (1e6, 8, "no number up to 8 works that off in 10 min"),
+    ],
+)
+def test_a_backlog_wants_more_workers_within_bounds(behind: float, workers: int, why: str) -> None:
+    wanted = wanted_for(behind)
+    assert wanted.workers == workers
+    assert why in wanted.why
+
+
+@given(st.floats(0, 1e5), st.floats(60, 7200))
+def test_the_wanted_workers_do_work_the_backlog_off_in_time(behind: float, catch_up_s: float) -> None:
+    wanted = wanted_for(behind, catch_up_s)
+    assert wanted.workers is not None
+    assert 4 <= wanted.workers <= 4 * BACKLOG_MAX
+    room = 5.0 / LINE.batch_s(max(12 / wanted.workers, 1.0)) - 1  # of a usual batch, in each interval
+    if "no number" not in wanted.why and behind > 1:
+        assert room * catch_up_s / 5.0 >= behind - 1e-3
+
+
+def test_a_hot_virtual_node_bounds_what_a_backlog_wants() -> None:
+    hot = loads(10, 1, 1, 1, 1, 1)
+    plain = workers_wanted(hot, [(10, 10)], 15.0, 100)
+    assert plain.workers == 2
+    assert with_backlog(plain, hot, LINE, 1e6, 600.0).workers == 2

@@ -12,6 +12,7 @@ from handover_manager.adapt.adaptation import Adaptation
 from handover_manager.adapt.budget import Budget, CoolDowns
 from handover_manager.adapt.decisions import Outcome
 from handover_manager.adapt.goal import Goal
+from handover_manager.adapt.lag import Lags
 from handover_manager.adapt.windows import forecast
 from handover_manager.plan.intents import Adapt, Weight
 from handover_manager.queries.job import Job
@@ -60,6 +61,10 @@ def backlog_is_load(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(windows, "CATCHING_UP", math.inf)
 
 
+def lag_is_no_matter(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Lags, "backlog", "")
+
+
 def goals_that_fight(patch: pytest.MonkeyPatch) -> None:
     """The load is judged by time, and the plan is made by count."""
     patch.setattr(proposal, "Adapt", lambda by, band, kept: Adapt(Weight.COUNT, None, ()))
@@ -92,6 +97,7 @@ def lacking_copies_are_no_matter(patch: pytest.MonkeyPatch) -> None:
         (stale_load, 31),
         (backlog_is_load, 40),
         (goals_that_fight, 31),
+        (lag_is_no_matter, 19),
         (bytes_whatever_time_says, 49),
         (no_budget, 3),
         (lacking_copies_are_no_matter, 50),

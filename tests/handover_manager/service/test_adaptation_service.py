@@ -81,3 +81,16 @@ async def test_the_wanted_number_of_workers_is_told(scene: Scene) -> None:
     assert (plain["live"], plain["wanted"]) == (3, 2)
     missing = await rhino(scene, "scale", "--job", "nobody")
     assert isinstance(missing.exception, UnknownError)
+
+
+async def test_what_a_source_is_behind_is_told_and_nothing_moves_meanwhile(scene: Scene) -> None:
+    load = BatchLoad({0: 2.0, 1: 2.0}, batch_s=4.0, trigger_s=5.0, lags={"topic": (900_000, 500)})
+    await run(scene, load)
+    why = await rhino(scene, "why", "--job", "clicks", "--last", "1")
+    assert "clicks: catching up" in why.stdout
+    assert "source topic is 900000 offsets behind, or 1800.0 usual batches" in why.stdout
+    told = await rhino(scene, "scale")
+    assert "900000 offsets of topic" in told.stdout
+    assert "1800.0 usual batches behind: no number up to 2 works that off in 10 min" in told.stdout
+    (query,) = json.loads((await rhino(scene, "scale", "--json")).stdout)["queries"]
+    assert query["lags"] == [{"source": "topic", "unit": "offsets", "behind": 900_000.0, "read": 500.0}]

@@ -14,6 +14,7 @@ from handover_manager.queries.job import Job
 from handover_manager.service.loads import UNREAD_MAX, Loads
 from handover_manager.view import ClusterView
 from rhino import BatchLoad, HandoverClient
+from rhino.client.loads import SourceLag
 from rhino_core.errors import UnavailableError, UnknownError
 from rhino_core.ids import VirtualNode
 from tests.handover_manager import cluster
@@ -36,7 +37,7 @@ async def test_a_program_sees_the_load_of_each_batch_until_the_manager_ends(tmp_
 
         following = asyncio.create_task(asyncio.to_thread(follow))
         writers = dict.fromkeys((0, 1), scene.sidecars["w1"])
-        measured = cluster.BatchLoad({0: 1.5, 1: 0.5}, rows=70, batch_s=2.0, trigger_s=5.0)
+        measured = cluster.BatchLoad({0: 1.5, 1: 0.5}, rows=70, batch_s=2.0, trigger_s=5.0, lags={"topic": (90, 70)})
         batch = 0
         while len(seen) < 2 and not following.done():  # the first ones may be logged before the call has arrived
             await scene.driver.logged(JOB, batch, writers, load=measured)
@@ -50,6 +51,7 @@ async def test_a_program_sees_the_load_of_each_batch_until_the_manager_ends(tmp_
     assert two.batch_id == one.batch_id + 1
     assert (one.job, one.name, one.run_id) == (JOB, "clicks", "run-1")
     assert (one.input_rows, one.batch_s, one.trigger_s, one.skipped) == (70, 2.0, 5.0, 0)
+    assert one.lags == (SourceLag("topic", "offsets", 90.0, 70.0),)
     nodes = [(node.virtual_node, node.desired_worker, node.task_s) for node in one.virtual_nodes]
     assert nodes == [("0/0", "w1", 1.5), ("0/1", "w1", 0.5)]
     assert (one.workers, one.imbalance) == (3, 3.0)

@@ -129,7 +129,8 @@ private[spark] class FollowedQuery(
     "work" -> work.take(),
     "input_rows" -> run.inputRows(batch),
     "batch_s" -> run.batchSeconds(batch),
-    "trigger_s" -> run.triggerSeconds)
+    "trigger_s" -> run.triggerSeconds,
+    "lags" -> run.lags(batch).map(_.report))
 
   /**
    * Events for a manager that was just connected. The report of the newest batch may have been lost, so it is repeated.

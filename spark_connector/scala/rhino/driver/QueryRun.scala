@@ -42,6 +42,9 @@ private[spark] trait QueryRun {
   def inputRows(batch: Long): Long
   def batchSeconds(batch: Long): Double
 
+  /** What the sources that report it were behind when a batch began. */
+  def lags(batch: Long): Seq[SourceLag]
+
   /** The trigger interval; 0 if there is none. */
   def triggerSeconds: Double
 

@@ -2,6 +2,8 @@ package rhino.spark.driver
 
 import java.util.UUID
 
+import scala.jdk.CollectionConverters._
+
 import org.apache.hadoop.fs.Path
 
 import org.apache.spark.JobExecutionStatus
@@ -41,6 +43,15 @@ private[driver] class StreamRun(stream: StreamExecution) extends QueryRun {
   override def inputRows(batch: Long): Long = progressOf(batch).map(_.numInputRows).getOrElse(0L)
   override def batchSeconds(batch: Long): Double =
     progressOf(batch).flatMap(p => Option(p.durationMs.get("triggerExecution"))).map(_ / 1e3).getOrElse(0.0)
+
+  override def lags(batch: Long): Seq[SourceLag] =
+    progressOf(batch).toSeq.flatMap { progress =>
+      val sources = progress.sources.toSeq
+      SourceLag.names(sources.map(_.description)).zip(sources).flatMap { case (name, source) =>
+        val metrics = Option(source.metrics).map(_.asScala.toMap).getOrElse(Map.empty[String, String])
+        SourceLag.of(name, source.startOffset, source.endOffset, source.latestOffset, metrics)
+      }.take(SourceLag.ReportedMax)
+    }
 
   override def triggerSeconds: Double = stream.trigger match {
     case interval: Product if trigger == StreamRun.IntervalTrigger =>

@@ -4,7 +4,7 @@ import java.util.UUID
 
 import org.apache.spark.sql.execution.SparkPlan
 
-import rhino.spark.driver.{BatchProgress, QueryRun}
+import rhino.spark.driver.{BatchProgress, QueryRun, SourceLag}
 import rhino.spark.settings.ClassNames
 
 /** A run whose Spark side is played by the test. */
@@ -31,6 +31,7 @@ private[spark] class FakeRun(override val job: String, override val providerClas
   override def computedBatches: Seq[Long] = Nil
   override def inputRows(batch: Long): Long = 100 + batch
   override def batchSeconds(batch: Long): Double = 0.5 + batch
+  override def lags(batch: Long): Seq[SourceLag] = Seq(SourceLag("topic", "offsets", 7.0 + batch.toDouble, 3))
   override def triggerSeconds: Double = 5
   override def newestCommit: Option[Long] = committed.keys.maxOption
   override def cancel(reason: String): Unit = cancelled :+= reason

@@ -74,6 +74,7 @@ class FollowerSuite extends Suite {
     expect(reports.map(_.long("input_rows")), Seq(100L, 101L, 102L))
     expect(reports.map(_.double("batch_s")), Seq(0.5, 1.5, 2.5))
     expect(reports.map(_.double("trigger_s")), Seq(5.0, 5.0, 5.0))
+    expect(reports.flatMap(_.subs("lags")).map(_.double("behind")), Seq(7.0, 8.0, 9.0))
     expect(ids(reports.head.subs("versions")), Seq("1_a0", "1_b0"))
     expect(reports.map(report => ids(report.subs("floors").map(_.sub("version")))), Seq(Nil, Nil, Seq("1_a0", "1_b0")))
     expect(its.look(), Nil)

@@ -47,7 +47,7 @@ object Suite {
 
   private def all: Seq[Suite] = Seq(
     new StoreSuite, new FilesSuite, new SettingsSuite, new IntegrationModeSuite, new SchemaSuite, new LocationsSuite,
-    new ExecutorListenerSuite, new DivisionSuite,
+    new ExecutorListenerSuite, new DivisionSuite, new SourceLagSuite,
     new LedgerSuite, new TaskGroupSuite, new NodeWorkSuite, new IdleCheckSuite, new FollowerSuite, new TlsSuite)
 
   /** Prints a JSON object for each test, and at last one of what Python compares with its own. */
