@@ -39,8 +39,9 @@ private[spark] object SourceLag {
   }
 
   /**
-   * The offsets are JSON, as in Spark's progress of a source, or null. Sources that limit their batches report their latest offset. If offsets are numbers, as of Kafka, their difference
-   * is the lag. Other sources may have it as metrics, for example `numFilesOutstanding`. Most sources report neither.
+   * The offsets are JSON, as in Spark's progress of a source, or null. Sources that limit their batches report their
+   * latest offset. If offsets are numbers, as of Kafka, their difference is the lag. Other sources may have it as
+   * metrics, for example `numFilesOutstanding`. Most sources report neither.
    */
   def of(source: String, start: String, end: String, latest: String, metrics: Map[String, String]): Seq[SourceLag] = {
     val byOffsets = for {
