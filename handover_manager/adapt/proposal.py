@@ -145,7 +145,7 @@ def _intent(goals: Sequence[Goal], goal: Goal) -> Adapt:
 
 
 def _work(goals: Sequence[Goal]) -> dict[VirtualNode, Work]:
-    """What is expected of each virtual node: the basis of plans. Without rows if these are not known."""
+    """The expected rows and task time of each virtual node: the basis of plans. Without rows if these are not known."""
     loads = {goal.weight: goal.loads for goal in goals}
     rows = loads.get(Weight.ROWS, {})
     times_s = loads[Weight.TIME].items()

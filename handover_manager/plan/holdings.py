@@ -1,4 +1,4 @@
-"""What is stored of each virtual node, and where. Each plan needs it of many; it is read again if it has changed."""
+"""The stored bytes of each virtual node, and their workers. Plans share them, and read changed ones again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rhino_core.ids import GroupId, VirtualNode
 
 
 class Near(NamedTuple):
-    """Who has state of a virtual node.
+    """The workers that have state of a virtual node.
 
     `holders`: whole members of all of its groups, in the order of the chain, whether or not they are reachable.
     `lacking`: of other workers that have a part of it, the bytes that they would have to receive.
@@ -36,7 +36,7 @@ class Holding:
     _near: Near | None = None
 
     def near(self) -> Near:
-        """Who has state of it. Only some plans need that of each virtual node, so it is read at the first call."""
+        """The workers that have state of it. It is read at the first call, as only some plans need it."""
         if self._near is None:
             self._near = _near(self.seen)
         return self._near

@@ -59,7 +59,7 @@ def restructure(
 ) -> None:
     """Insert, remove or reorder stateful operators of a stopped query, and keep the state of the others.
 
-    Operators are paired by kind and columns of their state. What is not certain is refused: see --pair and --drop. The
+    Operators are paired by kind and columns of their state. Uncertain pairs are refused: see --pair and --drop. The
     state is not copied, and the former checkpoint stays as it is. To go back, start the former code on it.
     """
     from rhino.client.restructure import restructure as make

@@ -82,7 +82,7 @@ class BranchFolder:
         return self._target
 
     def _copy_modifications(self, source: Path, work: Path) -> None:
-        """Copies those that are in force for the batch. What is on its way stays with the other query."""
+        """Copies those that are in force for the batch. Those under way stay with the other query."""
         bound = {int(path.name): path for path in _numbered(source / "bindings")}
         bindings = {batch: path for batch, path in bound.items() if batch <= self._batch}
         records = {number for path in bindings.values() for number in json.loads(path.read_text())["records"]}

@@ -30,7 +30,7 @@ _ORDER = {FileKind.SST: 0, FileKind.LOG: 0, FileKind.SNAPSHOT: 1, FileKind.CHANG
 
 @dataclass(frozen=True, slots=True)
 class Branched:
-    """What was linked on this worker."""
+    """The files that were linked on this worker."""
 
     files: int
     linked_bytes: int

@@ -140,7 +140,7 @@ def _loss(seed: int, workers: int) -> int | None:
 
 
 def _lags(backlog: tuple[float, float] | None, at: float) -> tuple[SourceLag, ...]:
-    """A source that gives 1000 rows to a batch. What is left when the backlog begins has been read at its end."""
+    """A source that gives 1000 rows to a batch. Rows that wait when the backlog begins are read by its end."""
     behind = max(0.0, (backlog[1] - at) / INTERVAL_S * 1000) if backlog and at > backlog[0] else 0.0
     return (SourceLag("source of the trace", "offsets", behind, 1000.0),)
 
