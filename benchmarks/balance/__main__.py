@@ -141,7 +141,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rows", type=int, default=300, help="step: auctions of a batch at first (default: 300)")
     parser.add_argument("--before", type=int, default=40, help="step: batches before it (default: 40)")
     parser.add_argument("--after", type=int, default=60, help="step: batches after it (default: 60)")
-    parser.add_argument("--slope", type=_slope, default=(300, 900), help="scale: auctions of a batch")
+    parser.add_argument("--slope", type=_slope, default=(200, 800), help="scale: auctions of a batch")
     parser.add_argument("--steady", type=int, default=30, help="scale: batches without a change (default: 30)")
     parser.add_argument("--climb", type=int, default=60, help="scale: batches of a rise or a fall (default: 60)")
     parser.add_argument("--scale-in-min", type=float, default=0.5, help="scale: as of `rhino manager` (default: 0.5)")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -13,6 +14,7 @@ from rhino import BatchLoad, HandoverClient
 from rhino_core.errors import RhinoError
 
 WINDOW = 4  # batches, as the windows of adaptation
+NEWEST, BROKEN = 4, 3  # adaptation acts if so many of the newest windows are above its band
 JOIN_S = 10.0
 
 
@@ -63,12 +65,14 @@ class Listener:
 class Window:
     """Some batches in a row. `ended_ms`: when the last of them was heard of.
 
-    `max_over_mean`: the task time of the busiest worker over the mean.
+    `max_over_mean`: the task time of the busiest worker over the mean. `least`: the same if the heaviest virtual node
+    were alone on its worker, and at least 1: no placement is more balanced than that, as keys cannot be split.
     """
 
     first_batch: int
     ended_ms: int
     max_over_mean: float
+    least: float = 1.0
 
 
 def windows(heard: Sequence[Heard], size: int = WINDOW) -> list[Window]:
@@ -77,21 +81,27 @@ def windows(heard: Sequence[Heard], size: int = WINDOW) -> list[Window]:
 
 
 def _window(batches: Sequence[Heard]) -> Window:
-    busy = dict[str, float]()
+    busy, nodes = Counter[str](), Counter[str]()
     for one in batches:
         for node in one.load.virtual_nodes:
-            busy[node.desired_worker] = busy.get(node.desired_worker, 0.0) + node.task_s
+            busy[node.desired_worker] += node.task_s
+            nodes[node.virtual_node] += node.task_s
     workers = max(batches[-1].load.workers, len(busy))
-    total = sum(busy.values())
-    ratio = max(busy.values()) * workers / total if total else 1.0
-    return Window(batches[0].load.batch_id, batches[-1].at_ms, ratio)
+    mean = sum(busy.values()) / workers
+    ratio, least = (max(busy.values()) / mean, max(nodes.values()) / mean) if mean else (1.0, 1.0)
+    return Window(batches[0].load.batch_id, batches[-1].at_ms, ratio, max(least, 1.0))
 
 
 def balanced_for_good(found: Sequence[Window], limit: float) -> Window | None:
-    """The first of the windows from which on all are within the limit; None: the last one is not."""
+    """The first window within the limit from which on adaptation has no reason to act; None: there is none.
+
+    It acts if three of four windows in a row are above the limit. `found` are all windows, which overlap.
+    """
+    above = [window.max_over_mean > limit for window in found]
     good = None
-    for window in reversed(found):
-        if window.max_over_mean > limit:
+    for start in range(len(found) - 1, -1, -1):
+        if sum(above[start : start + NEWEST * WINDOW : WINDOW]) >= BROKEN:
             break
-        good = window
+        if not above[start]:
+            good = found[start]
     return good

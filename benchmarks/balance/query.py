@@ -20,7 +20,7 @@ from workloads.nexmark.query import Streams
 from workloads.nexmark.settings import FIRST_ID, Generator
 
 PERSONS = 1024
-OCTAVES = 5  # Zipf's sellers are the first 2^OCTAVES - 1
+OCTAVES = 8  # Zipf's sellers are the first 2^OCTAVES - 1: with fewer, one virtual node would exceed a worker's share
 GENERATOR = Generator(rate=1000, padded=True)  # the windows of NBQ8 are hours long, so all is in the first one
 QUERY = nbq8()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 
 from benchmarks.balance.observed import WINDOW, balanced_for_good, windows
 from benchmarks.balance.query import Load
@@ -20,16 +20,20 @@ class Stepped:
     """Times are seconds from the start of the first batch with Zipf's sellers. None: it did not come to that.
 
     `before`, `worst`, `max_over_mean`: imbalance of the workers in the last window before the step, in the worst one
-    after it, and the median once all are balanced (at the end, if they are not). `moving_s`: the first plan begins.
-    `balanced_s`: the end of the first window from which on all are within the band. `plans`, `moves`, `moved_bytes`:
-    after the step. `in_time`: the part of the batches after the step that the trigger interval sufficed for.
+    after it, and the median from `balanced_s` on (at the end, if that is None). `least`: what the heaviest virtual
+    node leaves possible, the median of the same windows. `moving_s`: the first plan begins. `balanced_s`: the end of
+    the first window within the band after which adaptation neither acts nor has a reason to. `within`: the part of the windows
+    from then on within it. `plans`, `moves`, `moved_bytes`: after the step. `in_time`: the part of the batches after
+    the step that the trigger interval sufficed for.
     """
 
     before: float
     worst: float
     max_over_mean: float
+    least: float
     moving_s: float | None
     balanced_s: float | None
+    within: float | None
     plans: int
     moves: int
     moved_bytes: int
@@ -77,16 +81,19 @@ def figures(seen: Seen, load: Load, trigger_s: float) -> Stepped:
     found = windows(seen.heard)
     before = [window for window in found if window.first_batch + WINDOW <= first]
     after = [window for window in found if window.first_batch >= first]
-    good = balanced_for_good(after, 1 + BAND)
-    end = [window for window in after if good is not None and window.first_batch >= good.first_batch]
     plans = [one for one in seen.decisions if one.outcome == "moving" and one.started_ms >= began_ms]
+    acted_ms = plans[-1].started_ms if plans else began_ms
+    good = balanced_for_good([window for window in after if window.ended_ms > acted_ms], 1 + BAND)
+    end = [window for window in after if good is not None and window.first_batch >= good.first_batch] or after[-WINDOW:]
     handovers = [one for one in seen.handovers if one.started_ms >= began_ms]
     return Stepped(
         before=before[-1].max_over_mean,
         worst=max(window.max_over_mean for window in after),
-        max_over_mean=median(window.max_over_mean for window in end or after[-WINDOW:]),
+        max_over_mean=median(window.max_over_mean for window in end),
+        least=median(window.least for window in end),
         moving_s=(plans[0].started_ms - began_ms) / 1000 if plans else None,
         balanced_s=(good.ended_ms - began_ms) / 1000 if good is not None else None,
+        within=fmean(window.max_over_mean <= 1 + BAND for window in end) if good is not None else None,
         plans=len(plans),
         moves=sum(len(one.moves) for one in plans),
         moved_bytes=sum(one.bytes_moved for one in handovers),

@@ -47,8 +47,8 @@ def judge(query: Situated, policy: Policy) -> Verdict:
     if query.backlog:
         return Verdict(Outcome.CATCHING_UP, query.backlog)
     windows = query.windows
-    if len(windows) < policy.windows:
-        return Verdict(Outcome.TOO_FEW, f"{len(windows)} of {policy.windows} windows so far")
+    if len(windows) < policy.broken:
+        return Verdict(Outcome.TOO_FEW, f"{len(windows)} of {policy.broken} windows so far")
     return _judge_load(query, policy)
 
 
@@ -73,7 +73,7 @@ def _goals(query: Situated, policy: Policy) -> list[Goal]:
     for weight, band in policy.bands.items():
         known = [window for window in query.windows if weight is Weight.TIME or window.of(weight)]
         if len(known) >= policy.broken and known[-1] is query.windows[-1]:
-            loads = forecast([window.of(weight) for window in known])
+            loads = forecast([window.of(weight) for window in known], policy.broken)
             ratios = [imbalance(worker_loads(window.of(weight), window.desired, workers)) for window in known]
             found.append(Goal(weight, band, loads, query.situation.desired, workers, ratios))
     return found

@@ -175,16 +175,17 @@ def usual_load(windows: Sequence[Window], weight: Weight = Weight.TIME) -> dict[
     return {node: median([load[node] for load in loads if node in load]) for node in loads[-1]}
 
 
-def forecast(loads: Sequence[Mapping[VirtualNode, float]]) -> dict[VirtualNode, float]:
+def forecast(loads: Sequence[Mapping[VirtualNode, float]], newest: int = 0) -> dict[VirtualNode, float]:
     """The expected load of each virtual node of the newest window, from that in each window.
 
-    This is the median of the windows, and a rising line through them continues for half of their number.
+    This is the median of the `newest` windows (0: of all), and a line that rises through all of them continues for half
+    of their number. After a step of the load, older windows show what is over.
     """
-    return {node: _expected([load[node] for load in loads if node in load]) for node in loads[-1]}
+    return {node: _expected([load[node] for load in loads if node in load], newest) for node in loads[-1]}
 
 
-def _expected(values: Sequence[float]) -> float:
-    usual = median(values)
+def _expected(values: Sequence[float], newest: int) -> float:
+    usual = median(values[-newest:])
     count = len(values)
     if count < 3:
         return usual

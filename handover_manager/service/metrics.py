@@ -37,7 +37,7 @@ OUTCOMES = tuple(phase for phase in Phase if phase.ended)
 
 EVERY_S = 1.0  # between two looks at jobs whose groups or workers have changed
 PAUSE_S = 0.02  # between two jobs: an answer to a heartbeat needs several turns of the event loop
-SIZES_EVERY_S = 15.0  # between two sums of the bytes of a job
+SIZES_EVERY_S = 60.0  # between two sums of the bytes of a job
 
 
 @dataclass(slots=True)

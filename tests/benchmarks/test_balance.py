@@ -69,15 +69,25 @@ def test_the_load_rises_and_falls_by_small_steps() -> None:
 def test_the_balance_of_a_window_is_of_the_time_of_the_workers() -> None:
     uneven, even = (("a", 3.0), ("b", 1.0)), (("a", 1.0), ("a", 1.0), ("b", 2.0))
     found = windows([heard(1, *uneven), heard(2, *uneven), heard(3, *even), heard(4, *even)], size=2)
-    assert found == [Window(1, 2900, 1.5), Window(2, 3900, 1.25), Window(3, 4900, 1.0)]
+    assert found == [Window(1, 2900, 1.5, 1.5), Window(2, 3900, 1.25), Window(3, 4900, 1.0)]
     (empty_worker,) = windows([heard(1, *even, workers=4)], size=1)
-    assert empty_worker.max_over_mean == 2.0
+    assert (empty_worker.max_over_mean, empty_worker.least) == (2.0, 2.0)
+    (hot_node,) = windows([heard(1, ("a", 3.0), ("a", 1.0), ("b", 1.0))], size=1)
+    assert (hot_node.max_over_mean, hot_node.least) == (1.6, 1.2), "the hot one alone is above the mean"
 
 
-def test_balanced_for_good_is_not_balanced_for_a_while() -> None:
-    found = [Window(number, number, ratio) for number, ratio in enumerate((1.1, 1.5, 1.2, 1.1))]
-    assert balanced_for_good(found, 1.2) == found[2]
-    assert balanced_for_good(found, 1.05) is None
+def test_balanced_for_good_is_what_adaptation_would_not_change() -> None:
+    def ratios(*above: int) -> list[Window]:
+        return [Window(number, number, 1.3 if number in above else 1.2) for number in range(40)]
+
+    assert balanced_for_good(ratios(), 1.2) == ratios()[0]
+    assert balanced_for_good(ratios(0, 1), 1.2) == ratios()[2]
+    assert balanced_for_good(ratios(20, 24), 1.2) == ratios()[0], "two of four windows that follow each other"
+    assert balanced_for_good(ratios(20, 24, 28), 1.2) == ratios()[21], "three of four"
+    assert balanced_for_good(ratios(20, 24, 32), 1.2) == ratios()[21], "they need not be neighbours"
+    assert balanced_for_good(ratios(20, 24, 36), 1.2) == ratios()[0], "three of five"
+    assert balanced_for_good(ratios(39), 1.2) == ratios()[0]
+    assert balanced_for_good(ratios(*range(40)), 1.2) is None
     assert balanced_for_good([], 1.2) is None
 
 

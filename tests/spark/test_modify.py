@@ -73,16 +73,8 @@ def test_a_driver_is_killed_between_a_binding_and_the_end_of_its_batch(cluster: 
     run.spark.stop()
 
 
-def test_functions_and_operators_of_a_running_query(spark: SparkSession, tmp_path: Path) -> None:
-    run = Run(spark, SCORED, tmp_path)
-    running = run.start()
-    run.advance(running, 2)
-    changes = Modifications(run.checkpoint)
-    assert changes.list() == ()
-    assert not (run.checkpoint / "modifications").exists()  # costs nothing as long as there is none
-
-    # ---- bad input: refused with the reason, and the query goes on
-    run_id, before = running.runId, run.logged()
+def assert_refused(changes: Modifications) -> None:
+    """Bad input is refused with the reason. A dry run is checked, and changes nothing."""
     bad = [
         (changes.replace_function("score", functions()["whole"]), "returns BIGINT, and the new function returns INT"),
         (changes.replace_function("nobody", functions()["plus"]), "has no Python function nobody; it has score"),
@@ -102,6 +94,35 @@ def test_functions_and_operators_of_a_running_query(spark: SparkSession, tmp_pat
         assert (ended.state, reason in ended.reason) == ("refused", True), ended.reason
     dry = changes.wait(changes.replace_function("score", functions()["triple"], dry_run=True).record.number)
     assert (dry.state, dry.first_batch) == ("checked", None), dry.reason
+
+
+def tried(changes: Modifications) -> dict[int, str]:
+    """Two changes on trial: a broken limit ends the first one, and the second one keeps its limits and stays.
+
+    Returns the function that each of them brings.
+    """
+    strict, lenient = Canary(2, max_rows=1, point=POINT), Canary(2, max_batch_ms=600_000, min_rows=1, point=POINT)
+    broken = changes.wait(changes.replace_function("score", functions()["minus"], canary=strict).record.number)
+    assert (broken.state, "rows passed scored, and 1 are allowed" in broken.reason) == ("returned", True)
+    assert broken.last_batch == broken.first_batch
+    wait_for(lambda: changes.get(broken.record.number).figures, "the figures, which follow the return")
+    assert list(changes.get(broken.record.number).figures) == [broken.first_batch]
+    kept = changes.replace_function("score", functions()["minus"], canary=lenient).record.number
+    assert changes.wait(kept).state == "in_force"
+    assert len(changes.get(kept).figures) == 2
+    return {broken.record.number: "minus", kept: "minus"}
+
+
+def test_functions_and_operators_of_a_running_query(spark: SparkSession, tmp_path: Path) -> None:
+    run = Run(spark, SCORED, tmp_path)
+    running = run.start()
+    run.advance(running, 2)
+    changes = Modifications(run.checkpoint)
+    assert changes.list() == ()
+    assert not (run.checkpoint / "modifications").exists()  # costs nothing as long as there is none
+
+    run_id, before = running.runId, run.logged()
+    assert_refused(changes)
     run.advance(running, 1)
     assert run.logged() > before
 
@@ -122,18 +143,7 @@ def test_functions_and_operators_of_a_running_query(spark: SparkSession, tmp_pat
     batches = run.logged()
     assert_same_rows(run.result(batches), scored_batch(spark, batches, changes.list(), used))
 
-    # ---- on trial: a broken limit ends a change, and one that keeps its limits stays
-    strict, lenient = Canary(2, max_rows=1, point=POINT), Canary(2, max_batch_ms=600_000, min_rows=1, point=POINT)
-    broken = changes.wait(changes.replace_function("score", functions()["minus"], canary=strict).record.number)
-    used[broken.record.number] = "minus"
-    assert (broken.state, "rows passed scored, and 1 are allowed" in broken.reason) == ("returned", True)
-    assert broken.last_batch == broken.first_batch
-    wait_for(lambda: changes.get(broken.record.number).figures, "the figures, which follow the return")
-    assert list(changes.get(broken.record.number).figures) == [broken.first_batch]
-    kept = changes.replace_function("score", functions()["minus"], canary=lenient).record.number
-    used[kept] = "minus"
-    assert changes.wait(kept).state == "in_force"
-    assert len(changes.get(kept).figures) == 2
+    used |= tried(changes)
     run.advance(running, 1)
     assert running.runId == run_id
     batches = run.logged()

@@ -113,10 +113,9 @@ def test_a_plan_between_two_steps_of_the_load_is_compared_with_the_same_load(apa
     made = World(4, 16, load)
     made.run(30 + 2 * ENOUGH)
     helped, _ = made.decisions(Outcome.HELPED)
-    waited, moving = made.decisions()[helped.number : helped.number + 2]
-    assert (waited.outcome, moving.outcome) == (Outcome.TOO_FEW, Outcome.MOVING)
-    assert waited.why.startswith("3 of 4"), "those that showed the help count"
-    assert waited.repeated == 1
+    later = [decision.outcome for decision in made.decisions()[helped.number :]]
+    assert later.index(Outcome.MOVING) <= 1
+    assert Outcome.TOO_FEW not in later, "the windows that showed the help count"
     assert "was 1.33, 1.11 was planned, 1." in helped.why
     assert "without the moves" in helped.why
     assert not made.decisions(Outcome.RETURNING)
@@ -159,8 +158,8 @@ def test_all_workers_count_while_no_executor_is_known() -> None:
 
 def test_a_backlog_is_not_load() -> None:
     made = world()
-    made.rows = lambda at: 10_000 if at > 66 else 1_000
-    made.run(18)
+    made.rows = lambda at: 10_000 if at > 46 else 1_000
+    made.run(14)
     assert [decision.outcome for decision in made.decisions()][-1] is Outcome.CATCHING_UP
     assert not made.moved
 

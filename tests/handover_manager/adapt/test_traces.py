@@ -50,8 +50,8 @@ def stale_load(patch: pytest.MonkeyPatch) -> None:
     """The first forecast is used for ever."""
     first: list[dict[object, float]] = []
 
-    def stale(seen: object) -> object:
-        first.append(forecast(seen))  # type: ignore[arg-type]
+    def stale(seen: object, newest: int) -> object:
+        first.append(forecast(seen, newest))  # type: ignore[arg-type]
         return first[0]
 
     patch.setattr(proposal, "forecast", stale)
@@ -97,7 +97,7 @@ def lacking_copies_are_no_matter(patch: pytest.MonkeyPatch) -> None:
         (stale_load, 31),
         (backlog_is_load, 40),
         (goals_that_fight, 31),
-        (lag_is_no_matter, 19),
+        (lag_is_no_matter, 42),
         (bytes_whatever_time_says, 49),
         (no_budget, 3),
         (lacking_copies_are_no_matter, 50),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,20 +11,13 @@ from crc32c import crc32c
 from rhino_core.ids import FileEntry, Source, StoreVersion
 from tests.worker_runtime.cluster import zip_bytes
 from tests.worker_runtime.scenario import STORE, version
-from tests.worker_runtime.storage.test_store import Disk
+from tests.worker_runtime.storage.disk import Disk
 from worker_runtime.fetch.prepare import Preparer
 from worker_runtime.protocol.closure import changelog_name, snapshot_name
 from worker_runtime.protocol.preparing import PrepareState
 from worker_runtime.statistics import Statistics
 
 SST = "SSTs/000001-x.sst"
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Disk]:
-    made = Disk(tmp_path / "data")
-    yield made
-    made.store.close()
 
 
 async def receive(disk: Disk, name: str, content: bytes, **fields: Any) -> None:

@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from rhino_core.errors import AlreadyThereError, UnknownError
 from rhino_core.ids import Epoch, FileEntry, StoreVersion, Version
 from tests.worker_runtime.scenario import STORE, version
-from tests.worker_runtime.storage.test_store import NAME, SST, Disk
+from tests.worker_runtime.storage.disk import NAME, SST, Disk
 from worker_runtime.storage import files
 from worker_runtime.storage.stored_file import encode
 from worker_runtime.storage.zips import zip_references
 
 TWIN, THIRD = (STORE._replace(job=job) for job in ("twin", "third"))
 MOVED = TWIN._replace(operator=STORE.operator + 1)
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Disk]:
-    made = Disk(tmp_path / "data")
-    yield made
-    made.store.close()
 
 
 async def stored(disk: Disk, name: str = SST, content: bytes = b"content") -> FileEntry:

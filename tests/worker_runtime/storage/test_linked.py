@@ -9,7 +9,7 @@ import asyncio
 import errno
 import json
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from tests.worker_runtime.cluster import Client, Cluster, Process, changelog_byt
 from tests.worker_runtime.push.test_resume import statistics, stored
 from tests.worker_runtime.pushing import adopted, data_frame, stream
 from tests.worker_runtime.scenario import STORE, version, worker
-from tests.worker_runtime.storage.test_store import Disk
+from tests.worker_runtime.storage.disk import Disk
 from tests.worker_runtime.upkeep.test_scrub import flip_a_bit
 from tests.worker_runtime.upkeep.test_scrub import start as start_scrub
 from tests.worker_runtime.upkeep.test_scrub import until as until_scrub
@@ -42,13 +42,6 @@ def path_of(process: Process, name: str) -> Path:
 
 
 # ---------------------------------------------------------------- taken over
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Disk]:
-    made = Disk(tmp_path / "data")
-    yield made
-    made.store.close()
 
 
 def linked(disk: Disk, name: str) -> Path:

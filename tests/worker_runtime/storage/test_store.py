@@ -10,7 +10,7 @@ import shutil
 import threading
 import time
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -27,10 +27,11 @@ from rhino_core.errors import (
     PreconditionError,
     UnknownError,
 )
-from rhino_core.ids import Durability, Epoch, FileEntry, GroupId, StoreId, StoreVersion, Version, Worker
+from rhino_core.ids import Durability, Epoch, GroupId, StoreId, StoreVersion, Version, Worker
 from tests.simulation.sizes import sizes
 from tests.worker_runtime.cluster import zip_bytes
 from tests.worker_runtime.scenario import GROUP, STORE, version
+from tests.worker_runtime.storage.disk import NAME, SST, Disk, entry_of
 from worker_runtime.manager_link.known_workers import KnownWorkers
 from worker_runtime.protocol.closure import changelog_name, snapshot_name
 from worker_runtime.storage import files, recovery
@@ -38,41 +39,6 @@ from worker_runtime.storage.incoming import Incoming
 from worker_runtime.storage.newest import NewestVersions
 from worker_runtime.storage.scrub_round import Damage, ScrubRound
 from worker_runtime.storage.store import Store
-
-NAME = changelog_name(version(1))
-SST = "SSTs/000001-u.sst"
-
-
-class Disk:
-    """A store that can be closed or "killed", and opened again."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.store = Store.open("me", folder, 0)
-
-    def reopen(self) -> Store:
-        self.store.close()
-        self.store = Store.open("me", self.folder, 0)
-        return self.store
-
-    def inbox(self, content: bytes, name: str = "new") -> Path:
-        path = self.folder / "inbox" / name
-        path.write_bytes(content)
-        return path
-
-    def path(self, name: str) -> Path:
-        return self.store.layout.path(STORE, name)
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Disk]:
-    made = Disk(tmp_path / "data")
-    yield made
-    made.store.close()
-
-
-def entry_of(content: bytes, name: str = NAME) -> FileEntry:
-    return FileEntry(STORE, name, len(content), crc32c(content), written_by="other")
 
 
 async def test_take_over_consumes_the_inbox_and_hides_versions(disk: Disk) -> None:
