@@ -17,6 +17,7 @@ from rhino_pb import replication_pb2 as pb
 # after a restart of the manager, one message tells of all that came within this time, for each stream.
 PAUSE_S_PER_STREAM = 0.001
 PAUSE_S_MAX = 2.0
+FLOORS_PAUSE_S = 0.2
 
 
 class News:
@@ -91,11 +92,16 @@ class Watcher:
         """Tells of it after the pause, or with whatever is due before."""
         if self._told == self._news.edition:
             return  # a worker has registered again, and is the one that it was
-        if self._timer is None and not self._due.is_set():
-            self._timer = asyncio.get_running_loop().call_later(self._news.pause_s, self._due.set)
+        self._wake_in(self._news.pause_s)
 
     def floors_raised(self, floors: Iterable[StoreVersion]) -> None:
-        self._wake(self._pending.floors_raised(floors))
+        """Tells of it after a pause: old files may wait, and a large batch raises its floors in several parts."""
+        if self._pending.floors_raised(floors):
+            self._wake_in(FLOORS_PAUSE_S)
+
+    def _wake_in(self, pause_s: float) -> None:
+        if self._timer is None and not self._due.is_set():
+            self._timer = asyncio.get_running_loop().call_later(pause_s, self._due.set)
 
     def _wake(self, due: bool) -> None:
         if due:

@@ -15,7 +15,7 @@ import grpc.aio
 import pytest
 
 from replication_manager.protocol import events as ev
-from replication_manager.service import stored
+from replication_manager.service import stored, watchers
 from replication_manager.service.records import FLOORS, FORGOTTEN, GROUPS, WORKERS
 from replication_manager.service.service import ReplicationService
 from rhino_core import ids
@@ -229,6 +229,20 @@ async def test_a_guest_hears_of_the_group_it_has_resolved(tmp_path: Path) -> Non
         assert await resolve(stub, guest) == group
         publish(service, logged=9, floor=4)
         assert [f.version for f in (await news(stream, lambda update: len(update.floors) == 1)).floors] == [version(4)]
+
+
+async def test_floors_that_rise_within_a_short_time_come_in_one_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with served(tmp_path) as (stub, service), sidecar(stub, "a"), sidecar(stub, "b"):
+        await resolve(stub, "a")
+        stream, _ = await watching(stub, "a")
+        monkeypatch.setattr(watchers, "FLOORS_PAUSE_S", 1.0)
+        for floor in (4, 5, 6):
+            publish(service, logged=9, floor=floor)
+            await asyncio.sleep(0.02)  # a stream that did not wait would tell of each
+        first = await news(stream, lambda update: len(update.floors) > 0)
+        assert [floor.version for floor in first.floors] == [version(6)]
 
 
 async def beat_once(stub: Stub, name: str, *reports: replication_pb2.GroupReport, leaving: bool = False) -> None:
