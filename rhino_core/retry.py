@@ -7,6 +7,7 @@ again whenever they break take their pauses from a `Backoff`.
 from __future__ import annotations
 
 import asyncio
+import random
 from dataclasses import dataclass
 
 import tenacity
@@ -56,7 +57,8 @@ class Pauses:
         return pause_s
 
     async def sleep(self) -> None:
-        await asyncio.sleep(self.take())
+        """Sleeps for the next pause, or for up to half less: a thousand processes must not try again together."""
+        await asyncio.sleep(self.take() * random.uniform(0.5, 1.0))
 
 
 MANAGER = Backoff(0.1, 2.0)  # registration with the manager, and groups that a peer has named

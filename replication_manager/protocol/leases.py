@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from replication_manager.protocol.worker_record import WorkerRecord, WorkerState
 
 MANY = 20  # workers: if more of them return or fall silent at once, the manager may be too busy to hear them
+RETURN_LEASES = 3  # in which one of many has to return, or the others count as lost: they try again now and then
 
 
 class Leases:
@@ -78,11 +79,13 @@ class Leases:
         """Makes present workers lost whose lease has ended, and returns them."""
         if self.deadline is None or now < self.deadline:
             return []
-        if self._returned_at is not None and len(self._returning) > MANY and now < self._returned_at + self._lease_s:
+        if self._returned_at is not None and len(self._returning) > MANY:
             # Many workers are registering, so the manager and the network are busy. Whoever counted as lost now would
             # get new copies elsewhere, and that would make them busier.
-            self.deadline = self._returned_at + self._lease_s
-            return []
+            patient_until = self._returned_at + RETURN_LEASES * self._lease_s
+            if now < patient_until:
+                self.deadline = patient_until
+                return []
         gone = self._spare([r for r in self._records.values() if r.present and r.lease_ends <= now], now)
         silent = self.silent(now)
         for record in gone:

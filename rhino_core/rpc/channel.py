@@ -30,11 +30,15 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.bdp_probe", 0),  # otherwise gRPC buffers many megabytes when a stream's reader is slow
     ("grpc.http2.lookahead_bytes", 1024 * 1024),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 1_000),  # also the time limit of one connection attempt: a busy machine needs it
+    ("grpc.min_reconnect_backoff_ms", 1_000),  # the time limit of one connection attempt: a busy machine needs it
     ("grpc.max_reconnect_backoff_ms", 1_000),
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),
 )
+# A thousand sidecars connect within seconds after the manager has started, and each handshake costs it some milliseconds.
+# An attempt that ends too early has cost them, and is made again: the manager would be busy with nothing else.
+_ATTEMPT = "grpc.min_reconnect_backoff_ms"
+MANAGER_OPTIONS = tuple((name, 5_000 if name == _ATTEMPT else value) for name, value in CHANNEL_OPTIONS)
 CALL_S_MAX = 30 * 24 * 3600.0  # of a stream between daemons; keepalive detects a dead peer
 REQUEST_BYTES_MAX = 4 * 1024 * 1024
 # Servers probe, too: a driver that vanished must not count as connected forever.
@@ -55,13 +59,13 @@ SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
 def aio_channel(address: str, transport: Transport = PLAIN, expected: Expected = THE_MANAGER) -> grpc.aio.Channel:
     """Returns a channel to "host:port" or "unix:///path", with its own connection. A Unix socket is never encrypted."""
     used = PLAIN if address.startswith("unix:") else transport
-    return used.channel(address, expected, CHANNEL_OPTIONS)
+    return used.channel(address, expected, MANAGER_OPTIONS if expected == THE_MANAGER else CHANNEL_OPTIONS)
 
 
 def sync_channel(address: str, transport: Transport = PLAIN, expected: Expected = THE_MANAGER) -> grpc.Channel:
     """Like `aio_channel`, for blocking callers."""
     used = PLAIN if address.startswith("unix:") else transport
-    return used.sync_channel(address, expected, CHANNEL_OPTIONS)
+    return used.sync_channel(address, expected, MANAGER_OPTIONS if expected == THE_MANAGER else CHANNEL_OPTIONS)
 
 
 def worker_channel(worker: Worker, transport: Transport) -> grpc.aio.Channel:
