@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from replication_manager.protocol.worker_record import WorkerRecord, WorkerState
 
-MANY = 20  # workers: if more of them return or fall silent at once, the manager may be too busy to hear them
-RETURN_LEASES = 3  # in which one of many has to return, or the others count as lost: they try again now and then
+MANY = 20  # workers: if more of them return or are not heard of at once, the manager may be too busy to hear them
+RETURN_LEASES = 3  # that one of many has to return: it tries to connect now and then, and connecting takes some time
 
 
 class Leases:
@@ -21,7 +21,6 @@ class Leases:
         self._lease_s = lease_s
         self._returning: set[str] = set()  # restored, and not registered since
         self._returned_at: float | None = None  # when one of them has registered last
-        self._spared_until: float | None = None  # leases of many that had fallen silent
         self._any_lost_in_silence = False  # some record may be `lost_in_silence`
         self.deadline: float | None = None
 
@@ -97,17 +96,27 @@ class Leases:
     def _spare(self, ended: list[WorkerRecord], now: float) -> list[WorkerRecord]:
         """Those of the workers that are to count as lost.
 
-        If many have fallen silent although their streams are open, these have another lease once: their heartbeats may
-        be late because there are so many. If they are most of all workers, the manager is to blame: it is too busy to
-        read. New copies of all their groups would make it busier, so they have another lease until a stream ends.
-        (gRPC ends the stream of a machine that is gone within 15 s.)
+        If many are not heard of at once, the manager or the network may be too busy. New copies of all their groups
+        would make them busier, so that even more are not heard of. Then a worker whose stream is open is not lost: gRPC
+        ends the stream of a machine that is gone within 15 s. One whose stream has ended has three leases from its last
+        word, to connect and register again.
         """
-        mute = [record for record in ended if record.state is WorkerState.LIVE]
-        most = 2 * len(mute) > sum(record.present for record in self._records.values())
-        spared_lately = self._spared_until is not None and now < self._spared_until + self._lease_s
-        if len(mute) <= MANY or (spared_lately and not most):
+        unheard = sum(self._is_unheard(record, now) for record in self._records.values())
+        if unheard <= MANY:
             return ended
-        self._spared_until = now + self._lease_s
-        for record in mute:
-            record.lease_ends = self._spared_until
-        return [record for record in ended if record.state is not WorkerState.LIVE]
+        lost = []
+        for record in ended:
+            until = now + self._lease_s / 2
+            if record.state is not WorkerState.LIVE:
+                until = min(until, record.heard_at + RETURN_LEASES * self._lease_s)
+            if record.left or until <= now:
+                lost.append(record)
+            else:
+                record.lease_ends = until
+        return lost
+
+    def _is_unheard(self, record: WorkerRecord, now: float) -> bool:
+        """Whether the worker has missed heartbeats, or its stream has ended. One that has said that it leaves has not."""
+        if not record.present or record.left:
+            return False
+        return record.state is not WorkerState.LIVE or record.heard_at <= now - self._lease_s / 2

@@ -164,9 +164,40 @@ def of_workers(count: int) -> tuple[Manager, list[str]]:
     return manager, names
 
 
-def test_many_that_fall_silent_at_once_have_another_lease() -> None:
+def broken(manager: Manager, names: list[str]) -> None:
+    """Their streams end."""
+    for name in names:
+        manager.do(ev.StreamBroken(name, f"{name}-process"))
+
+
+def test_many_that_fall_silent_at_once_are_lost_when_their_streams_end() -> None:
     manager, names = of_workers(2 * SILENT)
-    assert rounds(manager, names[SILENT:], 12) == [0] * 9 + [SILENT] * 3
+    silent, heard = names[:SILENT], names[SILENT:]
+    assert rounds(manager, heard, 15) == [0] * 15, "the manager may be too busy to hear them"
+    broken(manager, silent)
+    assert rounds(manager, heard, 4)[-1] == SILENT
+
+
+def test_a_few_that_fall_silent_are_lost_after_their_lease() -> None:
+    manager, names = of_workers(2 * SILENT)
+    assert rounds(manager, names[MANY:], 7) == [0] * 4 + [MANY] * 3
+
+
+def test_many_whose_heartbeats_come_late_are_not_lost_a_few_at_a_time() -> None:
+    """Each is heard of every seven seconds, and they take turns."""
+    manager, names = of_workers(2 * SILENT)
+    lost = [rounds(manager, names[second % 7 :: 7], 1) for second in range(60)]
+    assert lost == [[0]] * 60
+
+
+def test_many_whose_streams_break_at_once_have_three_leases_to_come_back() -> None:
+    manager, names = of_workers(2 * SILENT)
+    broken(manager, names[:SILENT])
+    assert rounds(manager, names[SILENT:], 10) == [0] * 10
+    for name in names[1:SILENT]:
+        manager.register(name)
+    assert rounds(manager, names[1:], 6)[-1] == 1, "the one that did not"
+    assert rounds(manager, names[1:], 5) == [1] * 5
 
 
 def test_a_manager_that_hears_few_of_its_workers_blames_itself() -> None:
