@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -81,7 +81,7 @@ def windows(heard: Sequence[Heard], size: int = WINDOW) -> list[Window]:
 
 
 def _window(batches: Sequence[Heard]) -> Window:
-    busy, nodes = Counter[str](), Counter[str]()
+    busy, nodes = defaultdict[str, float](float), defaultdict[str, float](float)
     for one in batches:
         for node in one.load.virtual_nodes:
             busy[node.desired_worker] += node.task_s

@@ -22,9 +22,9 @@ class Stepped:
     `before`, `worst`, `max_over_mean`: imbalance of the workers in the last window before the step, in the worst one
     after it, and the median from `balanced_s` on (at the end, if that is None). `least`: what the heaviest virtual
     node leaves possible, the median of the same windows. `moving_s`: the first plan begins. `balanced_s`: the end of
-    the first window within the band after which adaptation neither acts nor has a reason to. `within`: the part of the windows
-    from then on within it. `plans`, `moves`, `moved_bytes`: after the step. `in_time`: the part of the batches after
-    the step that the trigger interval sufficed for.
+    the first window within the band after which adaptation neither acts nor has a reason to. `within`: the part of
+    the windows from then on within it. `plans`, `moves`, `moved_bytes`: after the step. `in_time`: the part of the
+    batches after the step that the trigger interval sufficed for.
     """
 
     before: float

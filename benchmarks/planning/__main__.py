@@ -40,7 +40,8 @@ class Figures:
     """One plan. `cpu_s`: for the plan alone. `events_cpu_s`: for the events before it, which change the model.
 
     `*_peak`: the highest load over the mean. `*_gap`: by how much the best possible peak may be lower, as a part of it;
-    0 if one virtual node alone has the peak, as keys are not split. `copied_lower_bytes`: no plan within the bands copies fewer.
+    0 if one virtual node alone has the peak, as keys are not split. `copied_lower_bytes`: no plan within the bands
+    copies fewer.
     """
 
     plan: str

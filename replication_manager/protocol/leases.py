@@ -116,7 +116,7 @@ class Leases:
         return lost
 
     def _is_unheard(self, record: WorkerRecord, now: float) -> bool:
-        """Whether the worker has missed heartbeats, or its stream has ended. One that has said that it leaves has not."""
+        """Whether the worker has missed heartbeats, or its stream has ended without a farewell."""
         if not record.present or record.left:
             return False
         return record.state is not WorkerState.LIVE or record.heard_at <= now - self._lease_s / 2

@@ -35,7 +35,7 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),
 )
-# A thousand sidecars connect within seconds after the manager has started, and each handshake costs it some milliseconds.
+# A thousand sidecars connect within seconds after the manager has started, and each handshake costs it milliseconds.
 # An attempt that ends too early has cost them, and is made again: the manager would be busy with nothing else.
 _ATTEMPT = "grpc.min_reconnect_backoff_ms"
 MANAGER_OPTIONS = tuple((name, 5_000 if name == _ATTEMPT else value) for name, value in CHANNEL_OPTIONS)
