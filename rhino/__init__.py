@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from rhino.client.loads import BatchLoad as BatchLoad
     from rhino.client.overview import JobView as JobView
     from rhino.client.overview import VirtualNodeView as VirtualNodeView
+    from rhino.client.promote import Promoted as Promoted
+    from rhino.client.promote import StateOf as StateOf
+    from rhino.client.promote import promote as promote
     from rhino.client.restructure import OperatorFate as OperatorFate
     from rhino.client.restructure import Restructured as Restructured
     from rhino.client.restructure import restructure as restructure
@@ -47,6 +50,12 @@ if TYPE_CHECKING:
     from spark_connector.modify.record import Canary as Canary
     from spark_connector.restructure.alignment import Choices as Choices
     from spark_connector.restructure.sketch import sketch as sketch
+    from spark_connector.shadow.comparing import CompareRules as CompareRules
+    from spark_connector.shadow.outputs import FileSink as FileSink
+    from spark_connector.shadow.outputs import Recomputed as Recomputed
+    from spark_connector.shadow.report import ComparedBatch as ComparedBatch
+    from spark_connector.shadow.report import ShadowReport as ShadowReport
+    from spark_connector.shadow.run import shadow as shadow
 
 _MODULES = {
     "Action": "rhino.client.handovers",
@@ -54,10 +63,13 @@ _MODULES = {
     "BatchLoad": "rhino.client.loads",
     "Canary": "spark_connector.modify.record",
     "Choices": "spark_connector.restructure.alignment",
+    "CompareRules": "spark_connector.shadow.comparing",
+    "ComparedBatch": "spark_connector.shadow.report",
     "CommitRules": "spark_connector.conf",
     "Drain": "handover_manager.plan.intents",
     "DrainView": "rhino.client.handovers",
     "Explanation": "rhino.client.handovers",
+    "FileSink": "spark_connector.shadow.outputs",
     "ForgottenJob": "rhino.client.forget",
     "Handover": "rhino.client.handovers",
     "HandoverClient": "rhino.client.handover_client",
@@ -70,11 +82,15 @@ _MODULES = {
     "Phase": "rhino.client.handovers",
     "OperatorFate": "rhino.client.restructure",
     "Plan": "rhino.client.handovers",
+    "Promoted": "rhino.client.promote",
+    "Recomputed": "spark_connector.shadow.outputs",
     "Prediction": "rhino.client.handovers",
     "Rebalance": "handover_manager.plan.intents",
     "Restructured": "rhino.client.restructure",
     "ScaleIn": "handover_manager.plan.intents",
     "ScaleOut": "handover_manager.plan.intents",
+    "ShadowReport": "spark_connector.shadow.report",
+    "StateOf": "rhino.client.promote",
     "Strategy": "handover_manager.plan.strategy",
     "Timeouts": "spark_connector.conf",
     "VirtualNodeView": "rhino.client.overview",
@@ -82,9 +98,11 @@ _MODULES = {
     "branch": "rhino.client.branch",
     "local_session": "spark_connector.local.session",
     "processor_function": "spark_connector.modify.code",
+    "promote": "rhino.client.promote",
     "restructure": "rhino.client.restructure",
     "rhino_checkpoint": "spark_connector.checkpoint",
     "rhino_conf": "spark_connector.conf",
+    "shadow": "spark_connector.shadow.run",
     "sketch": "spark_connector.restructure.sketch",
     "state_function": "spark_connector.modify.code",
 }
@@ -106,9 +124,12 @@ __all__ = [
     "Branch",
     "Choices",
     "CommitRules",
+    "CompareRules",
+    "ComparedBatch",
     "Drain",
     "DrainView",
     "Explanation",
+    "FileSink",
     "Handover",
     "HandoverClient",
     "JobView",
@@ -120,10 +141,14 @@ __all__ = [
     "Phase",
     "Plan",
     "Prediction",
+    "Promoted",
     "Rebalance",
+    "Recomputed",
     "Restructured",
     "ScaleIn",
     "ScaleOut",
+    "ShadowReport",
+    "StateOf",
     "Strategy",
     "Timeouts",
     "VirtualNodeView",
@@ -131,9 +156,11 @@ __all__ = [
     "branch",
     "local_session",
     "processor_function",
+    "promote",
     "restructure",
     "rhino_checkpoint",
     "rhino_conf",
+    "shadow",
     "sketch",
     "state_function",
 ]

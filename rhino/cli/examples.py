@@ -58,6 +58,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "rhino branch /ckpt/counts /ckpt/counts-next --manager manager-host",
         "rhino branch /ckpt/counts /ckpt/counts-next --batch 1200 --json",
     ),
+    "shadow": ("rhino shadow /ckpt/counts-next", "rhino shadow /ckpt/counts-next --json"),
+    "promote": (
+        "rhino promote /ckpt/counts /ckpt/counts-next --state branch --dry-run",
+        "rhino promote /ckpt/counts /ckpt/counts-next --state live --to /ckpt/counts-new",
+    ),
     "restructure": (
         "rhino restructure /ckpt/counts /ckpt/counts-next --sketch /ckpt/counts-sketch --dry-run",
         "rhino restructure /ckpt/counts /ckpt/counts-next --sketch /ckpt/counts-sketch --pair 1=2 --drop 0",

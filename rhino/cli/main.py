@@ -20,6 +20,7 @@ from rhino.cli import (
     local,
     modify_commands,
     restructure,
+    shadow,
     spark_commands,
 )
 from rhino.cli.arguments import check_encoding, one_of, seconds
@@ -209,6 +210,7 @@ def rewind(
 
 branch.register(app, CHECKPOINTS)
 restructure.register(app, CHECKPOINTS)
+shadow.register(app, CHECKPOINTS)
 app.add_typer(cert.app, name="cert", rich_help_panel=DAEMONS)
 app.add_typer(local.app, name="local", rich_help_panel=CARE)
 

@@ -7,13 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rhino.client.connection import manager_channel
 from rhino.client.links import TIMEOUT_S, Made, Progress, ask_all, check_stored, holders_of, take_back
-from rhino_core.errors import ConflictError
+from rhino.client.running import refuse_running
 from rhino_core.ids import GroupId, StoreVersion
 from rhino_core.rpc import convert
-from rhino_core.rpc.channel import call_sync
-from rhino_pb import handover_pb2, handover_pb2_grpc, peer_pb2
+from rhino_pb import peer_pb2
 from spark_connector.branch.folder import BranchFolder
 from spark_connector.query_checkpoint import QueryCheckpoint
 from spark_connector.restructure.alignment import Choices, Line
@@ -21,8 +19,6 @@ from spark_connector.restructure.columns import shown
 from spark_connector.restructure.folder import Restructuring, examine, rearrange
 
 NO_CHOICES = Choices()
-REPORT_S = 2.0  # a driver reports within this time that a query has ended
-POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +77,7 @@ def restructure(
     started = time.monotonic()
     plan = examine(QueryCheckpoint(source), sketch, batch, choices)
     job = plan.source.job
-    _refuse_running(manager, job)
+    refuse_running(manager, job, "or branch it, and restructure the branch")
     holders = holders_of(manager, job)
     groups = {version.store.group for version in plan.logged.versions if _kept(plan, version)}
     check_stored(source, job, groups, holders)
@@ -144,21 +140,3 @@ def _fate(line: Line) -> OperatorFate:
     first = operator.stores[0]
     old, new = (one.number if one else None for one in (line.old, line.new))
     return OperatorFate(line.fate.value, old, new, operator.name, shown(first.key), shown(first.value))
-
-
-def _refuse_running(manager: str, job: str) -> None:
-    """Waits a moment for the report of a driver that has just stopped the query."""
-    deadline = time.monotonic() + REPORT_S
-    with manager_channel(manager) as channel:
-        stub = handover_pb2_grpc.HandoverManagerStub(channel)
-        request = handover_pb2.ListJobsRequest()
-        while any(
-            known.job == job and known.connected
-            for known in call_sync(f"manager at {manager}", lambda: stub.ListJobs(request, timeout=10)).jobs
-        ):
-            if time.monotonic() > deadline:
-                raise ConflictError(
-                    f"query {job}: its driver runs it, by the manager at {manager}. Stop the query first; or branch "
-                    "it, and restructure the branch"
-                )
-            time.sleep(POLL_S)

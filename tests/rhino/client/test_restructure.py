@@ -154,7 +154,7 @@ async def test_a_running_query_is_refused(tmp_path: Path) -> None:
     running = handover_pb2.ListJobsReply(jobs=[handover_pb2.JobStatus(job="job-1", connected=True)])
     async with asyncio.timeout(120), made(tmp_path) as (_, address, folder):
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr("rhino.client.restructure.call_sync", lambda *_: running)
+            patched.setattr("rhino.client.running.call_sync", lambda *_: running)
             with pytest.raises(ConflictError, match="Stop the query first; or branch it"):
                 await run(address, folder)
 
