@@ -65,8 +65,8 @@ def promote(
     before = former.fingerprint(), shadow.fingerprint()
     batch = former.newest_commit()
     planned = former.newest_offset() > batch
-    check_followed(former, shadow)
     if chosen is StateOf.BRANCH:
+        check_followed(former, shadow)
         _check_reached(former, shadow, batch)
     else:
         _check_operators(former, shadow)
