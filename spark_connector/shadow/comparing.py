@@ -11,10 +11,11 @@ from spark_connector.shadow.report import EXAMPLES_MAX
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
 
 TEXT_MAX = 1000  # characters of a row
 LIVE, SHADOW = "__rhino_live", "__rhino_shadow"  # how often a row is in the outputs
-INCOMPARABLE = ("map<", "variant", "interval", "calendarinterval")
+INCOMPARABLE = ("map", "variant", "interval")  # Spark neither sorts nor groups all of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +76,30 @@ def check_columns(live: DataFrame, shadow: DataFrame, rules: CompareRules) -> li
             )
     if not rules.columns and (more := [name for name in live.columns if name not in names]):
         raise PreconditionError(
-            f"only the live output has the column {more[0]}; say which columns are compared: CompareRules(columns=(...))"
+            f"only the live output has the column {more[0]}; say which columns are compared: "
+            "CompareRules(columns=(...))"
         )
     for name in names:
         types = [rows.schema[name].dataType.simpleString() for rows in (live, shadow)]
         if types[0] != types[1]:
             raise PreconditionError(f"column {name} is {types[0]} in the live output and {types[1]} in the shadow's")
-        if any(word in types[0] for word in INCOMPARABLE):
+        if _incomparable(shadow.schema[name].dataType):
             raise PreconditionError(
                 f"column {name}: Spark does not compare {types[0]}; leave it out with CompareRules(columns=(...)), or "
                 "give both outputs another form of it, such as map_entries"
             )
     return names
+
+
+def _incomparable(kind: DataType) -> bool:
+    """Whether values of the type, or within it, cannot be compared."""
+    from pyspark.sql.types import ArrayType, StructType
+
+    if isinstance(kind, ArrayType):
+        return _incomparable(kind.elementType)
+    if isinstance(kind, StructType):
+        return any(_incomparable(field.dataType) for field in kind.fields)
+    return kind.typeName() in INCOMPARABLE
 
 
 def _column(name: str) -> Column:

@@ -1,4 +1,4 @@
-"""Where the rows of the live query come from: any function, the folder of Spark's file sink, or its code on a branch."""
+"""Where the rows of the live query come from: a function, the folder of Spark's file sink, or its code on a branch."""
 
 from __future__ import annotations
 

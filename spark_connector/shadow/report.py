@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Self
 
 from rhino_core.errors import IntegrityError, UnknownError

@@ -1,4 +1,4 @@
-"""`shadow`: new code runs the batches of a live query on a branch of it, and each output is compared with the live one."""
+"""`shadow`: new code runs the batches of a live query on a branch of it, and both outputs are compared."""
 
 from __future__ import annotations
 
