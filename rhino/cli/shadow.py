@@ -47,7 +47,10 @@ def _say_report(report: ShadowReport) -> None:
     different = report.different
     if report.batches:
         first, last = report.batches[0].batch, report.batches[-1].batch
-        say(f"{len(report.batches)} batches compared, {first} to {last}: {report.equal} equal, {len(different)} differ")
+        number = len(report.batches)
+        say(
+            f"{number} {'batch' if number == 1 else 'batches'} compared, {first} to {last}: {report.equal} equal, {len(different)} differ"
+        )
     if different:
         console().print(_batches(different[:ROWS_MAX]))
         if len(different) > ROWS_MAX:

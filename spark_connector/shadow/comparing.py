@@ -120,11 +120,11 @@ def _compare_exactly(live: DataFrame, shadow: DataFrame, names: Sequence[str], r
     counted = marked.groupBy(*columns).agg(F.sum(LIVE).alias(LIVE), F.sum(SHADOW).alias(SHADOW))
     more = F.col(LIVE) - F.col(SHADOW)
     sums = (F.col(LIVE), F.col(SHADOW), F.greatest(more, none), F.greatest(-more, none))
-    totals = [int(total or 0) for total in counted.agg(*map(F.sum, sums)).collect()[0]]
+    live_rows, shadow_rows, lacking, surplus = (int(n or 0) for n in counted.agg(*map(F.sum, sums)).collect()[0])
     examples: tuple[tuple[str | None, str | None], ...] = ()
-    if totals[2] or totals[3]:
+    if lacking or surplus:
         examples = _examples(counted.where(more > 0), counted.where(more < 0), names, rules)
-    return Found(*totals, examples)
+    return Found(live_rows, shadow_rows, lacking, surplus, examples)
 
 
 def _compare_about(
@@ -156,17 +156,17 @@ def _compare_about(
         F.count(F.when(far, F.col(LIVE))),
         F.count(F.when(far, F.col(SHADOW))),
     )
-    totals = [int(total) for total in paired.agg(*counts).collect()[0]]
+    live_rows, shadow_rows, lacking, surplus = (int(n) for n in paired.agg(*counts).collect()[0])
     examples: tuple[tuple[str | None, str | None], ...] = ()
-    if totals[2] or totals[3]:
-        sides = (
+    if lacking or surplus:
+        missing, surplus_rows = (
             paired.where(far & F.col(side).isNotNull()).select(
                 *[F.col(f"{side}{place[name]}").alias(name) for name in names]
             )
             for side in (LIVE, SHADOW)
         )
-        examples = _examples(*sides, names, rules)
-    return Found(*totals, examples)
+        examples = _examples(missing, surplus_rows, names, rules)
+    return Found(live_rows, shadow_rows, lacking, surplus, examples)
 
 
 def _close(live: Column, shadow: Column, tolerance: float) -> Column:

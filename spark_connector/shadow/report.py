@@ -52,10 +52,11 @@ class ComparedBatch:
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> Self:
         """Raises KeyError, TypeError or ValueError for other content."""
-        counts = {name: int(fields[name]) for name in ("batch", "live_rows", "shadow_rows", "missing", "surplus")}
-        times = {name: float(fields[name]) for name in ("live_s", "shadow_s")}
+        names = ("batch", "live_rows", "shadow_rows", "missing", "surplus")
+        batch, live_rows, shadow_rows, missing, surplus = (int(fields[name]) for name in names)
+        live_s, shadow_s = (float(fields[name]) for name in ("live_s", "shadow_s"))
         examples = tuple(Difference(int(e["batch"]), e["live"], e["shadow"]) for e in fields["examples"])
-        return cls(**counts, **times, examples=examples)
+        return cls(batch, live_rows, shadow_rows, missing, surplus, live_s, shadow_s, examples)
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,8 +115,7 @@ def test_a_change_is_found_and_takes_the_place_of_the_live_query(
     # ---- changed code is found in the right batches, with both rows of the key
     wrong = begun + 1
     stream = changed_from(wrong)
-    options = {"output_mode": "update", "rules": BY_KEY, "idle_s": 0.5}
-    report = shadow(stream(spark), run.checkpoint, other, written(run), **options)
+    report = shadow(stream(spark), run.checkpoint, other, written(run), output_mode="update", rules=BY_KEY, idle_s=0.5)
     assert [one.batch for one in report.batches] == [*range(begun, last + 1)]
     assert [(one.batch, one.missing, one.surplus) for one in report.different] == [
         (batch, 1, 1) for batch in range(wrong, last + 1)

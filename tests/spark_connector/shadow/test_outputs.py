@@ -72,4 +72,4 @@ def test_rules_are_checked() -> None:
         ({"columns": ("k",), "key": ("s",)}, "key s"),
     ):
         with pytest.raises(InvalidRequestError, match=text):
-            CompareRules(**wrong)  # type: ignore[arg-type]
+            CompareRules(**wrong)

@@ -72,7 +72,7 @@ def test_the_command_says_what_differs_by_its_exit_code_too(branch: QueryCheckpo
 
     results = Results(branch)
     results.add(EQUAL)
-    assert said() == (0, "1 batches compared, 3 to 3: 1 equal, 0 differ\n")
+    assert said() == (0, "1 batch compared, 3 to 3: 1 equal, 0 differ\n")
     results.add(DIFFERENT)
     code, text = said()
     assert (code, "2 batches compared, 3 to 4: 1 equal, 1 differ" in text) == (1, True)
