@@ -47,10 +47,8 @@ def _say_report(report: ShadowReport) -> None:
     different = report.different
     if report.batches:
         first, last = report.batches[0].batch, report.batches[-1].batch
-        number = len(report.batches)
-        say(
-            f"{number} {'batch' if number == 1 else 'batches'} compared, {first} to {last}: {report.equal} equal, {len(different)} differ"
-        )
+        compared = "1 batch" if len(report.batches) == 1 else f"{len(report.batches)} batches"
+        say(f"{compared} compared, {first} to {last}: {report.equal} equal, {len(different)} differ")
     if different:
         console().print(_batches(different[:ROWS_MAX]))
         if len(different) > ROWS_MAX:
