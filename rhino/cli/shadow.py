@@ -119,7 +119,7 @@ def _plain(done: Promoted) -> dict[str, object]:
 
 
 def _say_promoted(done: Promoted, checkpoint: str, *, dry_run: bool) -> None:
-    follows = " with the rows that were planned for it" if done.planned else ""
+    follows = ", which the live query had planned: it gets the same rows" if done.planned else ""
     say(f"{'would promote' if dry_run else 'promoted'} after batch {done.batch}, with the state of the {done.state}")
     if done.compared:
         say(f"{done.compared} batches were compared before, {done.different} of them differ")
