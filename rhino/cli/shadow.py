@@ -123,10 +123,10 @@ def _say_promoted(done: Promoted, checkpoint: str, *, dry_run: bool) -> None:
     say(f"{'would promote' if dry_run else 'promoted'} after batch {done.batch}, with the state of the {done.state}")
     if done.compared:
         say(f"{done.compared} batches were compared before, {done.different} of them differ")
+    say(f"the new code goes on with batch {done.batch + 1}{follows}")
     if dry_run:
         return
-    say(f"start the new code with checkpointLocation {done.checkpoint} and the sink of the live query")
-    say(f"it goes on with batch {done.batch + 1}{follows}")
+    say(f"start it with checkpointLocation {done.checkpoint} and the sink of the live query")
     say(f"to go back, start the former code on {checkpoint}: its state stays")
     say(f"when it is not needed any more: rhino forget --job {done.source_job}")
 
