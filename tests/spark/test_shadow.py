@@ -94,7 +94,7 @@ def test_a_change_is_found_and_takes_the_place_of_the_live_query(
     same, other = tmp_path / "same", tmp_path / "other"
     first = branch(cluster.manager, run.checkpoint, same).batch + 1
     begun = branch(cluster.manager, run.checkpoint, other).batch + 1
-    run.advance(running, 3)
+    run.advance(running, 2)
     with pytest.raises(ConflictError, match="its driver runs it"):
         promote(cluster.manager, run.checkpoint, other, "branch")
     last = stop(run, running)
