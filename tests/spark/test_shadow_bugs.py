@@ -69,7 +69,6 @@ WRONG: dict[str, Callable[[SparkSession], DataFrame]] = {
     "a rare row has no result": lambda spark: query(spark, on_a_rare_row(lambda value: None)),
     "the sign is lost": lambda spark: query(spark, on_a_rare_row(lambda value: -value - 1)),
     "the result depends on chance": lambda spark: query(spark, randomly),
-    "the result is of another class, which Spark makes null": lambda spark: query(spark, lambda value: value + 1.0),
     "a row is lost": lambda spark: query(spark, rightly, None, lambda rows: rows.where(f"value != {RARE}")),
     "a row is twice": lambda spark: query(
         spark, rightly, None, lambda rows: rows.withColumn("x", F.expr(f"explode(sequence(0, int(value = {RARE})))"))
