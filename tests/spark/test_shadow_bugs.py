@@ -14,7 +14,6 @@ from pyspark.sql.types import DataType, DoubleType, LongType
 
 from rhino import ShadowReport, branch, shadow
 from rhino.testing import LocalCluster
-from rhino_core.errors import PreconditionError
 from tests.spark.conftest import SharedSession
 from tests.spark.modified import SCORED
 from tests.spark.queries import ROWS_PER_BATCH, source
@@ -108,5 +107,5 @@ def test_every_mistake_is_found(cluster: LocalCluster, spark: SparkSession, tmp_
     slower = compared("slow", query(spark, slow))
     assert slower.agrees
     assert slower.batches[0].shadow_s > usual.batches[0].shadow_s + 2, "600 rows by three tasks"
-    with pytest.raises(PreconditionError, match="column s is bigint in the live output and double in the shadow's"):
-        compared("type", query(spark, lambda value: value + 1.0, DoubleType()))
+    typed = compared("type", query(spark, lambda value: value + 1.0, DoubleType()))
+    assert typed.failure is not None, "the state of a sum of another type cannot be read"
