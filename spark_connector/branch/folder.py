@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rhino_core.errors import AlreadyThereError, PreconditionError
+from spark_connector.branch import schema_paths
 from spark_connector.query_checkpoint import QueryCheckpoint
 
 STATE_FILES = (".zip", ".changelog", ".sst", ".log", ".delta", ".snapshot", ".crc", ".tmp")
@@ -46,16 +47,12 @@ class BranchFolder:
             raise AlreadyThereError(f"{self._target}: is there already; give a folder that does not exist")
         if self._source.folder.absolute() in self._target.parents:
             raise PreconditionError(f"{self._target}: lies within the checkpoint that it is a branch of")
-        if named := next(self._source.folder.glob("state/*/_metadata/v2"), None):
-            raise PreconditionError(
-                f"{named}: this operator (transformWithState) names files of its checkpoint by their full paths, so "
-                "its query cannot be branched yet"
-            )
+        schema_paths.check_renamed(self._source.folder, self._target, self._batch)
 
     def fill(self) -> None:
         """Copies the logs up to the batch, and the offsets of the next one, so that it has the same rows.
 
-        Raises PreconditionError if entries of the batch vanish meanwhile.
+        Raises PreconditionError if entries of the batch vanish meanwhile, and as `schema_paths.rename`.
         """
         source, work = self._source.folder, self.work
         work.mkdir(parents=True)
@@ -70,6 +67,7 @@ class BranchFolder:
                 raise PreconditionError(f"{source / log}: batch {self._batch} has been removed meanwhile; try again")
         _copy_all(source / "sources", work / "sources")
         _copy_all(source / "state", work / "state")
+        schema_paths.rename(source, work, self._target, self._batch)
         self._copy_modifications(source / "modifications", work / "modifications")
 
     def finish(self) -> Path:

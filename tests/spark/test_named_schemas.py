@@ -1,0 +1,213 @@
+"""Branches and restructured queries with operators whose checkpoints name schema files by full paths.
+
+These are transformWithState (on rhino:// only) and joins of state formats 3 and 4.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+
+from rhino import branch, restructure, rhino_checkpoint, sketch
+from rhino.testing import LocalCluster
+from rhino_core.errors import PreconditionError
+from spark_connector.conf import PROVIDER_CLASSES, SPARK_PROVIDER
+from spark_connector.query_checkpoint import PROVIDER_KEY
+from tests.spark.conftest import SharedSession, wait_for
+from tests.spark.operators import OPERATORS
+from tests.spark.queries import QUERIES, StatefulQuery, consumed, events_of, join, source
+from tests.spark.run import Run, assert_equals_batch, assert_same_rows, job
+from tests.spark.test_restructure import SETTINGS, Story
+from tests.spark.test_takeover import Tool
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(420)]
+NAME = "named"
+JOIN = replace(QUERIES["join4"], name=NAME)
+
+
+def unnamed(checkpoint: Path, former: Path) -> set[str]:
+    """The schema files that the checkpoint names. No file of it names anything in the former one."""
+    schemas = set[str]()
+    for path in (path for path in checkpoint.rglob("*") if path.is_file()):
+        data = path.read_bytes()
+        for text in (f"{former}/", f"{former}\"", json.dumps(f"{former}/")[1:-1]):
+            assert text.encode() not in data, f"{path} names {former}"
+        if path.parent.match("_metadata/v2") and path.name.isdigit():
+            fields = json.loads(data.decode().partition("\n")[2])
+            schemas |= {named for store in fields["stateStoreInfo"] for named in store["stateSchemaFilePaths"]}
+    assert all(Path(named[named.index("/tmp") :] if "/tmp" in named else named).is_file() for named in schemas)
+    return schemas
+
+
+def files(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def totals(rows: DataFrame) -> DataFrame:
+    """Per key: rows and the greatest value so far."""
+
+    class Totals(StatefulProcessor):  # type: ignore[misc]
+        def init(self, handle: StatefulProcessorHandle) -> None:
+            self.rows = handle.getValueState("rows", "n bigint")
+            self.greatest = handle.getMapState("greatest", "r bigint", "m bigint")
+
+        def handleInputRows(self, key: Any, frames: Iterator[pd.DataFrame], timers: Any) -> Iterator[pd.DataFrame]:
+            values = [int(value) for frame in frames for value in frame["value"]]
+            known = self.rows.get()[0] if self.rows.exists() else 0
+            last = self.greatest.getValue((0,))[0] if self.greatest.containsKey((0,)) else 0
+            self.rows.update((known + len(values),))
+            self.greatest.updateValue((0,), (max([last, *values]),))
+            yield pd.DataFrame({"k": [key[0]], "n": [known + len(values)], "m": [max([last, *values])]})
+
+        def close(self) -> None:
+            pass
+
+    grouped = events_of(rows).select("k", "value").groupBy("k")
+    return grouped.transformWithStateInPandas(Totals(), "k int, n bigint, m bigint", "update", "None")
+
+
+def totals_of(spark: SparkSession, batches: int) -> DataFrame:
+    return events_of(consumed(spark, batches)).groupBy("k").agg(F.count("*").alias("n"), F.max("value").alias("m"))
+
+
+def stateful(stream: Callable[[SparkSession], DataFrame], mode: str, key: str | None) -> StatefulQuery:
+    return StatefulQuery(NAME, mode, stream, totals_of, key)
+
+
+TOTALS = stateful(lambda spark: totals(source(spark)), "update", "k")
+FIRSTS = stateful(lambda spark: totals(source(spark)).dropDuplicates(["k"]), "update", None)
+
+
+@pytest.fixture
+def on_rhino(shared: SharedSession) -> Iterator[SparkSession]:
+    with shared.with_settings(SETTINGS | {PROVIDER_KEY: SPARK_PROVIDER}) as session:
+        yield session
+
+
+def branched(run: Run, cluster: LocalCluster, folder: Path, locate: Callable[[Path], str]) -> Run:
+    """A branch after the newest batch, with the output so far."""
+    made = branch(cluster.manager, run.checkpoint, folder / "checkpoint")
+    for batch in range(made.batch + 1):
+        shutil.copytree(run.output / str(batch), folder / "output" / str(batch))
+    return Run(run.spark, replace(run.query, name="shadow"), folder, locate)
+
+
+def go_twice(run: Run) -> None:
+    """Two runs: Spark reads at the start of each what it has written about the operators."""
+    for _ in range(2):
+        running = run.start()
+        run.advance(running, 2)
+        running.stop()
+
+
+def check_branch(run: Run, cluster: LocalCluster, tmp_path: Path, locate: Callable[[Path], str]) -> None:
+    """The other query goes on, its checkpoint is deleted at the end, and the branch has all that it needs."""
+    running = run.start()
+    run.advance(running, 3)
+    shadow = branched(run, cluster, tmp_path / "shadow", locate)
+    schemas = unnamed(shadow.checkpoint, run.checkpoint)
+    assert len(schemas) == 1
+    shadowing = shadow.start()
+    shadow.advance(shadowing, 1)
+    shadowing.stop()
+    run.advance(running, 1)
+    running.stop()
+    assert_equals_batch(run)
+    shutil.rmtree(run.checkpoint)
+    go_twice(shadow)
+    assert unnamed(shadow.checkpoint, run.checkpoint) == schemas  # Spark found it, and needed no other one
+    assert_equals_batch(shadow)
+
+
+def test_a_branch_of_a_query_with_transform_with_state(
+    cluster: LocalCluster, on_rhino: SparkSession, tmp_path: Path
+) -> None:
+    check_branch(Run(on_rhino, OPERATORS["transform-ttl"], tmp_path / "q", rhino_checkpoint), cluster, tmp_path, rhino_checkpoint)
+
+
+@pytest.mark.exhaustive  # test_a_join_moves_and_goes_back has the same files
+def test_a_branch_of_a_join(cluster: LocalCluster, shared: SharedSession, tmp_path: Path) -> None:
+    with shared.with_settings(SETTINGS) as spark:
+        check_branch(Run(spark, JOIN, tmp_path / "q"), cluster, tmp_path, str)
+
+
+def test_transform_with_state_moves_and_goes_back(
+    cluster: LocalCluster, on_rhino: SparkSession, tmp_path: Path
+) -> None:
+    story = Story(cluster, on_rhino, tmp_path, rhino_checkpoint, TOTALS)
+    first = story.go(3)
+    former, before = story.run, files(story.run.checkpoint)
+    made = story.turn(FIRSTS, "second")
+    assert [(one.fate, one.old, one.new) for one in made.operators] == [("born", None, 0), ("moved", 0, 1)]
+    assert files(former.checkpoint) == before
+    unnamed(story.run.checkpoint, former.checkpoint)
+    story.run.output = tmp_path / "second" / "output"
+    # ---- the first batch of the new code has all keys, so that later ones write nothing
+    second = story.go(2)
+    story.go(1)
+    new = on_rhino.read.parquet(*[f"{story.run.output}/{batch}" for batch in range(first, second)])
+    assert_same_rows(new.drop("batch_id"), totals_of(on_rhino, first + 1))
+
+    story.run = former
+    story.go(2)
+    assert_equals_batch(former)
+
+
+def distinct_pairs(spark: SparkSession) -> DataFrame:
+    return join(source(spark), source(spark)).dropDuplicates(["ka", "a"]).select("ka", "a")
+
+
+DISTINCT = StatefulQuery(NAME, "append", distinct_pairs, JOIN.batch, None)
+
+
+@pytest.fixture
+def stock(cluster: LocalCluster) -> Iterator[SparkSession]:
+    """A session that may run queries with Spark's own provider, too."""
+    session = cluster.session("named", SETTINGS | {PROVIDER_KEY: SPARK_PROVIDER})
+    yield session
+    session.stop()
+
+
+def test_a_join_moves_and_goes_back_and_is_released(
+    cluster: LocalCluster, stock: SparkSession, tmp_path: Path
+) -> None:
+    stock.conf.set(PROVIDER_KEY, PROVIDER_CLASSES["provider"])
+    story = Story(cluster, stock, tmp_path, str, JOIN)
+    first = story.go(3)
+    former, before = story.run, files(story.run.checkpoint)
+    made = story.turn(DISTINCT, "second")
+    assert [(one.fate, one.old, one.new, one.name) for one in made.operators] == [
+        ("born", None, 0, "dedupe"),
+        ("moved", 0, 1, "symmetricHashJoin"),
+    ]
+    assert files(former.checkpoint) == before
+    schemas = unnamed(story.run.checkpoint, former.checkpoint)
+    story.run.output = tmp_path / "second" / "output"
+    story.go(2)
+    Tool(cluster)("release", story.run.checkpoint)
+    stock.conf.set(PROVIDER_KEY, SPARK_PROVIDER)
+    running = story.run.start()
+    story.run.advance(running, 2)
+    running.stop()
+    second = story.run.logged()
+    assert unnamed(story.run.checkpoint, former.checkpoint) == schemas
+    pairs, known = JOIN.batch(stock, second), JOIN.batch(stock, first)
+    new = stock.read.parquet(*[f"{story.run.output}/{batch}" for batch in range(first, second)])
+    expected = pairs.exceptAll(known).select("ka", "a").distinct()
+    assert expected.where(F.col("a") < first * 600).count() > 0  # of rows that the former code has read
+    assert_same_rows(new.drop("batch_id"), expected)
+
+    stock.conf.set(PROVIDER_KEY, PROVIDER_CLASSES["provider"])
+    story.run = former
+    story.go(2)
+    assert_equals_batch(former)
