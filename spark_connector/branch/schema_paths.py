@@ -67,7 +67,7 @@ def _operators(state: Path) -> Iterator[Path]:
 
 def _check_left(state: Path, roots: set[str]) -> None:
     """Raises PreconditionError for a file that still names a former checkpoint: of a Spark that Rhino does not know."""
-    texts = [json.dumps(f"{root}/state/", ensure_ascii=ascii)[1:-1].encode() for root in roots for ascii in (True, False)]
+    texts = {text.encode() for root in roots for text in (f"{root}/state/", json.dumps(f"{root}/state/")[1:-1])}
     for path in state.rglob("*"):
         if path.is_file() and any(text in path.read_bytes() for text in texts):
             raise PreconditionError(

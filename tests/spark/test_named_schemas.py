@@ -6,6 +6,7 @@ These are transformWithState (on rhino:// only) and joins of state formats 3 and
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -18,15 +19,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
-from rhino import branch, restructure, rhino_checkpoint, sketch
+from rhino import branch, rhino_checkpoint
 from rhino.testing import LocalCluster
-from rhino_core.errors import PreconditionError
 from spark_connector.conf import PROVIDER_CLASSES, SPARK_PROVIDER
 from spark_connector.query_checkpoint import PROVIDER_KEY
-from tests.spark.conftest import SharedSession, wait_for
+from tests.spark.conftest import SharedSession
 from tests.spark.operators import OPERATORS
 from tests.spark.queries import QUERIES, StatefulQuery, consumed, events_of, join, source
-from tests.spark.run import Run, assert_equals_batch, assert_same_rows, job
+from tests.spark.run import Run, assert_equals_batch, assert_same_rows
 from tests.spark.test_restructure import SETTINGS, Story
 from tests.spark.test_takeover import Tool
 
@@ -40,12 +40,12 @@ def unnamed(checkpoint: Path, former: Path) -> set[str]:
     schemas = set[str]()
     for path in (path for path in checkpoint.rglob("*") if path.is_file()):
         data = path.read_bytes()
-        for text in (f"{former}/", f"{former}\"", json.dumps(f"{former}/")[1:-1]):
+        for text in (f"{former}/", f'{former}"', json.dumps(f"{former}/")[1:-1]):
             assert text.encode() not in data, f"{path} names {former}"
         if path.parent.match("_metadata/v2") and path.name.isdigit():
             fields = json.loads(data.decode().partition("\n")[2])
             schemas |= {named for store in fields["stateStoreInfo"] for named in store["stateSchemaFilePaths"]}
-    assert all(Path(named[named.index("/tmp") :] if "/tmp" in named else named).is_file() for named in schemas)
+    assert all(Path(re.sub("^(rhino://file|file:)", "", named)).is_file() for named in schemas), schemas
     return schemas
 
 
