@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+from rhino_core import failpoints
 from rhino_core.errors import AlreadyThereError, PreconditionError
 from spark_connector.branch import schema_paths
 from spark_connector.query_checkpoint import QueryCheckpoint
@@ -73,10 +74,12 @@ class BranchFolder:
     def finish(self) -> Path:
         """Gives the folder its name. Raises AlreadyThereError if something else has it by now."""
         _sync_all(self.work)
+        failpoints.hit("branch.name.before")
         try:
             self.work.rename(self._target)  # replaces an empty folder only
         except OSError as error:
             raise AlreadyThereError(f"{self._target}: {error.strerror}") from error
+        failpoints.hit("branch.name.after")
         return self._target
 
     def _copy_modifications(self, source: Path, work: Path) -> None:
@@ -100,10 +103,12 @@ def _numbered(folder: Path) -> Iterator[Path]:
 
 def _copy(source: Path, target: Path) -> bool:
     """Copies one file. Returns false if it has been removed meanwhile."""
+    failpoints.hit("branch.file.before")
     try:
         shutil.copyfile(source, target)
     except FileNotFoundError:
         return False
+    failpoints.hit("branch.file.after")
     return True
 
 

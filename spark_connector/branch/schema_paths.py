@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from rhino_core import failpoints
 from rhino_core.errors import IntegrityError, PreconditionError
 from spark_connector import operator_metadata
 from spark_connector.operator_metadata import SCHEMAS
@@ -56,7 +57,9 @@ def _rename_in(path: Path, operator: Path, source: Path, target: Path) -> set[st
             raise IntegrityError(f"{path}: names the schema file {schema}, which is not in {source}")
         return operator_metadata.schema_path(new, int(operator.name), file)
 
+    failpoints.hit("branch.schemas.before")
     operator_metadata.write(path, operator_metadata.described(fields, int(operator.name), renamed))
+    failpoints.hit("branch.schemas.after")
     return {operator_metadata.root(schema) for schema in named}
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rhino_core import failpoints
 from rhino_core.errors import IntegrityError, PreconditionError
 from rhino_core.ids import StoreId, StoreVersion, Version
 from spark_connector import operator_metadata
@@ -90,26 +91,31 @@ def rearrange(work: Path, plan: Restructuring, empty: Sequence[StoreVersion]) ->
     state, former = work / "state", work / "state-of-former-operators"
     state.rename(former)
     kept = plan.alignment.kept
-    for line in plan.alignment.lines:
-        if line.new is None:
-            continue
-        number = line.new.number
+    for operator in (line.new for line in plan.alignment.lines if line.new is not None):
+        number = operator.number
         target, described = state / str(number), plan.sketch / "state" / str(number)
         written = former / str(kept[number]) if number in kept else None
-        if line.new.versioned:
+        failpoints.hit("restructure.operator.before")
+        if operator.versioned:
             _describe_versioned(target, described, written, plan.logged.batch_id)
-            continue
-        schemas = written or described
-        for path in schemas.glob(f"0/**/{SCHEMA}"):
-            _copy(path, target / path.relative_to(schemas))
-        _copy(described / METADATA, target / METADATA)
+        else:
+            _describe(target, described, written or described)
+        failpoints.hit("restructure.operator.after")
     shutil.rmtree(former)
     checkpoint = QueryCheckpoint(work)
     batch = plan.logged.batch_id
     for number in checkpoint.batches("commits"):
         if number != batch:
             (work / "commits" / str(number)).unlink()
+    failpoints.hit("restructure.commit.before")
     checkpoint.replace_commit(batch, checkpoint.commit_with_ids(batch, _ids(plan, empty)))
+    failpoints.hit("restructure.commit.after")
+
+
+def _describe(target: Path, described: Path, schemas: Path) -> None:
+    for path in schemas.glob(f"0/**/{SCHEMA}"):
+        _copy(path, target / path.relative_to(schemas))
+    _copy(described / METADATA, target / METADATA)
 
 
 def _describe_versioned(target: Path, described: Path, written: Path | None, batch: int) -> None:
