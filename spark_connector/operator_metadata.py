@@ -1,4 +1,4 @@
-"""The metadata that Spark writes for operators with a schema file: transformWithState, and joins of state formats 3 and 4.
+"""The metadata of operators that have schema files of their own: transformWithState, joins of state formats 3 and 4.
 
 `state/<operator>/_metadata/v2/<batch>` describes the operator from that batch on. It names the operator's schema files,
 which lie in `state/<operator>/_stateSchema`, by their full paths.
@@ -23,6 +23,13 @@ _NAMED = re.compile(rf"(?P<root>.+)/state/\d+/{SCHEMAS}/(?P<below>[^/]+/[^/]+)",
 _ROOT = re.compile(r"(?P<head>[A-Za-z][A-Za-z0-9+.-]*:(?://[^/]*)?)(?P<path>/.*)", re.DOTALL)
 
 Fields = Mapping[str, Any]
+
+
+def operators(checkpoint: Path) -> list[Path]:
+    """Returns the folders of the operators, by number. Those with metadata of the other kind are among them."""
+    state = checkpoint / "state"
+    found = (path for path in state.iterdir() if path.name.isdigit()) if state.is_dir() else iter(())
+    return sorted(found, key=lambda path: int(path.name))
 
 
 def versions(operator: Path) -> dict[int, Path]:
@@ -68,7 +75,12 @@ def read(path: Path) -> Fields:
 def write(path: Path, fields: Fields) -> None:
     """Writes a version of the metadata. Its folder need not exist."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"{_VERSION}\n{json.dumps(fields, separators=(',', ':'), ensure_ascii=False)}")
+    path.write_text(text_of(fields))
+
+
+def text_of(fields: Fields) -> str:
+    """Returns the content of a version of the metadata."""
+    return f"{_VERSION}\n{json.dumps(fields, separators=(',', ':'), ensure_ascii=False)}"
 
 
 def schema_paths(fields: Fields) -> list[str]:

@@ -1,13 +1,12 @@
 """Makes the metadata of a copied checkpoint name the schema files of the copy, and not those of the original.
 
-Spark would find the original's files, or, once they are deleted, none: it would then no longer compare the schema of the
-state with that of the code, and could not read state in Avro.
+Spark would find the original's files, or, once they are deleted, none: it would then no longer compare the schema of
+the state with that of the code, and could not read state in Avro.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 from rhino_core import failpoints
@@ -18,7 +17,7 @@ from spark_connector.operator_metadata import SCHEMAS
 
 def check_renamed(source: Path, target: Path, batch: int) -> None:
     """Raises PreconditionError if it is not clear how Spark names the schema files of `target`."""
-    for operator in _operators(source / "state"):
+    for operator in operator_metadata.operators(source):
         found = operator_metadata.newest(operator, batch)
         if found and (paths := operator_metadata.schema_paths(operator_metadata.read(found[1]))):
             operator_metadata.renamed_root(operator_metadata.root(paths[-1]), source, target)
@@ -31,7 +30,7 @@ def rename(source: Path, work: Path, target: Path, batch: int) -> None:
     that is missing, and PreconditionError if another file names `source`.
     """
     roots = set[str]()
-    for operator in _operators(work / "state"):
+    for operator in operator_metadata.operators(work):
         found = operator_metadata.newest(operator, batch)
         if found is None:
             continue
@@ -61,11 +60,6 @@ def _rename_in(path: Path, operator: Path, source: Path, target: Path) -> set[st
     operator_metadata.write(path, operator_metadata.described(fields, int(operator.name), renamed))
     failpoints.hit("branch.schemas.after")
     return {operator_metadata.root(schema) for schema in named}
-
-
-def _operators(state: Path) -> Iterator[Path]:
-    found = (path for path in state.iterdir() if path.name.isdigit()) if state.is_dir() else iter(())
-    return iter(sorted(found, key=lambda path: int(path.name)))
 
 
 def _check_left(state: Path, roots: set[str]) -> None:

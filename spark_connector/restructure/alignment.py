@@ -92,7 +92,9 @@ def misfit(old: Operator, new: Operator) -> str:
     if [s.name for s in old.stores] != [s.name for s in new.stores]:
         return f"the stores differ: {', '.join(s.name for s in old.stores)} and {', '.join(s.name for s in new.stores)}"
     if old.variables != new.variables:
-        return f"the state variables were {_listed(old.variables)}, and are {_listed(new.variables)} in the new operator"
+        return (
+            f"the state variables were {_listed(old.variables)}, and are {_listed(new.variables)} in the new operator"
+        )
     if old.modes != new.modes:
         return f"the modes were {_modes(old)}, and are {_modes(new)} in the new operator"
     for before, after in zip(old.stores, new.stores, strict=True):

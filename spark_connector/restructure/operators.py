@@ -2,8 +2,8 @@
 
 Spark writes the files below `state/<operator>` when it plans the first batch of a run. So the checkpoint of a query
 that has only begun has them, too. There are two forms. Most operators have one file of metadata, and a schema file in
-each store. transformWithState and joins of state formats 3 and 4 have metadata with versions, schema files of their own,
-and one store, which has column families (`spark_connector/operator_metadata.py`).
+each store. transformWithState and joins of state formats 3 and 4 have metadata with versions, schema files of their
+own, and one store, which has column families (`spark_connector/operator_metadata.py`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`rhino branch` and `rhino restructure` are killed at each of their failpoints, with the real manager and real sidecars.
+"""`rhino branch` and `rhino restructure` are killed at their failpoints, with the real manager and real sidecars.
 
 Afterwards the other query is as it was, and the command can be repeated at once.
 """
@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from rhino import branch, restructure
 from rhino_core import failpoints
 from spark_connector import operator_metadata
 from spark_connector.query_checkpoint import QueryCheckpoint
@@ -24,7 +25,13 @@ from tests.spark_connector.restructure.described import PARTITIONS, write_versio
 from tests.worker_runtime.cluster import Cluster
 
 ROOT = Path(__file__).resolve().parents[3]
-COMMAND = "import os; from rhino_core import failpoints; failpoints.arm(os.environ); from rhino.cli.main import app; app()"
+COMMAND = """
+import os
+from rhino_core import failpoints
+failpoints.arm(os.environ)
+from rhino.cli.main import app
+app()
+"""
 POINTS = [name for name in failpoints.NAMES if name.startswith(("branch.", "restructure."))]
 SHARED = [name for name in POINTS if name.startswith("branch.")]
 JOIN = {"left-keyToNumValues": "k long -> value long", "right-keyToNumValues": "k long -> value long"}
@@ -32,7 +39,7 @@ JOIN = {"left-keyToNumValues": "k long -> value long", "right-keyToNumValues": "
 
 @dataclass
 class Scene:
-    """A stopped query "q" with an aggregation and a join of state format 3, and a sketch in which both change places."""
+    """A stopped query "q" with an aggregation and a join of state format 3, and a sketch with one operator more."""
 
     cluster: Cluster
     address: str
@@ -104,21 +111,35 @@ def check_complete(checkpoint: Path, former: Path) -> None:
     assert len(QueryCheckpoint(checkpoint).logged().versions) >= len(OLD) * PARTITIONS
 
 
-@pytest.mark.parametrize(("command", "points"), [("branch", SHARED), ("restructure", POINTS)])
-async def test_a_command_that_was_killed_can_be_repeated(tmp_path: Path, command: str, points: list[str]) -> None:
-    async with asyncio.timeout(300), scene(tmp_path) as there:
-        for number, point in enumerate(points):
-            assert await crash(there, command, point, 1, f"new-{number}"), f"{command} never comes to {point}"
-        await check_opens(there.cluster, there.folder / "new-0")
+@pytest.mark.parametrize(
+    ("command", "point"), [("branch", "branch.name.before"), ("restructure", "branch.links.after")]
+)
+async def test_a_command_that_was_killed_can_be_repeated(tmp_path: Path, command: str, point: str) -> None:
+    async with asyncio.timeout(120), scene(tmp_path) as there:
+        assert await crash(there, command, point, 1, "new")
+        await check_opens(there.cluster, there.folder / "new")
 
 
-@pytest.mark.exhaustive  # test_a_command_that_was_killed_can_be_repeated has the first file of each kind
+async def test_both_commands_come_to_their_points(tmp_path: Path) -> None:
+    async with asyncio.timeout(120), scene(tmp_path) as there:
+        q, sketch = there.folder / "q", there.folder / "sketch"
+        with failpoints.recording() as reached:
+            await asyncio.to_thread(branch, there.address, q, there.folder / "branch")
+        assert reached & {*POINTS} == {*SHARED}
+        with failpoints.recording() as reached:
+            await asyncio.to_thread(restructure, there.address, q, there.folder / "new", sketch)
+        assert reached & {*POINTS} == {*POINTS}
+
+
+@pytest.mark.exhaustive  # a minute for each command; test_a_command_that_was_killed_can_be_repeated has one point
 @pytest.mark.parametrize("command", ["branch", "restructure"])
 async def test_a_command_that_was_killed_at_any_file_can_be_repeated(tmp_path: Path, command: str) -> None:
+    """At every hit of every point."""
+    points = SHARED if command == "branch" else POINTS
     async with asyncio.timeout(1200), scene(tmp_path) as there:
-        for point in POINTS:
+        for point in points:
             hit = 1
             while await crash(there, command, point, hit, f"new-{point}-{hit}"):
                 hit += 1
-            assert hit > (1 if command == "restructure" or point in SHARED else 0)
+            assert hit > 1, f"{command} never comes to {point}"
         await check_opens(there.cluster, there.folder / "new-branch.file.before-1")

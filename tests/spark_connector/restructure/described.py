@@ -71,9 +71,7 @@ def write_versioned(
     }
     properties: dict[str, object] = {"useVirtualColumnFamilies": True}
     if variables is not None:
-        listed = [
-            {"stateName": one, "stateVariableType": kind, "ttlEnabled": False} for one, kind in variables.items()
-        ]
+        listed = [{"stateName": one, "stateVariableType": kind, "ttlEnabled": False} for one, kind in variables.items()]
         properties = {"timeMode": "NoTime", "outputMode": "Update", "stateVariables": listed}
     metadata = {
         "operatorInfo": {"operatorId": number, "operatorName": name},

@@ -89,9 +89,7 @@ def test_schema_files_that_are_named_by_full_paths_move_with_the_operator(tmp_pa
     new = checkpoint.folder / "state"
     assert files(new / "2") == {"_metadata/v2/1", "_stateSchema/default/1_schema"}
     assert files(new / "3") == {"_metadata/v2/2"}
-    (kept,), (born,) = (
-        operator_metadata.versions(new / number).values() for number in ("2", "3")
-    )
+    (kept,), (born,) = (operator_metadata.versions(new / number).values() for number in ("2", "3"))
     fields = operator_metadata.read(kept)
     assert operator_metadata.schema_paths(fields) == [f"file:{new}/2/_stateSchema/default/1_schema"]
     assert fields["operatorInfo"] == {"operatorId": 2, "operatorName": TWS}

@@ -110,7 +110,7 @@ def test_an_operator_is_read_as_it_was_at_a_batch(tmp_path: Path) -> None:
     write_versioned(tmp_path, 0, "transformWithStateExec", more, batch=10, variables={"total": "ValueState"})
     counts = [len(read_operators(tmp_path, batch)[0].stores[0].families) for batch in (2, 9, 10, None)]
     assert counts == [2, 2, 3, 3]
-    with pytest.raises(PreconditionError, match="from batch 2 on, and not for batch 1; choose a later batch"):
+    with pytest.raises(PreconditionError, match=r"from batch 2 on, and not for batch 1; choose a later batch"):
         read_operators(tmp_path, 1)
 
 
@@ -131,7 +131,7 @@ def test_damaged_metadata_with_versions_is_refused(tmp_path: Path) -> None:
         with pytest.raises(IntegrityError, match="not readable"):
             read_operators(tmp_path)
     path.write_text(re.sub(r'"stateSchemaFilePaths": \[.*?\]', '"stateSchemaFilePaths": []', text))
-    with pytest.raises(PreconditionError, match="born empty and has not run yet. Run one batch"):
+    with pytest.raises(PreconditionError, match=r"born empty and has not run yet\. Run one batch"):
         read_operators(tmp_path)
     path.write_text(text)
     schema_file = tmp_path / "state" / "0" / "_stateSchema" / "default" / "0_schema"
