@@ -103,14 +103,6 @@ def branched(run: Run, cluster: LocalCluster, folder: Path, locate: Callable[[Pa
     return Run(run.spark, replace(run.query, name="shadow"), folder, locate)
 
 
-def go_twice(run: Run) -> None:
-    """Two runs: Spark reads at the start of each what it has written about the operators."""
-    for _ in range(2):
-        running = run.start()
-        run.advance(running, 2)
-        running.stop()
-
-
 def check_branch(run: Run, cluster: LocalCluster, tmp_path: Path, locate: Callable[[Path], str]) -> None:
     """The other query goes on, its checkpoint is deleted at the end, and the branch has all that it needs."""
     running = run.start()
@@ -125,7 +117,9 @@ def check_branch(run: Run, cluster: LocalCluster, tmp_path: Path, locate: Callab
     running.stop()
     assert_equals_batch(run)
     shutil.rmtree(run.checkpoint)
-    go_twice(shadow)
+    shadowing = shadow.start()
+    shadow.advance(shadowing, 2)
+    shadowing.stop()
     assert unnamed(shadow.checkpoint, run.checkpoint) == schemas  # Spark found it, and needed no other one
     assert_equals_batch(shadow)
 
@@ -167,15 +161,14 @@ def test_transform_with_state_moves_and_goes_back_and_is_released(
     story.go(1)
 
     story.run, second = former, story.run
-    story.go(2)
+    story.go(1)
     assert_equals_batch(former)
 
     Tool(cluster)("release", second.checkpoint)
     second.location = str(second.checkpoint)
-    for _ in range(2):
-        running = second.start()
-        second.advance(running, 1)
-        running.stop()
+    running = second.start()
+    second.advance(running, 1)
+    running.stop()
     batches = second.logged()
     (schema,) = unnamed(second.checkpoint, former.checkpoint)
     assert schema.startswith("file:/")
@@ -221,3 +214,57 @@ def test_a_join_moves_and_goes_back_and_is_released(cluster: LocalCluster, stock
     story.run = former
     story.go(2)
     assert_equals_batch(former)
+
+
+# ---- operators that are born
+
+
+def unique(spark: SparkSession) -> DataFrame:
+    return source(spark).select("value").dropDuplicates(["value"])
+
+
+def rows_since(spark: SparkSession, first: int, batches: int) -> DataFrame:
+    return consumed(spark, batches).where(F.col("value") >= first * ROWS_PER_BATCH)
+
+
+BORN = {
+    "transform": (
+        SPARK_PROVIDER,
+        rhino_checkpoint,
+        stateful(unique, "append", None),
+        stateful(lambda spark: totals(unique(spark)), "update", "k"),
+    ),
+    "join": (
+        PROVIDER_CLASSES["provider"],
+        str,
+        stateful(lambda spark: unique(spark).union(source(spark).select("value").where("value < 0")), "append", None),
+        stateful(lambda spark: join(unique(spark), source(spark)), "append", None),
+    ),
+}
+
+
+@pytest.mark.exhaustive  # the tests above have operators that are kept, test_restructure.py those that are born
+@pytest.mark.parametrize("what", BORN)
+def test_an_operator_with_schema_files_is_born(
+    cluster: LocalCluster, stock: SparkSession, tmp_path: Path, what: str
+) -> None:
+    provider, locate, old, new = BORN[what]
+    stock.conf.set(PROVIDER_KEY, provider)
+    story = Story(cluster, stock, tmp_path, locate, old)
+    first = story.go(2)
+    former = story.run
+    made = story.turn(new, "second")
+    assert [(one.fate, one.old, one.new) for one in made.operators] == [("born", None, 0), ("moved", 0, 1)]
+    story.run.output = tmp_path / "second" / "output"
+    story.go(2)
+    (schema,) = unnamed(story.run.checkpoint, former.checkpoint)  # Spark has written it
+    batches = story.go(1)
+    assert unnamed(story.run.checkpoint, former.checkpoint) == {schema}
+    rows = stock.read.parquet(*[f"{story.run.output}/{batch}" for batch in range(first, batches)])
+    since = rows_since(stock, first, batches)
+    if what == "join":
+        assert_same_rows(rows.drop("batch_id"), join(since, since))
+        return
+    newest = rows.groupBy("k").agg(F.max("batch_id").alias("batch_id"))
+    expected = events_of(since).groupBy("k").agg(F.count("*").alias("n"), F.max("value").alias("m"))
+    assert_same_rows(rows.join(newest, ["k", "batch_id"]).drop("batch_id"), expected)
