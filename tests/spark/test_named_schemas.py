@@ -232,7 +232,7 @@ def rows_since(spark: SparkSession, first: int, batches: int) -> DataFrame:
     return consumed(spark, batches).where(F.col("value") >= first * ROWS_PER_BATCH)
 
 
-BORN = {
+BORN: dict[str, tuple[str, Callable[[Path], str], StatefulQuery, StatefulQuery]] = {
     "transform": (
         SPARK_PROVIDER,
         rhino_checkpoint,
