@@ -74,6 +74,12 @@ _STEPS = (
     "takeover.commit",  # commit log entry with checkpoint ids
     "takeover.provider",  # offset log entries
     "takeover.end",  # the note is deleted
+    "branch.file",  # a file is copied into the hidden folder of `rhino branch` and `rhino restructure`
+    "branch.schemas",  # metadata of an operator names the copied schema files
+    "branch.links",  # workers link state for the new query
+    "branch.name",  # the hidden folder becomes the new checkpoint
+    "restructure.operator",  # an operator gets its number and its description
+    "restructure.commit",  # commit log entry with the new numbers
     "modification.record",  # `rhino modify` writes what is wanted
     "modification.withdraw",  # `rhino modify withdraw` takes it back
     "modification.accept",  # the driver writes that the checks have passed

@@ -28,3 +28,16 @@ def rhino_checkpoint(location: str | Path) -> str:
         raise InvalidSettingError(f"setting location = {text!r}: must be absolute")
     authority = f"{scheme}@{parts['authority']}" if parts["authority"] else scheme
     return f"rhino://{authority}{parts['path']}"
+
+
+def user_location(location: str) -> str:
+    """Returns the place of a location on `rhino://` on the user's own file system; others are returned as they are.
+
+    "rhino://file/ckpt/q" becomes "file:/ckpt/q"; "rhino://hdfs@namenode:8020/q" becomes "hdfs://namenode:8020/q".
+    """
+    parts = _LOCATION.fullmatch(location)
+    assert parts is not None  # every part is optional
+    if parts["scheme"] != "rhino" or not parts["authority"]:
+        return location
+    scheme, _, authority = parts["authority"].partition("@")
+    return f"{scheme}:{f'//{authority}' if authority else ''}{parts['path']}"

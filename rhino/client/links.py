@@ -12,6 +12,7 @@ import grpc
 
 from rhino.client.connection import manager_channel, worker_channel
 from rhino.client.handover_client import HandoverClient
+from rhino_core import failpoints
 from rhino_core.errors import PreconditionError, RhinoError, UnavailableError, UnknownError
 from rhino_core.ids import GroupId, Worker
 from rhino_core.rpc import convert
@@ -71,6 +72,7 @@ def ask_all(
     """Asks one holder of each item's group, and the next one where that fails. Raises the last error."""
     waiting, made, attempt = list(items), Made(), 0
     failure: RhinoError | None = None
+    failpoints.hit("branch.links.before")
     with ThreadPoolExecutor(AT_ONCE) as pool:
         while waiting:
             by_worker: dict[str, tuple[Worker, list[tuple[GroupId, T]]]] = {}
@@ -93,6 +95,7 @@ def ask_all(
                     made = Made(made.files + reply.files, made.bytes + reply.linked_bytes, workers)
                     done += len(asked)
                     report("linked", done, len(items), made.bytes)
+    failpoints.hit("branch.links.after")
     return made
 
 

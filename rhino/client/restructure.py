@@ -15,7 +15,6 @@ from rhino_pb import peer_pb2
 from spark_connector.branch.folder import BranchFolder
 from spark_connector.query_checkpoint import QueryCheckpoint
 from spark_connector.restructure.alignment import Choices, Line
-from spark_connector.restructure.columns import shown
 from spark_connector.restructure.folder import Restructuring, examine, rearrange
 
 NO_CHOICES = Choices()
@@ -137,6 +136,5 @@ def _kept(plan: Restructuring, version: StoreVersion) -> bool:
 def _fate(line: Line) -> OperatorFate:
     operator = line.new or line.old
     assert operator is not None
-    first = operator.stores[0]
     old, new = (one.number if one else None for one in (line.old, line.new))
-    return OperatorFate(line.fate.value, old, new, operator.name, shown(first.key), shown(first.value))
+    return OperatorFate(line.fate.value, old, new, operator.name, operator.shown_key, operator.shown_state)

@@ -12,7 +12,9 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+from rhino_core import failpoints
 from rhino_core.errors import AlreadyThereError, PreconditionError
+from spark_connector.branch import schema_paths
 from spark_connector.query_checkpoint import QueryCheckpoint
 
 STATE_FILES = (".zip", ".changelog", ".sst", ".log", ".delta", ".snapshot", ".crc", ".tmp")
@@ -46,16 +48,12 @@ class BranchFolder:
             raise AlreadyThereError(f"{self._target}: is there already; give a folder that does not exist")
         if self._source.folder.absolute() in self._target.parents:
             raise PreconditionError(f"{self._target}: lies within the checkpoint that it is a branch of")
-        if named := next(self._source.folder.glob("state/*/_metadata/v2"), None):
-            raise PreconditionError(
-                f"{named}: this operator (transformWithState) names files of its checkpoint by their full paths, so "
-                "its query cannot be branched yet"
-            )
+        schema_paths.check_renamed(self._source.folder, self._target, self._batch)
 
     def fill(self) -> None:
         """Copies the logs up to the batch, and the offsets of the next one, so that it has the same rows.
 
-        Raises PreconditionError if entries of the batch vanish meanwhile.
+        Raises PreconditionError if entries of the batch vanish meanwhile, and as `schema_paths.rename`.
         """
         source, work = self._source.folder, self.work
         work.mkdir(parents=True)
@@ -70,15 +68,18 @@ class BranchFolder:
                 raise PreconditionError(f"{source / log}: batch {self._batch} has been removed meanwhile; try again")
         _copy_all(source / "sources", work / "sources")
         _copy_all(source / "state", work / "state")
+        schema_paths.rename(source, work, self._target, self._batch)
         self._copy_modifications(source / "modifications", work / "modifications")
 
     def finish(self) -> Path:
         """Gives the folder its name. Raises AlreadyThereError if something else has it by now."""
         _sync_all(self.work)
+        failpoints.hit("branch.name.before")
         try:
             self.work.rename(self._target)  # replaces an empty folder only
         except OSError as error:
             raise AlreadyThereError(f"{self._target}: {error.strerror}") from error
+        failpoints.hit("branch.name.after")
         return self._target
 
     def _copy_modifications(self, source: Path, work: Path) -> None:
@@ -102,10 +103,12 @@ def _numbered(folder: Path) -> Iterator[Path]:
 
 def _copy(source: Path, target: Path) -> bool:
     """Copies one file. Returns false if it has been removed meanwhile."""
+    failpoints.hit("branch.file.before")
     try:
         shutil.copyfile(source, target)
     except FileNotFoundError:
         return False
+    failpoints.hit("branch.file.after")
     return True
 
 

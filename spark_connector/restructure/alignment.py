@@ -7,12 +7,13 @@ person who asks, because a wrong one gives wrong results without an error.
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rhino_core.errors import InvalidRequestError, PreconditionError
 from spark_connector.restructure.columns import fits, shown
-from spark_connector.restructure.operators import Operator
+from spark_connector.restructure.operators import Operator, Store
+from spark_connector.restructure.schemas import Family
 
 
 class Fate(enum.StrEnum):
@@ -86,17 +87,49 @@ def align(old: Sequence[Operator], new: Sequence[Operator], choices: Choices = C
 
 def misfit(old: Operator, new: Operator) -> str:
     """Returns why state of `old` cannot be that of `new`. Empty: it can."""
-    if old.name != new.name:
-        return f"{old.name} is another kind of operator than {new.name}"
+    if old.kind != new.kind:
+        return f"{old.kind} is another kind of operator than {new.kind}"
     if [s.name for s in old.stores] != [s.name for s in new.stores]:
         return f"the stores differ: {', '.join(s.name for s in old.stores)} and {', '.join(s.name for s in new.stores)}"
+    if old.variables != new.variables:
+        return (
+            f"the state variables were {_listed(old.variables)}, and are {_listed(new.variables)} in the new operator"
+        )
+    if old.modes != new.modes:
+        return f"the modes were {_modes(old)}, and are {_modes(new)} in the new operator"
     for before, after in zip(old.stores, new.stores, strict=True):
-        for what, stored, planned in (("key", before.key, after.key), ("value", before.value, after.value)):
-            if not fits(stored, planned):
-                return f"the {what} in the state is ({shown(stored)}), and the new operator wants ({shown(planned)})"
+        if reason := _families_differ(before.families, after.families) or _columns_differ("", before, after):
+            return reason
         if before.prefix_columns != after.prefix_columns:
             return "the prefix of the key differs"
     return ""
+
+
+def _columns_differ(of: str, before: Store | Family, after: Store | Family) -> str:
+    for what, stored, planned in (("key", before.key, after.key), ("value", before.value, after.value)):
+        if not fits(stored, planned):
+            return f"the {what} {of}in the state is ({shown(stored)}), and the new operator wants ({shown(planned)})"
+    return ""
+
+
+def _families_differ(before: Sequence[Family], after: Sequence[Family]) -> str:
+    stored, planned = ({family.name: family for family in families} for families in (before, after))
+    if stored.keys() != planned.keys():
+        return f"the column families in the state are {_listed(stored)}, and the new operator wants {_listed(planned)}"
+    for name, family in stored.items():
+        if reason := _columns_differ(f"of {name} ", family, planned[name]):
+            return reason
+        if family.encoder != planned[name].encoder or not fits(family.user_key, planned[name].user_key):
+            return f"the keys of {name} are stored in another form"
+    return ""
+
+
+def _listed(things: Iterable[object]) -> str:
+    return ", ".join(map(str, things)) or "none"
+
+
+def _modes(operator: Operator) -> str:
+    return _listed(f"{name} {value}" for name, value in operator.modes)
 
 
 def both(old: Sequence[Operator], new: Sequence[Operator]) -> str:
@@ -106,7 +139,8 @@ def both(old: Sequence[Operator], new: Sequence[Operator]) -> str:
 
 def _likeness(operator: Operator) -> tuple[object, ...]:
     """Operators of one likeness can be told apart by nobody but a person."""
-    return operator.name, tuple((s.name, s.prefix_columns, s.key, s.value) for s in operator.stores)
+    stores = tuple((s.name, s.prefix_columns, s.key, s.value, s.families) for s in operator.stores)
+    return operator.kind, operator.variables, operator.modes, stores
 
 
 def _check_choices(old: Sequence[Operator], new: Sequence[Operator], choices: Choices) -> None:
@@ -148,7 +182,7 @@ def _check_rest(
 ) -> None:
     """Raises PreconditionError for a former and a new operator of one kind that are not paired: one was changed?"""
     born = [n for n in left_new if n.number not in pairs.values()]
-    for before, after in ((o, n) for o in rest for n in born if o.name == n.name):
+    for before, after in ((o, n) for o in rest for n in born if o.kind == n.kind):
         reason = misfit(before, after)
         ways = f"--drop {before.number} gives up its state"
         if not reason:

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rhino_core import failpoints
 from rhino_core.errors import IntegrityError, PreconditionError
 from rhino_core.ids import StoreId, StoreVersion, Version
+from spark_connector import operator_metadata
 from spark_connector.query_checkpoint import PROVIDER_KEY, QueryCheckpoint
 from spark_connector.query_logs import CommittedBatch, Logged
 from spark_connector.restructure.alignment import Alignment, Choices, align
@@ -69,7 +71,7 @@ def examine(source: QueryCheckpoint, sketch: Path, batch: int | None, choices: C
     """
     logged = source.logged(batch)
     _check_logs(source, QueryCheckpoint(sketch), logged.batch_id)
-    alignment = align(read_operators(source.folder), read_operators(sketch), choices)
+    alignment = align(read_operators(source.folder, logged.batch_id), read_operators(sketch), choices)
     if not alignment.changes:
         raise PreconditionError(
             f"{sketch}: has the same stateful operators as {source.folder}; start the new code on that checkpoint"
@@ -89,22 +91,51 @@ def rearrange(work: Path, plan: Restructuring, empty: Sequence[StoreVersion]) ->
     state, former = work / "state", work / "state-of-former-operators"
     state.rename(former)
     kept = plan.alignment.kept
-    for line in plan.alignment.lines:
-        if line.new is None:
-            continue
-        number = line.new.number
-        described = plan.sketch / "state" / str(number)
-        schemas = former / str(kept[number]) if number in kept else described
-        for path in schemas.glob(f"0/**/{SCHEMA}"):
-            _copy(path, state / str(number) / path.relative_to(schemas))
-        _copy(described / METADATA, state / str(number) / METADATA)
+    for operator in (line.new for line in plan.alignment.lines if line.new is not None):
+        number = operator.number
+        target, described = state / str(number), plan.sketch / "state" / str(number)
+        written = former / str(kept[number]) if number in kept else None
+        failpoints.hit("restructure.operator.before")
+        if operator.versioned:
+            _describe_versioned(target, described, written, plan.logged.batch_id)
+        else:
+            _describe(target, described, written or described)
+        failpoints.hit("restructure.operator.after")
     shutil.rmtree(former)
     checkpoint = QueryCheckpoint(work)
     batch = plan.logged.batch_id
     for number in checkpoint.batches("commits"):
         if number != batch:
             (work / "commits" / str(number)).unlink()
+    failpoints.hit("restructure.commit.before")
     checkpoint.replace_commit(batch, checkpoint.commit_with_ids(batch, _ids(plan, empty)))
+    failpoints.hit("restructure.commit.after")
+
+
+def _describe(target: Path, described: Path, schemas: Path) -> None:
+    for path in schemas.glob(f"0/**/{SCHEMA}"):
+        _copy(path, target / path.relative_to(schemas))
+    _copy(described / METADATA, target / METADATA)
+
+
+def _describe_versioned(target: Path, described: Path, written: Path | None, batch: int) -> None:
+    """Writes the metadata and the schema files of an operator that has versions of them.
+
+    `written`: the folder of the former operator, in the same checkpoint; None if it is born. Spark writes the schema
+    file of an operator that is born with its first batch, and its metadata names none until then.
+    """
+    found = operator_metadata.newest(written or described)
+    assert found is not None  # `read_operators` has read it
+
+    def renumbered(path: str) -> str | None:
+        if written is None:
+            return None
+        file, folder = operator_metadata.below(path), operator_metadata.SCHEMAS
+        _copy(written / folder / file, target / folder / file)
+        return operator_metadata.schema_path(operator_metadata.root(path), int(target.name), file)
+
+    fields = operator_metadata.described(operator_metadata.read(found[1]), int(target.name), renumbered)
+    operator_metadata.write(target / operator_metadata.VERSIONS / str(found[0] if written else batch), fields)
 
 
 def _ids(plan: Restructuring, empty: Sequence[StoreVersion]) -> Mapping[int, Sequence[Sequence[str]]]:

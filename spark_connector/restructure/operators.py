@@ -1,44 +1,78 @@
 """The stateful operators of a query, as its checkpoint describes them.
 
 Spark writes the files below `state/<operator>` when it plans the first batch of a run. So the checkpoint of a query
-that has only begun has them, too.
+that has only begun has them, too. There are two forms. Most operators have one file of metadata, and a schema file in
+each store. transformWithState and joins of state formats 3 and 4 have metadata with versions, schema files of their
+own, and one store, which has column families (`spark_connector/operator_metadata.py`).
 """
 
 from __future__ import annotations
 
-import io
 import json
-import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rhino_core.errors import IntegrityError, PreconditionError
+from spark_connector import operator_metadata
 from spark_connector.query_checkpoint import DEFAULT_STORE, JOIN_STORES
-from spark_connector.restructure.columns import Columns, parse_columns, shown
+from spark_connector.restructure.columns import Columns, shown
+from spark_connector.restructure.schemas import Family, parse_families, parse_schema
 
 METADATA = "_metadata/metadata"
 SCHEMA = "_metadata/schema"
-SCHEMA_VERSION = "v2"
+JOIN = "symmetricHashJoin"
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """A store of each partition of an operator. `partitions`: what Spark plans; an operator without keys uses one."""
+    """A store of each partition of an operator. `partitions`: what Spark plans; an operator without keys uses one.
+
+    A store with column families has the columns of one of them as `key` and `value`.
+    """
 
     name: str
     partitions: int
     prefix_columns: int
     key: Columns
     value: Columns
+    families: tuple[Family, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A state variable of transformWithState. `kind`: as Spark names it, such as "ValueState"."""
+
+    name: str
+    kind: str
+    ttl: bool
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.kind}{' with TTL' if self.ttl else ''}"
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """A stateful operator. `number`: Spark's id in the plan, from 0, nearest to the sink. `name`: its kind in Spark."""
+    """A stateful operator. `number`: Spark's id in the plan, from 0, nearest to the sink. `name`: its kind in Spark.
+
+    `modes`: what else must stay, by name: the time mode and the output mode of transformWithState. `versioned`: it has
+    metadata of the second form.
+    """
 
     number: int
     name: str
     stores: tuple[Store, ...]
+    variables: tuple[Variable, ...] = ()
+    modes: tuple[tuple[str, str], ...] = ()
+    versioned: bool = False
+
+    @property
+    def kind(self) -> str:
+        """Operators of different kinds have nothing in common."""
+        if self.name != JOIN:
+            return self.name
+        return f"{JOIN} of state format {'1 or 2' if len(self.stores) > 1 else '3 or 4'}"
 
     @property
     def partitions(self) -> int:
@@ -47,19 +81,34 @@ class Operator:
     @property
     def partitions_used(self) -> int:
         """An operator whose key has no columns, such as an aggregation of everything, runs in one partition."""
-        return self.partitions if self.stores[0].key else 1
+        return self.partitions if self.stores[0].key or (self.versioned and not self.stores[0].families) else 1
+
+    @property
+    def shown_key(self) -> str:
+        return shown(self.stores[0].key)
+
+    @property
+    def shown_state(self) -> str:
+        """The state for people: its columns, or its variables or column families with their columns."""
+        first = self.stores[0]
+        if not self.versioned:
+            return shown(first.value)
+        columns = {family.name: shown(family.value) for family in first.families if not family.internal}
+        kinds = {variable.name: str(variable) for variable in self.variables}
+        return ", ".join(f"{kinds.get(name, name)} ({text})" for name, text in columns.items()) or "-"
 
     def __str__(self) -> str:
-        first = self.stores[0]
         stores = f", {len(self.stores)} stores" if len(self.stores) > 1 else ""
-        return f"{self.number} {self.name} (key: {shown(first.key)}; value: {shown(first.value)}{stores})"
+        modes = "".join(f", {value}" for _, value in self.modes)
+        what = "state" if self.versioned else "value"
+        return f"{self.number} {self.name} (key: {self.shown_key}; {what}: {self.shown_state}{stores}{modes})"
 
 
-def read_operators(folder: Path) -> tuple[Operator, ...]:
-    """Returns the operators of the checkpoint `folder`, by number.
+def read_operators(folder: Path, batch: int | None = None) -> tuple[Operator, ...]:
+    """Returns the operators of the checkpoint `folder`, by number, as they were until the end of `batch`.
 
-    Raises PreconditionError for a checkpoint without them, and for operators that name files by full paths
-    (transformWithState, and joins with state format 3 or 4). Raises IntegrityError for files that cannot be read.
+    `batch` of None: as they are. Raises PreconditionError for a checkpoint without them, and IntegrityError for files
+    that cannot be read.
     """
     state = folder / "state"
     numbers = sorted(int(path.name) for path in state.iterdir() if path.name.isdigit()) if state.is_dir() else []
@@ -67,34 +116,74 @@ def read_operators(folder: Path) -> tuple[Operator, ...]:
         raise PreconditionError(f"{folder}: describes no stateful operator; no batch of this query has been planned")
     if numbers != [*range(len(numbers))]:
         raise IntegrityError(f"{state}: operators {', '.join(map(str, numbers))}: some are missing")
-    return tuple(_operator(state / str(number), number) for number in numbers)
+    return tuple(_operator(state / str(number), number, batch) for number in numbers)
 
 
-def _operator(folder: Path, number: int) -> Operator:
-    if (folder / "_metadata" / "v2").exists():
-        raise PreconditionError(
-            f"{folder}: this operator (transformWithState, or a join with spark.sql.streaming.join.stateFormatVersion "
-            "3 or 4) names files of its checkpoint by their full paths, so its query cannot be restructured yet"
-        )
+def _operator(folder: Path, number: int, batch: int | None) -> Operator:
+    if found := operator_metadata.newest(folder, batch):
+        return _versioned(folder, number, found[1])
     path = folder / METADATA
     try:
         version, _, body = path.read_text().partition("\n")
         if version.strip() != "v1":
             raise ValueError(f"version {version!r}, expected v1")
         fields = json.loads(body)
-        info, stores = fields["operatorInfo"], fields["stateStoreInfo"]
-        if info["operatorId"] != number or not stores:
-            raise ValueError("it describes another operator, or no store")
-        found = tuple(
+        info, stores = _info(fields, number)
+        found_stores = tuple(
             Store(s["storeName"], int(s["numPartitions"]), int(s["numColsPrefixKey"]), *_schema(folder, s["storeName"]))
             for s in stores
         )
-        return Operator(number, str(info["operatorName"]), _ordered(found))
+        return Operator(number, str(info["operatorName"]), _ordered(found_stores))
     except FileNotFoundError:
         raise PreconditionError(
             f"{path}: missing, so operator {number} is not described. Run one more batch with Spark 4.2 or later"
         ) from None
     except (OSError, ValueError, KeyError, TypeError) as error:
+        raise IntegrityError(f"{path}: not readable: {error}") from error
+
+
+def _info(fields: Mapping[str, Any], number: int) -> tuple[Mapping[str, Any], list[Any]]:
+    info, stores = fields["operatorInfo"], fields["stateStoreInfo"]
+    if info["operatorId"] != number or not stores:
+        raise ValueError("it describes another operator, or no store")
+    return info, stores
+
+
+def _versioned(folder: Path, number: int, path: Path) -> Operator:
+    fields = operator_metadata.read(path)
+    try:
+        info, (store,) = _info(fields, number)
+        if store["storeName"] != DEFAULT_STORE:
+            raise ValueError(f"store {store['storeName']!r}, expected {DEFAULT_STORE!r}")
+        families = _families(folder, path, fields)
+        first = next((family for family in families if not family.internal), families[0] if families else None)
+        key, value = (first.key, first.value) if first else ((), ())
+        made = Store(DEFAULT_STORE, int(store["numPartitions"]), int(store["numColsPrefixKey"]), key, value, families)
+        properties = json.loads(fields["operatorPropertiesJson"])
+        variables = [
+            Variable(str(v["stateName"]), str(v["stateVariableType"]), bool(v["ttlEnabled"]))
+            for v in properties.get("stateVariables", ())
+        ]
+        modes = tuple((name, str(properties[name])) for name in ("timeMode", "outputMode") if name in properties)
+        variables.sort(key=lambda variable: variable.name)
+        return Operator(number, str(info["operatorName"]), (made,), tuple(variables), modes, versioned=True)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise IntegrityError(f"{path}: not readable: {error}") from error
+
+
+def _families(folder: Path, metadata: Path, fields: Mapping[str, Any]) -> tuple[Family, ...]:
+    """Returns the column families in the newest schema file that the metadata names. It has all of them."""
+    paths = operator_metadata.schema_paths(fields)
+    if not paths:
+        raise PreconditionError(
+            f"{metadata}: names no schema file, because this operator was born empty and has not run yet. Run one batch"
+        )
+    path = folder / operator_metadata.SCHEMAS / operator_metadata.below(paths[-1])
+    try:
+        return parse_families(path.read_bytes())
+    except FileNotFoundError:
+        raise PreconditionError(f"{path}: missing, so the columns of the state are not known") from None
+    except (OSError, IntegrityError) as error:
         raise IntegrityError(f"{path}: not readable: {error}") from error
 
 
@@ -107,12 +196,6 @@ def _ordered(stores: tuple[Store, ...]) -> tuple[Store, ...]:
     raise PreconditionError(f"stores {', '.join(by_name)}: expected one, or those of a join")
 
 
-def schema_file(operator: Path, store: str) -> Path:
-    """Returns the file with the columns of a store. `operator`: the folder of the operator."""
-    first = operator / "0"
-    return (first if store == DEFAULT_STORE else first / store) / SCHEMA
-
-
 def _schema(operator: Path, store: str) -> tuple[Columns, Columns]:
     path = schema_file(operator, store)
     try:
@@ -123,29 +206,7 @@ def _schema(operator: Path, store: str) -> tuple[Columns, Columns]:
         raise IntegrityError(f"{path}: not readable: {error}") from error
 
 
-def parse_schema(data: bytes) -> tuple[Columns, Columns]:
-    """Returns the columns of the key and of the value. Raises IntegrityError.
-
-    The format is that of Java's DataOutputStream: the version, and twice a number of texts that belong together.
-    """
-    source = io.BytesIO(data)
-    try:
-        if (version := _text(source)) != SCHEMA_VERSION:
-            raise IntegrityError(f"a schema of version {version!r}, expected {SCHEMA_VERSION!r}")
-        key, value = (parse_columns("".join(_text(source) for _ in range(_number(source, 4)))) for _ in range(2))
-    except (struct.error, UnicodeDecodeError) as error:
-        raise IntegrityError(f"a schema of state that ends too early, or has no text: {error}") from error
-    return key, value
-
-
-def _number(source: io.BytesIO, size: int) -> int:
-    number: int = struct.unpack(">H" if size == 2 else ">i", source.read(size))[0]
-    return number
-
-
-def _text(source: io.BytesIO) -> str:
-    length = _number(source, 2)
-    data = source.read(length)
-    if len(data) != length:
-        raise struct.error("a text ends too early")
-    return data.decode()
+def schema_file(operator: Path, store: str) -> Path:
+    """Returns the file with the columns of a store. `operator`: the folder of the operator."""
+    first = operator / "0"
+    return (first if store == DEFAULT_STORE else first / store) / SCHEMA

@@ -7,8 +7,10 @@ from pathlib import Path
 
 from rhino_core.errors import PreconditionError
 from rhino_core.ids import FileEntry, StoreVersion
+from spark_connector import operator_metadata
+from spark_connector.checkpoint import user_location
 from spark_connector.conf import PROVIDER_CLASSES
-from spark_connector.query_checkpoint import QueryCheckpoint
+from spark_connector.query_checkpoint import QueryCheckpoint, replace_file
 from spark_connector.rpc.sidecar import SidecarSession
 from spark_connector.takeover import switch
 from spark_connector.takeover.closure import closure_in
@@ -54,6 +56,7 @@ def release(
         backup = str(checkpoint.back_up())
         checkpoint.rewrite_provider(PROVIDER_CLASSES["provider"], PROVIDER_CLASSES["checkpoint"])
     if not dry_run:
+        _name_schema_files(checkpoint)
         switch.forget(checkpoint)
     return Outcome(
         checkpoint.job,
@@ -65,6 +68,16 @@ def release(
         session.worker_id,
         backup,
     )
+
+
+def _name_schema_files(checkpoint: QueryCheckpoint) -> None:
+    """Metadata that names schema files on rhino:// names them on the user's file system. Rhino reads both spellings."""
+    for operator in operator_metadata.operators(checkpoint.folder):
+        for path in operator_metadata.versions(operator).values():
+            fields = operator_metadata.read(path)
+            named = operator_metadata.described(fields, int(operator.name), user_location)
+            if named != fields:
+                replace_file(path, operator_metadata.text_of(named).encode())
 
 
 def _copy_out(

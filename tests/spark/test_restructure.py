@@ -86,19 +86,26 @@ def spark(shared: SharedSession) -> Iterator[SparkSession]:
 class Story:
     """One query after another on the same rows, with one output."""
 
-    def __init__(self, cluster: LocalCluster, spark: SparkSession, folder: Path, locate: Callable[[Path], str]) -> None:
+    def __init__(
+        self,
+        cluster: LocalCluster,
+        spark: SparkSession,
+        folder: Path,
+        locate: Callable[[Path], str],
+        query: StatefulQuery = COUNTS,
+    ) -> None:
         self.cluster = cluster
         self.spark = spark
         self.folder = folder
         self._locate = locate
-        self.run = Run(spark, COUNTS, folder / "first", locate)
+        self.run = Run(spark, query, folder / "first", locate)
 
     def go(self, batches: int) -> int:
         """Runs the query for some batches, and stops it. Returns how many have run in all."""
         running = self.run.start()
         self.run.advance(running, batches)
         running.stop()
-        wait_for(lambda: job(self.cluster, NAME) is None, "the driver has reported the end")
+        wait_for(lambda: job(self.cluster, self.run.query.name) is None, "the driver has reported the end")
         return self.run.logged()
 
     def turn(self, query: StatefulQuery, name: str) -> Restructured:

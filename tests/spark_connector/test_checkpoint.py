@@ -12,6 +12,7 @@ import pytest
 from rhino import rhino_checkpoint
 from rhino_core.errors import IntegrityError, InvalidRequestError, InvalidSettingError, PreconditionError, UnknownError
 from rhino_core.ids import StoreId, StoreVersion, Version
+from spark_connector.checkpoint import user_location
 from spark_connector.conf import PROVIDER_CLASSES
 from spark_connector.query_checkpoint import JOIN_STORES, PROVIDER_KEY, QueryCheckpoint
 
@@ -35,6 +36,20 @@ STOCK, RHINO = PROVIDER_CLASSES["checkpoint"], PROVIDER_CLASSES["provider"]
 )
 def test_a_location_on_rhino(location: str | Path, name: str) -> None:
     assert rhino_checkpoint(location) == name
+
+
+@pytest.mark.parametrize(
+    ("location", "place"),
+    [
+        ("rhino://file/ckpt/a b", "file:/ckpt/a b"),
+        ("rhino://hdfs@namenode:8020/q", "hdfs://namenode:8020/q"),
+        ("rhino://abfss@c@a.dfs.core.windows.net/q", "abfss://c@a.dfs.core.windows.net/q"),
+        ("file:/ckpt/q", "file:/ckpt/q"),
+        ("hdfs://namenode:8020/q", "hdfs://namenode:8020/q"),
+    ],
+)
+def test_a_location_on_rhino_is_a_place_of_the_user(location: str, place: str) -> None:
+    assert user_location(location) == place
 
 
 @pytest.mark.parametrize("location", ["rhino://file/q", "RHINO://file/q", "relative/q", "s3a://bucket"])

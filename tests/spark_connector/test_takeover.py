@@ -10,10 +10,12 @@ import pytest
 
 from rhino_core.errors import LostError, PreconditionError
 from rhino_core.ids import JobSettings
+from spark_connector import operator_metadata
 from spark_connector.conf import PROVIDER_CLASSES
 from spark_connector.query_checkpoint import QueryCheckpoint
 from spark_connector.rpc.sidecar import SidecarSession
 from spark_connector.takeover import AdoptOptions, Outcome, adopt, release
+from tests.spark_connector.restructure.described import write_versioned
 from tests.spark_connector.test_checkpoint import make
 from tests.worker_runtime.cluster import Cluster, Process, zip_bytes
 
@@ -62,13 +64,22 @@ async def test_state_goes_into_the_sidecars_and_comes_back_from_another(tmp_path
         expected = {name: (store / name).read_bytes() for name in (SST, "2_id.zip")}
         for name in expected:
             os.unlink(store / name)
+        write_versioned(folder, 0, "transformWithStateExec", {}, root=f"rhino://file{folder}", variables={})
         would = await asyncio.to_thread(run_release, b, folder, dry_run=True)
         assert not (store / SST).exists()
+        assert named_schemas(folder) == [f"rhino://file{folder}/state/0/_stateSchema/default/0_schema"]
         back = await asyncio.to_thread(run_release, b, folder)
         assert (back.files, back.bytes, back.worker_id) == (would.files, would.bytes, "b") == (2, done.bytes, "b")
         assert {name: (store / name).read_bytes() for name in expected} == expected
         assert not (store / ".2_id.zip.crc").exists()
         assert checkpoint.provider() == PROVIDER_CLASSES["checkpoint"]
+        assert named_schemas(folder) == [f"file:{folder}/state/0/_stateSchema/default/0_schema"]
+
+
+def named_schemas(folder: Path) -> list[str]:
+    """What Spark's own provider would look for."""
+    (path,) = operator_metadata.versions(folder / "state" / "0").values()
+    return operator_metadata.schema_paths(operator_metadata.read(path))
 
 
 async def test_what_cannot_be_opened_is_not_adopted(tmp_path: Path) -> None:

@@ -108,12 +108,6 @@ def test_a_target_that_appears_meanwhile_is_not_overwritten(source: QueryCheckpo
     assert {path.name for path in tmp_path.iterdir()} == {"q", "b"}
 
 
-def test_state_of_transform_with_state_is_refused(source: QueryCheckpoint, tmp_path: Path) -> None:
-    (source.folder / "state" / "0" / "_metadata" / "v2").mkdir()
-    with pytest.raises(PreconditionError, match="transformWithState"):
-        BranchFolder(source, tmp_path / "b", 3)
-
-
 def test_a_driver_that_writes_meanwhile_is_waited_for(
     source: QueryCheckpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

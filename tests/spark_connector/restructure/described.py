@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from spark_connector.conf import PROVIDER_CLASSES
@@ -34,6 +34,56 @@ def schema_bytes(key: str, value: str, chunks: int = 1) -> bytes:
     """A schema file. `chunks`: into so many parts Spark divides a text that is too long for one."""
     texts = b"".join(_chunks(schema(text), chunks) for text in (key, value))
     return _utf("v2") + texts
+
+
+def families_bytes(described: Mapping[str, str], encoder: str = "NoPrefixKeyStateEncoderSpec") -> bytes:
+    """A schema file of column families, from texts such as "k long -> n long?" by name."""
+    made = _utf("v3") + struct.pack(">i", len(described))
+    for name, text in described.items():
+        key, _, value = text.partition(" -> ")
+        made += _utf(name) + struct.pack(">H", 0) + _chunks(schema(key), 1) + struct.pack(">H", 0)
+        made += _chunks(schema(value), 1) + _chunks(json.dumps({"keyStateEncoderType": encoder}), 1)
+        made += _chunks("{    }", 1)
+    return made
+
+
+def write_versioned(
+    folder: Path,
+    number: int,
+    name: str,
+    families: Mapping[str, str],
+    *,
+    batch: int = 0,
+    root: str | None = None,
+    variables: Mapping[str, str] | None = None,
+) -> None:
+    """An operator whose metadata has versions, from `batch` on. `root`: how Spark names `folder`; None is "file:".
+
+    `variables`: kinds of state variables by name, of transformWithState.
+    """
+    operator = folder / "state" / str(number)
+    file = operator / "_stateSchema" / "default" / f"{batch}_schema"
+    store = {
+        "storeName": "default",
+        "numColsPrefixKey": 0,
+        "numPartitions": PARTITIONS,
+        "stateSchemaFilePaths": [f"{root or f'file:{folder}'}/state/{number}/_stateSchema/default/{file.name}"],
+    }
+    properties: dict[str, object] = {"useVirtualColumnFamilies": True}
+    if variables is not None:
+        listed = [{"stateName": one, "stateVariableType": kind, "ttlEnabled": False} for one, kind in variables.items()]
+        properties = {"timeMode": "NoTime", "outputMode": "Update", "stateVariables": listed}
+    metadata = {
+        "operatorInfo": {"operatorId": number, "operatorName": name},
+        "stateStoreInfo": [store],
+        "operatorPropertiesJson": json.dumps(properties),
+    }
+    for path, data in (
+        (operator / "_metadata" / "v2" / str(batch), f"v2\n{json.dumps(metadata)}".encode()),
+        (file, families_bytes(families)),
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
 
 
 def _chunks(text: str, count: int) -> bytes:

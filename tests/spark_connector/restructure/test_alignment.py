@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from rhino_core.errors import InvalidRequestError, PreconditionError
+from spark_connector.query_checkpoint import JOIN_STORES
 from spark_connector.restructure.alignment import Alignment, Choices, align
-from tests.spark_connector.restructure.described import operators
+from spark_connector.restructure.operators import Operator, Store, read_operators
+from tests.spark_connector.restructure.described import operators, write_operators, write_versioned
 
 COUNT = "stateStoreSave: k long -> count long?"
 SUM = "stateStoreSave: k long -> sum double?"
@@ -143,3 +149,86 @@ def test_kinds_are_not_mixed_by_a_person() -> None:
 def test_an_operator_without_keys_runs_in_one_partition() -> None:
     (total, count) = operators(TOTAL, COUNT)
     assert (total.partitions_used, count.partitions_used) == (1, 2)
+
+
+# ---- operators with column families
+
+TWS = "transformWithStateInPandasExec"
+FAMILIES = {"rows": "k int -> n long", "last": "k int, u long -> v long?"}
+KINDS = {"rows": "ValueState", "last": "MapState"}
+JOIN_3 = {"left-keyToNumValues": "k long -> value long", "left-keyWithIndexToValue": "k long, index long -> a long"}
+
+
+def versioned(
+    folder: Path, name: str, families: dict[str, str], kinds: dict[str, str] | None, *others: str
+) -> list[Operator]:
+    """Operator 0 has column families, and the others none."""
+    write_operators(folder, ["unused: k long -> ", *others])
+    shutil.rmtree(folder / "state" / "0")
+    write_versioned(folder, 0, name, families, variables=kinds)
+    return [*read_operators(folder)]
+
+
+def test_a_processor_with_the_same_variables_is_the_same_operator(tmp_path: Path) -> None:
+    old = versioned(tmp_path / "old", TWS, FAMILIES, KINDS)
+    new = versioned(tmp_path / "new", TWS, dict(reversed(FAMILIES.items())), KINDS, USERS)
+    assert fates(align(old, new)) == ["same 0 0", "born - 1"]
+
+
+@pytest.mark.parametrize(
+    ("families", "kinds", "reason"),
+    [
+        (
+            {"rows": FAMILIES["rows"]},
+            {"rows": "ValueState"},
+            "the state variables were last MapState, rows ValueState, and are rows ValueState in the new operator",
+        ),
+        (FAMILIES, KINDS | {"rows": "ListState"}, "and are last MapState, rows ListState in the new operator"),
+        (
+            {"rows": "k int -> n string"} | {"last": FAMILIES["last"]},
+            KINDS,
+            r"the value of rows in the state is \(n long\), and the new operator wants \(n string\)",
+        ),
+        (
+            FAMILIES | {"last": "k int, u string -> v long?"},
+            KINDS,
+            r"the key of last in the state is \(k int, u long\), and the new operator wants \(k int, u string\)",
+        ),
+        (FAMILIES | {"$ttl_rows": "t long -> v boolean"}, KINDS, r"the new operator wants \$ttl_rows, last, rows"),
+    ],
+)
+def test_a_processor_with_other_variables_is_refused_with_both_lists(
+    tmp_path: Path, families: dict[str, str], kinds: dict[str, str], reason: str
+) -> None:
+    old = versioned(tmp_path / "old", TWS, FAMILIES, KINDS, USERS)
+    new = versioned(tmp_path / "new", TWS, families, kinds, USERS)
+    with pytest.raises(PreconditionError, match=rf"{reason}.*; --drop 0 gives up its state") as caught:
+        align(old, new)
+    for part in ("former operators:", "new operators:"):
+        listed = str(caught.value).partition(part)[2]
+        assert "rows" in listed
+    assert fates(align(old, new, Choices(drop=frozenset({0})))) == ["born - 0", "same 1 1", "dropped 0 -"]
+
+
+def test_a_processor_with_another_mode_or_other_keys_in_store_is_refused(tmp_path: Path) -> None:
+    old = versioned(tmp_path / "old", TWS, FAMILIES, KINDS, USERS)
+    first = old[0]
+    other_mode = replace(first, modes=(("timeMode", "EventTime"), ("outputMode", "Update")))
+    with pytest.raises(PreconditionError, match="the modes were timeMode NoTime, outputMode Update, and are timeMode"):
+        align(old, [other_mode, old[1]])
+    families = tuple(replace(family, encoder="another") for family in first.stores[0].families)
+    other_form = replace(first, stores=(replace(first.stores[0], families=families),))
+    with pytest.raises(PreconditionError, match="the keys of last are stored in another form"):
+        align(old, [other_form, old[1]])
+
+
+def test_joins_of_both_forms_are_different_kinds(tmp_path: Path) -> None:
+    new = versioned(tmp_path / "new", "symmetricHashJoin", JOIN_3, None, USERS)
+    stores = tuple(Store(name, 2, 0, new[0].stores[0].key, new[0].stores[0].value) for name in JOIN_STORES)
+    old = [Operator(0, "symmetricHashJoin", stores), new[1]]
+    assert fates(align(old, new)) == ["born - 0", "same 1 1", "dropped 0 -"]
+    with pytest.raises(
+        PreconditionError,
+        match="Join of state format 1 or 2 is another kind of operator than symmetricHashJoin of",
+    ):
+        align(old, new, Choices({0: 0}))

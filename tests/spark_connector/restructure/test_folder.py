@@ -8,15 +8,17 @@ from pathlib import Path
 import pytest
 
 from rhino_core.errors import IntegrityError, PreconditionError
+from spark_connector import operator_metadata
 from spark_connector.branch.folder import BranchFolder
 from spark_connector.query_checkpoint import QueryCheckpoint
 from spark_connector.restructure.alignment import Choices
 from spark_connector.restructure.folder import Restructuring, examine, rearrange
 from spark_connector.restructure.operators import read_operators
-from tests.spark_connector.restructure.described import write_checkpoint, write_sketch
+from tests.spark_connector.restructure.described import write_checkpoint, write_sketch, write_versioned
 
 COUNT = "stateStoreSave: k long -> count long?"
 USERS = "dedupe: user string -> "
+TWS = "transformWithStateInPandasExec"
 RECENT = "dedupeWithinWatermark: user string -> expiresAtMicros long"
 
 
@@ -68,6 +70,39 @@ def test_an_operator_that_is_dropped_leaves_nothing(tmp_path: Path) -> None:
     checkpoint = made(tmp_path, examined(tmp_path, [USERS, COUNT], [COUNT]))
     assert [path.name for path in (checkpoint.folder / "state").iterdir()] == ["0"]
     assert {v.store.operator for v in checkpoint.logged().versions} == {0}
+
+
+def test_schema_files_that_are_named_by_full_paths_move_with_the_operator(tmp_path: Path) -> None:
+    """And one that is born has none: Spark writes it with its first batch."""
+    families, kinds = {"total": "k int -> n long"}, {"total": "ValueState"}
+    write_versioned(tmp_path / "old", 1, TWS, families, batch=1, variables=kinds)
+    write_versioned(tmp_path / "old", 1, TWS, families | {"more": "k int -> v long"}, batch=3, variables=kinds)
+    source = write_checkpoint(tmp_path / "old", [COUNT])
+    commit = source.folder / "commits" / "2"
+    commit.write_text(commit.read_text().replace('{"0": ', '{"1": [["1-0-2"], ["1-1-2"]], "0": '))
+    sketch = write_sketch(tmp_path / "sketch", [USERS, COUNT])
+    write_versioned(sketch, 2, TWS, families, variables=kinds)
+    write_versioned(sketch, 3, "symmetricHashJoin", {"left-keyToNumValues": "k long -> value long"})
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    plan = examine(source, sketch, None, Choices())
+    checkpoint = made(tmp_path, plan)
+    new = checkpoint.folder / "state"
+    assert files(new / "2") == {"_metadata/v2/1", "_stateSchema/default/1_schema"}
+    assert files(new / "3") == {"_metadata/v2/2"}
+    (kept,), (born,) = (operator_metadata.versions(new / number).values() for number in ("2", "3"))
+    fields = operator_metadata.read(kept)
+    assert operator_metadata.schema_paths(fields) == [f"file:{new}/2/_stateSchema/default/1_schema"]
+    assert fields["operatorInfo"] == {"operatorId": 2, "operatorName": TWS}
+    assert operator_metadata.schema_paths(operator_metadata.read(born)) == []
+    assert len(plan.empty(checkpoint.job)) == 4  # two operators with two partitions
+    assert {path: path.read_bytes() for path in before} == before
+    former = (f"{tmp_path}/old/".encode(), f"{tmp_path}/sketch/".encode())
+    texts = [path.read_bytes() for path in checkpoint.folder.rglob("*") if path.is_file()]
+    assert not [text for text in texts if any(one in text for one in former)]
+
+
+def files(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_a_plan_without_a_change_is_refused(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,16 @@ import pytest
 from rhino_core.errors import IntegrityError, PreconditionError
 from spark_connector.query_checkpoint import JOIN_STORES
 from spark_connector.restructure.columns import fits, parse_columns, shown
-from spark_connector.restructure.operators import parse_schema, read_operators
-from tests.spark_connector.restructure.described import operators, schema, schema_bytes, write_operators
+from spark_connector.restructure.operators import Variable, read_operators
+from spark_connector.restructure.schemas import parse_schema
+from tests.spark_connector.restructure.described import (
+    PARTITIONS,
+    operators,
+    schema,
+    schema_bytes,
+    write_operators,
+    write_versioned,
+)
 
 PLAN = ("stateStoreSave: k long -> count long?", "dedupe: user string -> ")
 
@@ -76,10 +85,63 @@ def test_what_is_not_described_is_refused(tmp_path: Path) -> None:
         read_operators(tmp_path)
 
 
-def test_operators_that_name_files_by_full_paths_are_refused(tmp_path: Path) -> None:
-    write_operators(tmp_path, PLAN)
-    (tmp_path / "state" / "1" / "_metadata" / "v2").mkdir()
-    with pytest.raises(PreconditionError, match="transformWithState, or a join"):
+TOTALS = {"total": "k int -> n long, s long", "$ttl_total": "t long, k int -> v boolean"}
+LEFT = {"left-keyToNumValues": "k long -> value long", "right-keyToNumValues": "k long -> value long"}
+
+
+def test_operators_with_column_families_are_read_as_spark_writes_them(tmp_path: Path) -> None:
+    write_versioned(tmp_path, 0, "transformWithStateExec", TOTALS, variables={"total": "ValueState"})
+    write_versioned(tmp_path, 1, "symmetricHashJoin", LEFT)
+    totals, join = read_operators(tmp_path)
+    assert str(totals) == (
+        "0 transformWithStateExec (key: k int; state: total ValueState (n long, s long), NoTime, Update)"
+    )
+    assert str(join) == (
+        "1 symmetricHashJoin (key: k long; state: left-keyToNumValues (value long), right-keyToNumValues (value long))"
+    )
+    assert [family.name for family in totals.stores[0].families] == ["$ttl_total", "total"]
+    assert (totals.variables, totals.partitions_used) == ((Variable("total", "ValueState", ttl=False),), PARTITIONS)
+    assert join.kind == "symmetricHashJoin of state format 3 or 4"
+
+
+def test_an_operator_is_read_as_it_was_at_a_batch(tmp_path: Path) -> None:
+    write_versioned(tmp_path, 0, "transformWithStateExec", TOTALS, batch=2, variables={"total": "ValueState"})
+    more = {**TOTALS, "last": "k int -> v long"}
+    write_versioned(tmp_path, 0, "transformWithStateExec", more, batch=10, variables={"total": "ValueState"})
+    counts = [len(read_operators(tmp_path, batch)[0].stores[0].families) for batch in (2, 9, 10, None)]
+    assert counts == [2, 2, 3, 3]
+    with pytest.raises(PreconditionError, match=r"from batch 2 on, and not for batch 1; choose a later batch"):
+        read_operators(tmp_path, 1)
+
+
+def test_damaged_metadata_with_versions_is_refused(tmp_path: Path) -> None:
+    write_versioned(tmp_path, 0, "transformWithStateExec", TOTALS, variables={"total": "ValueState"})
+    path = tmp_path / "state" / "0" / "_metadata" / "v2" / "0"
+    text = path.read_text()
+    for wrong in (
+        text.replace("v2", "v3", 1),
+        text.replace('"operatorId": 0', '"operatorId": 1'),
+        text.replace('"storeName": "default"', '"storeName": "other"'),
+        text.replace("_stateSchema", "elsewhere"),
+        text.replace("stateVariableType", "kind"),
+        "v2\n{}",
+        "",
+    ):
+        path.write_text(wrong)
+        with pytest.raises(IntegrityError, match="not readable"):
+            read_operators(tmp_path)
+    path.write_text(re.sub(r'"stateSchemaFilePaths": \[.*?\]', '"stateSchemaFilePaths": []', text))
+    with pytest.raises(PreconditionError, match=r"born empty and has not run yet\. Run one batch"):
+        read_operators(tmp_path)
+    path.write_text(text)
+    schema_file = tmp_path / "state" / "0" / "_stateSchema" / "default" / "0_schema"
+    data = schema_file.read_bytes()
+    for length in range(0, len(data), 13):
+        schema_file.write_bytes(data[:length])
+        with pytest.raises(IntegrityError, match="not readable"):
+            read_operators(tmp_path)
+    schema_file.unlink()
+    with pytest.raises(PreconditionError, match="the columns of the state are not known"):
         read_operators(tmp_path)
 
 
