@@ -45,6 +45,10 @@ if TYPE_CHECKING:
     from spark_connector.modify.code import state_function as state_function
     from spark_connector.modify.modifications import Modifications as Modifications
     from spark_connector.modify.record import Canary as Canary
+    from spark_connector.restart.supervise import Outcome as Outcome
+    from spark_connector.restart.supervise import Supervised as Supervised
+    from spark_connector.restart.supervise import Trial as Trial
+    from spark_connector.restart.supervise import supervise as supervise
     from spark_connector.restructure.alignment import Choices as Choices
     from spark_connector.restructure.sketch import sketch as sketch
 
@@ -69,6 +73,7 @@ _MODULES = {
     "MoveKind": "rhino.client.handovers",
     "Phase": "rhino.client.handovers",
     "OperatorFate": "rhino.client.restructure",
+    "Outcome": "spark_connector.restart.supervise",
     "Plan": "rhino.client.handovers",
     "Prediction": "rhino.client.handovers",
     "Rebalance": "handover_manager.plan.intents",
@@ -76,7 +81,9 @@ _MODULES = {
     "ScaleIn": "handover_manager.plan.intents",
     "ScaleOut": "handover_manager.plan.intents",
     "Strategy": "handover_manager.plan.strategy",
+    "Supervised": "spark_connector.restart.supervise",
     "Timeouts": "spark_connector.conf",
+    "Trial": "spark_connector.restart.supervise",
     "VirtualNodeView": "rhino.client.overview",
     "Weight": "handover_manager.plan.intents",
     "branch": "rhino.client.branch",
@@ -87,6 +94,7 @@ _MODULES = {
     "rhino_conf": "spark_connector.conf",
     "sketch": "spark_connector.restructure.sketch",
     "state_function": "spark_connector.modify.code",
+    "supervise": "spark_connector.restart.supervise",
 }
 
 
@@ -117,6 +125,7 @@ __all__ = [
     "Move",
     "MoveKind",
     "OperatorFate",
+    "Outcome",
     "Phase",
     "Plan",
     "Prediction",
@@ -125,7 +134,9 @@ __all__ = [
     "ScaleIn",
     "ScaleOut",
     "Strategy",
+    "Supervised",
     "Timeouts",
+    "Trial",
     "VirtualNodeView",
     "Weight",
     "branch",
@@ -136,4 +147,5 @@ __all__ = [
     "rhino_conf",
     "sketch",
     "state_function",
+    "supervise",
 ]

@@ -5,8 +5,6 @@ import java.util.UUID
 
 import org.apache.hadoop.fs.{Path => HadoopPath}
 
-import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
-
 import rhino.spark.settings.IntegrationMode
 
 /**
@@ -14,7 +12,7 @@ import rhino.spark.settings.IntegrationMode
  * offsets may be logged, and nothing of it has run.
  *
  */
-private[restart] class Gate(val runId: UUID, checkpoint: Option[Path]) {
+private[spark] class Gate(val runId: UUID, checkpoint: Option[Path]) {
   private var closed = false
   private var passed = Option.empty[Long]
 
@@ -43,13 +41,13 @@ private[restart] class Gate(val runId: UUID, checkpoint: Option[Path]) {
   def claim(): Unit = checkpoint.filter(Gate.hasRight).foreach(its => Gate.take(its))
 }
 
-private[restart] object Gate {
+private[spark] object Gate {
   val Folder = "restarts"
   private val Unsupervised = "unsupervised"
 
   /** The folder of the checkpoint, if this machine sees it as one. */
-  def folder(stream: StreamExecution): Option[Path] = {
-    val uri = new HadoopPath(stream.resolvedCheckpointRoot).toUri
+  def folder(checkpoint: HadoopPath): Option[Path] = {
+    val uri = checkpoint.toUri
     val local = Option(uri.getScheme).forall(_ == "file") ||
       (uri.getScheme == IntegrationMode.Scheme && uri.getAuthority == "file")
     if (local) Some(Paths.get(uri.getPath)) else None
@@ -67,9 +65,21 @@ private[restart] object Gate {
 
   def letGo(checkpoint: Path): Unit = RunLocks.letGo(lock(checkpoint), Unsupervised)
 
-  /** Throws IllegalStateException if another process has the right to run this query. */
+  /** Takes the right to run, if there is one. Throws IllegalStateException if another process has it. */
   def checkRight(checkpoint: Path): Unit =
-    if (hasRight(checkpoint) && !take(checkpoint)) throw new IllegalStateException(
-      s"another process runs the query of $checkpoint, and no two may: ${lock(checkpoint)} says which one. Stop it, or " +
-        "start this query by rhino.supervise, which takes over")
+    if (hasRight(checkpoint) && !take(checkpoint)) throw new IllegalStateException(refusal(checkpoint))
+
+  /**
+   * Before a query is started, because it would log offsets before it comes to its gate. Throws
+   * IllegalArgumentException if another process has the right to run it.
+   */
+  def checkStart(location: HadoopPath): Unit = folder(location).filter(hasRight).foreach { checkpoint =>
+    val mine = RunLocks.holder(lock(checkpoint)).nonEmpty
+    if (!take(checkpoint)) throw new IllegalArgumentException(refusal(checkpoint))
+    if (!mine) letGo(checkpoint) // the run takes it, if there will be one
+  }
+
+  private def refusal(checkpoint: Path): String =
+    s"another process runs the query of $checkpoint, and no two may: ${lock(checkpoint)} says which one. Stop it, or " +
+      "start this query by rhino.supervise, which takes over"
 }

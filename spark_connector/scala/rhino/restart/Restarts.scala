@@ -47,7 +47,7 @@ private[spark] object Restarts {
 
   private def of(stream: StreamExecution): Gate = gates.getOrElseUpdate(
     stream.runId, {
-      val folder = Gate.folder(stream)
+      val folder = Gate.folder(new HadoopPath(stream.resolvedCheckpointRoot))
       folder.foreach(checkpoints.put(stream.runId, _))
       new Gate(stream.runId, folder)
     })
