@@ -145,11 +145,17 @@ class Supervised:
                 self._step()
         except Exception as error:  # `wait` raises it
             self._failure = error
-            if self._me.phase is Phase.PARKING:
-                self._driver.open()
-        finally:
-            if not self._driver.runs:  # otherwise nobody else may run it
-                self._let_go()
+        try:
+            self._leave()
+        except Exception as error:  # the JVM has ended, and its locks with it
+            self._failure = self._failure or error
+
+    def _leave(self) -> None:
+        """Nothing waits for this thread any more. A query that still runs keeps the right to run."""
+        if self._me.phase is Phase.PARKING:
+            self._driver.open()
+        if not self._driver.runs:
+            self._let_go()
 
     def _step(self) -> None:
         if self._stopping.is_set():

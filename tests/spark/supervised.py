@@ -14,23 +14,14 @@ from rhino import Supervised, Trial, supervise
 from tests.spark.queries import ROWS_PER_BATCH, consumed, source
 
 NAME = "supervised"
-VALUES = {"plus": "value + 1", "triple": "value * 3", "minus": "-value"}
+VALUES = {"plus": "value + 1", "triple": "value * 3", "minus": "-value", "fails": "value"}
 TRIAL = Trial(batches=2, give_up_s=90, ask_s=120, rehearse_s=30)
 Rows = Callable[[DataFrame], DataFrame]
 
 
 def scored(version: str, rows: DataFrame) -> DataFrame:
-    """A Python function, so that Python workers take part. `fails` fails in its third batch and later ones."""
-
-    def fails(value: int) -> int:
-        if value >= 3 * ROWS_PER_BATCH:
-            raise ValueError(f"no score for {value}")
-        return value
-
-    if version == "fails":
-        y = F.udf(fails, LongType())("value")
-    else:
-        y = F.udf(lambda value: value, LongType())(F.expr(VALUES[version]))
+    """With a Python function, so that Python workers take part."""
+    y = F.udf(lambda value: value, LongType())(F.expr(VALUES[version]))
     return rows.select((F.col("value") % 89).alias("k"), y.alias("y"))
 
 
@@ -39,9 +30,12 @@ def totals(rows: DataFrame) -> DataFrame:
 
 
 def start(spark: SparkSession, folder: Path, version: str, code: Rows = totals, trial: Trial = TRIAL) -> Supervised:
-    """The query in `folder`. Each version writes its name beside its rows."""
+    """The query in `folder`. Each version writes its name beside its rows. The sink of `fails` fails."""
 
     def sink(rows: DataFrame, batch_id: int) -> None:
+        if version == "fails":
+            rows.count()  # the state is loaded, and written
+            raise ValueError("no room for these rows")
         named = rows.select("*", F.lit(batch_id).alias("batch_id"), F.lit(version).alias("version"))
         named.write.mode("overwrite").parquet(f"{folder}/output/{batch_id}")
 

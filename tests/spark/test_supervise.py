@@ -81,17 +81,17 @@ def test_code_is_replaced_in_the_same_driver_and_comes_back_if_the_new_one_fails
 
     # ---- other operators are refused before anything is asked
     refused = start(spark, tmp_path, "minus", more_operators)
-    with pytest.raises(PreconditionError, match="it has 2, and the checkpoint 1.*rhino restructure"):
+    with pytest.raises(PreconditionError, match="it has 2, and the checkpoint 1.*`rhino restructure`"):
         refused.wait(60)
     assert len(story.restarts.read()) == 1
 
     # ---- the new code fails in its first batch: the former one runs that batch
     failing = start(spark, tmp_path, "fails")
-    with pytest.raises(PreconditionError, match="the former one goes on: .*no score for"):
+    with pytest.raises(PreconditionError, match="(?s)the former one goes on: .*no room for these rows"):
         failing.wait(120)
     wait_for(lambda: second.phase is Phase.RUNNING, "the former code goes on")
     returned = story.restarts.read()[-1]
-    assert (returned.answer, returned.end, "no score for" in returned.reason) == (Answer.PARKED, End.RETURNED, True)
+    assert (returned.answer, returned.end, "no room for" in returned.reason) == (Answer.PARKED, End.RETURNED, True)
     story.advance()
     second.stop()
     assert second.wait() is Outcome.STOPPED

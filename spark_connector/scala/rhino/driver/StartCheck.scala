@@ -14,8 +14,9 @@ import rhino.spark.restart.Gate
 import rhino.spark.settings.{ClassNames, IntegrationMode, RequiredConf}
 
 /**
- * Refuses a query if Rhino could not keep its state, or if another process runs it, before anything is written to its checkpoint. Spark analyses a
- * query's plan with its sink and checkpoint in `start()`. The plan of a batch has no such node.
+ * Refuses a query if Rhino could not keep its state, or if another process runs it, before anything is written to its
+ * checkpoint. Spark analyses a query's plan with its sink and checkpoint in `start()`. The plan of a batch has no such
+ * node.
  */
 private[spark] class StartCheck(session: SparkSession) extends (LogicalPlan => Unit) {
   private val ProviderKey = SQLConf.STATE_STORE_PROVIDER_CLASS.key
