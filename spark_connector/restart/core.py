@@ -15,6 +15,7 @@ lock belongs to somebody else, and the supervisor looks again.
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 
@@ -230,7 +231,11 @@ def _back(me: Me, seen: Seen) -> Act:
     return Act.START if end is End.RETURNED else Act.RETURN
 
 
-_DECISIONS = {
+def _done(me: Me, seen: Seen) -> Act:
+    return Act.FINISH
+
+
+_DECISIONS: dict[Phase, Callable[[Me, Seen], Act]] = {
     Phase.BEGIN: _begin,
     Phase.BLOCKED: _blocked,
     Phase.OWNING: _owning,
@@ -243,5 +248,5 @@ _DECISIONS = {
     Phase.PARKED: _parked,
     Phase.STANDBY: _standby,
     Phase.BACK: _back,
-    Phase.DONE: lambda me, seen: Act.FINISH,
+    Phase.DONE: _done,
 }

@@ -22,8 +22,8 @@ class Driver:
     """
 
     def __init__(self, writer: DataStreamWriter, holder: str) -> None:
-        rows = getattr(writer, "_df", None)
-        spark = getattr(rows, "sparkSession", None)
+        rows: Any = getattr(writer, "_df", None)
+        spark: Any = getattr(rows, "sparkSession", None)
         self._jvm: Any = getattr(spark, "_jvm", None)
         if rows is None or self._jvm is None:
             raise PreconditionError("a query of Spark Connect cannot be supervised: start it in the driver's process")

@@ -81,13 +81,13 @@ def test_code_is_replaced_in_the_same_driver_and_comes_back_if_the_new_one_fails
 
     # ---- other operators are refused before anything is asked
     refused = start(spark, tmp_path, "minus", more_operators)
-    with pytest.raises(PreconditionError, match="it has 2, and the checkpoint 1.*`rhino restructure`"):
+    with pytest.raises(PreconditionError, match=r"it has 2, and the checkpoint 1.*`rhino restructure`"):
         refused.wait(60)
     assert len(story.restarts.read()) == 1
 
     # ---- the new code fails in its first batch: the former one runs that batch
     failing = start(spark, tmp_path, "fails")
-    with pytest.raises(PreconditionError, match="(?s)the former one goes on: .*no room for these rows"):
+    with pytest.raises(PreconditionError, match=r"(?s)the former one goes on: .*no room for these rows"):
         failing.wait(120)
     wait_for(lambda: second.phase is Phase.RUNNING, "the former code goes on")
     returned = story.restarts.read()[-1]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from spark_connector.restart.core import Act, Answer, End, Me, Phase, Restart, Seen, about, after, decide
 
+BEGIN = Me()
 Decide = Callable[[Me, Seen], Act]
 
 
@@ -15,7 +16,7 @@ Decide = Callable[[Me, Seen], Act]
 class Actor:
     """A supervisor in its process. `seen`: what it acts on next, which may be old by then."""
 
-    me: Me = Me()
+    me: Me = BEGIN
     alive: bool = True
     runs: bool = False
     gate: bool = False  # closed
