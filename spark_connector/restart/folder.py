@@ -60,9 +60,10 @@ class RestartFolder:
                 return number
         raise ConflictError(f"{self.path}: others ask for restarts all the time; try again")
 
-    def author(self, number: int) -> str:
-        """Returns who has asked."""
-        return str(self._fact(self.path / "requests" / str(number)).get("author", ""))
+    def asked(self, number: int) -> tuple[str, int]:
+        """Returns who has asked, and when, in milliseconds of the wall clock."""
+        fields = self._fact(self.path / "requests" / str(number))
+        return str(fields.get("author", "")), int(fields.get("at_ms", 0))
 
     def answer(self, number: int, answer: Answer, reason: str = "") -> bool:
         """Returns False if there is an answer already."""
@@ -94,6 +95,10 @@ class RestartFolder:
     def lives(self, number: int) -> bool:
         """Whether the application of a request has its lock."""
         return is_locked(self.lock(str(number)))
+
+    def owned(self) -> bool:
+        """Whether any process has the right to run."""
+        return is_locked(self.lock(RIGHT))
 
     def owner(self) -> str:
         """Returns who has written last that it has the right to run, for people."""

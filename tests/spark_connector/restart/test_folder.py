@@ -37,7 +37,8 @@ def test_a_folder_that_is_not_there_has_no_restarts(folder: RestartFolder) -> No
 def test_a_restart_is_what_its_facts_say(folder: RestartFolder) -> None:
     assert [folder.ask("ada@host"), folder.ask("bob@host")] == [1, 2]
     assert folder.read() == (Restart(1), Restart(2))
-    assert folder.author(2) == "bob@host"
+    assert folder.asked(2)[0] == "bob@host"
+    assert folder.asked(1)[1] <= folder.asked(2)[1]
     assert folder.answer(1, Answer.PARKED)
     assert folder.end(1, End.RETURNED, "it fails")
     assert folder.answer(2, Answer.REFUSED, "no")
