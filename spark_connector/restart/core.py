@@ -16,7 +16,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from rhino_core.transitions import TransitionTable
 
 
 class Answer(enum.StrEnum):
@@ -63,6 +65,7 @@ class Phase(enum.StrEnum):
 class Act(enum.StrEnum):
     WAIT = "wait"
     TAKE = "take"  # the right to run. Fails if another one has it
+    MISS = "miss"  # what `TAKE` becomes if it has failed
     LET_GO = "let go"  # the right to run
     YIELD = "yield"  # let go of the right to run, for a restart that was granted to another application
     ASK = "ask"  # write a request
@@ -113,12 +116,10 @@ def decide(me: Me, seen: Seen) -> Act:
 
 def after(me: Me, act: Act, done: bool, number: int = 0) -> Me:
     """Returns the supervisor after an act. `done`: it could. `number`: the restart it was about, see `about`."""
-    if act is Act.ASK or act is Act.CLOSE:
-        return Me(Phase.ASKING if act is Act.ASK else Phase.PARKING, number)
-    if not done:
-        return replace(me, phase=Phase.BLOCKED) if me.phase is Phase.BEGIN else me
-    following = _NEXT.get((me.phase, act))
-    return me if following is None else replace(me, phase=following)
+    following = SUPERVISOR.rows.get((me.phase, act if done else Act.MISS))
+    if following is None:
+        return me
+    return Me(following, number if act in (Act.ASK, Act.CLOSE) else me.number)
 
 
 def about(me: Me, act: Act, seen: Seen) -> int:
@@ -128,29 +129,35 @@ def about(me: Me, act: Act, seen: Seen) -> int:
     return (seen.undecided or 0) if me.phase is Phase.OWNING else me.number
 
 
-_NEXT = {
-    (Phase.BEGIN, Act.TAKE): Phase.OWNING,
-    (Phase.OWNING, Act.START): Phase.RUNNING,
-    (Phase.OWNING, Act.YIELD): Phase.BLOCKED,
-    (Phase.ASKING, Act.TAKE): Phase.GRANTED,
-    (Phase.ASKING, Act.FINISH): Phase.DONE,
-    (Phase.GRANTED, Act.START): Phase.TRIAL,
-    (Phase.GRANTED, Act.WITHDRAW): Phase.OWNING,
-    (Phase.GRANTED, Act.YIELD): Phase.ASKING,
-    (Phase.GRANTED, Act.LET_GO): Phase.DONE,
-    (Phase.TRIAL, Act.CONFIRM): Phase.RUNNING,
-    (Phase.TRIAL, Act.STOP): Phase.FAILED,
-    (Phase.FAILED, Act.LET_GO): Phase.DONE,
-    (Phase.RUNNING, Act.LET_GO): Phase.DONE,
-    (Phase.PARKING, Act.LET_GO): Phase.DONE,
-    (Phase.PARKING, Act.OPEN): Phase.RUNNING,
-    (Phase.PARKING, Act.PARK): Phase.PARKED,
-    (Phase.PARKED, Act.LET_GO): Phase.STANDBY,
-    (Phase.STANDBY, Act.TAKE): Phase.BACK,
-    (Phase.STANDBY, Act.FINISH): Phase.DONE,
-    (Phase.BACK, Act.START): Phase.RUNNING,
-    (Phase.BACK, Act.LET_GO): Phase.DONE,
-}
+SUPERVISOR = TransitionTable(
+    Phase.BEGIN,
+    {
+        (Phase.BEGIN, Act.TAKE): Phase.OWNING,
+        (Phase.BEGIN, Act.MISS): Phase.BLOCKED,
+        (Phase.BLOCKED, Act.ASK): Phase.ASKING,
+        (Phase.OWNING, Act.START): Phase.RUNNING,
+        (Phase.OWNING, Act.YIELD): Phase.BLOCKED,
+        (Phase.ASKING, Act.TAKE): Phase.GRANTED,
+        (Phase.ASKING, Act.FINISH): Phase.DONE,
+        (Phase.GRANTED, Act.START): Phase.TRIAL,
+        (Phase.GRANTED, Act.WITHDRAW): Phase.OWNING,
+        (Phase.GRANTED, Act.YIELD): Phase.ASKING,
+        (Phase.GRANTED, Act.LET_GO): Phase.DONE,
+        (Phase.TRIAL, Act.CONFIRM): Phase.RUNNING,
+        (Phase.TRIAL, Act.STOP): Phase.FAILED,
+        (Phase.FAILED, Act.LET_GO): Phase.DONE,
+        (Phase.RUNNING, Act.LET_GO): Phase.DONE,
+        (Phase.RUNNING, Act.CLOSE): Phase.PARKING,
+        (Phase.PARKING, Act.LET_GO): Phase.DONE,
+        (Phase.PARKING, Act.OPEN): Phase.RUNNING,
+        (Phase.PARKING, Act.PARK): Phase.PARKED,
+        (Phase.PARKED, Act.LET_GO): Phase.STANDBY,
+        (Phase.STANDBY, Act.TAKE): Phase.BACK,
+        (Phase.STANDBY, Act.FINISH): Phase.DONE,
+        (Phase.BACK, Act.START): Phase.RUNNING,
+        (Phase.BACK, Act.LET_GO): Phase.DONE,
+    },
+)
 
 
 def _begin(me: Me, seen: Seen) -> Act:

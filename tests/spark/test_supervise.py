@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -60,7 +61,7 @@ class Story:
     def check(self, *wanted: str) -> None:
         """The versions have run in this order, each batch once, and the output is that of a batch computation."""
         ran = versions(self.spark, self.folder, self.logged)
-        assert [*dict.fromkeys(ran[batch] for batch in sorted(ran))] == [*wanted]
+        assert [version for version, _ in groupby(ran[batch] for batch in sorted(ran))] == [*wanted]
         assert_same_rows(result(self.spark, self.folder, len(ran)), expected(self.spark, ran))
 
 
@@ -97,6 +98,15 @@ def test_code_is_replaced_in_the_same_driver_and_comes_back_if_the_new_one_fails
     assert second.wait() is Outcome.STOPPED
     story.check("plus", "triple")
     assert not [*story.restarts.rehearsals.iterdir()]
+
+    # ---- a query that nobody supervises has the right to run while it runs, and cannot give it away
+    plain = totals(scored("plus", source(spark))).writeStream.format("noop").outputMode("update")
+    running = plain.option("checkpointLocation", f"{tmp_path}/checkpoint").start()
+    wait_for(story.restarts.owned, "it has the right to run")
+    with pytest.raises(PreconditionError, match=r"was started by start\(\): stop it"):
+        start(spark, tmp_path, "minus").wait(60)
+    running.stop()
+    wait_for(lambda: not story.restarts.owned(), "it has let go")
 
 
 class Other:

@@ -28,7 +28,7 @@ private[spark] object Restarts {
 
   /** Every 20 ms. Runs that are not supervised get and lose the right to run as they come and go. */
   def look(active: Seq[StreamExecution]): Unit = {
-    active.foreach(of(_).claim())
+    active.filter(_.isActive).foreach(of(_).claim()) // one that has just been stopped must not take the right again
     val runs = active.map(_.runId).toSet
     val ended = checkpoints.filterNot { case (run, _) => runs(run) }
     gates --= gates.keySet.filterNot(runs)
