@@ -34,12 +34,12 @@ NEW = 6  # batches after it
 TRIAL = Trial(batches=3, give_up_s=120, rehearse_s=30)
 WAIT_S = 180.0
 POLL_S = 0.02
-FIGURES = ("steady_ms", "asked_ms", "stop_ms", "pause_ms", "back_ms")
+FIGURES = ("steady_ms", "asked_ms", "grant_ms", "pause_ms", "back_ms")
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Code that takes over, and code that fails. `stop_ms`: from the last batch to the end of the former run.
+    """Code that takes over, and code that fails. `grant_ms`: from the last batch to the grant, a part of the pause.
 
     `asked_ms`: the rehearsal and the wait for the end of the batch, during which the former code runs.
     """
@@ -48,7 +48,7 @@ class Change:
     change: int
     steady_ms: float
     asked_ms: float
-    stop_ms: float
+    grant_ms: float
     pause_ms: float
     back_ms: float
 
