@@ -78,7 +78,7 @@ def supervise(
     Raises InvalidRequestError for a location that this machine does not see as files, and PreconditionError for Spark
     Connect and for a session without Rhino.
     """
-    folder = folder_of(checkpoint)
+    folder = folder_of(checkpoint).absolute()
     placed = writer.option("checkpointLocation", checkpoint).outputMode(output_mode)
     return Supervised(Driver(placed, f"supervisor {uuid.uuid4()}"), RestartFolder(folder), output_mode, trial)
 

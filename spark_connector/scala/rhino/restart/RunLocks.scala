@@ -21,11 +21,11 @@ private[spark] object RunLocks {
 
   /** Whether `holder` has the lock now. `says` is written into the file, for those who do not get it. */
   def take(file: String, holder: String, says: String): Boolean = synchronized {
-    val path = Paths.get(file)
+    Files.createDirectories(Paths.get(file).getParent)
+    val path = real(file)
     held.get(path) match {
       case Some(its) => its.holder == holder
       case None =>
-        Files.createDirectories(path.getParent)
         val channel = FileChannel.open(path, StandardOpenOption.CREATE, StandardOpenOption.WRITE)
         val lock = try Option(channel.tryLock()) catch {
           case _: OverlappingFileLockException => None
@@ -44,7 +44,7 @@ private[spark] object RunLocks {
 
   /** Nothing happens if the lock belongs to another holder. */
   def letGo(file: String, holder: String): Unit = synchronized {
-    val path = Paths.get(file)
+    val path = real(file)
     held.get(path).filter(_.holder == holder).foreach { its =>
       held.remove(path)
       its.lock.release()
@@ -53,7 +53,13 @@ private[spark] object RunLocks {
   }
 
   /** "" if this process does not have the lock. */
-  def holder(file: String): String = synchronized(held.get(Paths.get(file)).map(_.holder).getOrElse(""))
+  def holder(file: String): String = synchronized(held.get(real(file)).map(_.holder).getOrElse(""))
+
+  /** One name for each file: with two, it would be opened twice. */
+  private def real(file: String): Path = {
+    val path = Paths.get(file)
+    if (Files.isDirectory(path.getParent)) path.getParent.toRealPath().resolve(path.getFileName) else path
+  }
 
   private def text(says: String): String = compact(render(
     ("pid" -> ProcessHandle.current.pid) ~ ("user" -> System.getProperty("user.name")) ~

@@ -27,6 +27,16 @@ class RestartSuite extends Suite {
     RunLocks.letGo(file, "b")
   }
 
+  test("a lock is the same one by each way to its folder") {
+    val folder = checkpoint()
+    val link = Files.createSymbolicLink(checkpoint().resolve("link"), folder)
+    expect(RunLocks.take(s"$folder/run", "a", "x"), true)
+    expect(RunLocks.holder(s"$link/../link/run"), "a")
+    expect(RunLocks.take(s"$link/run", "b", "x"), false)
+    RunLocks.letGo(s"$link/run", "a")
+    expect(RunLocks.holder(s"$folder/run"), "")
+  }
+
   test("the file of a lock says which process has it") {
     val file = checkpoint().resolve("locks/run")
     RunLocks.take(file.toString, "a", "supervised")
