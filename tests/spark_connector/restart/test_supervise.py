@@ -168,7 +168,7 @@ def test_an_application_of_another_user_is_refused(
 ) -> None:
     monkeypatch.setattr(RestartFolder, "belongs_to_user", lambda self, number: False)
     new, _ = supervised(checkpoint)
-    with pytest.raises(ConflictError, match="only user .* may replace it"):
+    with pytest.raises(ConflictError, match=r"only user .* may replace it"):
         new.wait(30)
     assert (former[0].phase, former[1].closed) == (Phase.RUNNING, False)
 

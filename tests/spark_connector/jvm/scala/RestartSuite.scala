@@ -68,7 +68,9 @@ class RestartSuite extends Suite {
     expect(gate.atBoundary, true)
     @volatile var (passed, stopped) = (false, false)
     def query(): Thread = {
-      val made = new Thread(() => try { gate.pass(1); passed = true } catch { case _: InterruptedException => stopped = true })
+      val made = new Thread(() =>
+        try { gate.pass(1); passed = true }
+        catch { case _: InterruptedException => stopped = true })
       made.start()
       while (made.getState != Thread.State.WAITING) Thread.sleep(1)
       made
