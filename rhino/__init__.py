@@ -45,10 +45,10 @@ if TYPE_CHECKING:
     from spark_connector.modify.code import state_function as state_function
     from spark_connector.modify.modifications import Modifications as Modifications
     from spark_connector.modify.record import Canary as Canary
-    from spark_connector.restart.supervise import Outcome as Outcome
     from spark_connector.restart.supervise import Supervised as Supervised
-    from spark_connector.restart.supervise import Trial as Trial
     from spark_connector.restart.supervise import supervise as supervise
+    from spark_connector.restart.trial import Outcome as Outcome
+    from spark_connector.restart.trial import Trial as Trial
     from spark_connector.restructure.alignment import Choices as Choices
     from spark_connector.restructure.sketch import sketch as sketch
 
@@ -73,7 +73,7 @@ _MODULES = {
     "MoveKind": "rhino.client.handovers",
     "Phase": "rhino.client.handovers",
     "OperatorFate": "rhino.client.restructure",
-    "Outcome": "spark_connector.restart.supervise",
+    "Outcome": "spark_connector.restart.trial",
     "Plan": "rhino.client.handovers",
     "Prediction": "rhino.client.handovers",
     "Rebalance": "handover_manager.plan.intents",
@@ -83,7 +83,7 @@ _MODULES = {
     "Strategy": "handover_manager.plan.strategy",
     "Supervised": "spark_connector.restart.supervise",
     "Timeouts": "spark_connector.conf",
-    "Trial": "spark_connector.restart.supervise",
+    "Trial": "spark_connector.restart.trial",
     "VirtualNodeView": "rhino.client.overview",
     "Weight": "handover_manager.plan.intents",
     "branch": "rhino.client.branch",

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import enum
 import getpass
 import socket
 import threading
 import time
 import uuid
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rhino_core.errors import ConflictError, InvalidSettingError, PreconditionError, RhinoError, UnavailableError
+from rhino_core.errors import ConflictError, PreconditionError, RhinoError, UnavailableError
 from spark_connector.modify.modifications import folder_of
 from spark_connector.query_checkpoint import QueryCheckpoint
 from spark_connector.restart.core import Act, Answer, End, Me, Phase, Restart, Seen, about, after, decide
 from spark_connector.restart.driver import Driver
 from spark_connector.restart.folder import RIGHT, RestartFolder
 from spark_connector.restart.rehearsal import rehearse
+from spark_connector.restart.trial import Outcome, Trial
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -29,36 +28,6 @@ CLAIM_S = 1.0  # a driver with Rhino's plugin that runs the query takes the righ
 BACK_S = 30.0  # the former code waits for the right to run, after another one has decided
 REASON_MAX = 4000  # characters; Spark's errors may carry whole plans
 _QUICK = frozenset({Phase.ASKING, Phase.GRANTED, Phase.PARKING, Phase.PARKED})
-
-
-class Outcome(enum.StrEnum):
-    """Why a supervised query has ended without an error."""
-
-    STOPPED = "stopped"
-    REPLACED = "replaced"  # other code has it, and has proved itself
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """How new code that takes over is tried. Times are seconds of the monotonic clock.
-
-    `batches`: so many must be committed before the new code is confirmed. `give_up_s`: no batch may take longer, the
-    first one with the start of the query. `ask_s`: how long the former code may take to end its batch. `rehearse_s`:
-    how long the rehearsal waits for its first batch; a longer one goes on beside nothing, and is stopped. Raises
-    InvalidSettingError for a number out of range.
-    """
-
-    batches: int = 3
-    give_up_s: float = 60.0
-    ask_s: float = 300.0
-    rehearse_s: float = 15.0
-
-    def __post_init__(self) -> None:
-        if self.batches < 1:
-            raise InvalidSettingError(f"batches: {self.batches}: must be 1 or more")
-        for name in ("give_up_s", "ask_s"):
-            if not getattr(self, name) > 0:
-                raise InvalidSettingError(f"{name}: {getattr(self, name)}: must be above 0")
 
 
 DEFAULT_TRIAL = Trial()

@@ -14,7 +14,8 @@ from spark_connector.restart import folder as folder_module
 from spark_connector.restart import supervise as module
 from spark_connector.restart.core import Answer, End, Phase
 from spark_connector.restart.folder import RIGHT, RestartFolder
-from spark_connector.restart.supervise import Outcome, Supervised, Trial
+from spark_connector.restart.supervise import Supervised
+from spark_connector.restart.trial import Outcome, Trial
 
 TRIAL = Trial(batches=2, give_up_s=30, ask_s=30)
 locks: dict[Path, FakeDriver] = {}

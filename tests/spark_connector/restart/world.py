@@ -90,11 +90,11 @@ def act(world: World, place: int, choose: Decide = decide) -> World:
     return replace(world, right=right, facts=tuple(facts), actors=_with(world.actors, place, moved))
 
 
-def steps(world: World, choose: Decide = decide, *, requests: int, kills: bool = True) -> Iterator[tuple[str, World]]:
+def steps(world: World, choose: Decide = decide, *, requests: int, anew: bool = True) -> Iterator[tuple[str, World]]:
     """Everything that can happen next: an actor looks or acts, its query fails, its process ends, or is started."""
     for place, actor in enumerate(world.actors):
         if not actor.alive or actor.me.phase is Phase.DONE:
-            if kills:
+            if anew:
                 yield f"{place} is started anew", replace(world, actors=_with(world.actors, place, Actor()))
             continue
         if actor.seen is None:
@@ -110,18 +110,19 @@ def steps(world: World, choose: Decide = decide, *, requests: int, kills: bool =
         if actor.runs:
             failed = replace(actor, runs=False)
             yield f"{place} fails", replace(world, actors=_with(world.actors, place, failed))
-        if kills:
-            killed = replace(world, actors=_with(world.actors, place, Actor(alive=False)))
-            yield f"{place} is killed", replace(killed, right=-1 if world.right == place else world.right)
+        killed = replace(world, actors=_with(world.actors, place, Actor(alive=False)))
+        yield f"{place} is killed", replace(killed, right=-1 if world.right == place else world.right)
 
 
-def explore(start: World, choose: Decide = decide, *, requests: int = 2) -> dict[World, tuple[World | None, str]]:
+def explore(
+    start: World, choose: Decide = decide, *, requests: int = 2, anew: bool = True
+) -> dict[World, tuple[World | None, str]]:
     """Every world that can be reached, with the one before it and the step between."""
     found: dict[World, tuple[World | None, str]] = {start: (None, "begin")}
     waiting = deque([start])
     while waiting:
         world = waiting.popleft()
-        for step, following in steps(world, choose, requests=requests):
+        for step, following in steps(world, choose, requests=requests, anew=anew):
             if following not in found:
                 found[following] = (world, step)
                 waiting.append(following)
