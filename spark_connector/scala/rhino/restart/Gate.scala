@@ -12,14 +12,18 @@ import rhino.spark.settings.IntegrationMode
  * offsets may be logged, and nothing of it has run.
  *
  */
-private[spark] class Gate(val runId: UUID, checkpoint: Option[Path]) {
+private[spark] class Gate(val runId: UUID, checkpoint: Option[Path], active: () => Boolean = () => true) {
   private var closed = false
   private var passed = Option.empty[Long]
 
   /** Throws InterruptedException when the query is stopped while it is parked. */
   def pass(batch: Long): Unit = synchronized {
     if (!passed.exists(_ >= batch)) { // a batch is analysed several times
-      while (closed) wait()
+      while (closed) {
+        // Hadoop may have swallowed the interrupt of a stop, when it waited for a shell command before this.
+        if (!active()) throw new InterruptedException("the query has been stopped at its gate")
+        wait(Gate.LookMs)
+      }
       checkpoint.foreach(Gate.checkRight)
       passed = Some(batch)
     }
@@ -43,6 +47,7 @@ private[spark] class Gate(val runId: UUID, checkpoint: Option[Path]) {
 
 private[spark] object Gate {
   val Folder = "restarts"
+  private val LookMs = 10L
   private val Unsupervised = "unsupervised"
 
   /** The folder of the checkpoint, if this machine sees it as one. */

@@ -49,6 +49,6 @@ private[spark] object Restarts {
     stream.runId, {
       val folder = Gate.folder(new HadoopPath(stream.resolvedCheckpointRoot))
       folder.foreach(checkpoints.put(stream.runId, _))
-      new Gate(stream.runId, folder)
+      new Gate(stream.runId, folder, () => stream.isActive)
     })
 }

@@ -72,7 +72,7 @@ class RestartSuite extends Suite {
         try { gate.pass(1); passed = true }
         catch { case _: InterruptedException => stopped = true })
       made.start()
-      while (made.getState != Thread.State.WAITING) Thread.sleep(1)
+      while (made.getState != Thread.State.TIMED_WAITING) Thread.sleep(1)
       made
     }
     val first = query()
@@ -84,6 +84,20 @@ class RestartSuite extends Suite {
     gate.open()
     second.join()
     expect(passed, true)
+  }
+
+  test("a stopped query leaves a closed gate also if the interrupt was lost") {
+    @volatile var (active, stopped) = (true, false)
+    val gate = new Gate(UUID.randomUUID, Some(checkpoint()), () => active)
+    gate.close()
+    val query = new Thread(() =>
+      try gate.pass(1)
+      catch { case _: InterruptedException => stopped = true })
+    query.start()
+    while (query.getState != Thread.State.TIMED_WAITING) Thread.sleep(1)
+    active = false
+    query.join()
+    expect(stopped, true)
   }
 
   test("a checkpoint that was never supervised needs no right to run, and another one gives it to one process") {
