@@ -48,6 +48,10 @@ if TYPE_CHECKING:
     from spark_connector.modify.code import state_function as state_function
     from spark_connector.modify.modifications import Modifications as Modifications
     from spark_connector.modify.record import Canary as Canary
+    from spark_connector.restart.supervise import Supervised as Supervised
+    from spark_connector.restart.supervise import supervise as supervise
+    from spark_connector.restart.trial import Outcome as Outcome
+    from spark_connector.restart.trial import Trial as Trial
     from spark_connector.restructure.alignment import Choices as Choices
     from spark_connector.restructure.sketch import sketch as sketch
     from spark_connector.shadow.comparing import CompareRules as CompareRules
@@ -81,6 +85,7 @@ _MODULES = {
     "MoveKind": "rhino.client.handovers",
     "Phase": "rhino.client.handovers",
     "OperatorFate": "rhino.client.restructure",
+    "Outcome": "spark_connector.restart.trial",
     "Plan": "rhino.client.handovers",
     "Promoted": "rhino.client.promote",
     "Recomputed": "spark_connector.shadow.outputs",
@@ -92,7 +97,9 @@ _MODULES = {
     "ShadowReport": "spark_connector.shadow.report",
     "StateOf": "rhino.client.promote",
     "Strategy": "handover_manager.plan.strategy",
+    "Supervised": "spark_connector.restart.supervise",
     "Timeouts": "spark_connector.conf",
+    "Trial": "spark_connector.restart.trial",
     "VirtualNodeView": "rhino.client.overview",
     "Weight": "handover_manager.plan.intents",
     "branch": "rhino.client.branch",
@@ -105,6 +112,7 @@ _MODULES = {
     "shadow": "spark_connector.shadow.run",
     "sketch": "spark_connector.restructure.sketch",
     "state_function": "spark_connector.modify.code",
+    "supervise": "spark_connector.restart.supervise",
 }
 
 
@@ -138,6 +146,7 @@ __all__ = [
     "Move",
     "MoveKind",
     "OperatorFate",
+    "Outcome",
     "Phase",
     "Plan",
     "Prediction",
@@ -150,7 +159,9 @@ __all__ = [
     "ShadowReport",
     "StateOf",
     "Strategy",
+    "Supervised",
     "Timeouts",
+    "Trial",
     "VirtualNodeView",
     "Weight",
     "branch",
@@ -163,4 +174,5 @@ __all__ = [
     "shadow",
     "sketch",
     "state_function",
+    "supervise",
 ]

@@ -88,6 +88,9 @@ _STEPS = (
     "modification.plan",  # the driver changes the plan of a batch
     "modification.judge",  # a batch of a canary is committed, and the driver writes its figures
     "modification.return",  # the driver gives a binding up
+    "restart.request",  # an application asks for the query of another one
+    "restart.answer",  # the request is granted, refused or withdrawn
+    "restart.end",  # the restart is confirmed or returned
 )
 NAMES = tuple(f"{step}.{when}" for step in _STEPS for when in ("before", "after"))
 _DECLARED = frozenset(NAMES)

@@ -81,6 +81,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "modify remove": ("rhino modify remove /ckpt/counts filter scored",),
     "modify withdraw": ("rhino modify withdraw /ckpt/counts 3",),
     "modifications": ("rhino modifications /ckpt/counts", "rhino modifications /ckpt/counts --json"),
+    "restarts": ("rhino restarts /ckpt/counts", "rhino restarts /ckpt/counts --json"),
     "adopt": ("rhino adopt /ckpt/counts --dry-run", "rhino adopt /ckpt/counts --integration checkpoint"),
     "release": ("rhino release /ckpt/counts --dry-run", "rhino release /ckpt/counts --yes"),
     "explain": ("rhino explain 0/5 --job counts",),

@@ -1,4 +1,4 @@
-"""`rhino modify` and its commands, and `rhino modifications`."""
+"""`rhino modify` and its commands, `rhino modifications` and `rhino restarts`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from rhino.cli.modify import CanaryOptions, WaitOptions, carry_out, parse_column
 from rhino.cli.option_groups import expanded
 from rhino.cli.options import JsonOption
 from rhino.cli.output import say_json
+from rhino.cli.restarts import restarts
 from spark_connector.modify.ledger import View
 from spark_connector.modify.modifications import SAMPLE_ROWS, Modifications
 from spark_connector.modify.record import Kind
@@ -135,3 +136,4 @@ def register(main: typer.Typer, panel: str) -> None:
     app.command("withdraw")(withdraw)
     main.add_typer(app, name="modify", rich_help_panel=panel)
     main.command("modifications", rich_help_panel=panel)(modifications)
+    main.command("restarts", rich_help_panel=panel)(restarts)

@@ -7,17 +7,15 @@ so it is removed when it has been read.
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import time
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from rhino_core import failpoints
-from rhino_core.errors import ConflictError, IntegrityError, PreconditionError
+from rhino_core.errors import ConflictError, IntegrityError
+from spark_connector.facts import create_fact
 from spark_connector.modify.comparison import Comparison
 from spark_connector.modify.ledger import Figures, Ledger, Outcome, Return
 from spark_connector.modify.record import Canary, Change, Record, Sample
@@ -65,7 +63,7 @@ class ModificationFolder:
             number = max((number for number, _ in self._files("records")), default=0) + 1
             record = Record(number, change, author, time.time_ns() // 1_000_000, dry_run, canary, sample)
             failpoints.hit("modification.record.before")
-            if self._create("records", number, record.to_json()):
+            if create_fact(self._root / "records", number, record.to_json()):
                 failpoints.hit("modification.record.after")
                 return record
         raise ConflictError(f"{self._root}: others add modifications all the time; try again")
@@ -99,30 +97,9 @@ class ModificationFolder:
 
     def _withdrawn(self, kind: str, number: int, text: str) -> bool:
         failpoints.hit("modification.withdraw.before")
-        created = self._create(kind, number, text)
+        created = create_fact(self._root / kind, number, text)
         failpoints.hit("modification.withdraw.after")
         return created
-
-    def _create(self, kind: str, number: int, text: str) -> bool:
-        """Returns whether the file is new. It appears with all of its content, and is on disk."""
-        folder = self._root / kind
-        folder.mkdir(parents=True, exist_ok=True)
-        temporary = folder / f".{uuid.uuid4()}.tmp"
-        with temporary.open("x") as out:
-            out.write(text)
-            out.flush()
-            os.fsync(out.fileno())
-        try:
-            (folder / str(number)).hardlink_to(temporary)
-        except FileExistsError:
-            return False
-        except OSError as error:
-            if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP):
-                raise
-            raise PreconditionError(f"{folder}: this file system has no hard links, which Rhino needs here") from error
-        finally:
-            temporary.unlink()
-        return True
 
     def _files(self, kind: str) -> Iterator[tuple[int, Path]]:
         folder = self._root / kind

@@ -34,6 +34,17 @@ def sketch(
     """
     if folder.exists():
         raise AlreadyThereError(f"{folder}: is there already; give a folder that does not exist")
+    with begun(rows, source, folder, output_mode=output_mode, timeout_s=timeout_s):
+        pass
+    read_operators(folder)
+    return folder
+
+
+@contextmanager
+def begun(
+    rows: DataFrame, source: Path, folder: Path, *, output_mode: str, timeout_s: float
+) -> Iterator[StreamingQuery]:
+    """Yields the query of `sketch` once its first batch is planned, and stops it at the end. Raises as `sketch`."""
     spark = rows.sparkSession
     settings = {key: str(value) for key, value in QueryCheckpoint(source).settings().items()}
     with _set(spark, settings | {PROVIDER_KEY: SPARK_PROVIDER}):
@@ -41,10 +52,9 @@ def sketch(
         query = writer.option("checkpointLocation", str(folder)).start()
     try:
         _wait_until_planned(spark, query, folder, timeout_s)
+        yield query
     finally:
         query.stop()
-    read_operators(folder)
-    return folder
 
 
 def _wait_until_planned(spark: SparkSession, query: StreamingQuery, folder: Path, timeout_s: float) -> None:

@@ -1,4 +1,4 @@
-"""The figures of benchmarks.modify, benchmarks.branch and benchmarks.restructure."""
+"""The figures of benchmarks.modify, benchmarks.restart, benchmarks.branch and benchmarks.restructure."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from benchmarks.branch.__main__ import table as branch_table
 from benchmarks.modify.changes import Changed, Slice, _changed
 from benchmarks.modify.loads import OUTPUT, counting
 from benchmarks.modify.summary import changes_of, costs_of, draw, tables
+from benchmarks.restart.__main__ import Change as Restarted
+from benchmarks.restart.__main__ import summarise as restarts_of
+from benchmarks.restart.__main__ import table as restart_table
 from benchmarks.restructure.__main__ import Change as Restructuring
 from benchmarks.restructure.__main__ import summarise as restructurings_of
 from benchmarks.restructure.__main__ import table as restructuring_table
@@ -107,3 +110,11 @@ def test_medians_of_restructured_queries() -> None:
     (row,) = restructurings_of(found)
     assert (row["changes"], row["pause_ms"], row["longest_ms"], row["back_ms"]) == (3, 1500, 2500, 700)
     assert restructuring_table([row]).row_count == 1
+
+
+def test_medians_of_restarts() -> None:
+    found = [Restarted(10**9, n, 400, 5000, 90, pause, 800) for n, pause in enumerate((1500, 2500, 1000), 1)]
+    (row,) = restarts_of(found)
+    assert (row["changes"], row["pause_ms"], row["longest_ms"], row["back_ms"]) == (3, 1500, 2500, 800)
+    assert restart_table([row]).row_count == 1
+    assert registry.quick_runs("restart")

@@ -9,11 +9,17 @@ import pytest
 
 from rhino_core.transitions import TransitionTable
 from spark_connector.modify.ledger import MODIFICATION
+from spark_connector.restart.core import SUPERVISOR
 from worker_runtime.protocol.membership import MEMBER
 from worker_runtime.protocol.outgoing import DELIVERY
 
 DESIGN = Path(__file__).parents[2] / "docs" / "design"
-TABLES = [("catch-up.md", MEMBER), ("replication.md", DELIVERY), ("modification.md", MODIFICATION)]
+TABLES = [
+    ("catch-up.md", MEMBER),
+    ("replication.md", DELIVERY),
+    ("modification.md", MODIFICATION),
+    ("restart.md", SUPERVISOR),
+]
 
 
 @pytest.mark.parametrize(("page", "table"), TABLES, ids=[page for page, _ in TABLES])

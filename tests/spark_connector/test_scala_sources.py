@@ -44,7 +44,7 @@ def test_the_seam_knows_nothing_of_rhino() -> None:
 
 
 def test_imports_between_the_rooms_run_one_way() -> None:
-    order = ["wire", "store", "settings", "sidecar", "load", "files", "modify", "driver", "takeover"]
+    order = ["wire", "store", "settings", "sidecar", "load", "files", "restart", "modify", "driver", "takeover"]
     for place, room in enumerate(order):
         for path in (SOURCES / "rhino" / room).glob("*.scala"):
             imported = set(re.findall(r"^import rhino\.spark\.(\w+)", path.read_text(), re.MULTILINE))

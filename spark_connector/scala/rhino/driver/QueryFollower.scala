@@ -11,6 +11,7 @@ import org.apache.hadoop.fs.Path
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.SparkPlan
 
+import rhino.spark.restart.Restarts
 import rhino.spark.settings.IntegrationMode
 import rhino.spark.wire.Schema.{message, Message}
 
@@ -127,5 +128,6 @@ private[spark] class QueryFollower(
   }
 
   private def modeOf(run: QueryRun): IntegrationMode =
-    IntegrationMode.of(run.providerClass, new Path(run.checkpoint), wanted)
+    IntegrationMode.of(
+      run.providerClass, new Path(run.checkpoint), if (Restarts.isRehearsal(run.checkpoint)) "" else wanted)
 }

@@ -10,18 +10,23 @@ import org.apache.spark.sql.classic.{SparkSession => ClassicSession}
 import org.apache.spark.sql.execution.streaming.state.StateStoreConf
 import org.apache.spark.sql.internal.SQLConf
 
+import rhino.spark.restart.Gate
 import rhino.spark.settings.{ClassNames, IntegrationMode, RequiredConf}
 
 /**
- * Refuses a query if Rhino could not keep its state, before anything is written to its checkpoint. Spark analyses a
- * query's plan with its sink and checkpoint in `start()`. The plan of a batch has no such node.
+ * Refuses a query if Rhino could not keep its state, or if another process runs it, before anything is written to its
+ * checkpoint. Spark analyses a query's plan with its sink and checkpoint in `start()`. The plan of a batch has no such
+ * node.
  */
 private[spark] class StartCheck(session: SparkSession) extends (LogicalPlan => Unit) {
   private val ProviderKey = SQLConf.STATE_STORE_PROVIDER_CLASS.key
 
   override def apply(plan: LogicalPlan): Unit = plan match {
-    case write: WriteToStream if write.inputQuery.exists(UnsupportedOperationChecker.isStatefulOperation) =>
-      check(new Path(write.resolvedCheckpointLocation), write.inputQuery, session.asInstanceOf[ClassicSession])
+    case write: WriteToStream =>
+      val checkpoint = new Path(write.resolvedCheckpointLocation)
+      Gate.checkStart(checkpoint)
+      if (write.inputQuery.exists(UnsupportedOperationChecker.isStatefulOperation))
+        check(checkpoint, write.inputQuery, session.asInstanceOf[ClassicSession])
     case _ =>
   }
 

@@ -10,6 +10,8 @@ import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.classic.{SparkSession => ClassicSession}
 import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, StreamExecution}
 
+import rhino.spark.restart.Restarts
+
 /**
  * Plans each batch of a streaming query with the modifications that are bound to it. Spark analyses the plan of every
  * batch anew, and all tasks of a batch, retries included, have one plan.
@@ -19,6 +21,7 @@ private[spark] class ModifyRule(session: SparkSession) extends Rule[LogicalPlan]
   private val told = mutable.Set.empty[Long] // a query has a session of its own, and this rule with it
 
   override def apply(plan: LogicalPlan): LogicalPlan = batch(plan).fold(plan) { case (query, number) =>
+    Restarts.pass(query, number) // a closed gate parks the batch before anything is decided about it
     val modifications = Modifications.at(query, number)
     if (modifications.isEmpty) plan
     else {

@@ -1,0 +1,1 @@
+"""Supervised restart: other code takes over a running query between two batches, or the former code goes on."""

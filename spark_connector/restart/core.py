@@ -1,0 +1,259 @@
+"""Who runs a query while its code is replaced. No I/O, no clock.
+
+A supervisor is the part of an application that runs one query (`supervise.py`). It asks `decide` what to do next, does
+it, and tells `after` whether it could. What it knows of the others is what it sees: facts in the checkpoint, each
+written once, and two kinds of locks that the kernel takes back when a process ends.
+
+- The *right to run* is a lock. Nobody starts the query, or decides about a restart that was granted, without it.
+- The lock of a *request* is held by the application that asks, until its restart is decided. So others see that it
+  lives.
+
+Every decision is on what was seen before. It may be late: then the act fails, because a file is there already or a
+lock belongs to somebody else, and the supervisor looks again.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rhino_core.transitions import TransitionTable
+
+
+class Answer(enum.StrEnum):
+    """What became of a request. By whoever runs the query, or by the one who asks."""
+
+    PARKED = "parked"  # granted: no batch runs, and the former code will start none unless the restart is returned
+    REFUSED = "refused"
+    WITHDRAWN = "withdrawn"
+
+
+class End(enum.StrEnum):
+    """What became of a restart that was granted. Written only by a process that has the right to run."""
+
+    CONFIRMED = "confirmed"  # the new code has the query
+    RETURNED = "returned"  # the former code goes on
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """What the facts say of one restart. `reason`: why it was refused or returned."""
+
+    number: int
+    answer: Answer | None = None
+    end: End | None = None
+    reason: str = ""
+
+
+class Phase(enum.StrEnum):
+    BEGIN = "begin"  # knows nothing yet
+    BLOCKED = "blocked"  # another one has the right to run
+    OWNING = "owning"  # has the right to run, and has not asked
+    ASKING = "asking"  # waits until the right to run is free
+    GRANTED = "granted"  # has the right to run, after it has asked
+    TRIAL = "trial"  # runs the new code, which is not confirmed
+    FAILED = "failed"  # has stopped the new code
+    RUNNING = "running"
+    PARKING = "parking"  # has closed the gate for another application
+    PARKED = "parked"  # has granted a restart, and still has the right to run
+    STANDBY = "standby"  # has let go, and waits for the end
+    BACK = "back"  # has the right to run again
+    DONE = "done"
+
+
+class Act(enum.StrEnum):
+    WAIT = "wait"
+    TAKE = "take"  # the right to run. Fails if another one has it
+    MISS = "miss"  # what `TAKE` becomes if it has failed
+    LET_GO = "let go"  # the right to run
+    YIELD = "yield"  # let go of the right to run, for a restart that was granted to another application
+    ASK = "ask"  # write a request
+    WITHDRAW = "withdraw"  # write the answer `withdrawn`. Fails if there is an answer
+    PARK = "park"  # write the answer `parked`. Fails if there is an answer
+    CONFIRM = "confirm"  # write the end `confirmed`
+    RETURN = "return"  # write the end `returned`
+    START = "start"
+    STOP = "stop"
+    CLOSE = "close the gate"
+    OPEN = "open the gate"
+    FINISH = "finish"
+
+
+@dataclass(frozen=True, slots=True)
+class Me:
+    """A supervisor. `number`: the restart it is about. 0: none yet."""
+
+    phase: Phase = Phase.BEGIN
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a supervisor sees.
+
+    `restart`: the one it is about. `asker_lives`: of that one. `asked`: the oldest request without an answer whose
+    application lives. `undecided`: another restart that was granted and has no end. `undecided_lives`: its application
+    does. `runs`: its own query is active. `at_boundary`: no batch runs, and the gate lets none begin. `proved`: enough
+    batches of the new code are committed. `late`: the time of this phase is over.
+    """
+
+    restart: Restart | None = None
+    asked: int | None = None
+    undecided: int | None = None
+    undecided_lives: bool = False
+    asker_lives: bool = False
+    runs: bool = False
+    at_boundary: bool = False
+    proved: bool = False
+    late: bool = False
+
+
+def decide(me: Me, seen: Seen) -> Act:
+    """Returns what to do next."""
+    return _DECISIONS[me.phase](me, seen)
+
+
+def after(me: Me, act: Act, done: bool, number: int = 0) -> Me:
+    """Returns the supervisor after an act. `done`: it could. `number`: the restart it was about, see `about`."""
+    following = SUPERVISOR.rows.get((me.phase, act if done else Act.MISS))
+    if following is None:
+        return me
+    return Me(following, number if act in (Act.ASK, Act.CLOSE) else me.number)
+
+
+def about(me: Me, act: Act, seen: Seen) -> int:
+    """Returns the number of the restart that an act is about. Of `ASK`, the shell knows it."""
+    if act is Act.CLOSE:
+        return seen.asked or 0
+    return (seen.undecided or 0) if me.phase is Phase.OWNING else me.number
+
+
+SUPERVISOR = TransitionTable(
+    Phase.BEGIN,
+    {
+        (Phase.BEGIN, Act.TAKE): Phase.OWNING,
+        (Phase.BEGIN, Act.MISS): Phase.BLOCKED,
+        (Phase.BLOCKED, Act.ASK): Phase.ASKING,
+        (Phase.OWNING, Act.START): Phase.RUNNING,
+        (Phase.OWNING, Act.YIELD): Phase.BLOCKED,
+        (Phase.ASKING, Act.TAKE): Phase.GRANTED,
+        (Phase.ASKING, Act.FINISH): Phase.DONE,
+        (Phase.GRANTED, Act.START): Phase.TRIAL,
+        (Phase.GRANTED, Act.WITHDRAW): Phase.OWNING,
+        (Phase.GRANTED, Act.YIELD): Phase.ASKING,
+        (Phase.GRANTED, Act.LET_GO): Phase.DONE,
+        (Phase.TRIAL, Act.CONFIRM): Phase.RUNNING,
+        (Phase.TRIAL, Act.STOP): Phase.FAILED,
+        (Phase.FAILED, Act.LET_GO): Phase.DONE,
+        (Phase.RUNNING, Act.LET_GO): Phase.DONE,
+        (Phase.RUNNING, Act.CLOSE): Phase.PARKING,
+        (Phase.PARKING, Act.LET_GO): Phase.DONE,
+        (Phase.PARKING, Act.OPEN): Phase.RUNNING,
+        (Phase.PARKING, Act.PARK): Phase.PARKED,
+        (Phase.PARKED, Act.LET_GO): Phase.STANDBY,
+        (Phase.STANDBY, Act.TAKE): Phase.BACK,
+        (Phase.STANDBY, Act.FINISH): Phase.DONE,
+        (Phase.BACK, Act.START): Phase.RUNNING,
+        (Phase.BACK, Act.LET_GO): Phase.DONE,
+    },
+)
+
+
+def _begin(me: Me, seen: Seen) -> Act:
+    return Act.TAKE
+
+
+def _blocked(me: Me, seen: Seen) -> Act:
+    return Act.ASK
+
+
+def _owning(me: Me, seen: Seen) -> Act:
+    """A granted restart may be about to take the right to run. If its application has ended, it has failed."""
+    if seen.undecided is None:
+        return Act.START
+    return Act.YIELD if seen.undecided_lives else Act.RETURN
+
+
+def _asking(me: Me, seen: Seen) -> Act:
+    answer = seen.restart.answer if seen.restart else None
+    if answer is Answer.REFUSED or answer is Answer.WITHDRAWN:
+        return Act.FINISH
+    if not seen.late:
+        return Act.TAKE
+    return Act.WITHDRAW if answer is None else Act.FINISH
+
+
+def _granted(me: Me, seen: Seen) -> Act:
+    """Nobody else can write an end now. Without an answer, the former code has ended without a word."""
+    restart = seen.restart or Restart(me.number)
+    if restart.answer is None:
+        return Act.WITHDRAW if seen.undecided is None else Act.YIELD
+    return Act.START if restart.answer is Answer.PARKED and restart.end is None else Act.LET_GO
+
+
+def _trial(me: Me, seen: Seen) -> Act:
+    if seen.runs and seen.proved:
+        return Act.CONFIRM
+    return Act.WAIT if seen.runs and not seen.late else Act.STOP
+
+
+def _failed(me: Me, seen: Seen) -> Act:
+    return Act.LET_GO if seen.restart and seen.restart.end else Act.RETURN
+
+
+def _running(me: Me, seen: Seen) -> Act:
+    if not seen.runs:
+        return Act.LET_GO
+    return Act.WAIT if seen.asked is None else Act.CLOSE
+
+
+def _parking(me: Me, seen: Seen) -> Act:
+    if not seen.runs:
+        return Act.LET_GO
+    if seen.restart is not None and seen.restart.answer is not None:
+        return Act.OPEN
+    if not seen.asker_lives:
+        return Act.WITHDRAW
+    return Act.PARK if seen.at_boundary else Act.WAIT
+
+
+def _parked(me: Me, seen: Seen) -> Act:
+    return Act.STOP if seen.runs else Act.LET_GO
+
+
+def _standby(me: Me, seen: Seen) -> Act:
+    end = seen.restart.end if seen.restart else None
+    if end is End.CONFIRMED:
+        return Act.FINISH
+    if end is End.RETURNED:
+        return Act.FINISH if seen.late else Act.TAKE
+    return Act.WAIT if seen.asker_lives else Act.TAKE
+
+
+def _back(me: Me, seen: Seen) -> Act:
+    end = seen.restart.end if seen.restart else None
+    if end is End.CONFIRMED:
+        return Act.LET_GO
+    return Act.START if end is End.RETURNED else Act.RETURN
+
+
+def _done(me: Me, seen: Seen) -> Act:
+    return Act.FINISH
+
+
+_DECISIONS: dict[Phase, Callable[[Me, Seen], Act]] = {
+    Phase.BEGIN: _begin,
+    Phase.BLOCKED: _blocked,
+    Phase.OWNING: _owning,
+    Phase.ASKING: _asking,
+    Phase.GRANTED: _granted,
+    Phase.TRIAL: _trial,
+    Phase.FAILED: _failed,
+    Phase.RUNNING: _running,
+    Phase.PARKING: _parking,
+    Phase.PARKED: _parked,
+    Phase.STANDBY: _standby,
+    Phase.BACK: _back,
+    Phase.DONE: _done,
+}

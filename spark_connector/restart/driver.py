@@ -1,0 +1,82 @@
+"""What a supervisor does in the JVM of its driver: locks, the gate, and the query itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rhino_core.errors import PreconditionError
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+PLUGIN = "rhino.spark.RhinoPlugin"
+WAITING = "Waiting"  # begins Spark's message of a query between two batches
+
+
+class Driver:
+    """The query that `writer` starts, in this driver. `holder`: the name of the supervisor in this process.
+
+    Raises PreconditionError for a writer of Spark Connect, and for a session without Rhino's plugin.
+    """
+
+    def __init__(self, writer: DataStreamWriter, holder: str) -> None:
+        rows: Any = getattr(writer, "_df", None)
+        spark: Any = getattr(rows, "sparkSession", None)
+        self._jvm: Any = getattr(spark, "_jvm", None)
+        if rows is None or self._jvm is None:
+            raise PreconditionError("a query of Spark Connect cannot be supervised: start it in the driver's process")
+        if PLUGIN not in spark.conf.get("spark.plugins", ""):
+            raise PreconditionError("the session runs without Rhino: make it with rhino_conf or local_session")
+        self.rows = rows
+        self.query: StreamingQuery | None = None
+        self._writer = writer
+        self._holder = holder
+        self._restarts = self._jvm.rhino.spark.restart.Restarts
+        self._locks = self._jvm.rhino.spark.restart.RunLocks
+
+    # ---- locks
+
+    def take(self, lock: Path) -> bool:
+        return bool(self._locks.take(str(lock), self._holder, "supervised"))
+
+    def let_go(self, lock: Path) -> None:
+        self._locks.letGo(str(lock), self._holder)
+
+    # ---- the query
+
+    @property
+    def runs(self) -> bool:
+        return self.query is not None and bool(self.query.isActive)
+
+    @property
+    def waits(self) -> bool:
+        """Between two batches, because there is no data or the trigger is not due."""
+        return self.query is not None and str(self.query.status["message"]).startswith(WAITING)
+
+    @property
+    def error(self) -> Exception | None:
+        """Why the query has ended. None: it runs, or was stopped."""
+        return None if self.query is None else self.query.exception()
+
+    def start(self) -> None:
+        self.query = self._writer.start()
+
+    def stop(self) -> None:
+        if self.query is not None:
+            self.query.stop()
+
+    # ---- the gate
+
+    def close(self) -> None:
+        self._restarts.close(self._run())
+
+    def open(self) -> None:
+        self._restarts.open(self._run())
+
+    def is_at_boundary(self) -> bool:
+        return bool(self._restarts.isAtBoundary(self._run()))
+
+    def _run(self) -> str:
+        return "" if self.query is None else str(self.query.runId)

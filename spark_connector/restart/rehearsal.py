@@ -1,0 +1,88 @@
+"""Tries new code on an empty state, before it takes over: do its operators fit, and is everything of it warm?"""
+
+from __future__ import annotations
+
+import shutil
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rhino_core.errors import PreconditionError
+from spark_connector.restart.folder import RestartFolder
+from spark_connector.restructure.alignment import both, misfit
+from spark_connector.restructure.operators import Operator, read_operators
+from spark_connector.restructure.sketch import begun
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+POLL_S = 0.02
+PLANNED_S = 60.0
+
+
+def rehearse(rows: DataFrame, checkpoint: Path, *, output_mode: str, first_batch_s: float) -> None:
+    """Begins `rows` as a query without output and with an empty state, and compares its operators with the checkpoint.
+
+    Waits up to `first_batch_s` seconds for its first batch, so that Java code is compiled, and executors and Python
+    workers run. Operators that name files by full paths (transformWithState, and joins of state format 3 or 4) are not
+    compared: Spark does that in the first batch on trial. Raises PreconditionError if operators differ, with both lists
+    and the way out, and if the query fails or plans no batch within 60 s.
+    """
+    folder = RestartFolder(checkpoint).rehearsals / str(uuid.uuid4())
+    try:
+        with begun(rows, checkpoint, folder, output_mode=output_mode, timeout_s=PLANNED_S) as query:
+            _wait_for_first_batch(query, folder, first_batch_s)
+        _check_operators(checkpoint, folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)  # executors may still write into it
+
+
+def _wait_for_first_batch(query: StreamingQuery, folder: Path, limit_s: float) -> None:
+    deadline = time.monotonic() + limit_s
+    while not (folder / "commits" / "0").exists() and time.monotonic() < deadline:
+        if (error := query.exception()) is not None:
+            raise PreconditionError(f"the new code fails: {error}") from error
+        time.sleep(POLL_S)
+
+
+def _check_operators(checkpoint: Path, rehearsed: Path) -> None:
+    if _has_full_paths(checkpoint) or _has_full_paths(rehearsed):
+        return
+    old, new = _operators(checkpoint), _operators(rehearsed)
+    if reason := difference(old, new):
+        raise PreconditionError(
+            f"the new code has other stateful operators than the checkpoint, and a restart keeps them: {reason}. "
+            f"`rhino restructure` makes a checkpoint for the new ones\n{both(old, new)}"
+        )
+
+
+def difference(old: Sequence[Operator], new: Sequence[Operator]) -> str:
+    """Returns why the operators of the checkpoint are not those of the new code. Empty: they are."""
+    if len(old) != len(new):
+        return f"it has {len(new)}, and the checkpoint {len(old)}"
+    for before, after in zip(old, new, strict=True):
+        if before.partitions != after.partitions:
+            return f"operator {before.number} has {before.partitions} partitions, and the new one {after.partitions}"
+        if reason := misfit(before, after):
+            return f"operator {before.number}: {reason}"
+        if _names(before) != _names(after):
+            return f"operator {before.number} has other columns"
+    return ""
+
+
+def _names(operator: Operator) -> list[str]:
+    """Spark finds state by position, so a column of another meaning would go on with the former one's values."""
+    return [column.name for store in operator.stores for column in (*store.key, *store.value)]
+
+
+def _has_full_paths(checkpoint: Path) -> bool:
+    return next(checkpoint.glob("state/*/_metadata/v2"), None) is not None
+
+
+def _operators(checkpoint: Path) -> tuple[Operator, ...]:
+    """None at all for a query without state."""
+    state = checkpoint / "state"
+    return read_operators(checkpoint) if state.is_dir() and any(state.iterdir()) else ()

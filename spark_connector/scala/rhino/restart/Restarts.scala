@@ -1,0 +1,54 @@
+package rhino.spark.restart
+
+import java.nio.file.{Path, Paths}
+import java.util.UUID
+
+import scala.collection.concurrent.TrieMap
+
+import org.apache.hadoop.fs.{Path => HadoopPath}
+
+import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
+import org.apache.spark.sql.execution.streaming.state.seam.Internals
+
+/** The gates of this driver's queries. Python calls `close`, `open` and `isAtBoundary` (spark_connector/restart). */
+private[spark] object Restarts {
+  private val gates = TrieMap.empty[UUID, Gate] // by run
+  private val checkpoints = TrieMap.empty[UUID, Path] // by run, of those that this machine sees as folders
+
+  /** For the thread of a query, before it plans a batch. Throws InterruptedException when the query is stopped. */
+  def pass(query: UUID, batch: Long): Unit =
+    Internals.runningQueries.find(_.id == query).foreach(stream => of(stream).pass(batch))
+
+  def close(runId: String): Unit = running(runId).foreach(stream => of(stream).close())
+  def open(runId: String): Unit = gates.get(UUID.fromString(runId)).foreach(_.open())
+
+  /** Also if the run has ended. */
+  def isAtBoundary(runId: String): Boolean =
+    running(runId).isEmpty || gates.get(UUID.fromString(runId)).exists(_.atBoundary)
+
+  /** Every 20 ms. Runs that are not supervised get and lose the right to run as they come and go. */
+  def look(active: Seq[StreamExecution]): Unit = {
+    active.filter(_.isActive).foreach(of(_).claim()) // one that has just been stopped must not take the right again
+    val runs = active.map(_.runId).toSet
+    val ended = checkpoints.filterNot { case (run, _) => runs(run) }
+    gates --= gates.keySet.filterNot(runs)
+    checkpoints --= ended.keySet
+    ended.values.toSet.diff(checkpoints.values.toSet).foreach((its: Path) => Gate.letGo(its))
+  }
+
+  /** The query of a rehearsal has no state of its own: its checkpoint is in the folder `restarts` of another one. */
+  def isRehearsal(checkpoint: String): Boolean = {
+    val names = Paths.get(new HadoopPath(checkpoint).toUri.getPath)
+    Option(names.getParent).exists(_.endsWith(s"${Gate.Folder}/rehearsals"))
+  }
+
+  private def running(runId: String): Option[StreamExecution] =
+    Internals.runningQueries.find(_.runId == UUID.fromString(runId))
+
+  private def of(stream: StreamExecution): Gate = gates.getOrElseUpdate(
+    stream.runId, {
+      val folder = Gate.folder(new HadoopPath(stream.resolvedCheckpointRoot))
+      folder.foreach(checkpoints.put(stream.runId, _))
+      new Gate(stream.runId, folder, () => stream.isActive)
+    })
+}

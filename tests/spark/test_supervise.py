@@ -1,0 +1,196 @@
+"""Other code takes over a running query between two batches: state and output exact, or the former code goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+from pyspark.errors import IllegalArgumentException
+from pyspark.sql import DataFrame, SparkSession
+
+from rhino import Outcome, Supervised
+from rhino.testing import LocalCluster
+from rhino_core.errors import PreconditionError
+from spark_connector.restart.core import Answer, End, Phase
+from spark_connector.restart.folder import RestartFolder
+from tests.spark.conftest import SharedSession, wait_for
+from tests.spark.queries import source
+from tests.spark.run import assert_same_rows
+from tests.spark.supervised import expected, result, scored, start, totals, versions
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(420)]
+SETTINGS = {"spark.sql.shuffle.partitions": "2"}
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def spark(shared: SharedSession) -> Iterator[SparkSession]:
+    with shared.with_settings(SETTINGS) as session:
+        yield session
+
+
+class Story:
+    """One query in `folder`, and those that run it."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark = spark
+        self.folder = folder
+        self.restarts = RestartFolder(folder / "checkpoint")
+
+    @property
+    def logged(self) -> int:
+        return max(self.restarts.committed(), default=-1) + 1
+
+    def advance(self, batches: int = 2) -> None:
+        goal = self.logged + batches
+        wait_for(lambda: self.logged >= goal, f"batch {goal}")
+
+    def begin(self, version: str) -> Supervised:
+        """Starts a version of the code, and waits until it has the query."""
+        begun = start(self.spark, self.folder, version)
+        wait_for(lambda: begun.phase in (Phase.RUNNING, Phase.DONE), f"{version} runs")
+        self.advance()
+        return begun
+
+    def check(self, *wanted: str) -> None:
+        """The versions have run in this order, each batch once, and the output is that of a batch computation."""
+        ran = versions(self.spark, self.folder, self.logged)
+        assert [version for version, _ in groupby(ran[batch] for batch in sorted(ran))] == [*wanted]
+        assert_same_rows(result(self.spark, self.folder, len(ran)), expected(self.spark, ran))
+
+
+def more_operators(rows: DataFrame) -> DataFrame:
+    return totals(rows.dropDuplicates(["k", "y"]))
+
+
+def test_code_is_replaced_in_the_same_driver_and_comes_back_if_the_new_one_fails(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    story = Story(spark, tmp_path)
+    first = story.begin("plus")
+    assert first.query is not None
+    second = story.begin("triple")
+    assert first.wait(60) is Outcome.REPLACED
+    (granted,) = story.restarts.read()
+    assert (granted.answer, granted.end) == (Answer.PARKED, End.CONFIRMED)
+
+    # ---- other operators are refused before anything is asked
+    refused = start(spark, tmp_path, "minus", more_operators)
+    with pytest.raises(PreconditionError, match=r"it has 2, and the checkpoint 1.*`rhino restructure`"):
+        refused.wait(60)
+    assert len(story.restarts.read()) == 1
+
+    # ---- the new code fails in its first batch: the former one runs that batch
+    failing = start(spark, tmp_path, "fails")
+    with pytest.raises(PreconditionError, match=r"(?s)the former one goes on: .*no room for these rows"):
+        failing.wait(120)
+    wait_for(lambda: second.phase is Phase.RUNNING, "the former code goes on")
+    returned = story.restarts.read()[-1]
+    assert (returned.answer, returned.end, "no room for" in returned.reason) == (Answer.PARKED, End.RETURNED, True)
+    story.advance()
+    second.stop()
+    assert second.wait() is Outcome.STOPPED
+    story.check("plus", "triple")
+    assert not [*story.restarts.rehearsals.iterdir()]
+
+    # ---- a query that nobody supervises has the right to run while it runs, and cannot give it away
+    plain = totals(scored("plus", source(spark))).writeStream.format("noop").outputMode("update")
+    running = plain.option("checkpointLocation", f"{tmp_path}/checkpoint").start()
+    wait_for(story.restarts.owned, "it has the right to run")
+    with pytest.raises(PreconditionError, match=r"was started by start\(\): stop it"):
+        start(spark, tmp_path, "minus").wait(60)
+    running.stop()
+    wait_for(lambda: not story.restarts.owned(), "it has let go")
+
+
+class Other:
+    """A version in a process of its own, on the host of a worker."""
+
+    def __init__(self, cluster: LocalCluster, story: Story, version: str, failpoint: str = "") -> None:
+        host = cluster.workers[0].host
+        local = {"spark.master": "local[2]", "spark.driver.host": host, "spark.driver.bindAddress": host}
+        conf = cluster.conf(version, SETTINGS | local)
+        command = [sys.executable, "-m", "tests.spark.supervised_app", json.dumps(conf), str(story.folder), version]
+        environment = os.environ | {"RHINO_FAILPOINTS": failpoint}
+        self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+
+    def line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().rstrip()
+
+    def kill(self) -> None:
+        """kill -9 of this process. Its JVM ends with it."""
+        self.process.kill()
+        self.process.wait()
+
+
+def test_code_is_replaced_by_another_process(cluster: LocalCluster, spark: SparkSession, tmp_path: Path) -> None:
+    story = Story(spark, tmp_path)
+    first = story.begin("plus")
+    other = Other(cluster, story, "triple")
+    try:
+        assert other.line().startswith("jvm ")
+        assert first.wait(180) is Outcome.REPLACED
+        # A query that is started without `supervise` is refused while another process has it.
+        plain = totals(scored("plus", source(spark))).writeStream.format("noop").outputMode("update")
+        with pytest.raises(IllegalArgumentException, match="another process runs the query"):
+            plain.option("checkpointLocation", f"{tmp_path}/checkpoint").start()
+        story.advance()
+        other.kill()
+        wait_for(lambda: not story.restarts.owned(), "its JVM has ended")
+        story.check("plus", "triple")
+    finally:
+        other.kill()
+
+
+KILLS = [f"restart.{step}.{when}" for step in ("request", "end") for when in ("before", "after")]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("point", KILLS)
+def test_the_new_driver_is_killed(cluster: LocalCluster, spark: SparkSession, tmp_path: Path, point: str) -> None:
+    """Starts a driver for each case. The former code goes on, unless the new one was confirmed."""
+    story = Story(spark, tmp_path)
+    first = story.begin("plus")
+    other = Other(cluster, story, "triple", f"{point}=kill")
+    try:
+        assert other.line().startswith("jvm ")
+        assert other.process.wait(180) == -9
+        if point == "restart.end.after":
+            assert first.wait(60) is Outcome.REPLACED
+            last = story.begin("minus")  # nobody runs it any more, so there is no trial
+            last.stop()
+            story.check("plus", "triple", "minus")
+        else:
+            wait_for(lambda: first.phase is Phase.RUNNING, "the former code goes on")
+            story.advance()
+            first.stop()
+            story.check("plus", *(["triple", "plus"] if point == "restart.end.before" else []))
+    finally:
+        other.kill()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("point", ["restart.answer.before", "restart.answer.after"])
+def test_the_former_driver_is_killed(cluster: LocalCluster, spark: SparkSession, tmp_path: Path, point: str) -> None:
+    """The new code has the query. It is confirmed, or did not need to be."""
+    story = Story(spark, tmp_path)
+    other = Other(cluster, story, "plus", f"{point}=kill")
+    try:
+        assert other.line().startswith("jvm ")
+        wait_for(lambda: story.logged >= 2, "two batches", timeout_s=180)
+        second = story.begin("triple")
+        assert other.process.wait(60) == -9
+        assert second.phase is Phase.RUNNING
+        answers = [r.answer for r in story.restarts.read()]
+        assert answers == [Answer.WITHDRAWN if point == "restart.answer.before" else Answer.PARKED]
+        second.stop()
+        story.check("plus", "triple")
+    finally:
+        other.kill()

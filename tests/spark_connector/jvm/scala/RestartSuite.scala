@@ -1,0 +1,124 @@
+package rhino.spark
+
+import java.nio.file.{Files, Path}
+import java.util.UUID
+
+import rhino.spark.restart.{Gate, Restarts, RunLocks}
+
+/** The gate between two batches, and the right to run a query. */
+class RestartSuite extends Suite {
+  private def checkpoint(): Path = Files.createTempDirectory("restarts")
+
+  private def commit(checkpoint: Path, batch: Long): Unit = {
+    Files.createDirectories(checkpoint.resolve("commits"))
+    Files.createFile(checkpoint.resolve("commits").resolve(s"$batch"))
+  }
+
+  test("a lock belongs to one holder until it lets go") {
+    val file = checkpoint().resolve("locks/run").toString
+    expect(RunLocks.holder(file), "")
+    expect(RunLocks.take(file, "a", "x"), true)
+    expect(RunLocks.take(file, "a", "x"), true)
+    expect(RunLocks.take(file, "b", "x"), false)
+    RunLocks.letGo(file, "b")
+    expect(RunLocks.holder(file), "a")
+    RunLocks.letGo(file, "a")
+    expect(RunLocks.take(file, "b", "x"), true)
+    RunLocks.letGo(file, "b")
+  }
+
+  test("a lock is the same one by each way to its folder") {
+    val folder = checkpoint()
+    val link = Files.createSymbolicLink(checkpoint().resolve("link"), folder)
+    expect(RunLocks.take(s"$folder/run", "a", "x"), true)
+    expect(RunLocks.holder(s"$link/run"), "a")
+    expect(RunLocks.take(s"$link/run", "b", "x"), false)
+    RunLocks.letGo(s"$link/run", "a")
+    expect(RunLocks.holder(s"$folder/run"), "")
+  }
+
+  test("the file of a lock says which process has it") {
+    val file = checkpoint().resolve("locks/run")
+    RunLocks.take(file.toString, "a", "supervised")
+    val text = Files.readString(file)
+    expect(text.contains(s"\"pid\":${ProcessHandle.current.pid}"), true)
+    expect(text.contains("\"says\":\"supervised\""), true)
+  }
+
+  test("a closed gate is at a boundary only when the batch that has passed it is committed") {
+    val at = checkpoint()
+    val gate = new Gate(UUID.randomUUID, Some(at))
+    gate.pass(7)
+    expect(gate.atBoundary, false)
+    gate.close()
+    gate.pass(7) // Spark analyses it again
+    expect(gate.atBoundary, false)
+    commit(at, 7)
+    expect(gate.atBoundary, true)
+    gate.open()
+    expect(gate.atBoundary, false)
+    gate.pass(8)
+    gate.close()
+    expect(gate.atBoundary, false)
+  }
+
+  test("the next batch waits at a closed gate until it is opened, or the query is stopped") {
+    val gate = new Gate(UUID.randomUUID, Some(checkpoint()))
+    gate.close()
+    expect(gate.atBoundary, true)
+    @volatile var (passed, stopped) = (false, false)
+    def query(): Thread = {
+      val made = new Thread(() =>
+        try { gate.pass(1); passed = true }
+        catch { case _: InterruptedException => stopped = true })
+      made.start()
+      while (made.getState != Thread.State.TIMED_WAITING) Thread.sleep(1)
+      made
+    }
+    val first = query()
+    expect(gate.atBoundary, true)
+    first.interrupt()
+    first.join()
+    expect((passed, stopped), (false, true))
+    val second = query()
+    gate.open()
+    second.join()
+    expect(passed, true)
+  }
+
+  test("a stopped query leaves a closed gate also if the interrupt was lost") {
+    @volatile var (active, stopped) = (true, false)
+    val gate = new Gate(UUID.randomUUID, Some(checkpoint()), () => active)
+    gate.close()
+    val query = new Thread(() =>
+      try gate.pass(1)
+      catch { case _: InterruptedException => stopped = true })
+    query.start()
+    while (query.getState != Thread.State.TIMED_WAITING) Thread.sleep(1)
+    active = false
+    query.join()
+    expect(stopped, true)
+  }
+
+  test("a checkpoint that was never supervised needs no right to run, and another one gives it to one process") {
+    val at = checkpoint()
+    val gate = new Gate(UUID.randomUUID, Some(at))
+    gate.pass(0)
+    gate.claim()
+    expect(Files.exists(at.resolve("restarts")), false)
+    Files.createDirectories(at.resolve("restarts"))
+    gate.claim()
+    val lock = at.resolve("restarts/locks/run").toString
+    expect(RunLocks.holder(lock), "unsupervised")
+    gate.pass(1)
+    Gate.letGo(at)
+    expect(RunLocks.holder(lock), "")
+  }
+
+  test("a rehearsal is known by the place of its checkpoint") {
+    expect(Restarts.isRehearsal("file:/ckpt/q/restarts/rehearsals/1f"), true)
+    expect(Restarts.isRehearsal("/ckpt/q/restarts/rehearsals/1f"), true)
+    expect(Restarts.isRehearsal("file:/ckpt/restarts"), false)
+    expect(Restarts.isRehearsal("rhino://file/ckpt/q"), false)
+  }
+}

@@ -1,0 +1,114 @@
+"""Facts are written once, and locks say who lives."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rhino_core import failpoints
+from rhino_core.errors import IntegrityError
+from spark_connector.restart.core import Answer, End, Restart
+from spark_connector.restart.folder import RIGHT, RestartFolder, is_locked
+
+LOCKER = Path(__file__).with_name("locker.py")
+WRITES = {
+    "request": "RestartFolder(Path(sys.argv[1])).ask('a')",
+    "answer": "RestartFolder(Path(sys.argv[1])).answer(1, Answer.PARKED)",
+    "end": "RestartFolder(Path(sys.argv[1])).end(1, End.RETURNED, 'why')",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RestartFolder:
+    return RestartFolder(tmp_path)
+
+
+def test_a_folder_that_is_not_there_has_no_restarts(folder: RestartFolder) -> None:
+    assert (folder.read(), folder.open_requests(), folder.committed()) == ((), [], [])
+    assert not folder.path.exists()
+
+
+def test_a_restart_is_what_its_facts_say(folder: RestartFolder) -> None:
+    assert [folder.ask("ada@host"), folder.ask("bob@host")] == [1, 2]
+    assert folder.read() == (Restart(1), Restart(2))
+    assert folder.asked(2)[0] == "bob@host"
+    assert folder.asked(1)[1] <= folder.asked(2)[1]
+    assert folder.answer(1, Answer.PARKED)
+    assert folder.end(1, End.RETURNED, "it fails")
+    assert folder.answer(2, Answer.REFUSED, "no")
+    assert folder.read() == (
+        Restart(1, Answer.PARKED, End.RETURNED, "it fails"),
+        Restart(2, Answer.REFUSED, reason="no"),
+    )
+    assert folder.open_requests() == []
+
+
+def test_only_the_first_answer_and_the_first_end_count(folder: RestartFolder) -> None:
+    number = folder.ask("ada@host")
+    assert [folder.answer(number, answer) for answer in (Answer.WITHDRAWN, Answer.PARKED)] == [True, False]
+    assert [folder.end(number, end) for end in (End.CONFIRMED, End.RETURNED)] == [True, False]
+    assert folder.read() == (Restart(number, Answer.WITHDRAWN, End.CONFIRMED),)
+
+
+def test_a_damaged_fact_is_named(folder: RestartFolder) -> None:
+    folder.ask("ada@host")
+    (folder.path / "answers").mkdir()
+    (folder.path / "answers" / "1").write_text("{")
+    with pytest.raises(IntegrityError, match="answers/1 is not readable"):
+        folder.read()
+
+
+def test_a_lock_is_seen_as_long_as_its_process_lives(folder: RestartFolder) -> None:
+    lock = folder.lock(str(folder.ask("ada@host")))
+    assert not folder.lives(1)
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+    assert not folder.lives(1)
+    other = subprocess.Popen([sys.executable, str(LOCKER), str(lock)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "locked\n"
+        assert folder.lives(1)
+        assert is_locked(lock)  # looking has not taken it
+        os.kill(other.pid, signal.SIGSTOP)
+        assert folder.lives(1)
+    finally:
+        other.kill()
+        other.wait()
+    assert not folder.lives(1)
+
+
+def test_the_owner_is_who_says_so(folder: RestartFolder) -> None:
+    assert (folder.owner(), folder.owner_is_supervised()) == ("another process", True)
+    lock = folder.lock(RIGHT)
+    lock.parent.mkdir(parents=True)
+    lock.write_text(json.dumps({"pid": 7, "user": "ada", "host": "h", "says": "unsupervised"}))
+    assert (folder.owner(), folder.owner_is_supervised()) == ("process 7 of user ada on h", False)
+
+
+@pytest.mark.parametrize("point", [name for name in failpoints.NAMES if name.startswith("restart.")])
+def test_a_kill_leaves_a_whole_fact_or_none(folder: RestartFolder, point: str) -> None:
+    """A process that comes after it goes on."""
+    step, when = point.split(".")[1:]
+    code = (
+        "import sys\nfrom pathlib import Path\nimport os\nfrom rhino_core import failpoints\n"
+        "from spark_connector.restart.core import Answer, End\n"
+        "from spark_connector.restart.folder import RestartFolder\nfailpoints.arm(os.environ)\n" + WRITES[step]
+    )
+    environment = os.environ | {failpoints.VARIABLE: f"{point}=kill"}
+    command = [sys.executable, "-c", code, str(folder.path.parent)]
+    killed = subprocess.run(command, env=environment, check=False, timeout=60)
+    assert killed.returncode == -signal.SIGKILL
+    written = [path.name for path in folder.path.glob(f"{step}s/*")]
+    assert written == (["1"] if when == "after" else [])
+    if step == "request":
+        assert folder.ask("next") == len(written) + 1
+    else:
+        again = folder.answer(1, Answer.PARKED) if step == "answer" else folder.end(1, End.RETURNED)
+        assert again == (when == "before")
