@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Iterable
 
 from replication_manager.protocol.machine import ReplicationMachine
@@ -97,7 +98,7 @@ class Watcher:
     def floors_raised(self, floors: Iterable[StoreVersion]) -> None:
         """Tells of it after a pause: old files may wait, and a large batch raises its floors in several parts."""
         if self._pending.floors_raised(floors):
-            self._wake_in(FLOORS_PAUSE_S)
+            self._wake_in(FLOORS_PAUSE_S * random.uniform(0.5, 1.5))  # the messages of many watchers take some time
 
     def _wake_in(self, pause_s: float) -> None:
         if self._timer is None and not self._due.is_set():
