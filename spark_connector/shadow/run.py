@@ -44,9 +44,9 @@ def shadow(
     after `batches` batches, when the live query has committed none for `idle_s` seconds, or when the new code fails,
     which the report says. A later call goes on where this one has ended. Returns the report of all calls.
 
-    Raises PreconditionError if the branch does not follow the live query, if the live query's logs do not have a batch
-    any more, or if the outputs cannot be compared, ConflictError for a branch that was promoted, and what `output`
-    raises.
+    Raises PreconditionError if the branch does not follow the live query, or the live query's logs do not have a batch
+    any more. Raises it also if the outputs cannot be compared. Raises ConflictError for a branch that was promoted. The
+    errors of `output` are raised, too.
     """
     if batches is not None and batches < 1:
         raise InvalidRequestError(f"batches {batches}: must be at least 1")
