@@ -53,8 +53,8 @@ def promote(
 
     The checkpoint of the live query is not changed, so going back is to start the former code on it.
 
-    Raises ConflictError if one of both queries runs, or changes meanwhile. Raises PreconditionError for a branch that is
-    behind, ahead, or has had other rows; with the state of the live query also for other stateful operators. Raises
+    Raises ConflictError if one of both queries runs, or changes meanwhile. Raises PreconditionError for a branch that
+    is behind, ahead, or has had other rows; with the state of the live query also for other stateful operators. Raises
     InvalidRequestError for a `target` that is missing or not needed. The errors of `branch` are raised, too.
     """
     started = time.monotonic()
