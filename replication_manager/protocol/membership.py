@@ -42,8 +42,8 @@ class Membership:
     def restore(self, worker: Worker, now: float) -> None:
         """Restores a worker from the journal. It has one lease to come back, from the newest return of another one.
 
-        The manager may need some seconds for the registrations of 1000 workers. If the last of them were lost
-        meanwhile, all their groups would change.
+        While many are missing, it has three. The manager may need some seconds for the registrations of 1000 workers.
+        If the last of them were lost meanwhile, all their groups would change.
         """
         self._put(WorkerRecord(worker, WorkerState.SUSPECT, now, now + self._times.lease_s))
         self._leases.restored(worker.worker_id)

@@ -19,7 +19,7 @@ Copies = tuple[int, ...]  # the workers with the copies of a virtual node
 
 @dataclass(frozen=True, slots=True)
 class Histories:
-    """What was observed of workers and virtual nodes, both by number.
+    """The observed loads of workers and virtual nodes. Both are numbered from 0.
 
     `nodes`: for each virtual node its load in each window. `owners`: its worker. `others`: for each worker in each
     window the load that is not of virtual nodes. `candidates`: for each worker those that may hold copies of its

@@ -1,4 +1,4 @@
-"""What is kept of a shadow run, and what `rhino shadow` says of it."""
+"""The stored results of a shadow run, and their text in `rhino shadow`."""
 
 from __future__ import annotations
 
