@@ -342,7 +342,10 @@ class ManagerSettings:
     adaptation_cool_down_s: Annotated[
         float,
         Setting(
-            "Minutes that a virtual node stays where adaptation has moved it.", POSITIVE, "adaptation_cool_down_min", 60
+            "Minutes that a virtual node stays where adaptation has moved it, unless its load rises by half.",
+            POSITIVE,
+            "adaptation_cool_down_min",
+            60,
         ),
     ] = 600.0
     adaptation_scale_in_s: Annotated[

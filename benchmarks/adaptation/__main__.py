@@ -2,11 +2,11 @@
 
 A trace is 260 batches, 22 minutes of simulated time, on 2 to 6 workers: a step, a ramp, days and nights, a flash crowd,
 a hot spot that moves on, or an even load. Some traces have a slow worker, a backlog, the loss of a zone, or uneven rows
-and bytes of state besides, and the manager is restarted now and then. In no trace a virtual node may move again within
-its cool-down, except back; no plan may begin while the query catches up or copies are lacking; moves stay within the
-budget; no goal undoes the moves of another one; and a load that no longer changes ends balanced. The exit code is 1 if
-any trace breaks that. max/mean is the task time of the busiest worker over the mean, at the end of a trace: with
-adaptation, and as it would be if nothing had moved.
+and bytes of state besides, and the manager is restarted now and then. In no trace a virtual node may go back within
+its cool-down, except with a plan that is taken back, nor move on unless its load has risen; no plan may begin while the
+query catches up or copies are lacking; moves stay within the budget; no goal undoes the moves of another one; and a
+load that no longer changes ends balanced. The exit code is 1 if any trace breaks that. max/mean is the task time of the
+busiest worker over the mean, at the end of a trace: with adaptation, and as it would be if nothing had moved.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from handover_manager.adapt.budget import Budget, CoolDowns
+from handover_manager.adapt.budget import Budget
+from handover_manager.adapt.cool_downs import CoolDowns
 from handover_manager.adapt.decisions import DecidedMove, Decision, Decisions, Outcome
 from handover_manager.adapt.policy import Mode, Policy
 from handover_manager.adapt.proposal import Situated, judge
@@ -23,7 +24,7 @@ from handover_manager.adapt.trial import (
     trial_of_record,
 )
 from handover_manager.adapt.verdict import Verdict
-from handover_manager.adapt.windows import Batch, Windows, imbalance, usual_load, worker_loads
+from handover_manager.adapt.windows import Batch, Windows, imbalance, node_loads, usual_load, worker_loads
 from handover_manager.drive.handovers import Handovers
 from handover_manager.drive.states import Phase
 from handover_manager.events import BatchLogged, Effect, Persist
@@ -183,7 +184,7 @@ class Adaptation:
             job.measurements.batch_s,
             windows.backlog,
             lambda plan: self._predict(plan, now),
-            lambda node: self._cool_downs.active(node, now),
+            self._cool_downs.active(job.job, now),
         )
 
     def _begin(self, job: Job, verdict: Verdict, view: ClusterView, now: float) -> list[Effect]:
@@ -195,7 +196,7 @@ class Adaptation:
         handover_id = self._name(now)
         self.trial = Trial(job.job, handover_id, Stage.MOVING, origins, before, planned, goal=goal)
         self._budget.spend(plan.bytes_to_move, len(plan.moves), now)
-        self._cool_downs.begin(origins, now)
+        self._cool_downs.begin(origins, node_loads(self._windows[job.job].closed, self.policy.broken), now)
         noted = self._note(job.job, dataclasses.replace(verdict, outcome=Outcome.MOVING), now, handover_id)
         begun = self._start(handover_id, plan, DEFAULT_DEADLINE_S, view, now, BY)
         return [*noted, self._persist(now), *begun]
@@ -279,7 +280,7 @@ class Adaptation:
     def _end(self, trial: Trial, outcome: Outcome, why: str, now: float, *, failed: bool = False) -> list[Effect]:
         self.trial = None
         if failed:
-            self._cool_downs.begin(trial.origins, now, failed=True)
+            self._cool_downs.failed(trial.origins, now)
         windows = self._windows.get(trial.job)
         if windows is not None and outcome is not Outcome.HELPED:  # its windows show the map that stays
             windows.clear()

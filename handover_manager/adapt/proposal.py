@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from handover_manager.adapt.cool_downs import CoolDown
 from handover_manager.adapt.decisions import Outcome
 from handover_manager.adapt.goal import KEPT_PART, Goal
 from handover_manager.adapt.policy import LESSER_COST, Policy
 from handover_manager.adapt.verdict import Verdict
-from handover_manager.adapt.windows import Window, forecast, imbalance, worker_loads
+from handover_manager.adapt.windows import Window, forecast, imbalance, node_loads, worker_loads
 from handover_manager.plan.intents import Adapt, Weight
 from handover_manager.plan.move import Move
 from handover_manager.plan.planner import Plan, Request, make_plan
@@ -30,7 +31,7 @@ class Situated:
     """A query to decide about: its windows, the basis of a plan, and the usual distance of its batches in seconds.
 
     `backlog`: why the newest window may be that of a backlog; empty: it is not. `predict` adds a prediction to a plan.
-    `cooling` tells whether a virtual node has to stay.
+    `cooling`: virtual nodes that have moved a short time ago.
     """
 
     job: str
@@ -39,7 +40,7 @@ class Situated:
     interval_s: float | None
     backlog: str
     predict: Callable[[Plan], Plan]
-    cooling: Callable[[VirtualNode], bool]
+    cooling: Mapping[VirtualNode, CoolDown]
 
 
 def judge(query: Situated, policy: Policy) -> Verdict:
@@ -81,15 +82,13 @@ def _goals(query: Situated, policy: Policy) -> list[Goal]:
 
 def _judge_plan(query: Situated, policy: Policy, goals: Sequence[Goal], goal: Goal) -> Verdict:
     base = goal.verdict(Outcome.NOTHING_BETTER, "")
-    situation = dataclasses.replace(
-        query.situation,
-        work=_work(goals),
-        pinned=frozenset(node for node in query.situation.nodes if query.cooling(node)),
-    )
+    moving_on = _moving_on(query, policy) if goal.leads else {}
+    pinned = frozenset(query.cooling.keys() - moving_on.keys())
+    situation = dataclasses.replace(query.situation, work=_work(goals), pinned=pinned, barred=moving_on)
     intent = _intent(goals, goal)
     try:
         plan = _rebalanced(query.job, situation, intent)
-        wanted = () if plan is not None or not situation.pinned else _wanted(query.job, situation, intent)
+        wanted = () if plan is not None or not query.cooling else _wanted(query, situation, intent)
     except RhinoError as error:
         return dataclasses.replace(base, why=str(error))
     if plan is None:
@@ -160,10 +159,17 @@ def _rebalanced(job: str, situation: Situation, intent: Adapt) -> Plan | None:
         return None
 
 
-def _wanted(job: str, situation: Situation, intent: Adapt) -> tuple[VirtualNode, ...]:
-    """The pinned virtual nodes that would move if they might."""
-    plan = _rebalanced(job, dataclasses.replace(situation, pinned=frozenset()), intent)
-    return () if plan is None else tuple(move.node for move in plan.moves if move.node in situation.pinned)
+def _moving_on(query: Situated, policy: Policy) -> dict[VirtualNode, frozenset[str]]:
+    """The virtual nodes that may move although they have moved a short time ago, and where they do not go back to."""
+    now = node_loads(query.windows, policy.broken)
+    cooling = query.cooling.items()
+    return {node: frozenset(one.left) for node, one in cooling if node in now and one.may_move_on(now[node])}
+
+
+def _wanted(query: Situated, situation: Situation, intent: Adapt) -> tuple[VirtualNode, ...]:
+    """The virtual nodes that would move if they had not moved a short time ago."""
+    plan = _rebalanced(query.job, dataclasses.replace(situation, pinned=frozenset(), barred={}), intent)
+    return () if plan is None else tuple(move.node for move in plan.moves if move.node in query.cooling)
 
 
 def _nothing_better(base: Verdict, wanted: Collection[VirtualNode]) -> Verdict:

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from handover_manager.adapt.budget import Frozen, Spent
+from handover_manager.adapt.budget import Spent
+from handover_manager.adapt.cool_downs import Frozen
 from rhino_core.ids import VirtualNode
 from rhino_core.planning.goals import Weight
 from rhino_core.records import Record

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import fmean, median
+from typing import NamedTuple
 
 from handover_manager.adapt.lag import Lags
 from handover_manager.plan.work import SourceLag, Work
@@ -173,6 +174,20 @@ def usual_load(windows: Sequence[Window], weight: Weight = Weight.TIME) -> dict[
     """The load of each virtual node of the newest window in a weight: the median of the windows."""
     loads = [window.of(weight) for window in windows]
     return {node: median([load[node] for load in loads if node in load]) for node in loads[-1]}
+
+
+class NodeLoad(NamedTuple):
+    """The task time of a virtual node in a batch, in seconds, and its part of the query's."""
+
+    seconds: float
+    share: float
+
+
+def node_loads(windows: Sequence[Window], newest: int) -> dict[VirtualNode, NodeLoad]:
+    """What each virtual node of the newest window has had in the `newest` windows."""
+    loads = usual_load(list(windows)[-newest:])
+    total = sum(loads.values())
+    return {node: NodeLoad(load, load / total if total > 0 else 0.0) for node, load in loads.items()}
 
 
 def forecast(loads: Sequence[Mapping[VirtualNode, float]], newest: int = 0) -> dict[VirtualNode, float]:

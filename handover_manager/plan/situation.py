@@ -17,8 +17,8 @@ class Situation:
 
     `running` has the virtual nodes in a running handover, `arriving` the workers to which one moves; both with the
     handover's id. `work` is what drivers have reported; plans by rows or time need it. A rebalance and adaptation leave
-    `pinned` virtual nodes where they are. `holdings`: what former plans have read, so that this one reads only what has
-    changed.
+    `pinned` virtual nodes where they are; adaptation moves none to a worker that is `barred` for it. `holdings`: what
+    former plans have read, so that this one reads only what has changed.
     """
 
     nodes: Mapping[VirtualNode, tuple[int, ...]]
@@ -28,4 +28,5 @@ class Situation:
     view: ClusterView
     work: Mapping[VirtualNode, Work] = field(default_factory=dict)
     pinned: frozenset[VirtualNode] = frozenset()
+    barred: Mapping[VirtualNode, frozenset[str]] = field(default_factory=dict)
     holdings: Holdings = field(default_factory=Holdings)

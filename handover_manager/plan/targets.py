@@ -55,7 +55,8 @@ def choose_targets(intent: Intent | Adapt, situation: Situation) -> Chosen:
         case Adapt(by, band, kept):
             _check_anybody(room)
             bands = {**dict(kept), by: SLACK[by] if band is None else band}
-            goals = Goals(bands, pinned=situation.pinned, kept=frozenset(weight for weight, _ in kept))
+            weights = frozenset(weight for weight, _ in kept)
+            goals = Goals(bands, pinned=situation.pinned, barred=situation.barred, kept=weights)
             return _proposed(model_of(situation, by, room, kept=goals.kept), goals)
         case ScaleOut(workers, by):
             _check_known(workers, view)

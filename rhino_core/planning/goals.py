@@ -32,6 +32,7 @@ class Goals:
     weight breaks ties only. `cross_zone_price`: the cost of a byte copied between zones, if one within a zone costs 1.
     `move_bytes`: what each move costs besides, in bytes. `receivers`: the only workers that may receive virtual nodes;
     None: all that take any. `pinned`: virtual nodes that stay where they are, unless their worker may not keep them.
+    `barred`: workers to which a virtual node does not go.
     `kept`: weights for which nothing moves. They only limit moves for other weights: no worker should get beyond the
     band, or beyond the furthest worker now. No move breaks this for a kept weight that is more important than all
     weights to balance.
@@ -42,6 +43,7 @@ class Goals:
     move_bytes: int = MOVE_BYTES
     receivers: frozenset[str] | None = None
     pinned: frozenset[VirtualNode] = frozenset()
+    barred: Mapping[VirtualNode, frozenset[str]] = field(default_factory=dict)
     kept: frozenset[Weight] = frozenset()
 
     def __post_init__(self) -> None:

@@ -54,7 +54,7 @@ def propose(model: Model, goals: Goals) -> Plan:
     state = State(model, goals)
     place_leavers(state)
     spread_hot(state)
-    equal = None if state.pinned else quotas.equal_quotas(state)
+    equal = None if state.pinned or goals.barred else quotas.equal_quotas(state)
     loosest = None if equal is None else (equal.low + 1) * equal.unit
     if equal is not None:
         quotas.limit_to(state, equal)

@@ -47,8 +47,8 @@ class Rounds:
 
     @staticmethod
     def possible(state: State) -> bool:
-        """Whether there is a weight to balance."""
-        return bool(_balanced(state))
+        """Whether there is a weight to balance, and all virtual nodes may go everywhere."""
+        return bool(_balanced(state)) and not state.goals.barred
 
     def run(self) -> list[int]:
         """Places all. Returns those for which no worker has room."""

@@ -55,6 +55,11 @@ class State:
         self._received: dict[int, list[int]] = {}  # by worker, and not among its members yet: few are ever looked at
         self.hot = frozenset().union(*(share.hot for share in self.shares))
         self.pinned = frozenset(model.node_index[node] for node in goals.pinned if node in model.node_index)
+        self._barred = {
+            model.node_index[node]: frozenset(model.worker_index[name] for name in names if name in model.worker_index)
+            for node, names in goals.barred.items()
+            if node in model.node_index
+        }
         self.fixed = self.hot | self.pinned  # what repair leaves where it is
         self.zones = [site.zone if site is not None else "" for site in model.sites]
 
@@ -184,7 +189,13 @@ class State:
         return math.fsum(self.lacks(node, worker) for node, worker in self.placed.items())
 
     def fits(self, node: int, worker: int) -> bool:
-        return worker == self.model.owner[node] or self.lacks(node, worker) <= self.room[worker]
+        """Whether the worker has room for the virtual node, and it may go there."""
+        if worker == self.model.owner[node]:
+            return True
+        return not self.bars(node, worker) and self.lacks(node, worker) <= self.room[worker]
+
+    def bars(self, node: int, worker: int) -> bool:
+        return node in self._barred and worker in self._barred[node]
 
     # ------------------------------------------------------------------ balance
 
@@ -234,4 +245,4 @@ class State:
 
     def may_hold(self, node: int) -> list[int]:
         """Workers with all of its state that may receive it."""
-        return [holder for holder in self.model.copies[node] if holder in self.receives]
+        return [one for one in self.model.copies[node] if one in self.receives and not self.bars(node, one)]

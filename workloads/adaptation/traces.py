@@ -8,10 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from handover_manager.adapt.cool_downs import RISEN
 from handover_manager.adapt.decisions import Outcome
 from handover_manager.adapt.goal import KEPT_PART
 from handover_manager.adapt.policy import Mode, Policy
 from handover_manager.adapt.proposal import NEARER_MIN
+from handover_manager.adapt.windows import NodeLoad
 from handover_manager.plan.work import SourceLag
 from rhino_core.planning.goals import Weight
 from workloads.adaptation.world import INTERVAL_S, ZONES, Load, Moved, World
@@ -196,14 +198,41 @@ def checked(trace: Trace, policy: Policy | None = None) -> dict[str, list[str]]:
 
 
 def _cool_downs(world: World, policy: Policy) -> list[str]:
-    """A virtual node that adaptation has moved stays, unless the same plan is taken back."""
-    found, newest = [], dict[object, float]()
+    """A virtual node that adaptation has moved stays, unless the same plan is taken back or its own load has risen.
+
+    It never goes back to a worker that it has left within its cool-down, but with the plan that is taken back.
+    """
+    found, newest, left = [], dict[object, Moved](), dict[object, set[str]]()
     for moved in world.moved:
-        since = moved.at - newest.get(moved.node, -math.inf)
-        if not moved.back and since < policy.cool_down_s:
-            found.append(f"{moved.node.name} moved again after {since:.0f} s")
-        newest[moved.node] = moved.at
+        former = newest.get(moved.node)
+        if former is None or moved.back or moved.at - former.at >= policy.cool_down_s:
+            left[moved.node] = set()
+        elif moved.target in left[moved.node]:
+            found.append(f"{moved.node.name} went back to {moved.target} after {moved.at - former.at:.0f} s")
+        elif former.back or not _has_risen(world, moved.node.partition, former.at, moved.at):
+            found.append(f"{moved.node.name} moved again after {moved.at - former.at:.0f} s")
+        left[moved.node].add(moved.origin)
+        newest[moved.node] = moved
     return found
+
+
+BEFORE_S = 200.0  # all windows that a plan rests on, and those of a backlog between them
+
+
+def _has_risen(world: World, partition: int, then: float, now: float) -> bool:
+    """Whether some batch since a move shows so much more load of a partition than one before it.
+
+    This is less than adaptation asks for: it takes medians of windows.
+    """
+    before, since = list[NodeLoad](), list[NodeLoad]()
+    for at, tasks_s in world.worked:
+        load = NodeLoad(tasks_s[partition], tasks_s[partition] / sum(tasks_s.values()))
+        if then - BEFORE_S <= at <= then:
+            before.append(load)
+        elif then < at <= now:
+            since.append(load)
+    parts = ((min(b[part] for b in before), max(s[part] for s in since)) for part in (0, 1))
+    return all(most >= RISEN * least for least, most in parts)
 
 
 def _backlog(trace: Trace) -> list[str]:

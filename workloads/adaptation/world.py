@@ -75,6 +75,7 @@ class World:
         self.play = Play(self.cluster, now=0.0, policy=self.policy)
         self.batches = 0
         self.moved: list[Moved] = []
+        self.worked: list[tuple[float, dict[int, float]]] = []  # time, and seconds of the task of each partition
         self.begin()
 
     def begin(self) -> None:
@@ -173,9 +174,9 @@ class World:
             StoreVersion(StoreId(*key, "default"), Version(self.batches + 1, f"{worker}-{self.batches}")): worker
             for key, worker in writers.items()
         }
-        work = {
-            VirtualNode(JOB, 0, p): Work(self.keys(p), self.task_s(p, worker)) for p, worker in self.desired.items()
-        }
+        tasks_s = {partition: self.task_s(partition, worker) for partition, worker in self.desired.items()}
+        self.worked.append((play.now, tasks_s))
+        work = {VirtualNode(JOB, 0, p): Work(self.keys(p), seconds) for p, seconds in tasks_s.items()}
         logged = ev.BatchLogged(play.session(), JOB, self.run_id, self.batches, tuple(versions), work)
         loads = self.loads()
         logged = dataclasses.replace(logged, rows=self.rows(play.now), batch_s=max(loads.values()))

@@ -9,11 +9,15 @@ import pytest
 
 from handover_manager import events as ev
 from handover_manager.adapt.adaptation import BY
+from handover_manager.adapt.cool_downs import Frozen
 from handover_manager.adapt.decisions import Outcome
 from handover_manager.adapt.policy import Mode, Policy
+from handover_manager.adapt.trial import TRIAL_KEY, AdaptationRecord
+from handover_manager.adapt.windows import NodeLoad
 from handover_manager.drive.states import Phase
 from handover_manager.plan.planner import Request
 from handover_manager.queries.history import HANDOVER
+from rhino_core.records import encode
 from workloads.adaptation.scene import JOB, group
 from workloads.adaptation.world import ACT, INTERVAL_S, World
 
@@ -82,7 +86,7 @@ def test_a_hot_virtual_node_is_named_and_everything_else_moves_away_from_it() ->
 
 @pytest.mark.parametrize("seed", [0, 5, 20, 43, 55])
 def test_a_second_change_is_balanced_by_virtual_nodes_that_may_move(seed: int) -> None:
-    """Those that the first plan has moved would be the best ones to move again, and have to stay."""
+    """Those that the first plan has moved would be the best ones to move again. Of them, only heavy ones may."""
     random = Random(seed)
     uneven = [random.uniform(0.8, 1.2) * (2.0 if partition % 4 == 0 else 1.0) for partition in range(12)]
     heavy = random.sample(range(12), 3)
@@ -93,12 +97,45 @@ def test_a_second_change_is_balanced_by_virtual_nodes_that_may_move(seed: int) -
 
     made = World(4, 12, load)
     made.run(60)
-    first = {moved.node for moved in made.moved}
-    assert first
+    origins = {moved.node: moved.origin for moved in made.moved}
+    assert origins
     made.run(ENOUGH)
-    later = [moved.node for moved in made.moved[len(first) :]]
-    assert not first & set(later)
+    again = [moved for moved in made.moved[len(origins) :] if moved.node in origins]
+    assert {moved.node.partition for moved in again} <= set(heavy)
+    assert all(moved.target != origins[moved.node] for moved in again)
     assert made.imbalance <= 1 + ACT.band, made.decisions()[-1].why
+
+
+def cooling(load: NodeLoad | None, failures: int = 0) -> World:
+    """Both virtual nodes of w0 came from w1 a short time ago, with this load. Each has 3 s now, all others 1 s."""
+    made = World(3, 6, lambda partition, at: 3.0 if partition in (0, 3) else 1.0)
+    frozen = tuple(Frozen(JOB, 0, partition, 600.0, failures, load, ("w1",)) for partition in (0, 3))
+    made.play.journal[TRIAL_KEY] = encode(AdaptationRecord(None, frozen))
+    made.restart_manager()
+    made.run(ENOUGH)
+    return made
+
+
+def test_a_virtual_node_whose_load_has_risen_moves_on_in_its_cool_down_and_never_back() -> None:
+    made = cooling(NodeLoad(1.0, 1 / 6))
+    assert {moved.target for moved in made.moved if moved.node.partition in (0, 3)} == {"w2"}
+    assert made.imbalance <= 1 + ACT.band
+
+
+@pytest.mark.parametrize(
+    ("load", "failures"),
+    [
+        (NodeLoad(2.5, 1 / 6), 0),  # its time has hardly risen: others have less
+        (NodeLoad(1.0, 0.25), 0),  # its share has hardly risen: all have more
+        (NodeLoad(1.0, 1 / 6), 1),  # the move before did not help
+        (None, 0),  # the record is of a former version
+    ],
+)
+def test_a_virtual_node_stays_in_its_cool_down(load: NodeLoad | None, failures: int) -> None:
+    made = cooling(load, failures)
+    assert not made.moved
+    assert made.decisions()[-1].outcome is Outcome.COOLING_DOWN
+    assert "would move, but moved a short time ago" in made.decisions()[-1].why
 
 
 @pytest.mark.parametrize("apart", [14, 17])

@@ -9,7 +9,8 @@ import pytest
 
 from handover_manager.adapt import proposal, windows
 from handover_manager.adapt.adaptation import Adaptation
-from handover_manager.adapt.budget import Budget, CoolDowns
+from handover_manager.adapt.budget import Budget
+from handover_manager.adapt.cool_downs import CoolDown, CoolDowns
 from handover_manager.adapt.decisions import Outcome
 from handover_manager.adapt.goal import Goal
 from handover_manager.adapt.lag import Lags
@@ -43,7 +44,17 @@ def test_two_thousand_traces_hold() -> None:
 
 
 def no_cool_down(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(CoolDowns, "active", lambda self, node, now: False)
+    patch.setattr(CoolDowns, "active", lambda self, job, now: {})
+
+
+def moves_on_whatever_its_load_is(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(CoolDown, "may_move_on", lambda self, now: True)
+
+
+def goes_back_in_its_cool_down(patch: pytest.MonkeyPatch) -> None:
+    """What has risen may go anywhere."""
+    moving_on = proposal._moving_on
+    patch.setattr(proposal, "_moving_on", lambda query, policy: dict.fromkeys(moving_on(query, policy), frozenset()))
 
 
 def stale_load(patch: pytest.MonkeyPatch) -> None:
@@ -94,6 +105,8 @@ def lacking_copies_are_no_matter(patch: pytest.MonkeyPatch) -> None:
     ("bug", "seed"),
     [
         (no_cool_down, 7),
+        (moves_on_whatever_its_load_is, 9),
+        (goes_back_in_its_cool_down, 23),
         (stale_load, 31),
         (backlog_is_load, 40),
         (goals_that_fight, 31),

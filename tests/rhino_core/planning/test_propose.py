@@ -87,6 +87,23 @@ def test_pinned_virtual_nodes_stay_and_the_others_make_the_best_of_it(model: Mod
     assert peak <= best + max(model.columns[Weight.TIME])
 
 
+@settings(deadline=None, max_examples=100)
+@given(small_models(), st.integers(0, 5), st.integers(0, 2))
+def test_no_virtual_node_goes_where_it_is_barred(model: Model, number: int, worker: int) -> None:
+    goals = Goals({Weight.TIME: 0.0}, barred={node(number): frozenset({f"w{worker}", "unknown"})})
+    plan = propose(model, goals)
+    assert plan.placed.get(number) != worker
+    peak = max(loads_after(model, goals, dict(plan.placed)))
+    best = min(max(loads_after(model, goals, placed)) for placed in placements(model) if placed.get(number) != worker)
+    assert peak <= best + max(model.columns[Weight.TIME])
+
+
+def test_a_virtual_node_goes_to_the_next_best_worker_where_the_best_is_barred() -> None:
+    model = model_of(3, [0, 0, 1, 2], [3.0, 3.0, 1.0, 2.0])
+    goals = Goals({Weight.TIME: 0.3}, pinned=frozenset({node(0)}), barred={node(1): frozenset({"w1"})})
+    assert propose(model, goals).placed[1] == 2
+
+
 def test_a_worker_with_a_pinned_virtual_node_gives_away_its_others() -> None:
     model = model_of(2, [0, 0, 0, 1], [5.0, 1.0, 1.0, 3.0])
     assert propose(model, Goals({Weight.TIME: 0.1}, pinned=frozenset({node(0)}))).placed == {1: 1, 2: 1}
