@@ -78,7 +78,7 @@ class Following:
         """Makes a whole member the owner, unless it is draining.
 
         If a guest has joined, the last of the chain leaves, unless it is the target of a handover. The handover cuts
-        the chain when it ends.
+        the chain when it ends. A target that becomes the owner needs nothing more from its handover.
         """
         member = group.member(writer)
         if member is None or writer == group.owner.worker_id:
@@ -86,6 +86,8 @@ class Following:
         if not member.whole or writer in self._membership.draining or not self._membership.is_present(member.worker):
             return []
         members = self._chains.owned_by(group, writer)
+        if writer in self._returned.targets(group.group):
+            self._returned.owner_set(group.group)
         kept, targets = {m.worker.worker_id for m in members}, self._returned.targets(group.group)
         cut = (m for m in group.members if m.worker.worker_id in targets and m.worker.worker_id not in kept)
         return self._chains.renew(group, (*members, *cut))

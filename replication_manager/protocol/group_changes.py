@@ -68,8 +68,9 @@ class GroupChanges:
         # nothing is refused from here on
         if joins:
             self._returned.added(event.group, event.add_member)
-        if named:
+        if event.make_owner:
             self._returned.owner_set(event.group)
+        if named:
             self._logged.restart(event.group)
         return self._chains.renew(group, members) if members != group.members else []
 

@@ -144,6 +144,32 @@ def test_the_target_of_a_handover_stays_while_the_origin_comes_back_and_owns_the
     assert manager.members() == "ca"
 
 
+def with_target_in_place_of_another() -> Query:
+    """A handover from a has added c, and b was lost since, so that the chain is not too long."""
+    query = Query("abc")
+    query.manager.do(ev.Change(GROUP, None, "c", ""))
+    query.manager.whole("c")
+    query.manager.lose("b")
+    assert query.manager.members() == "ac"
+    assert query.manager.machine.returned.targets(GROUP) == {"c"}
+    return query
+
+
+def test_a_target_that_becomes_the_owner_by_writing_is_no_target_any_more() -> None:
+    """Seed 206674, factor 1: it stayed for ever when another member owned the group, and the chain was too long."""
+    query = with_target_in_place_of_another()
+    query.batches("c", logged.OWNER_STREAK)
+    assert query.manager.members() == "ca"
+    assert not query.manager.machine.returned.targets(GROUP)
+
+
+def test_a_handover_that_names_the_present_owner_has_no_target_any_more() -> None:
+    query = with_target_in_place_of_another()
+    query.manager.do(ev.Change(GROUP, None, "", "a"))
+    assert query.manager.members() == "ac"
+    assert not query.manager.machine.returned.targets(GROUP)
+
+
 def test_a_member_takes_the_place_of_one_that_was_lost_while_the_guest_joined() -> None:
     query = Query("abc")
     query.batches(query.guest)
