@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from rhino.client.promote import Promoted as Promoted
     from rhino.client.promote import StateOf as StateOf
     from rhino.client.promote import promote as promote
+    from rhino.client.rebuild import Rebuilt as Rebuilt
+    from rhino.client.rebuild import rebuild as rebuild
     from rhino.client.restructure import OperatorFate as OperatorFate
     from rhino.client.restructure import Restructured as Restructured
     from rhino.client.restructure import restructure as restructure
@@ -91,6 +93,7 @@ _MODULES = {
     "Recomputed": "spark_connector.shadow.outputs",
     "Prediction": "rhino.client.handovers",
     "Rebalance": "handover_manager.plan.intents",
+    "Rebuilt": "rhino.client.rebuild",
     "Restructured": "rhino.client.restructure",
     "ScaleIn": "handover_manager.plan.intents",
     "ScaleOut": "handover_manager.plan.intents",
@@ -106,6 +109,7 @@ _MODULES = {
     "local_session": "spark_connector.local.session",
     "processor_function": "spark_connector.modify.code",
     "promote": "rhino.client.promote",
+    "rebuild": "rhino.client.rebuild",
     "restructure": "rhino.client.restructure",
     "rhino_checkpoint": "spark_connector.checkpoint",
     "rhino_conf": "spark_connector.conf",
@@ -152,6 +156,7 @@ __all__ = [
     "Prediction",
     "Promoted",
     "Rebalance",
+    "Rebuilt",
     "Recomputed",
     "Restructured",
     "ScaleIn",
@@ -168,6 +173,7 @@ __all__ = [
     "local_session",
     "processor_function",
     "promote",
+    "rebuild",
     "restructure",
     "rhino_checkpoint",
     "rhino_conf",

@@ -31,3 +31,8 @@ class Logged:
 
     batch_id: int
     versions: tuple[StoreVersion, ...]
+
+
+def rows_of(entry: bytes) -> tuple[bytes, ...]:
+    """Returns the part of an offset log entry that names rows: the offsets of each source."""
+    return tuple(entry.rstrip().split(b"\n")[2:])

@@ -23,7 +23,7 @@ from rhino_core.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from rhino.client.links import Progress
-    from rhino.client.restructure import OperatorFate, Restructured
+    from rhino.client.restructure import Restructured
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,12 @@ def restructure(
         str, typer.Argument(metavar="NEW_CHECKPOINT", help="The checkpoint for the new code; must not exist.")
     ],
     sketch: Annotated[
-        str, typer.Option(metavar="FOLDER", help="Checkpoint of a query that the new code has begun, with any sink.")
+        str,
+        typer.Option(
+            metavar="FOLDER",
+            help="Checkpoint of a query that the new code has begun, with any sink; or the one of rebuild(), whose "
+            "state new operators get.",
+        ),
     ],
     choices: ChoiceOptions,
     call: CallOptions,
@@ -59,8 +64,9 @@ def restructure(
 ) -> None:
     """Insert, remove or reorder stateful operators of a stopped query, and keep the state of the others.
 
-    Operators are paired by kind and columns of their state. Uncertain pairs are refused: see --pair and --drop. The
-    state is not copied, and the former checkpoint stays as it is. To go back, start the former code on it.
+    Operators are paired by kind and columns of their state. Uncertain pairs are refused: see --pair and --drop. New
+    operators begin empty, or with the state that rebuild() in Python has made of former rows. State is not copied, and
+    the former checkpoint stays as it is. To go back, start the former code on it.
     """
     from rhino.client.restructure import restructure as make
     from spark_connector.modify.modifications import folder_of
@@ -105,7 +111,7 @@ def _plain(made: Restructured) -> dict[str, object]:
 
 
 def _say(made: Restructured, source: str, *, dry_run: bool) -> None:
-    console().print(_table(made.operators))
+    console().print(_table(made))
     if dry_run:
         say(f"would restructure query {made.source_job} after batch {made.batch}: {_stores(made)}")
         return
@@ -114,17 +120,19 @@ def _say(made: Restructured, source: str, *, dry_run: bool) -> None:
     say(f"query {made.job}: {_stores(made)}, {size}")
     say(f"start the new code with checkpointLocation {made.checkpoint} and the same sink")
     say(f"to go back, start the former code on {source}: its state stays")
-    say(f"when it is not needed any more: rhino forget --job {made.source_job}")
+    for job in (made.source_job, *([made.rebuilt_job] if made.rebuilt_job else [])):
+        say(f"when it is not needed any more: rhino forget --job {job}")
 
 
 def _stores(made: Restructured) -> str:
-    return f"{made.stores} stores keep their state, {made.empty_stores} begin empty"
+    born = f"{made.rebuilt_stores} were rebuilt" if made.rebuilt_job else f"{made.empty_stores} begin empty"
+    return f"{made.stores} stores keep their state, {born}"
 
 
-def _table(operators: Sequence[OperatorFate]) -> Table:
+def _table(made: Restructured) -> Table:
     table = Table("old", "new", "", "operator", "key", "value")
-    notes = {"born": "born, empty", "dropped": "dropped"}
-    for one in shown(tuple(operators)):
+    notes = {"born": "born, empty", "rebuilt": f"born, rebuilt from {made.rebuilt_from}"}
+    for one in shown(made.operators):
         ids = ["-" if number is None else str(number) for number in (one.old, one.new)]
         table.add_row(*ids, notes.get(one.fate, one.fate), one.name, one.key, one.value)
     return table

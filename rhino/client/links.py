@@ -35,6 +35,9 @@ class Made:
     bytes: int = 0
     workers: frozenset[str] = frozenset()
 
+    def __add__(self, more: Made) -> Made:
+        return Made(self.files + more.files, self.bytes + more.bytes, self.workers | more.workers)
+
 
 def holders_of(manager: str, job: str) -> Holders:
     """Returns for each group of the job the live workers to ask: the owner, then the other whole members."""
@@ -91,8 +94,7 @@ def ask_all(
                 if isinstance(reply, RhinoError):
                     waiting, failure = [*waiting, *asked], reply
                 else:
-                    workers = made.workers | {reply.worker.worker_id}
-                    made = Made(made.files + reply.files, made.bytes + reply.linked_bytes, workers)
+                    made += Made(reply.files, reply.linked_bytes, frozenset({reply.worker.worker_id}))
                     done += len(asked)
                     report("linked", done, len(items), made.bytes)
     failpoints.hit("branch.links.after")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,14 +15,17 @@ from rhino_pb import peer_pb2
 from spark_connector.branch.folder import BranchFolder
 from spark_connector.query_checkpoint import QueryCheckpoint
 from spark_connector.restructure.alignment import Choices, Line
-from spark_connector.restructure.folder import Restructuring, examine, rearrange
+from spark_connector.restructure.folder import Link, Restructuring, examine, rearrange
 
 NO_CHOICES = Choices()
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorFate:
-    """What becomes of a stateful operator. `fate`: same, moved, born or dropped. `old`, `new`: its ids in Spark."""
+    """What becomes of a stateful operator. `fate`: same, moved, born, rebuilt or dropped. `old`, `new`: ids in Spark.
+
+    An operator that is born begins without state. One that is rebuilt is born with the state of former rows.
+    """
 
     fate: str
     old: int | None
@@ -36,7 +39,8 @@ class OperatorFate:
 class Restructured:
     """A query that was restructured. `linked_bytes`: of the files on their owners, none of which was copied.
 
-    `stores` keep their state, and `empty_stores` begin without any.
+    `stores` keep their state, `rebuilt_stores` have state that was rebuilt, and `empty_stores` begin without any.
+    `rebuilt_job`: the id of the query that has rebuilt it; empty: none. `rebuilt_from`: since when it knows former rows.
     """
 
     job: str
@@ -50,6 +54,9 @@ class Restructured:
     linked_bytes: int
     workers: tuple[str, ...]
     duration_s: float
+    rebuilt_stores: int = 0
+    rebuilt_job: str = ""
+    rebuilt_from: str = ""
 
 
 def restructure(
@@ -66,64 +73,99 @@ def restructure(
     """Makes a query checkpoint `target` for new code with other stateful operators, which keep the state of `source`.
 
     The query of `source` is stopped. `sketch` is the checkpoint of a query that the new code has begun, with any sink:
-    it describes the new operators. `batch`: the batch of `source` after which the new query begins; None is the newest
-    committed one. The query of `source` is not changed, so going back is to start the former code again.
+    it describes the new operators. If `rebuild` has made it, the operators that are born get its state; otherwise they
+    begin empty. `batch`: the batch of `source` after which the new query begins; None is the newest committed one. The
+    query of `source` is not changed, so going back is to start the former code again.
 
     Raises AlreadyThereError if `target` exists, ConflictError if the query runs, PreconditionError when the operators
-    cannot be paired (`align` says how), UnknownError if a version is not stored any more, UnavailableError. Nothing
-    stays of a call that has failed.
+    cannot be paired (`align` says how) and when rebuilt state does not stand exactly at the batch, UnknownError if a
+    version is not stored any more, UnavailableError. Nothing stays of a call that has failed.
     """
     started = time.monotonic()
     plan = examine(QueryCheckpoint(source), sketch, batch, choices)
     job = plan.source.job
     refuse_running(manager, job, "or branch it, and restructure the branch")
-    holders = holders_of(manager, job)
+    holders = {**holders_of(manager, job)}
     groups = {version.store.group for version in plan.logged.versions if _kept(plan, version)}
     check_stored(source, job, groups, holders)
+    if plan.rebuilt:
+        refuse_running(manager, plan.rebuilt.checkpoint.job)
+        holders |= holders_of(manager, plan.rebuilt.checkpoint.job)
+        rebuilt_groups = {link.source.store.group for link in plan.rebuilt_links("")}
+        check_stored(sketch, plan.rebuilt.checkpoint.job, rebuilt_groups, holders)
     made = Made()
     with BranchFolder(plan.source, target, plan.logged.batch_id) as folder:
         empty = plan.empty(folder.job)
         if not dry_run:
             folder.fill()
-            rearrange(folder.work, plan, empty)
+            described = folder.copy_described(plan.rebuilt.checkpoint) if plan.rebuilt else None
+            rearrange(folder.work, plan, empty, described)
             try:
-                made = ask_all([*_items(plan, folder.job, empty)], holders, _request, report)
+                for items in _steps(plan, folder.job, empty):
+                    made += ask_all(items, holders, request_of, report)
                 folder.finish()
             except BaseException as error:
                 take_back(manager, folder.job, error)
                 raise
-        return Restructured(
-            "" if dry_run else folder.job,
-            job,
-            str(target.absolute()),
-            plan.logged.batch_id,
-            tuple(map(_fate, plan.alignment.lines)),
-            len(plan.links(folder.job)),
-            len(empty),
-            made.files,
-            made.bytes,
-            tuple(sorted(made.workers)),
-            time.monotonic() - started,
-        )
+        return _described(plan, "" if dry_run else folder.job, folder.target, made, time.monotonic() - started)
 
 
-_Item = peer_pb2.StoreLink | peer_pb2.EmptyStore
+def _described(plan: Restructuring, job: str, target: Path, made: Made, duration_s: float) -> Restructured:
+    rebuilt = plan.rebuilt
+    return Restructured(
+        job,
+        plan.source.job,
+        str(target),
+        plan.logged.batch_id,
+        tuple(map(_fate, plan.alignment.lines)),
+        len(plan.links(job)),
+        len(plan.empty(job)),
+        made.files,
+        made.bytes,
+        tuple(sorted(made.workers)),
+        duration_s,
+        len(plan.rebuilt_links(job)),
+        rebuilt.checkpoint.job if rebuilt else "",
+        rebuilt.origin.shown if rebuilt else "",
+    )
 
 
-def _items(plan: Restructuring, job: str, empty: Sequence[StoreVersion]) -> Iterator[tuple[GroupId, _Item]]:
-    """What workers are asked for. A store that is born goes to the worker that has a kept one of its partition."""
-    for link in plan.links(job):
-        source, target = convert.store_version_to_pb(link.source), convert.store_to_pb(link.target)
-        yield link.source.store.group, peer_pb2.StoreLink(source=source, target=target)
-    kept = sorted({version.store.group for version in plan.logged.versions if _kept(plan, version)})
-    beside = {group.partition: group for group in reversed(kept)}
-    for version in empty:
-        like = beside.get(version.store.partition, kept[0])
-        message = convert.store_version_to_pb(version)
-        yield like, peer_pb2.EmptyStore(version=message, like=convert.group_to_pb(like))
+Item = peer_pb2.StoreLink | peer_pb2.EmptyStore
 
 
-def _request(asked: Sequence[_Item]) -> peer_pb2.RestructureRequest:
+def _steps(
+    plan: Restructuring, job: str, empty: Sequence[StoreVersion]
+) -> Iterator[list[tuple[GroupId, Item]]]:
+    """What workers are asked for, one step after the other.
+
+    State that is kept comes first: the new query gets the settings of the first group that the manager sees, and these
+    are the settings of the former query.
+    """
+    kept = [_link(link) for link in plan.links(job)]
+    like = like_of({group for group, _ in kept})
+    yield [*kept, *(empty_item(version, like(version.store.partition)) for version in empty)]
+    if rebuilt := [_link(link) for link in plan.rebuilt_links(job)]:
+        yield rebuilt
+
+
+def _link(link: Link) -> tuple[GroupId, Item]:
+    source, target = convert.store_version_to_pb(link.source), convert.store_to_pb(link.target)
+    return link.source.store.group, peer_pb2.StoreLink(source=source, target=target)
+
+
+def empty_item(version: StoreVersion, like: GroupId) -> tuple[GroupId, Item]:
+    message = convert.store_version_to_pb(version)
+    return like, peer_pb2.EmptyStore(version=message, like=convert.group_to_pb(like))
+
+
+def like_of(groups: Collection[GroupId]) -> Callable[[int], GroupId]:
+    """Returns which of the groups has a partition. An empty store goes to the worker that has state of its partition."""
+    ordered = sorted(groups)
+    beside = {group.partition: group for group in reversed(ordered)}
+    return lambda partition: beside.get(partition, ordered[0])
+
+
+def request_of(asked: Sequence[Item]) -> peer_pb2.RestructureRequest:
     links = [item for item in asked if isinstance(item, peer_pb2.StoreLink)]
     empty = [item for item in asked if isinstance(item, peer_pb2.EmptyStore)]
     return peer_pb2.RestructureRequest(links=links, empty=empty, timeout_s=TIMEOUT_S)

@@ -11,6 +11,7 @@ import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 from rhino_core import failpoints
 from rhino_core.errors import AlreadyThereError, PreconditionError
@@ -21,34 +22,54 @@ STATE_FILES = (".zip", ".changelog", ".sst", ".log", ".delta", ".snapshot", ".cr
 ROUNDS = 100  # of copying a log that a driver writes meanwhile
 
 
-class BranchFolder:
+class HiddenFolder:
     """A hidden folder beside `target`, which becomes `target` at the end. A context manager: what is left is deleted.
 
     `job`: the id of the new query. `work`: the hidden folder. Raises AlreadyThereError if `target` exists and is no
-    empty folder.
+    empty folder, and PreconditionError if it lies within `source`, the other checkpoint.
     """
 
-    def __init__(self, source: QueryCheckpoint, target: Path, batch: int) -> None:
+    def __init__(self, source: QueryCheckpoint, target: Path) -> None:
         self.job = str(uuid.uuid4())
+        self.target = target.absolute()
         self._source = source
-        self._target = target.absolute()
-        self._batch = batch
-        self.work = self._target.with_name(f".{self._target.name}.rhino-branch-{self.job}")
-        self.check()
+        self.work = self.target.with_name(f".{self.target.name}.rhino-branch-{self.job}")
+        if self.target.exists() and (not self.target.is_dir() or any(self.target.iterdir())):
+            raise AlreadyThereError(f"{self.target}: is there already; give a folder that does not exist")
+        if source.folder.absolute() in self.target.parents:
+            raise PreconditionError(f"{self.target}: lies within the checkpoint that it is a branch of")
 
-    def __enter__(self) -> BranchFolder:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
         shutil.rmtree(self.work, ignore_errors=True)
 
-    def check(self) -> None:
-        """Raises AlreadyThereError for a target in use, PreconditionError for what cannot be branched."""
-        if self._target.exists() and (not self._target.is_dir() or any(self._target.iterdir())):
-            raise AlreadyThereError(f"{self._target}: is there already; give a folder that does not exist")
-        if self._source.folder.absolute() in self._target.parents:
-            raise PreconditionError(f"{self._target}: lies within the checkpoint that it is a branch of")
-        schema_paths.check_renamed(self._source.folder, self._target, self._batch)
+    def make(self) -> None:
+        """Makes the hidden folder, with an id of its own."""
+        self.work.mkdir(parents=True)
+        fields = json.loads((self._source.folder / "metadata").read_text()) | {"id": self.job}
+        (self.work / "metadata").write_text(json.dumps(fields, separators=(",", ":")))
+
+    def finish(self) -> Path:
+        """Gives the folder its name. Raises AlreadyThereError if something else has it by now."""
+        _sync_all(self.work)
+        failpoints.hit("branch.name.before")
+        try:
+            self.work.rename(self.target)  # replaces an empty folder only
+        except OSError as error:
+            raise AlreadyThereError(f"{self.target}: {error.strerror}") from error
+        failpoints.hit("branch.name.after")
+        return self.target
+
+
+class BranchFolder(HiddenFolder):
+    """That of a branch after a batch. Raises PreconditionError also for what cannot be branched."""
+
+    def __init__(self, source: QueryCheckpoint, target: Path, batch: int) -> None:
+        super().__init__(source, target)
+        self._batch = batch
+        schema_paths.check_renamed(source.folder, self.target, batch)
 
     def fill(self) -> None:
         """Copies the logs up to the batch, and the offsets of the next one, so that it has the same rows.
@@ -56,9 +77,7 @@ class BranchFolder:
         Raises PreconditionError if entries of the batch vanish meanwhile, and as `schema_paths.rename`.
         """
         source, work = self._source.folder, self.work
-        work.mkdir(parents=True)
-        fields = json.loads((source / "metadata").read_text()) | {"id": self.job}
-        (work / "metadata").write_text(json.dumps(fields, separators=(",", ":")))
+        self.make()
         for log, last in (("commits", self._batch), ("offsets", self._batch + 1)):
             (work / log).mkdir()
             for number in self._source.batches(log):
@@ -68,19 +87,18 @@ class BranchFolder:
                 raise PreconditionError(f"{source / log}: batch {self._batch} has been removed meanwhile; try again")
         _copy_all(source / "sources", work / "sources")
         _copy_all(source / "state", work / "state")
-        schema_paths.rename(source, work, self._target, self._batch)
+        schema_paths.rename(source, work, self.target, self._batch)
         self._copy_modifications(source / "modifications", work / "modifications")
 
-    def finish(self) -> Path:
-        """Gives the folder its name. Raises AlreadyThereError if something else has it by now."""
-        _sync_all(self.work)
-        failpoints.hit("branch.name.before")
-        try:
-            self.work.rename(self._target)  # replaces an empty folder only
-        except OSError as error:
-            raise AlreadyThereError(f"{self._target}: {error.strerror}") from error
-        failpoints.hit("branch.name.after")
-        return self._target
+    def copy_described(self, other: QueryCheckpoint) -> Path:
+        """Copies what another checkpoint says of its operators until the batch into a folder of its own, for `target`.
+
+        Returns that folder, in `work`. Raises as `schema_paths.rename`.
+        """
+        copy = self.work / "described"
+        _copy_all(other.folder / "state", copy / "state")
+        schema_paths.rename(other.folder, copy, self.target, self._batch)
+        return copy
 
     def _copy_modifications(self, source: Path, work: Path) -> None:
         """Copies those that are in force for the batch. Those under way stay with the other query."""

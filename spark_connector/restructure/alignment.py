@@ -20,6 +20,7 @@ class Fate(enum.StrEnum):
     SAME = "same"  # keeps number and state
     MOVED = "moved"  # keeps its state under another number
     BORN = "born"  # begins without state
+    REBUILT = "rebuilt"  # is born with the state that former rows have made of it
     DROPPED = "dropped"  # its state stays with the former query
 
 
@@ -60,11 +61,14 @@ class Alignment:
         return any(line.fate is not Fate.SAME for line in self.lines)
 
 
-def align(old: Sequence[Operator], new: Sequence[Operator], choices: Choices = Choices()) -> Alignment:
+def align(
+    old: Sequence[Operator], new: Sequence[Operator], choices: Choices = Choices(), *, rebuilt: bool = False
+) -> Alignment:
     """Pairs the operators. `old` and `new` are by number, as `choices` names them.
 
-    Raises InvalidRequestError for choices that name no operator, or one twice. Raises PreconditionError, with both
-    lists and the way out, when a pair is not certain, when state does not fit, and when nothing is kept.
+    `rebuilt`: operators that are born have state that was rebuilt. Raises InvalidRequestError for choices that name no
+    operator, or one twice. Raises PreconditionError, with both lists and the way out, when a pair is not certain, when
+    state does not fit, and when there is no state at all.
     """
     _check_choices(old, new, choices)
     pairs = dict(choices.pairs)
@@ -78,11 +82,11 @@ def align(old: Sequence[Operator], new: Sequence[Operator], choices: Choices = C
     pairs |= _pair_alike(left_old, left_new, old, new)
     _check_rest([o for o in left_old if o.number not in pairs], left_new, pairs, (old, new))
     _check_partitions(old, new)
-    if not pairs:
+    if not pairs and not rebuilt:
         raise PreconditionError(
             f"no operator keeps its state; start the new code from a new checkpoint\n{both(old, new)}"
         )
-    return Alignment(tuple(_lines(old, new, pairs)))
+    return Alignment(tuple(_lines(old, new, pairs, Fate.REBUILT if rebuilt else Fate.BORN)))
 
 
 def misfit(old: Operator, new: Operator) -> str:
@@ -204,12 +208,14 @@ def _check_partitions(old: Sequence[Operator], new: Sequence[Operator]) -> None:
         )
 
 
-def _lines(old: Sequence[Operator], new: Sequence[Operator], pairs: Mapping[int, int]) -> Iterator[Line]:
+def _lines(
+    old: Sequence[Operator], new: Sequence[Operator], pairs: Mapping[int, int], born: Fate
+) -> Iterator[Line]:
     former = {after: before for before, after in pairs.items()}
     for operator in new:
         before = old[former[operator.number]] if operator.number in former else None
         kept = Fate.SAME if before and before.number == operator.number else Fate.MOVED
-        yield Line(kept if before else Fate.BORN, before, operator)
+        yield Line(kept if before else born, before, operator)
     for operator in old:
         if operator.number not in pairs:
             yield Line(Fate.DROPPED, operator, None)

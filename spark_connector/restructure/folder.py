@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,8 @@ from spark_connector import operator_metadata
 from spark_connector.query_checkpoint import PROVIDER_KEY, QueryCheckpoint
 from spark_connector.query_logs import CommittedBatch, Logged
 from spark_connector.restructure.alignment import Alignment, Choices, align
-from spark_connector.restructure.operators import METADATA, SCHEMA, read_operators
+from spark_connector.restructure.operators import METADATA, SCHEMA, Operator, read_operators
+from spark_connector.restructure.rebuilt import Rebuilding, find_rebuilt
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +34,17 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Restructuring:
-    """What a new query gets. `logged`: the batch with which its state begins. `sketch`: checkpoint of the new plan."""
+    """What a new query gets. `logged`: the batch with which its state begins. `sketch`: checkpoint of the new plan.
+
+    `rebuilt`: the state of operators that are born, after that batch; None: they begin empty.
+    """
 
     source: QueryCheckpoint
     sketch: Path
     logged: Logged
     alignment: Alignment
     committed: CommittedBatch
+    rebuilt: Rebuilding | None = None
 
     def links(self, job: str) -> list[Link]:
         """The stores that are kept, for the new query `job`."""
@@ -50,28 +55,47 @@ class Restructuring:
             if version.store.operator in new
         ]
 
+    def rebuilt_links(self, job: str) -> list[Link]:
+        """The stores that are born with rebuilt state, for the new query `job`. Their numbers are the new ones."""
+        born = {operator.number for operator in self.alignment.born}
+        found = self.rebuilt.logged.versions if self.rebuilt else ()
+        return [Link(one, one.store._replace(job=job)) for one in found if one.store.operator in born]
+
     def empty(self, job: str) -> list[StoreVersion]:
-        """The stores that are born, with ids of their own."""
-        return [
-            StoreVersion(
-                StoreId(job, operator.number, partition, store.name),
-                Version(self.logged.batch_id + 1, str(uuid.uuid4())),
-            )
-            for operator in self.alignment.born
-            for partition in range(operator.partitions_used)
-            for store in operator.stores
-        ]
+        """The stores that are born without state."""
+        return [] if self.rebuilt else empty_stores(self.alignment.born, job, self.logged.batch_id)
+
+
+def empty_stores(operators: Iterable[Operator], job: str, batch: int) -> list[StoreVersion]:
+    """Returns the versions after `batch` of operators without state, with ids of their own."""
+    return [
+        StoreVersion(StoreId(job, operator.number, partition, store.name), Version(batch + 1, str(uuid.uuid4())))
+        for operator in operators
+        for partition in range(operator.partitions_used)
+        for store in operator.stores
+    ]
+
+
+def ids_of(versions: Iterable[StoreVersion]) -> dict[int, list[list[str]]]:
+    """Returns the checkpoint ids of versions as the commit log has them: by operator, for each partition its stores."""
+    found: dict[int, dict[int, list[str]]] = {}
+    for store, version in versions:
+        found.setdefault(store.operator, {}).setdefault(store.partition, []).append(version.checkpoint_id)
+    return {operator: [ids for _, ids in sorted(partitions.items())] for operator, partitions in found.items()}
 
 
 def examine(source: QueryCheckpoint, sketch: Path, batch: int | None, choices: Choices) -> Restructuring:
     """Reads both checkpoints, and aligns their operators. `batch`: None is the newest committed one.
 
     Raises PreconditionError and InvalidRequestError as `align` and `read_operators`, and PreconditionError when the new
-    plan was made with other settings or sources, and when nothing changes.
+    plan was made with other settings or sources, and when nothing changes. For a sketch with rebuilt state it raises
+    PreconditionError also as `find_rebuilt`.
     """
     logged = source.logged(batch)
+    rebuilt = find_rebuilt(source, sketch, logged.batch_id)
     _check_logs(source, QueryCheckpoint(sketch), logged.batch_id)
-    alignment = align(read_operators(source.folder, logged.batch_id), read_operators(sketch), choices)
+    planned = read_operators(sketch, logged.batch_id if rebuilt else None)
+    alignment = align(read_operators(source.folder, logged.batch_id), planned, choices, rebuilt=rebuilt is not None)
     if not alignment.changes:
         raise PreconditionError(
             f"{sketch}: has the same stateful operators as {source.folder}; start the new code on that checkpoint"
@@ -80,28 +104,31 @@ def examine(source: QueryCheckpoint, sketch: Path, batch: int | None, choices: C
     named = {operator for operator, _ in committed.ids}
     if missing := set(alignment.kept.values()) - named:
         raise IntegrityError(f"{source.folder}: batch {logged.batch_id} names no state of operator {min(missing)}")
-    return Restructuring(source, sketch, logged, alignment, committed)
+    if rebuilt:
+        rebuilt.check_has({operator.number for operator in alignment.born})
+    return Restructuring(source, sketch, logged, alignment, committed, rebuilt)
 
 
-def rearrange(work: Path, plan: Restructuring, empty: Sequence[StoreVersion]) -> None:
+def rearrange(work: Path, plan: Restructuring, empty: Sequence[StoreVersion], rebuilt: Path | None = None) -> None:
     """Gives the unfinished checkpoint `work` the operators of the new plan, and one commit that names their state.
 
-    Commits before it would name state under the numbers of the former operators.
+    Commits before it would name state under the numbers of the former operators. `rebuilt`: the folder of
+    `BranchFolder.copy_described`, of the checkpoint with rebuilt state; it is deleted.
     """
     state, former = work / "state", work / "state-of-former-operators"
     state.rename(former)
     kept = plan.alignment.kept
     for operator in (line.new for line in plan.alignment.lines if line.new is not None):
         number = operator.number
-        target, described = state / str(number), plan.sketch / "state" / str(number)
-        written = former / str(kept[number]) if number in kept else None
+        written = rebuilt / "state" / str(number) if rebuilt else None
+        if number in kept:
+            written = former / str(kept[number])
         failpoints.hit("restructure.operator.before")
-        if operator.versioned:
-            _describe_versioned(target, described, written, plan.logged.batch_id)
-        else:
-            _describe(target, described, written or described)
+        described = plan.sketch / "state" / str(number)
+        describe(state / str(number), operator, described, written, plan.logged.batch_id)
         failpoints.hit("restructure.operator.after")
-    shutil.rmtree(former)
+    for folder in (former, *([rebuilt] if rebuilt else [])):
+        shutil.rmtree(folder)
     checkpoint = QueryCheckpoint(work)
     batch = plan.logged.batch_id
     for number in checkpoint.batches("commits"):
@@ -110,6 +137,18 @@ def rearrange(work: Path, plan: Restructuring, empty: Sequence[StoreVersion]) ->
     failpoints.hit("restructure.commit.before")
     checkpoint.replace_commit(batch, checkpoint.commit_with_ids(batch, _ids(plan, empty)))
     failpoints.hit("restructure.commit.after")
+
+
+def describe(target: Path, operator: Operator, described: Path, written: Path | None, batch: int) -> None:
+    """Fills the folder `target` of an operator whose state begins after `batch`.
+
+    `described`: its folder in the sketch. `written`: the folder of the operator that has written the state; None: there
+    is no state.
+    """
+    if operator.versioned:
+        _describe_versioned(target, described, written, batch)
+    else:
+        _describe(target, described, written or described)
 
 
 def _describe(target: Path, described: Path, schemas: Path) -> None:
@@ -121,8 +160,9 @@ def _describe(target: Path, described: Path, schemas: Path) -> None:
 def _describe_versioned(target: Path, described: Path, written: Path | None, batch: int) -> None:
     """Writes the metadata and the schema files of an operator that has versions of them.
 
-    `written`: the folder of the former operator, in the same checkpoint; None if it is born. Spark writes the schema
-    file of an operator that is born with its first batch, and its metadata names none until then.
+    `written`: the folder of the operator with the state, whose paths are those of the new checkpoint; None without
+    state. Spark writes the schema file of an operator that is born with its first batch, and its metadata names none
+    until then.
     """
     found = operator_metadata.newest(written or described)
     assert found is not None  # `read_operators` has read it
@@ -140,22 +180,9 @@ def _describe_versioned(target: Path, described: Path, written: Path | None, bat
 
 def _ids(plan: Restructuring, empty: Sequence[StoreVersion]) -> Mapping[int, Sequence[Sequence[str]]]:
     """The checkpoint ids of all stores, in the form of the commit log."""
-    ids: dict[int, list[list[str]]] = {}
-    for line in plan.alignment.lines:
-        if line.new is None:
-            continue
-        if line.old is not None:
-            former = [
-                (partition, named) for (op, partition), named in plan.committed.ids.items() if op == line.old.number
-            ]
-            ids[line.new.number] = [list(named) for _, named in sorted(former)]
-            continue
-        partitions: dict[int, list[str]] = {}
-        for store, version in empty:
-            if store.operator == line.new.number:
-                partitions.setdefault(store.partition, []).append(version.checkpoint_id)
-        ids[line.new.number] = [partitions[partition] for partition in sorted(partitions)]
-    return ids
+    links = [*plan.links(""), *plan.rebuilt_links("")]
+    ids = ids_of([*(StoreVersion(link.target, link.source.version) for link in links), *empty])
+    return {line.new.number: ids[line.new.number] for line in plan.alignment.lines if line.new is not None}
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -12,6 +12,7 @@ from spark_connector.query_checkpoint import QueryCheckpoint
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 
 def run_batch(
@@ -30,15 +31,26 @@ def run_batch(
         sink(of_batch, batch)
         ran.append(batch)
 
-    writer = rows.writeStream.queryName(f"shadow {branch.job}").outputMode(output_mode).foreachBatch(once)
-    query = writer.option("checkpointLocation", location_of(branch)).trigger(once=True).start()
+    _run(rows.writeStream.foreachBatch(once), branch, output_mode, number, f"shadow {branch.job}")
+    if not ran:
+        raise IntegrityError(f"{branch.folder}: Spark has not run batch {number}")
+
+
+def run_without_output(rows: DataFrame, checkpoint: QueryCheckpoint, output_mode: str, number: int) -> None:
+    """As `run_batch`, for nothing but the state. Raises StreamingQueryException of PySpark, and IntegrityError."""
+    _run(rows.writeStream.format("noop"), checkpoint, output_mode, number, f"rebuild {checkpoint.job}")
+
+
+def _run(writer: DataStreamWriter, checkpoint: QueryCheckpoint, output_mode: str, number: int, name: str) -> None:
+    writer = writer.queryName(name).outputMode(output_mode).option("checkpointLocation", location_of(checkpoint))
+    query = writer.trigger(once=True).start()
     try:
         query.awaitTermination()
     finally:
         if query.isActive:  # the user has interrupted
             query.stop()
-    if not ran or branch.newest_commit() != number:
-        raise IntegrityError(f"{branch.folder}: Spark has not committed batch {number}, but {branch.newest_commit()}")
+    if (newest := checkpoint.newest_commit()) != number:
+        raise IntegrityError(f"{checkpoint.folder}: Spark has not committed batch {number}, but {newest}")
 
 
 def location_of(branch: QueryCheckpoint) -> str:

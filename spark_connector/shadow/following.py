@@ -15,9 +15,11 @@ from dataclasses import dataclass
 
 from rhino_core.errors import ConflictError, PreconditionError, RhinoError
 from spark_connector.query_checkpoint import QueryCheckpoint, replace_file
+from spark_connector.query_logs import rows_of
 from spark_connector.shadow.report import Results
 
 LOOK_S = 0.05  # between two looks at the live query's logs; Spark deletes their old entries
+NEW_BRANCH = "make a new branch with `rhino branch`"  # the way out of somebody whose rows are not those of the live query
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +32,14 @@ class LiveBatch:
 
 
 class LiveBatches:
-    """Committed batches of a live query from `first` on. They stay here until a shadow has run them."""
+    """Committed batches of a live query from `first` on. They stay here until a shadow has run them.
 
-    def __init__(self, live: QueryCheckpoint, first: int) -> None:
+    `way_out`: what to do if the logs do not have one of them any more.
+    """
+
+    def __init__(self, live: QueryCheckpoint, first: int, way_out: str = NEW_BRANCH) -> None:
         self._live = live
+        self._way_out = way_out
         self._next = first  # to be read
         self._found: dict[int, LiveBatch] = {}
         self._failure: RhinoError | OSError | None = None
@@ -55,14 +61,14 @@ class LiveBatches:
         """Reads new commits once. Raises PreconditionError if Spark has deleted an entry that was not read."""
         commits = {batch for batch in self._live.batches("commits") if batch >= self._next}
         if commits and self._next not in commits and max(commits) > self._next:
-            raise _deleted(self._live, self._next)
+            raise _deleted(self._live, self._next, self._way_out)
         while self._next in commits:
             planned, committed = (self._live.folder / log / str(self._next) for log in ("offsets", "commits"))
             try:
                 seconds = committed.stat().st_mtime - planned.stat().st_mtime
                 self._found[self._next] = LiveBatch(self._next, planned.read_bytes(), max(seconds, 0.0))
             except FileNotFoundError:
-                raise _deleted(self._live, self._next) from None
+                raise _deleted(self._live, self._next, self._way_out) from None
             self._next += 1
 
     def take(self, number: int, wait_s: float) -> LiveBatch | None:
@@ -86,16 +92,22 @@ class LiveBatches:
 
 
 class Follower:
-    """A branch that runs the batches of the live query. Raises ConflictError if it has taken the place of a query."""
+    """A branch that runs the batches of the live query, from batch `since` on. `way_out`: if it has had other rows.
 
-    def __init__(self, live: QueryCheckpoint, branch: QueryCheckpoint) -> None:
+    Raises ConflictError if it has taken the place of a query.
+    """
+
+    def __init__(
+        self, live: QueryCheckpoint, branch: QueryCheckpoint, since: int = 0, way_out: str = NEW_BRANCH
+    ) -> None:
         self.live = live
         self.branch = branch
+        self._way_out = way_out
         if Results(branch).promoted() is not None:
             raise ConflictError(
                 f"{branch.folder}: this branch has taken the place of a query by `rhino promote`; make a new branch"
             )
-        check_followed(live, branch)
+        check_followed(live, branch, since, way_out)
 
     def next_batch(self) -> int:
         """Returns the first batch that the branch has not committed."""
@@ -116,26 +128,29 @@ class Follower:
         copy_sources(self.live, self.branch)
         if path.exists():
             if rows_of(path.read_bytes()) != rows_of(batch.entry):
-                raise _other_rows(self.live, self.branch, batch.number)
+                raise _other_rows(self.live, self.branch, batch.number, self._way_out)
             return
         replace_file(path, batch.entry)
 
 
-def check_followed(live: QueryCheckpoint, branch: QueryCheckpoint) -> None:
+def check_followed(
+    live: QueryCheckpoint, branch: QueryCheckpoint, since: int = 0, way_out: str = NEW_BRANCH
+) -> None:
     """Raises PreconditionError if the branch has planned a batch with other rows than the live query has.
 
     Only batches that both logs still have can be looked at, and of a batch that is planned both know the rows.
     """
     if live.job == branch.job:
         raise PreconditionError(f"{branch.folder}: is no branch of {live.folder}: both have the id {live.job}")
-    for number in sorted({*live.batches("offsets")} & {*branch.batches("offsets")}):
+    common = {*live.batches("offsets")} & {*branch.batches("offsets")}
+    for number in sorted(number for number in common if number >= since):
         entries = [(one.folder / "offsets" / str(number)) for one in (live, branch)]
         try:
             first, second = (rows_of(path.read_bytes()) for path in entries)
         except FileNotFoundError:
             continue  # Spark has deleted an old entry meanwhile
         if first != second:
-            raise _other_rows(live, branch, number)
+            raise _other_rows(live, branch, number, way_out)
 
 
 def copy_sources(live: QueryCheckpoint, branch: QueryCheckpoint) -> None:
@@ -151,20 +166,15 @@ def copy_sources(live: QueryCheckpoint, branch: QueryCheckpoint) -> None:
             replace_file(copy, content)
 
 
-def rows_of(entry: bytes) -> tuple[bytes, ...]:
-    """Returns the part of an offset log entry that names rows: the offsets of each source."""
-    return tuple(entry.rstrip().split(b"\n")[2:])
-
-
-def _other_rows(live: QueryCheckpoint, branch: QueryCheckpoint, number: int) -> PreconditionError:
+def _other_rows(live: QueryCheckpoint, branch: QueryCheckpoint, number: int, way_out: str) -> PreconditionError:
     return PreconditionError(
-        f"{branch.folder}: batch {number} has other rows than in {live.folder}: the branch has gone its own way, or "
-        "belongs to another query; make a new one with `rhino branch`"
+        f"{branch.folder}: batch {number} has other rows than in {live.folder}: it has gone its own way, or belongs to "
+        f"another query; {way_out}"
     )
 
 
-def _deleted(live: QueryCheckpoint, number: int) -> PreconditionError:
+def _deleted(live: QueryCheckpoint, number: int, way_out: str) -> PreconditionError:
     return PreconditionError(
         f"{live.folder}: batch {number} is not in its logs any more, which keep the newest batches "
-        "(spark.sql.streaming.minBatchesToRetain); make a new branch, and follow it sooner"
+        f"(spark.sql.streaming.minBatchesToRetain); {way_out}, and follow it sooner"
     )

@@ -11,7 +11,8 @@ import pytest
 from rhino_core.errors import ConflictError, IntegrityError, PreconditionError
 from spark_connector.branch.folder import BranchFolder
 from spark_connector.query_checkpoint import QueryCheckpoint
-from spark_connector.shadow.following import Follower, LiveBatch, LiveBatches, check_followed, rows_of
+from spark_connector.query_logs import rows_of
+from spark_connector.shadow.following import Follower, LiveBatch, LiveBatches, check_followed
 from spark_connector.shadow.report import Results
 
 HEAD = '{"batchWatermarkMs":%d,"batchTimestampMs":5,"conf":{}}'

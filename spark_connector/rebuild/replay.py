@@ -1,0 +1,68 @@
+"""Runs batches of a former query with new code, without output, in the checkpoint of `folder.py`. PySpark is needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from rhino_core.errors import AlreadyThereError, InvalidRequestError, PreconditionError
+from spark_connector.query_checkpoint import QueryCheckpoint
+from spark_connector.rebuild.folder import without_watermark
+from spark_connector.restructure.rebuilt import Origin, check_former, origin_of
+from spark_connector.shadow.batches import run_without_output
+from spark_connector.shadow.following import Follower, LiveBatch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    Rows: TypeAlias = DataFrame  # for packages that import no PySpark
+
+ANEW = "delete it, and rebuild anew"
+ERROR_MAX = 4000  # characters of an error of Spark
+
+
+class Replay:
+    """The rebuilt checkpoint `folder` of the query of `live`.
+
+    Raises PreconditionError if it was made for another query, or has had other rows.
+    """
+
+    def __init__(self, live: QueryCheckpoint, folder: Path) -> None:
+        origin = origin_of(folder)
+        if origin is None:
+            raise AlreadyThereError(f"{folder}: is there already, and rebuild() has not made it; give another folder")
+        check_former(origin, live, folder)
+        self.origin: Origin = origin
+        self.checkpoint = QueryCheckpoint(folder)
+        self._follower = Follower(live, self.checkpoint, since=origin.first, way_out=f"{ANEW}: {folder}")
+
+    def next_batch(self) -> int:
+        """Returns the first batch that was not run."""
+        return max([*self.checkpoint.batches("commits"), self.origin.first - 1]) + 1
+
+    def check_first(self, asked: int | None) -> None:
+        """Raises InvalidRequestError if the checkpoint begins with another batch than the one that is asked for."""
+        if asked not in (None, self.origin.first):
+            raise InvalidRequestError(
+                f"{self.checkpoint.folder}: was begun with batch {self.origin.first}, and not with {asked}; leave it "
+                "out, or give another folder"
+            )
+
+    def run(self, rows: Rows, output_mode: str, batch: LiveBatch) -> None:
+        """Runs a batch, with the rows, watermark and time of the former query. It is the one of `next_batch`.
+
+        The first one has the rows of all batches before it, too, and no watermark: otherwise they would be late.
+        Raises PreconditionError if the new code fails.
+        """
+        from pyspark.errors import StreamingQueryException
+
+        entry = batch.entry
+        if batch.number == self.origin.first > 0:
+            entry = without_watermark(entry)
+        self._follower.plan(LiveBatch(batch.number, entry, batch.seconds))
+        try:
+            run_without_output(rows, self.checkpoint, output_mode, batch.number)
+        except StreamingQueryException as error:
+            raise PreconditionError(
+                f"{self.checkpoint.folder}: the new code fails in batch {batch.number}: {str(error)[:ERROR_MAX]}"
+            ) from error
