@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from rhino_core.errors import IntegrityError, PreconditionError
 from rhino_core.ids import StoreVersion
@@ -38,9 +39,10 @@ def first_batch(live: QueryCheckpoint, asked: int | None) -> int:
 
 
 def without_watermark(entry: bytes) -> bytes:
-    """Returns an entry of the offset log with the watermark of a query that begins. Raises IntegrityError.
+    """Returns an entry of the offset log with the watermark of a query that begins.
 
-    With the one of the former query, the rows of all batches before it would be late.
+    With the one of the former query, the rows of all batches before it would be late. Raises IntegrityError for an
+    entry that is not readable, and PreconditionError for another version of the log.
     """
     version, head, *rows = entry.rstrip().split(b"\n")
     if version.strip() != b"v1":
@@ -48,11 +50,16 @@ def without_watermark(entry: bytes) -> bytes:
             f"the offset log has version {version.decode(errors='replace')}, in which Rhino cannot say that nothing was "
             "read; rebuild from batch 0, or begin empty with sketch()"
         )
-    try:
-        fields = json.loads(head) | {"batchWatermarkMs": 0}
-    except (ValueError, TypeError) as error:
-        raise IntegrityError(f"an offset log entry is not readable: {error}") from error
+    fields = _fields(entry) | {"batchWatermarkMs": 0}
     return b"\n".join([version, json.dumps(fields, separators=(",", ":")).encode(), *rows])
+
+
+def _fields(entry: bytes) -> dict[str, Any]:
+    try:
+        fields: dict[str, Any] = json.loads(entry.split(b"\n")[1])
+        return {"batchWatermarkMs": 0, **fields}
+    except (ValueError, TypeError, IndexError) as error:
+        raise IntegrityError(f"an offset log entry is not readable: {error}") from error
 
 
 def fill(made: HiddenFolder, live: QueryCheckpoint, first: int, sketch: Path | None, entry: bytes) -> list[StoreVersion]:
@@ -65,7 +72,8 @@ def fill(made: HiddenFolder, live: QueryCheckpoint, first: int, sketch: Path | N
     for name in ("offsets", "commits"):
         (made.work / name).mkdir()
     copy_sources(live, QueryCheckpoint(made.work))
-    Origin(live.job, first).write(made.work)
+    closed = first > 0 and _fields(entry)["batchWatermarkMs"] > 0
+    Origin(live.job, first, first + closed).write(made.work)
     if sketch is None:
         return []
     operators, before = read_operators(sketch), first - 1

@@ -23,11 +23,13 @@ class Origin:
     """What a checkpoint was rebuilt from. `former`: the id of the query.
 
     `first`: its batch from which on the rows were replayed batch by batch. The rows of all batches before it were
-    replayed together with those of this one.
+    replayed together with those of this one. `since`: the first batch after which the state may be taken. That is the
+    next one if there is a watermark: what the batches before have closed reaches operators above one batch later.
     """
 
     former: str
     first: int
+    since: int
 
     @property
     def shown(self) -> str:
@@ -43,7 +45,7 @@ def origin_of(folder: Path) -> Origin | None:
     path = folder / FILE
     try:
         fields = json.loads(path.read_text())
-        return Origin(str(fields["former"]), int(fields["first"]))
+        return Origin(str(fields["former"]), int(fields["first"]), int(fields["since"]))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -77,7 +79,13 @@ def find_rebuilt(source: QueryCheckpoint, sketch: Path, batch: int) -> Rebuildin
         return None
     checkpoint = QueryCheckpoint(sketch)
     check_former(origin, source, sketch)
-    commits = [number for number in checkpoint.batches("commits") if number >= origin.first]
+    if origin.first <= batch < origin.since:
+        raise PreconditionError(
+            f"{sketch}: begins with batch {origin.first}, which has the rows of all batches before it and no watermark, "
+            f"so its state may be taken after batch {origin.since} or later; rebuild into another folder with an earlier "
+            "first batch, or choose a later one"
+        )
+    commits = [number for number in checkpoint.batches("commits") if number >= origin.since]
     if batch not in commits:
         raise PreconditionError(_elsewhere(source, sketch, batch, commits))
     mine, others = (entry_rows(one.folder / "offsets" / str(batch)) for one in (checkpoint, source))
@@ -109,7 +117,7 @@ def entry_rows(path: Path) -> tuple[bytes, ...]:
 def _elsewhere(source: QueryCheckpoint, sketch: Path, batch: int, commits: Sequence[int]) -> str:
     asked = f"the new checkpoint begins after batch {batch} of {source.folder} ({_offsets(source, batch)})"
     if not commits:
-        return f"{sketch}: has run no batch yet, and {asked}; {AGAIN}"
+        return f"{sketch}: has not run enough batches yet, and {asked}; {AGAIN}"
     reached = commits[-1]
     stands = f"{sketch}: stands after batch {reached} ({_offsets(QueryCheckpoint(sketch), reached)}), and {asked}"
     if reached < batch:

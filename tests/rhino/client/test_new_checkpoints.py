@@ -9,8 +9,8 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from rhino import branch, restructure
 from rhino_core import failpoints
 from spark_connector import operator_metadata
 from spark_connector.query_checkpoint import QueryCheckpoint
+from tests.rhino.client.test_rebuild import write_state
 from tests.rhino.client.test_restructure import COUNT, OLD, RECENT, USERS, check_opens, made
 from tests.spark_connector.restructure.described import PARTITIONS, write_versioned
 from tests.worker_runtime.cluster import Cluster
@@ -44,10 +45,11 @@ class Scene:
     cluster: Cluster
     address: str
     folder: Path
+    sketch: str = "sketch"
 
     async def call(self, command: str, target: str, armed: str = "") -> tuple[int | None, str]:
         arguments = [command, str(self.folder / "q"), str(self.folder / target), "--manager", self.address]
-        arguments += ["--sketch", str(self.folder / "sketch")] if command == "restructure" else []
+        arguments += ["--sketch", str(self.folder / self.sketch)] if command == "restructure" else []
         environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'proto'}", failpoints.VARIABLE: armed}
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", COMMAND, *arguments), env=environment, stderr=asyncio.subprocess.PIPE
@@ -70,6 +72,19 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
                 path.unlink() if path.is_file() else path.rmdir()
             write_versioned(folder / place, number, "symmetricHashJoin", JOIN)
         yield Scene(cluster, address, folder)
+
+
+@asynccontextmanager
+async def rebuilt_scene(tmp_path: Path) -> AsyncIterator[Scene]:
+    """The sketch has rebuilt state, of a join of state format 3, too."""
+    async with made(tmp_path) as (cluster, address, folder):
+        described = (RECENT, USERS, COUNT)
+        rebuilt = await write_state(cluster, folder, described)
+        operator = rebuilt.folder / "state" / "1"
+        for path in sorted(operator.rglob("*"), reverse=True):
+            path.unlink() if path.is_file() else path.rmdir()
+        write_versioned(rebuilt.folder, 1, "symmetricHashJoin", JOIN)
+        yield Scene(cluster, address, folder, "rebuilt")
 
 
 async def crash(scene: Scene, command: str, point: str, hit: int, target: str) -> bool:
@@ -120,6 +135,13 @@ async def test_a_command_that_was_killed_can_be_repeated(tmp_path: Path, command
         await check_opens(there.cluster, there.folder / "new")
 
 
+async def test_a_restructuring_with_rebuilt_state_that_was_killed_can_be_repeated(tmp_path: Path) -> None:
+    """Between the links of the state that is kept and those of the rebuilt one."""
+    async with asyncio.timeout(120), rebuilt_scene(tmp_path) as there:
+        assert await crash(there, "restructure", "branch.links.before", 2, "new")
+        await check_opens(there.cluster, there.folder / "new")
+
+
 async def test_both_commands_come_to_their_points(tmp_path: Path) -> None:
     async with asyncio.timeout(120), scene(tmp_path) as there:
         q, sketch = there.folder / "q", there.folder / "sketch"
@@ -132,11 +154,15 @@ async def test_both_commands_come_to_their_points(tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive  # a minute for each command; test_a_command_that_was_killed_can_be_repeated has one point
-@pytest.mark.parametrize("command", ["branch", "restructure"])
-async def test_a_command_that_was_killed_at_any_file_can_be_repeated(tmp_path: Path, command: str) -> None:
+@pytest.mark.parametrize(
+    ("command", "on"), [("branch", scene), ("restructure", scene), ("restructure", rebuilt_scene)]
+)
+async def test_a_command_that_was_killed_at_any_file_can_be_repeated(
+    tmp_path: Path, command: str, on: Callable[[Path], AbstractAsyncContextManager[Scene]]
+) -> None:
     """At every hit of every point."""
     points = SHARED if command == "branch" else POINTS
-    async with asyncio.timeout(1200), scene(tmp_path) as there:
+    async with asyncio.timeout(1200), on(tmp_path) as there:
         for point in points:
             hit = 1
             while await crash(there, command, point, hit, f"new-{point}-{hit}"):

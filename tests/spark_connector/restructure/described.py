@@ -11,6 +11,7 @@ from spark_connector.conf import PROVIDER_CLASSES
 from spark_connector.query_checkpoint import DEFAULT_STORE, PROVIDER_KEY, QueryCheckpoint
 from spark_connector.restructure.columns import parse_columns
 from spark_connector.restructure.operators import Operator, Store
+from spark_connector.restructure.rebuilt import Origin
 
 PARTITIONS = 2
 SETTINGS = {
@@ -126,18 +127,29 @@ def write_operators(folder: Path, described: Iterable[str], partitions: int = PA
             path.write_bytes(data)
 
 
-def write_checkpoint(folder: Path, described: Sequence[str], *, batches: int = 3, sources: int = 1) -> QueryCheckpoint:
-    """A checkpoint with `batches` committed ones and one that is planned. Ids are "<operator>-<partition>-<batch>"."""
+def write_checkpoint(
+    folder: Path,
+    described: Sequence[str],
+    *,
+    batches: int = 3,
+    sources: int = 1,
+    job: str = "job-1",
+    prefix: str = "",
+) -> QueryCheckpoint:
+    """A checkpoint with `batches` committed ones and one that is planned.
+
+    Ids are "<prefix><operator>-<partition>-<batch>".
+    """
     for name in ("offsets", "commits"):
         (folder / name).mkdir(parents=True)
-    (folder / "metadata").write_text('{"id":"job-1"}')
+    (folder / "metadata").write_text(json.dumps({"id": job}))
     for batch in range(batches + 1):
-        head = json.dumps({"batchWatermarkMs": 0, "conf": SETTINGS})
-        offsets = "\n".join(['{"offset":1}'] * sources)
+        head = json.dumps({"batchWatermarkMs": 1000 * batch, "batchTimestampMs": 5000 + batch, "conf": SETTINGS})
+        offsets = "\n".join([json.dumps({"offset": batch})] * sources)
         (folder / "offsets" / str(batch)).write_text(f"v1\n{head}\n{offsets}")
     for batch in range(batches):
         ids = {
-            str(number): [[f"{number}-{partition}-{batch}"] for partition in range(PARTITIONS)]
+            str(number): [[f"{prefix}{number}-{partition}-{batch}"] for partition in range(PARTITIONS)]
             for number in range(len(described))
         }
         fields = {"nextBatchWatermarkMs": 7, "stateUniqueIds": ids}
@@ -150,3 +162,10 @@ def write_sketch(folder: Path, described: Sequence[str], *, sources: int = 1) ->
     """A checkpoint of a query whose first batch has only been planned."""
     write_checkpoint(folder, described, batches=0, sources=sources)
     return folder
+
+
+def write_rebuilt(folder: Path, described: Sequence[str], *, batches: int = 3, first: int = 0) -> QueryCheckpoint:
+    """A checkpoint whose state was rebuilt for the query of `write_checkpoint`. Its ids begin with "r"."""
+    checkpoint = write_checkpoint(folder, described, batches=batches, job="job-2", prefix="r")
+    Origin("job-1", first, first + (first > 0)).write(folder)
+    return checkpoint
