@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,8 +16,9 @@ from rhino_core.errors import PreconditionError
 from spark_connector.conf import SPARK_PROVIDER
 from spark_connector.query_checkpoint import PROVIDER_KEY
 from tests.spark.conftest import SharedSession, wait_for
-from tests.spark.queries import StatefulQuery, consumed, events_of, source
+from tests.spark.queries import ROWS_PER_BATCH, StatefulQuery, consumed, events_of, source
 from tests.spark.run import Run, assert_same_rows, job
+from tests.spark.test_named_schemas import totals, totals_of, unnamed
 from tests.spark.test_restructure import counted, query, read
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(420)]
@@ -125,3 +127,51 @@ def test_an_operator_above_another_one_knows_what_that_one_emitted_before(
         assert emitted[0] < switched - 4, "rows of small windows that closed before are in it"
         assert emitted == [*range(emitted[0], emitted[-1] + 1, 20)], "none is left out"
         assert len(emitted) >= 2
+
+
+@pytest.mark.exhaustive  # the two tests before have the same story; here are other sources and operators
+def test_files_are_read_again_for_an_operator_with_schema_files(
+    cluster: LocalCluster, shared: SharedSession, tmp_path: Path
+) -> None:
+    """transformWithState on rhino://. The log of the source names the files of the batches that are replayed as one."""
+    put(tmp_path / "in", 0, 5)
+    with shared.with_settings(SETTINGS | {PROVIDER_KEY: SPARK_PROVIDER}) as spark:
+
+        def unique(spark: SparkSession) -> DataFrame:
+            stream = spark.readStream.schema("value bigint").option("maxFilesPerTrigger", 1).json(str(tmp_path / "in"))
+            return stream.dropDuplicates(["value"])
+
+        former = StatefulQuery("files", "append", unique, totals_of, None)
+        new = StatefulQuery("files", "update", lambda spark: totals(unique(spark)), totals_of, "k")
+        run = Run(spark, former, tmp_path / "former", rhino_checkpoint)
+        following = Run(spark, new, tmp_path / "new", rhino_checkpoint)
+        run.advance(run.start(), 5)
+        first, rebuilt = stop(cluster, run), tmp_path / "rebuilt"
+        assert first == 5
+        done = rebuild(
+            cluster.manager, new.stream(spark), run.checkpoint, rebuilt, output_mode="update", first=2
+        )
+        assert (done.first, done.batch) == (2, 4)
+        made = restructure(cluster.manager, run.checkpoint, following.checkpoint, rebuilt)
+        assert [(one.fate, one.old, one.new) for one in made.operators] == [("rebuilt", None, 0), ("moved", 0, 1)]
+        shutil.rmtree(rebuilt)
+        assert len(unnamed(following.checkpoint, rebuilt)) == 1
+        put(tmp_path / "in", 5, 7)
+        following.advance(following.start(), 2)
+        assert stop(cluster, following) == 7
+        rows = spark.read.parquet(*[f"{following.output}/{number}" for number in (5, 6)])
+        newest = rows.groupBy("k").agg(F.max("batch_id").alias("batch_id"))
+        assert_same_rows(
+            rows.join(newest, ["k", "batch_id"]).drop("batch_id"),
+            totals_of(spark, 7).join(newest.select("k"), "k"),
+        )
+
+
+def put(folder: Path, first: int, end: int) -> None:
+    """A file of rows for each batch."""
+    folder.mkdir(exist_ok=True)
+    for number in range(first, end):
+        values = range(number * ROWS_PER_BATCH, (number + 1) * ROWS_PER_BATCH)
+        hidden = folder / f".{number}.json"
+        hidden.write_text("\n".join(f'{{"value": {value}}}' for value in values))
+        hidden.rename(folder / f"{number}.json")
