@@ -100,9 +100,7 @@ def rebuild(
     return Rebuilt(replay.checkpoint.job, live.job, str(folder.absolute()), replay.origin.first, *ended, took_s)
 
 
-def _begin(
-    manager: str, rows: Rows, live: QueryCheckpoint, folder: Path, batch: LiveBatch, output_mode: str
-) -> None:
+def _begin(manager: str, rows: Rows, live: QueryCheckpoint, folder: Path, batch: LiveBatch, output_mode: str) -> None:
     """Makes the checkpoint. Nothing stays of it if that fails."""
     holders = holders_of(manager, live.job)
     groups = {version.store.group for version in live.logged().versions}

@@ -40,7 +40,7 @@ class Restructured:
     """A query that was restructured. `linked_bytes`: of the files on their owners, none of which was copied.
 
     `stores` keep their state, `rebuilt_stores` have state that was rebuilt, and `empty_stores` begin without any.
-    `rebuilt_job`: the id of the query that has rebuilt it; empty: none. `rebuilt_from`: since when it knows former rows.
+    `rebuilt_job`: the id of the query that has rebuilt it; empty: none. `rebuilt_from`: since when it knows the rows.
     """
 
     job: str
@@ -133,9 +133,7 @@ def _described(plan: Restructuring, job: str, target: Path, made: Made, duration
 Item = peer_pb2.StoreLink | peer_pb2.EmptyStore
 
 
-def _steps(
-    plan: Restructuring, job: str, empty: Sequence[StoreVersion]
-) -> Iterator[list[tuple[GroupId, Item]]]:
+def _steps(plan: Restructuring, job: str, empty: Sequence[StoreVersion]) -> Iterator[list[tuple[GroupId, Item]]]:
     """What workers are asked for, one step after the other.
 
     State that is kept comes first: the new query gets the settings of the first group that the manager sees, and these
@@ -159,7 +157,7 @@ def empty_item(version: StoreVersion, like: GroupId) -> tuple[GroupId, Item]:
 
 
 def like_of(groups: Collection[GroupId]) -> Callable[[int], GroupId]:
-    """Returns which of the groups has a partition. An empty store goes to the worker that has state of its partition."""
+    """Returns which of the groups has a partition: an empty store goes to the worker with state of its partition."""
     ordered = sorted(groups)
     beside = {group.partition: group for group in reversed(ordered)}
     return lambda partition: beside.get(partition, ordered[0])

@@ -44,11 +44,11 @@ def without_watermark(entry: bytes) -> bytes:
     With the one of the former query, the rows of all batches before it would be late. Raises IntegrityError for an
     entry that is not readable, and PreconditionError for another version of the log.
     """
-    version, head, *rows = entry.rstrip().split(b"\n")
+    version, _, *rows = entry.rstrip().split(b"\n")
     if version.strip() != b"v1":
         raise PreconditionError(
-            f"the offset log has version {version.decode(errors='replace')}, in which Rhino cannot say that nothing was "
-            "read; rebuild from batch 0, or begin empty with sketch()"
+            f"the offset log has version {version.decode(errors='replace')}, in which Rhino cannot say that nothing "
+            "was read; rebuild from batch 0, or begin empty with sketch()"
         )
     fields = _fields(entry) | {"batchWatermarkMs": 0}
     return b"\n".join([version, json.dumps(fields, separators=(",", ":")).encode(), *rows])
@@ -62,7 +62,9 @@ def _fields(entry: bytes) -> dict[str, Any]:
         raise IntegrityError(f"an offset log entry is not readable: {error}") from error
 
 
-def fill(made: HiddenFolder, live: QueryCheckpoint, first: int, sketch: Path | None, entry: bytes) -> list[StoreVersion]:
+def fill(
+    made: HiddenFolder, live: QueryCheckpoint, first: int, sketch: Path | None, entry: bytes
+) -> list[StoreVersion]:
     """Makes the hidden folder one whose query begins with batch `first`. Returns the empty stores that it names.
 
     `entry`: of that batch, in the offset log of the former query. `sketch`: the checkpoint of a query that the new code

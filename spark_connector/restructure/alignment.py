@@ -208,9 +208,7 @@ def _check_partitions(old: Sequence[Operator], new: Sequence[Operator]) -> None:
         )
 
 
-def _lines(
-    old: Sequence[Operator], new: Sequence[Operator], pairs: Mapping[int, int], born: Fate
-) -> Iterator[Line]:
+def _lines(old: Sequence[Operator], new: Sequence[Operator], pairs: Mapping[int, int], born: Fate) -> Iterator[Line]:
     former = {after: before for before, after in pairs.items()}
     for operator in new:
         before = old[former[operator.number]] if operator.number in former else None

@@ -19,7 +19,7 @@ from spark_connector.query_logs import rows_of
 from spark_connector.shadow.report import Results
 
 LOOK_S = 0.05  # between two looks at the live query's logs; Spark deletes their old entries
-NEW_BRANCH = "make a new branch with `rhino branch`"  # the way out of somebody whose rows are not those of the live query
+NEW_BRANCH = "make a new branch with `rhino branch`"  # the way out of one with other rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +133,7 @@ class Follower:
         replace_file(path, batch.entry)
 
 
-def check_followed(
-    live: QueryCheckpoint, branch: QueryCheckpoint, since: int = 0, way_out: str = NEW_BRANCH
-) -> None:
+def check_followed(live: QueryCheckpoint, branch: QueryCheckpoint, since: int = 0, way_out: str = NEW_BRANCH) -> None:
     """Raises PreconditionError if the branch has planned a batch with other rows than the live query has.
 
     Only batches that both logs still have can be looked at, and of a batch that is planned both know the rows.

@@ -148,9 +148,7 @@ def test_files_are_read_again_for_an_operator_with_schema_files(
         run.advance(run.start(), 5)
         first, rebuilt = stop(cluster, run), tmp_path / "rebuilt"
         assert first == 5
-        done = rebuild(
-            cluster.manager, new.stream(spark), run.checkpoint, rebuilt, output_mode="update", first=2
-        )
+        done = rebuild(cluster.manager, new.stream(spark), run.checkpoint, rebuilt, output_mode="update", first=2)
         assert (done.first, done.batch) == (2, 4)
         made = restructure(cluster.manager, run.checkpoint, following.checkpoint, rebuilt)
         assert [(one.fate, one.old, one.new) for one in made.operators] == [("rebuilt", None, 0), ("moved", 0, 1)]

@@ -65,7 +65,9 @@ async def test_born_operators_get_the_files_of_the_rebuilt_query_and_no_bytes_tr
                 root = process.settings.data_dir / "store"
                 assert os.path.samefile(root / str(source) / name, root / str(target) / name)
         groups = (await asyncio.to_thread(fetch_overview, address)).groups
-        owners = {(g.group.operator, g.group.partition): g.members[0].worker_id for g in groups if g.group.job == done.job}
+        owners = {
+            (g.group.operator, g.group.partition): g.members[0].worker_id for g in groups if g.group.job == done.job
+        }
         assert owners == {(0, 0): "b", (0, 1): "a", (1, 0): "a", (1, 1): "b"}
         await check_opens(cluster, folder / "new")
 

@@ -106,7 +106,9 @@ def test_state_after_another_batch_is_refused_and_both_are_named(tmp_path: Path)
     assert examine(source, late.folder, 3, Choices()).logged.batch_id == 3
 
     begun = write_rebuilt(tmp_path / "begun", [COUNT, USERS], batches=3, first=3)
-    with pytest.raises(PreconditionError, match=r"has not run enough batches yet.*after batch 4.*run rebuild\(\) again"):
+    with pytest.raises(
+        PreconditionError, match=r"has not run enough batches yet.*after batch 4.*run rebuild\(\) again"
+    ):
         examine(source, begun.folder, None, Choices())
 
     (behind.folder / "commits" / "0").unlink()
