@@ -82,8 +82,8 @@ def find_rebuilt(source: QueryCheckpoint, sketch: Path, batch: int) -> Rebuildin
     if origin.first <= batch < origin.since:
         raise PreconditionError(
             f"{sketch}: begins with batch {origin.first}, which has the rows of all batches before it and no "
-            f"watermark, so its state may be taken after batch {origin.since} or later; choose a later batch, or rebuild "
-            "into another folder with an earlier first batch"
+            f"watermark, so its state may be taken after batch {origin.since} or later; choose a later batch, or "
+            "rebuild into another folder with an earlier first batch"
         )
     commits = [number for number in checkpoint.batches("commits") if number >= origin.since]
     if batch not in commits:

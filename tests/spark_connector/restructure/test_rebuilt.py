@@ -101,7 +101,7 @@ def test_state_after_another_batch_is_refused_and_both_are_named(tmp_path: Path)
     assert examine(source, behind.folder, 2, Choices()).logged.batch_id == 2
 
     late = write_rebuilt(tmp_path / "late", [COUNT, USERS], batches=5, first=2)
-    with pytest.raises(PreconditionError, match="begins with batch 2, .* may be taken after batch 3 or later"):
+    with pytest.raises(PreconditionError, match=r"begins with batch 2, .* may be taken after batch 3 or later"):
         examine(source, late.folder, 2, Choices())
     assert examine(source, late.folder, 3, Choices()).logged.batch_id == 3
 
