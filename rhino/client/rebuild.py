@@ -15,7 +15,7 @@ from rhino_core.errors import InvalidRequestError, PreconditionError
 from spark_connector.branch.folder import HiddenFolder
 from spark_connector.query_checkpoint import QueryCheckpoint
 from spark_connector.rebuild.folder import fill, first_batch
-from spark_connector.rebuild.replay import ANEW, Replay
+from spark_connector.rebuild.replay import Replay, anew
 from spark_connector.restructure.sketch import sketch
 from spark_connector.shadow.following import LiveBatch, LiveBatches
 
@@ -81,7 +81,7 @@ def rebuild(
         replay.check_first(first)
         refuse_running(manager, replay.checkpoint.job)
     number = replay.next_batch() if replay else first_batch(live, first)
-    with LiveBatches(live, number, f"{ANEW}: {folder}").watched() as found:
+    with LiveBatches(live, number, anew(folder)).watched() as found:
         if replay is None:
             begun = found.take(number, READ_S)
             if begun is None:

@@ -17,8 +17,12 @@ if TYPE_CHECKING:
 
     Rows: TypeAlias = DataFrame  # for packages that import no PySpark
 
-ANEW = "delete it, and rebuild anew"
 ERROR_MAX = 4000  # characters of an error of Spark
+
+
+def anew(folder: Path) -> str:
+    """Returns the way out if the former query's logs do not have a batch any more, or its rows are other ones."""
+    return f"delete {folder} and rebuild anew"
 
 
 class Replay:
@@ -34,7 +38,7 @@ class Replay:
         check_former(origin, live, folder)
         self.origin: Origin = origin
         self.checkpoint = QueryCheckpoint(folder)
-        self._follower = Follower(live, self.checkpoint, since=origin.first, way_out=f"{ANEW}: {folder}")
+        self._follower = Follower(live, self.checkpoint, since=origin.first, way_out=anew(folder))
 
     def next_batch(self) -> int:
         """Returns the first batch that was not run."""

@@ -107,7 +107,7 @@ def test_a_later_call_goes_on_and_another_folder_is_refused(tmp_path: Path) -> N
         replay.check_first(4)
     path = made.folder / "offsets" / "4"
     path.write_text(path.read_text().replace('{"offset": 4}', '{"offset": 9}'))
-    with pytest.raises(PreconditionError, match=r"batch 4 has other rows.*delete it, and rebuild anew"):
+    with pytest.raises(PreconditionError, match=r"batch 4 has other rows.*delete .*rebuilt and rebuild anew"):
         Replay(live, made.folder)
     with pytest.raises(AlreadyThereError, match=r"sketch: is there already, and rebuild\(\) has not made it"):
         Replay(live, sketch)
