@@ -743,7 +743,7 @@ class RestructureRequest(_message.Message):
     """seconds for which it may wait for copies; 0: 60 s"""
     @_builtins.property
     def links(self) -> _containers.RepeatedCompositeFieldContainer[Global___StoreLink]:
-        """of one job, to another one"""
+        """each of some other job, to the same new job"""
 
     @_builtins.property
     def empty(self) -> _containers.RepeatedCompositeFieldContainer[Global___EmptyStore]:

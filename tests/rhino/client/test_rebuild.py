@@ -104,9 +104,9 @@ async def test_a_replay_from_a_later_batch_begins_with_empty_stores_beside_the_f
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(rebuild, "sketch", sketched)
             begin = (address, None, live, folder / "rebuilt", batch, "update")
-            await asyncio.to_thread(rebuild._begin, *begin)  # type: ignore[arg-type]
+            await asyncio.to_thread(rebuild._begin, *begin)
             with pytest.raises(AlreadyThereError):
-                await asyncio.to_thread(rebuild._begin, *begin)  # type: ignore[arg-type]
+                await asyncio.to_thread(rebuild._begin, *begin)
         checkpoint = QueryCheckpoint(folder / "rebuilt")
         versions = checkpoint.logged().versions
         assert len(versions) == 3 * PARTITIONS
