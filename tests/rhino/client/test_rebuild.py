@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,19 @@ async def received(cluster: Cluster) -> int:
     return sum([(await statistics(process)).replicated_bytes_in for process in cluster.sidecars.values()])
 
 
+async def plan_of(address: str, folder: Path) -> str:
+    """What the command says without doing anything."""
+    command = ["restructure", str(folder / "q"), str(folder / "new"), "--sketch", str(folder / "rebuilt"), "--dry-run"]
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "rhino.cli.main", *command, "--manager", address),
+        env={**os.environ, "COLUMNS": "200"},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    out, _ = await process.communicate()
+    assert process.returncode == 0
+    return out.decode()
+
+
 async def test_born_operators_get_the_files_of_the_rebuilt_query_and_no_bytes_travel(tmp_path: Path) -> None:
     async with asyncio.timeout(120), made(tmp_path) as (cluster, address, folder):
         rebuilt = await write_state(cluster, folder)
@@ -54,6 +68,9 @@ async def test_born_operators_get_the_files_of_the_rebuilt_query_and_no_bytes_tr
         ]
         assert (planned.job, planned.rebuilt_from, planned.rebuilt_stores) == ("", "batch 0", 2)
         assert not (folder / "new").exists()
+        said = await plan_of(address, folder)
+        assert "born, rebuilt from batch 0" in said
+        assert "2 stores keep their state, 2 were rebuilt" in said
         done = await asyncio.to_thread(restructure, address, folder / "q", folder / "new", rebuilt.folder)
         assert (done.stores, done.empty_stores, done.rebuilt_stores) == (2, 0, 2)
         assert (done.rebuilt_job, done.files, done.workers) == (REBUILT_JOB, 4 * BATCHES, ("a", "b"))
