@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.adaptation.__main__ import counted, observed, rows_of
-from handover_manager.adapt.budget import CoolDowns
+from handover_manager.adapt.cool_downs import CoolDowns
 from workloads.adaptation import traces
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,7 +34,7 @@ def _shapes() -> set[str]:
 
 
 def test_a_planted_bug_is_counted_as_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CoolDowns, "active", lambda self, node, now: False)
+    monkeypatch.setattr(CoolDowns, "active", lambda self, job, now: {})
     seen = [observed(traces.run(7))]
     assert counted(seen)["moved again within its cool-down"] > 0
     assert rows_of(seen)[-1].problems == sum(counted(seen).values())
