@@ -124,6 +124,7 @@ class Running:
     partitions: int
     network: Namespaces | None  # None: the loopback
     doing: Doing
+    conf: Mapping[str, str]  # all settings of the session
 
     def wait_until_settled(self) -> None:
         """Built up, and small batches run. Every partition has a snapshot of them, whole wherever copies are kept, and
@@ -211,7 +212,7 @@ class Place:
     `link_bits_per_s`: None means the loopback. With a number, every worker is in a network namespace behind a link of
     that speed each way; 0 means no limit. With a limit, the query checkpoint is on WebHDFS, whose server has no limit
     of its own, else on a local path. `blocks`: Rhino spreads the files of the state over all workers, two copies of
-    each.
+    each. `applications`: so many have executors at a time.
     """
 
     rhino: bool
@@ -219,6 +220,7 @@ class Place:
     workers: int = WORKERS
     partitions: int = PARTITIONS
     blocks: bool = False
+    applications: int = 1
 
     @property
     def remote_checkpoint(self) -> bool:
@@ -244,7 +246,7 @@ def running(
     logging = folder / "log4j2.properties"
     logging.write_text(LOGGING)
     java = f"-XX:+UseSerialGC -Dlog4j2.configurationFile=file:{logging}"
-    shape = ClusterShape(executor_memory_mb=1024)
+    shape = ClusterShape(executor_memory_mb=1024, applications=place.applications)
     with ExitStack() as stack:
         network, location = None, str(checkpoint)
         if place.link_bits_per_s is not None:
@@ -256,6 +258,7 @@ def running(
         )
         partitions = {"spark.sql.shuffle.partitions": str(place.partitions)}
         conf = SESSION_CONF | partitions | {"spark.executor.extraJavaOptions": java} | place.settings | dict(extra)
+        conf = cluster.conf("rhino benchmark", conf)
         spark = cluster.session("rhino benchmark", conf)
         query = (
             stream(spark, load)
@@ -275,5 +278,7 @@ def running(
         watch = QueryWatch(query, checkpoint, on_poll=progressed, check=cluster.check)
         factor = int(conf.get("spark.rhino.replicationFactor", "1"))
         copies = BLOCK_COPIES if place.blocks else factor + 1 if place.rhino else 1
-        yield Running(cluster, spark, query, watch, load, checkpoint, place, copies, place.partitions, network, doing)
+        yield Running(
+            cluster, spark, query, watch, load, checkpoint, place, copies, place.partitions, network, doing, conf
+        )
         query.stop()

@@ -16,7 +16,7 @@ WIDEST = 10  # columns; a wider table is shown with its columns as lines
 SECTIONS: Mapping[str, tuple[str, ...]] = {
     "A lost worker": ("recovery", "flink", "placement"),
     "A planned move": ("handover",),
-    "A change of a running query": ("modify", "restart", "branch", "restructure"),
+    "A change of a running query": ("modify", "restart", "branch", "shadow", "restructure"),
     "Plans of placement": ("planning", "correlation", "adaptation", "balance"),
     "The manager": ("manager",),
     "How fast state travels": ("replication",),

@@ -99,7 +99,8 @@ def start_worker(
     command = [
         *java_command("512m", "org.apache.spark.deploy.worker.Worker", "-Dspark.decommission.enabled=true"),
         *("--host", host, "--port", "0", "--webui-port", "0"),
-        *("--cores", str(shape.worker_cores), "--memory", f"{shape.executor_memory_mb}m"),
+        *("--cores", str(shape.worker_cores * shape.applications)),
+        *("--memory", f"{shape.executor_memory_mb * shape.applications}m"),
         *("--work-dir", str(folder / "work"), master_url),
     ]
     env = spark_env(host, {"SPARK_LOCAL_DIRS": str(folder / "local")})

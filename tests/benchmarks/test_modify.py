@@ -1,4 +1,4 @@
-"""The figures of benchmarks.modify, benchmarks.restart, benchmarks.branch and benchmarks.restructure."""
+"""The figures of the benchmarks that change a running query: modify, restart, branch, shadow and restructure."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ from benchmarks.branch.__main__ import table as branch_table
 from benchmarks.modify.changes import Changed, Slice, _changed
 from benchmarks.modify.loads import OUTPUT, counting
 from benchmarks.modify.summary import changes_of, costs_of, draw, tables
-from benchmarks.restart.__main__ import Change as Restarted
 from benchmarks.restart.__main__ import summarise as restarts_of
 from benchmarks.restart.__main__ import table as restart_table
+from benchmarks.restart.changes import Change as Restarted
 from benchmarks.restructure.__main__ import Change as Restructuring
 from benchmarks.restructure.__main__ import summarise as restructurings_of
 from benchmarks.restructure.__main__ import table as restructuring_table
+from benchmarks.shadow.__main__ import summarise as shadows_of
+from benchmarks.shadow.__main__ import table as shadow_table
+from benchmarks.shadow.live import Beside, costs, lateness
 from rhino.testing.query_watch import Batch
 from spark_connector.modify.ledger import State, View
 from spark_connector.modify.record import Change, Kind, Record
@@ -100,9 +103,33 @@ def test_branches_are_summed_up_by_size() -> None:
     assert json.dumps(row)
 
 
-def test_both_are_found_with_quick_runs() -> None:
-    assert {"modify", "branch"} <= set(registry.found())
-    assert all(registry.quick_runs(name) for name in ("modify", "branch"))
+def test_all_are_found_with_quick_runs() -> None:
+    names = {"modify", "restart", "branch", "shadow", "restructure"}
+    assert names <= set(registry.found())
+    assert all(registry.quick_runs(name) for name in names)
+
+
+def test_a_shadow_is_compared_with_the_batches_around_it() -> None:
+    """Batches begin at 0, 1000, ... The process is there from 8.5 to 25.2 s, and the shadow runs from 12 to 22.5 s."""
+    done = [Batch(n, 1000 * n, 300 if 12 <= n <= 22 else 900 if 8 <= n <= 25 else 200) for n in range(60)]
+    assert costs(done, (8500, 25_200), (12_100, 22_500)) == (200, 300)
+    slow = [replace(batch, duration_ms=250) if batch.batch_id > 35 else batch for batch in done]
+    assert costs(slow, (8500, 25_200), (12_100, 22_500)) == (200, 300), "ten batches after it, and not all"
+
+
+def test_how_late_a_shadow_is() -> None:
+    done = [Batch(number, 1000 * number, 400) for number in range(20)]
+    assert lateness(done, 3, [9400.0, 11_400.0, 13_400.0]) == (2000, 6000, 8000, 8)
+
+
+def test_medians_of_shadows() -> None:
+    found = [Beside(10**9, 500, n, 200, 200 * n, 5, 2000, 9000, 17_000, 20) for n in (1, 2, 3)]
+    found.append(Beside(10**9, 4000, 1, 200, 220, 5, 2000, 9000, 3000, 0))
+    often, seldom = shadows_of(found)
+    assert (often["shadows"], often["ratio"], often["highest_ratio"], often["growth_ms"]) == (3, 2, 3, 2000)
+    assert (seldom["interval_ms"], seldom["growth_ms"], seldom["behind"]) == (4000, -1500, 0)
+    assert shadow_table([often, seldom]).row_count == 2
+    assert json.dumps([often, seldom])
 
 
 def test_medians_of_restructured_queries() -> None:

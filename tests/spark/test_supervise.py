@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
@@ -19,9 +20,10 @@ from rhino.testing import LocalCluster
 from rhino_core.errors import PreconditionError
 from spark_connector.restart.core import Answer, End, Phase
 from spark_connector.restart.folder import RestartFolder
+from spark_connector.restart.rehearsal import rehearse
 from tests.spark.conftest import SharedSession, wait_for
-from tests.spark.queries import source
-from tests.spark.run import assert_same_rows
+from tests.spark.queries import QUERIES, join, source
+from tests.spark.run import Run, assert_same_rows
 from tests.spark.supervised import expected, result, scored, start, totals, versions
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(420)]
@@ -107,6 +109,31 @@ def test_code_is_replaced_in_the_same_driver_and_comes_back_if_the_new_one_fails
         start(spark, tmp_path, "minus").wait(60)
     running.stop()
     wait_for(lambda: not story.restarts.owned(), "it has let go")
+
+
+@pytest.mark.parametrize(
+    "state_format",
+    [QUERIES["join4"].state_format, pytest.param(3, marks=pytest.mark.exhaustive)],  # the default: 4, with Spark 4.2: 3
+)
+def test_joins_with_schema_files_of_their_own_are_compared_before_anything_is_asked(
+    spark: SparkSession, tmp_path: Path, state_format: int
+) -> None:
+    query = replace(QUERIES["join4"], state_format=state_format)
+    run = Run(spark, query, tmp_path)
+    running = run.start()
+    run.advance(running, 1)
+    assert [*run.checkpoint.glob("state/0/_metadata/v2/*")]
+
+    def rehearsed(rows: DataFrame) -> None:
+        rehearse(rows, run.checkpoint, output_mode=query.output_mode, first_batch_s=0)
+
+    rehearsed(query.stream(spark).where("a < b"))
+    with pytest.raises(PreconditionError, match=r"(?s)operator 0: .*in the state is .*`rhino restructure`"):
+        rehearsed(join(source(spark).selectExpr("cast(value as double) as value"), source(spark)))
+    with pytest.raises(PreconditionError, match="it has 2, and the checkpoint 1"):
+        rehearsed(query.stream(spark).dropDuplicates(["a", "b"]))
+    run.advance(running, 1)
+    running.stop()
 
 
 class Other:

@@ -24,6 +24,10 @@ class Sink(Enum):
     BATCHES = "batches"
     CHANGES = "changes"
 
+    @property
+    def output_mode(self) -> str:
+        return "update" if self is Sink.CHANGES else "append"
+
 
 @dataclass(frozen=True, slots=True)
 class Job:

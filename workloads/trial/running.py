@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from rhino.testing.query_watch import QueryWatch
 from workloads.trial.job import Job, Sink
@@ -36,14 +37,8 @@ class Running:
 
     def start(self) -> None:
         self.place.spark.conf.set("spark.sql.shuffle.partitions", str(self.job.partitions))
-        writer = self.job.stream(self.place.spark).writeStream.queryName(self.job.name)
-        writer = writer.option("checkpointLocation", str(self.checkpoint))
-        writer = writer.trigger(processingTime=f"{round(self._interval_s * 1000)} milliseconds")
-        writer = writer.outputMode("update" if self.job.sink is Sink.CHANGES else "append")
-        if self.job.sink is Sink.FILES:
-            writer = writer.format("parquet").option("path", str(self.output))
-        else:
-            writer = writer.foreachBatch(_batch_folders(str(self.output)))
+        writer = writer_of(self.job, self.job.stream(self.place.spark), self.output, self._interval_s)
+        writer = writer.option("checkpointLocation", str(self.checkpoint)).outputMode(self.job.sink.output_mode)
         query = writer.start()
         self._query = query
         self.watch = QueryWatch(
@@ -73,6 +68,18 @@ class Running:
         if self.job.position is None or committed < 0:
             return committed + 1
         return self.job.position(self.checkpoint, committed)
+
+
+def writer_of(job: Job, rows: DataFrame, output: Path, interval_s: float) -> DataStreamWriter:
+    """Returns the query of a job up to its checkpoint and output mode. `rows`: what `job.stream` makes.
+
+    `interval_s`: seconds from one batch start to the next; 0 means no pause.
+    """
+    writer = rows.writeStream.queryName(job.name)
+    writer = writer.trigger(processingTime=f"{round(interval_s * 1000)} milliseconds")
+    if job.sink is Sink.FILES:
+        return writer.format("parquet").option("path", str(output))
+    return writer.foreachBatch(_batch_folders(str(output)))
 
 
 def _batch_folders(output: str) -> Callable[[DataFrame, int], None]:
