@@ -91,10 +91,11 @@ private[spark] object PlanCheck {
     requireBelowState(its, point)
   }
 
-  /** Spark would push it below the operator, and rows that do not arrive there would be missing in its state for ever. */
+  /** Spark would push it below the operator, and rows that do not arrive there would never get into its state. */
   private[modify] def requireBelowState(its: Modification, point: CollectMetrics): Unit =
     if (point.child.exists(node => node.isStreaming && UnsupportedOperationChecker.isStatefulOperation(node))) refuse(
-      s"the point ${its.target} is above a stateful operator: a ${its.kind} must be at a point between it and the source")
+      s"the point ${its.target} is above a stateful operator: a ${its.kind} must be at a point between it and the " +
+        "source")
 
   private[modify] def checkColumns(
       its: Modification, point: CollectMetrics, plan: LogicalPlan, make: String => Expression): Unit =

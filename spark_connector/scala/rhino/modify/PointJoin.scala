@@ -38,8 +38,8 @@ private[modify] class PointJoin(join: TableJoin, child: LogicalPlan, session: Sp
   /** Throws IllegalArgumentException, AnalysisException or ParseException. */
   def expression(text: String): Expression = {
     if (child.output.exists(_.name.equalsIgnoreCase(PointJoin.Table))) refuse(
-      s"the point has a column ${PointJoin.Table}, and expressions name the columns of the table by ${PointJoin.Table}.: " +
-        "let the query rename it")
+      s"the point has a column ${PointJoin.Table}, and ${PointJoin.Table}.NAME is a column of the joined table: let " +
+        "the query rename it")
     val found = Overlay.expression(text, LocalRelation(child.output :+ struct), session)
     val made = found.transform {
       case GetStructField(its: Attribute, place, _) if its.exprId == struct.exprId => joined(place)

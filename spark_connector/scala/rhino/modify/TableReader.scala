@@ -67,7 +67,7 @@ private[modify] object TableReader {
 
   /** Spark's errors of reading quote rows. An outcome has none, so it names the conditions only. */
   private def reason(error: Throwable): String = error match {
-    case known @ (_: AnalysisException | _: ParseException) => known.getMessage
+    case known @ (_: AnalysisException | _: ParseException) => known.getMessage.trim
     case other =>
       val causes = Iterator.iterate(other)(_.getCause).takeWhile(_ != null).take(20).toSeq
       val conditions = causes.collect { case its: SparkThrowable => its.getCondition }.filter(_ != null).distinct
