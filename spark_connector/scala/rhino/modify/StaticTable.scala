@@ -1,6 +1,5 @@
 package rhino.spark.modify
 
-import java.io.{ByteArrayOutputStream, DataOutputStream}
 import java.lang.ref.SoftReference
 import java.nio.ByteBuffer
 import java.nio.charset.StandardCharsets.UTF_8
@@ -26,15 +25,10 @@ private[spark] case class TableRows(schema: StructType, rows: Seq[UnsafeRow]) {
    * length. Spark keeps state in the same form, so what reads the state of the query reads its tables.
    */
   def toFile: Array[Byte] = {
-    val body = new ByteArrayOutputStream
-    val out = new DataOutputStream(body)
-    rows.foreach { row =>
-      out.writeInt(row.getSizeInBytes)
-      out.write(row.getBytes)
-    }
-    val written = body.toByteArray
-    val head = ("schema" -> schema.json) ~ ("rows" -> rows.size) ~ ("crc32c" -> TableRows.checksum(written))
-    (compact(render(head)) + "\n").getBytes(UTF_8) ++ written
+    val body = ByteBuffer.allocate(bytes.toInt) // it is limited at the check
+    rows.foreach(row => body.putInt(row.getSizeInBytes).put(row.getBytes))
+    val head = ("schema" -> schema.json) ~ ("rows" -> rows.size) ~ ("crc32c" -> TableRows.checksum(body.array, 0))
+    (compact(render(head)) + "\n").getBytes(UTF_8) ++ body.array
   }
 }
 
@@ -48,7 +42,7 @@ private[spark] object TableRows {
   def ofFile(bytes: Array[Byte]): TableRows = {
     val end = bytes.indexOf('\n'.toByte)
     val head = Try(parse(new String(bytes, 0, math.max(end, 0), UTF_8))).getOrElse(JNothing)
-    require((head \ "crc32c").extractOpt[Long].contains(checksum(bytes.drop(end + 1))), "its checksum is wrong")
+    require((head \ "crc32c").extractOpt[Long].contains(checksum(bytes, end + 1)), "its checksum is wrong")
     val schema = DataType.fromJson((head \ "schema").extract[String]).asInstanceOf[StructType]
     val body = ByteBuffer.wrap(bytes, end + 1, bytes.length - end - 1)
     val rows = Array.fill((head \ "rows").extract[Int]) {
@@ -61,9 +55,9 @@ private[spark] object TableRows {
     TableRows(schema, ArraySeq.unsafeWrapArray(rows))
   }
 
-  private def checksum(bytes: Array[Byte]): Long = {
+  private def checksum(bytes: Array[Byte], from: Int): Long = {
     val sum = new CRC32C
-    sum.update(bytes)
+    sum.update(bytes, from, bytes.length - from)
     sum.getValue
   }
 
