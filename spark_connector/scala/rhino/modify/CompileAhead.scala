@@ -104,7 +104,7 @@ private[modify] object CompileAhead extends AdaptiveSparkPlanHelper with Logging
       case stage: WholeStageCodegenExec if !broadcasts(stage.child) => Try(stage.doCodeGen()._2).toOption
     }.flatten.distinct
 
-  /** Code of such a join is generated with the table that it broadcasts. It would be read if the plan has not its rows. */
+  /** The code of such a join is generated with its table. That would be read, unless the plan has its rows. */
   private def broadcasts(plan: SparkPlan): Boolean = plan match {
     case join: BroadcastHashJoinExec =>
       val table = if (join.buildSide == BuildLeft) join.left else join.right
