@@ -67,8 +67,9 @@ def test_joins_of_a_running_query_on_rhino(cluster: LocalCluster, spark: SparkSe
     run.advance(running, 2)
 
     # ---- a branch has the table, too
-    made = branch(cluster.manager, run.checkpoint, tmp_path / "branch")
-    assert (made.folder / "modifications" / "tables" / str(number)).read_bytes() == (kept / str(number)).read_bytes()
+    branch(cluster.manager, run.checkpoint, tmp_path / "branch")
+    copied = tmp_path / "branch" / "modifications" / "tables" / str(number)
+    assert copied.read_bytes() == (kept / str(number)).read_bytes()
 
     second = bonuses(spark, 11)
     path = write(second.select(F.col("id").cast("int"), "bonus"), tmp_path / "second")  # another size of integer
