@@ -80,11 +80,15 @@ class TableOptions:
 
     table: Annotated[
         str,
-        typer.Option(metavar="PATH", help="Folder or file of the table, as the driver's Spark reads it: a path or URI."),
+        typer.Option(
+            metavar="PATH", help="Folder or file of the table, as the driver's Spark reads it: a path or URI."
+        ),
     ]
     on: Annotated[
         list[str],
-        typer.Option(metavar="COLUMN=COLUMN", help="Columns of the point and of the table to be equal. Repeat for more."),
+        typer.Option(
+            metavar="COLUMN=COLUMN", help="Columns of the point and of the table to be equal. Repeat for more."
+        ),
     ]
     how: Annotated[How, typer.Option(help="Which rows come out.")] = How.LEFT
     format_: Annotated[str, typer.Option("--format", help=f"{', '.join(FORMATS)}.")] = "parquet"

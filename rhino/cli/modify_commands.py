@@ -122,9 +122,7 @@ def join(
     chosen, canary = parse_columns(value or []), trial.chosen()
 
     def change(query: Modifications) -> View:
-        return query.set_join(
-            point, its, on, how=table.how, columns=chosen, canary=canary, dry_run=options.dry_run
-        )
+        return query.set_join(point, its, on, how=table.how, columns=chosen, canary=canary, dry_run=options.dry_run)
 
     raise typer.Exit(carry_out(checkpoint, change, options))
 

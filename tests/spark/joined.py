@@ -24,7 +24,9 @@ def write(rows: DataFrame, folder: Path) -> str:
     return str(folder)
 
 
-def joined_batch(spark: SparkSession, batches: int, views: Sequence[View], tables: Mapping[int, DataFrame]) -> DataFrame:
+def joined_batch(
+    spark: SparkSession, batches: int, views: Sequence[View], tables: Mapping[int, DataFrame]
+) -> DataFrame:
     """The query `scored` with filters, joins and columns. `tables`: by number of a modification, what it joined."""
     batch = F.floor(F.col("value") / ROWS_PER_BATCH)
     rows = consumed(spark, batches).select((F.col("value") % 89).alias("k"), (F.col("value") + 1).alias("y"), "value")

@@ -144,7 +144,9 @@ CASES: list[Refused] = [
 
 
 @pytest.fixture(scope="module")
-def refusing(shared: SharedSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Run, StreamingQuery, Tables]]:
+def refusing(
+    shared: SharedSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Run, StreamingQuery, Tables]]:
     """One run for all refusals, and the tables."""
     with shared.with_settings(SETTINGS) as spark:
         run = Run(spark, NUMBERED, tmp_path_factory.mktemp("joins"))
