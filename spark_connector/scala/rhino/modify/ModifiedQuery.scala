@@ -132,7 +132,7 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
   private def compileAhead(its: Modification, started: Long): Unit =
     if (!its.dryRun && its.kind != Modification.Function) { // the code of a function is not in the code of the plan
       val next = synchronized(ledger.get).expected(its)
-      val passedMs = (System.nanoTime() - started) / 1000000
+      val passedMs = if (its.join.nonEmpty) 0 else (System.nanoTime() - started) / 1000000 // tables take their time
       CompileAhead.attempt(stream, next, executors(), ModifiedQuery.DecisionMs - passedMs)
     }
 
