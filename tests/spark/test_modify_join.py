@@ -124,7 +124,7 @@ CASES: list[Refused] = [
     ("no table", _semi("nowhere"), "nowhere cannot be read: [PATH_NOT_FOUND]"),
     ("a schema that is none", _semi("no schema"), "cannot be read: [PARSE_SYNTAX_ERROR]"),
     ("no rows", _semi("empty"), "empty has no rows: a filter needs no table"),
-    ("too large", _semi("large"), "large has more than 64 MiB of rows in memory: give a smaller one"),
+    ("too large", _semi("large"), "MiB of rows in memory, and driver and executors broadcast 64 MiB at most"),
     ("a malformed line", _semi("lines"), "MALFORMED_RECORD_IN_PARSING"),
     ("several rows of a key", _set("repeated", y="y + table.bonus"), "5 keys of the table "),
     ("another type of the key", _semi("texts"), "column k is BIGINT, and id of the table is STRING: give the table a"),

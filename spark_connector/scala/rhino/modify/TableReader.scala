@@ -3,7 +3,7 @@ package rhino.spark.modify
 import scala.collection.immutable.ArraySeq
 import scala.util.control.NonFatal
 
-import org.apache.spark.SparkThrowable
+import org.apache.spark.{SparkContext, SparkThrowable}
 import org.apache.spark.sql.AnalysisException
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.{UnsafeProjection, UnsafeRow}
@@ -13,7 +13,9 @@ import org.apache.spark.sql.types.StructType
 
 /** Reads the table of a join at its check. What it returns is what every batch sees. */
 private[modify] object TableReader {
-  private val BytesMax = 64L << 20 // a driver keeps it, and broadcasts it in each batch
+  private val BytesMax = 64L << 20
+  /** Of a heap. Spark builds a hash table of the rows, and has both, and copies of both, while it broadcasts them. */
+  private val Part = 32
   private val Cancelled = "SPARK_JOB_CANCELLED"
 
   /** Throws IllegalArgumentException. The jobs are cancelled after a minute. */
@@ -34,15 +36,21 @@ private[modify] object TableReader {
     val schema = frame.schema
     val rdd = frame.queryExecution.toRdd
     val context = session.sparkContext
-    val most = BytesMax
+    val most = limit(context)
     val sizes = context.runJob(rdd, (rows: Iterator[InternalRow]) => sizeOf(rows, schema, most)).toSeq
-    if (sizes.sum > BytesMax) refuse(
-      s"the table ${source.path} has more than ${BytesMax >> 20} MiB of rows in memory: give a smaller one, with the " +
-        "rows and columns that the join needs")
+    if (sizes.sum > most) refuse(
+      s"the table ${source.path} has more than ${most >> 20} MiB of rows in memory, and driver and executors " +
+        s"broadcast ${BytesMax >> 20} MiB at most, or 1/$Part of their memory: give a smaller one, with the rows and " +
+        "columns that the join needs")
     val parts = context.runJob(rdd, (rows: Iterator[InternalRow]) => copies(rows, schema, most)).toSeq
     val all = ArraySeq.unsafeWrapArray(parts.toArray.flatten)
     if (all.isEmpty) refuse(s"the table ${source.path} has no rows: a filter needs no table")
     TableRows(schema, all)
+  }
+
+  private def limit(context: SparkContext): Long = {
+    val executors = context.getConf.getSizeAsBytes("spark.executor.memory", "1g")
+    math.min(BytesMax, math.min(Runtime.getRuntime.maxMemory, executors) / Part)
   }
 
   private def unsafe(rows: Iterator[InternalRow], schema: StructType): Iterator[UnsafeRow] = {
