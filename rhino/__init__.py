@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from spark_connector.local.session import local_session as local_session
     from spark_connector.modify.code import processor_function as processor_function
     from spark_connector.modify.code import state_function as state_function
+    from spark_connector.modify.join import StaticTable as StaticTable
     from spark_connector.modify.modifications import Modifications as Modifications
     from spark_connector.modify.record import Canary as Canary
     from spark_connector.restart.supervise import Supervised as Supervised
@@ -99,6 +100,7 @@ _MODULES = {
     "ScaleOut": "handover_manager.plan.intents",
     "ShadowReport": "spark_connector.shadow.report",
     "StateOf": "rhino.client.promote",
+    "StaticTable": "spark_connector.modify.join",
     "Strategy": "handover_manager.plan.strategy",
     "Supervised": "spark_connector.restart.supervise",
     "Timeouts": "spark_connector.conf",

@@ -82,6 +82,7 @@ _STEPS = (
     "restructure.commit",  # commit log entry with the new numbers
     "modification.record",  # `rhino modify` writes what is wanted
     "modification.withdraw",  # `rhino modify withdraw` takes it back
+    "modification.table",  # the driver writes a copy of the table of a join
     "modification.accept",  # the driver writes that the checks have passed
     "modification.refuse",  # the driver writes why they have not
     "modification.bind",  # the driver binds records to a batch

@@ -77,6 +77,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "rhino modify function /ckpt/counts score --code score.py:score --dry-run",
     ),
     "modify filter": ("rhino modify filter /ckpt/counts scored --where 'mod(y,2)=0'",),
+    "modify join": (
+        "rhino modify join /ckpt/counts scored --table /tables/factors --on k=id --set 'y=y*coalesce(table.factor,1)'",
+        "rhino modify join /ckpt/counts scored --table /tables/known --on k=id --how left_semi --dry-run",
+    ),
     "modify columns": ("rhino modify columns /ckpt/counts scored --set 'y=least(y,1000)'",),
     "modify remove": ("rhino modify remove /ckpt/counts filter scored",),
     "modify withdraw": ("rhino modify withdraw /ckpt/counts 3",),

@@ -16,6 +16,7 @@ from rhino.cli.options import JsonOption
 from rhino.cli.output import console, say, say_json
 from rhino_core.errors import InvalidRequestError
 from spark_connector.modify.comparison import Comparison, Version
+from spark_connector.modify.join import FORMATS, How, StaticTable
 from spark_connector.modify.ledger import State, View
 from spark_connector.modify.modifications import Modifications
 from spark_connector.modify.record import Canary, Kind
@@ -73,6 +74,39 @@ class CanaryOptions:
         return Canary(self.canary, most_ms, self.min_rows, self.max_rows, self.rows_at)
 
 
+@dataclass(frozen=True, slots=True)
+class TableOptions:
+    """A static table, and how it is joined."""
+
+    table: Annotated[
+        str,
+        typer.Option(
+            metavar="PATH", help="Folder or file of the table, as the driver's Spark reads it: a path or URI."
+        ),
+    ]
+    on: Annotated[
+        list[str],
+        typer.Option(
+            metavar="COLUMN=COLUMN", help="Columns of the point and of the table to be equal. Repeat for more."
+        ),
+    ]
+    how: Annotated[How, typer.Option(help="Which rows come out.")] = How.LEFT
+    format_: Annotated[str, typer.Option("--format", help=f"{', '.join(FORMATS)}.")] = "parquet"
+    schema: Annotated[
+        str, typer.Option(metavar="DDL", help="Columns of the table, such as 'id bigint, factor int'.")
+    ] = ""
+    reader: Annotated[
+        list[str] | None,
+        typer.Option("--option", metavar="NAME=VALUE", help="Option of Spark's reader, such as header=true."),
+    ] = None
+
+    def chosen(self) -> tuple[StaticTable, dict[str, str]]:
+        """Returns the table, and its columns by those of the point. Raises InvalidRequestError."""
+        options = _parse_pairs(self.reader or [], "--option", "NAME=VALUE")
+        on = _parse_pairs(self.on, "--on", "COLUMN=COLUMN, of the point and of the table")
+        return StaticTable(self.table, self.format_, self.schema, options), on
+
+
 def carry_out(checkpoint: str, change: Callable[[Modifications], View], options: WaitOptions) -> int:
     """Makes a change, waits for its fate, prints it, and returns the exit code. The caller handles RhinoErrors."""
     query = Modifications(checkpoint)
@@ -123,13 +157,17 @@ def _version(of: Version) -> str:
 
 def parse_columns(pairs: Sequence[str]) -> dict[str, str]:
     """Raises InvalidRequestError for a text without "=", and for a column that is named twice."""
+    return _parse_pairs(pairs, "--set", "COLUMN=EXPRESSION")
+
+
+def _parse_pairs(pairs: Sequence[str], option: str, form: str) -> dict[str, str]:
     chosen: dict[str, str] = {}
     for pair in pairs:
         name, separator, text = pair.partition("=")
         if not separator or not name.strip():
-            raise InvalidRequestError(f"--set {pair!r}: must be COLUMN=EXPRESSION")
+            raise InvalidRequestError(f"{option} {pair!r}: must be {form}")
         if name.strip() in chosen:
-            raise InvalidRequestError(f"--set {pair!r}: column {name.strip()} is given twice")
+            raise InvalidRequestError(f"{option} {pair!r}: {name.strip()} is given twice")
         chosen[name.strip()] = text.strip()
     return chosen
 
@@ -176,7 +214,8 @@ def _what(view: View) -> str:
         return "remove"
     if change.kind is Kind.FUNCTION:
         return f"{len(change.code.pickled)} bytes"
-    return change.condition or ", ".join(f"{name}={text}" for name, text in change.columns.items())
+    columns = ", ".join(f"{name}={text}" for name, text in change.columns.items())
+    return change.condition or ", ".join(filter(None, (str(change.join or ""), columns)))
 
 
 def plain(view: View) -> dict[str, Any]:
@@ -192,6 +231,7 @@ def plain(view: View) -> dict[str, Any]:
         "removes": change.removes,
         "condition": change.condition,
         "columns": change.columns,
+        "join": change.join and change.join.to_fields(),
         "code_bytes": len(change.code.pickled),
         "dry_run": record.dry_run,
         "author": record.author,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rhino.cli.modify import CanaryOptions, WaitOptions, carry_out, parse_columns, plain, show, show_list
+from rhino.cli.modify import CanaryOptions, TableOptions, WaitOptions, carry_out, parse_columns, plain, show, show_list
 from rhino.cli.option_groups import expanded
 from rhino.cli.options import JsonOption
 from rhino.cli.output import say_json
@@ -98,9 +98,38 @@ def columns(
     raise typer.Exit(carry_out(checkpoint, change, options))
 
 
+def join(
+    checkpoint: CheckpointArgument,
+    point: PointArgument,
+    table: TableOptions,
+    trial: CanaryOptions,
+    options: WaitOptions,
+    value: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="COLUMN=EXPRESSION",
+            help="New value of a column, in SQL; table.NAME is a column of the table. Repeat for more.",
+        ),
+    ] = None,
+) -> None:
+    """Join the rows of a point with a static table of 64 MiB at most. The columns of the point keep their types.
+
+    The driver reads the table once, and keeps a copy in the checkpoint. left_semi and left_anti filter rows; inner and
+    left give columns other values with --set.
+    """
+    its, on = table.chosen()
+    chosen, canary = parse_columns(value or []), trial.chosen()
+
+    def change(query: Modifications) -> View:
+        return query.set_join(point, its, on, how=table.how, columns=chosen, canary=canary, dry_run=options.dry_run)
+
+    raise typer.Exit(carry_out(checkpoint, change, options))
+
+
 def remove(
     checkpoint: CheckpointArgument,
-    kind: Annotated[Kind, typer.Argument(metavar="KIND", help="function, filter or columns.")],
+    kind: Annotated[Kind, typer.Argument(metavar="KIND", help="function, filter, join or columns.")],
     target: Annotated[str, typer.Argument(metavar="NAME", help="The name of the function, or of the point.")],
     options: WaitOptions,
 ) -> None:
@@ -131,7 +160,8 @@ def modifications(checkpoint: CheckpointArgument, as_json: JsonOption = False) -
 
 def register(main: typer.Typer, panel: str) -> None:
     """Adds the commands to `main`."""
-    for name, command in (("function", function), ("filter", filter_), ("columns", columns), ("remove", remove)):
+    commands = (("function", function), ("filter", filter_), ("join", join), ("columns", columns), ("remove", remove))
+    for name, command in commands:
         app.command(name)(expanded(command))
     app.command("withdraw")(withdraw)
     main.add_typer(app, name="modify", rich_help_panel=panel)

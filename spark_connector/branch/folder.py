@@ -109,7 +109,10 @@ class BranchFolder(HiddenFolder):
         figures = [path for path in _numbered(source / "figures") if int(path.name) <= self._batch]
         decided = [path for path in _numbered(source / "outcomes") if int(path.name) in records]
         written = [path for path in _numbered(source / "records") if int(path.name) in records]
-        for path in (*written, *decided, *bindings.values(), *returned, *figures):
+        tables = [path for path in _tables(source / "tables") if int(path.name) in records]
+        if tables:
+            (work / "tables").mkdir(mode=0o700, parents=True)  # as the driver makes it: they have values of rows
+        for path in (*tables, *written, *decided, *bindings.values(), *returned, *figures):
             target = work / path.relative_to(source)
             target.parent.mkdir(parents=True, exist_ok=True)
             _copy(path, target)
@@ -117,6 +120,16 @@ class BranchFolder(HiddenFolder):
 
 def _numbered(folder: Path) -> Iterator[Path]:
     return (path for path in folder.iterdir() if path.name.isdigit()) if folder.is_dir() else iter(())
+
+
+def _tables(folder: Path) -> list[Path]:
+    """Raises PreconditionError for a user who may not read them."""
+    try:
+        return list(_numbered(folder))
+    except PermissionError as error:
+        raise PreconditionError(
+            f"{folder}: only the user of the query's driver reads its tables; run the command as that user"
+        ) from error
 
 
 def _copy(source: Path, target: Path) -> bool:

@@ -1,8 +1,8 @@
 """The folder `modifications` of a query checkpoint: one file for each fact, written once and atomically.
 
-records/<number> are by `rhino modify`. outcomes/<number>, bindings/<batch>, returns/<batch>, figures/<batch> and
-comparisons/<number> are by the driver. Withdrawals are outcomes and returns, too. A comparison may have values of rows,
-so it is removed when it has been read.
+records/<number> are by `rhino modify`. tables/<number>, outcomes/<number>, bindings/<batch>, returns/<batch>,
+figures/<batch> and comparisons/<number> are by the driver. Withdrawals are outcomes and returns, too. A comparison may
+have values of rows, so it is removed when it has been read. Nothing here reads tables.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from rhino_core.errors import ConflictError, InvalidRequestError, PreconditionEr
 from spark_connector.conf import PROVIDER_CLASSES, SPARK_PROVIDER
 from spark_connector.modify.comparison import Comparison
 from spark_connector.modify.folder import ModificationFolder
+from spark_connector.modify.join import How, Join, StaticTable
 from spark_connector.modify.ledger import State, View
 from spark_connector.modify.record import Canary, Change, Kind, Sample
 from spark_connector.query_checkpoint import QueryCheckpoint
@@ -83,6 +84,29 @@ class Modifications:
             raise InvalidRequestError("no columns are given: `remove` takes them back")
         checked = {name: _text(f"column {name}", text) for name, text in columns.items()}
         return self._add(Change(Kind.COLUMNS, point, columns=checked), dry_run, canary)
+
+    def set_join(
+        self,
+        point: str,
+        table: StaticTable | str,
+        on: Mapping[str, str],
+        *,
+        how: How | str = How.LEFT,
+        columns: Mapping[str, str] | None = None,
+        canary: Canary | None = None,
+        dry_run: bool = False,
+    ) -> View:
+        """Joins the rows of a point with a table of 64 MiB at most, which the driver reads once and keeps.
+
+        `table`: a `StaticTable`, or the path of one in Parquet. `on`: columns of the table by those of the point.
+        `columns`: new values as in `set_columns`, for an inner or left join; `table.NAME` is a column of the table. A
+        filter at the point comes before the join, and `set_columns` after it. Replaces a former join there. Raises
+        InvalidRequestError, and ConflictError while another one is on its way.
+        """
+        checked = {name: _text(f"column {name}", text) for name, text in (columns or {}).items()}
+        its = StaticTable(table) if isinstance(table, str) else table
+        join = Join.made(its, on, how, checked)
+        return self._add(Change(Kind.JOIN, point, columns=checked, join=join), dry_run, canary)
 
     def remove(self, kind: Kind | str, target: str, *, dry_run: bool = False) -> View:
         """Takes a change out again: the query goes on as its application has it. Raises ConflictError as the others."""

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from rhino_core.errors import IntegrityError, InvalidRequestError
+from spark_connector.modify.join import Join
 
 CANARY_MAX_BATCHES = 10_000
 SAMPLE_MAX_ROWS = 10_000
@@ -20,6 +21,7 @@ class Kind(enum.StrEnum):
 
     FUNCTION = "function"  # the code of a Python function
     FILTER = "filter"  # the rows that pass an observed point
+    JOIN = "join"  # rows, or values of columns, by a static table at an observed point
     COLUMNS = "columns"  # the values of columns at an observed point
 
 
@@ -71,7 +73,7 @@ class Canary:
 class Change:
     """A change that a user asks for. `target`: the name of the function, or of the observed point.
 
-    `removes`: a former change of the same kind and target ends. Expressions are SQL.
+    `removes`: a former change of the same kind and target ends. Expressions are SQL. `columns` also of a join.
     """
 
     kind: Kind
@@ -80,6 +82,7 @@ class Change:
     code: Code = Code()
     condition: str = ""
     columns: dict[str, str] = field(default_factory=dict)
+    join: Join | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +136,7 @@ class Record:
                 "canary": self.canary and asdict(self.canary),
                 "guard": base64.b64encode(change.code.guard).decode(),
                 "sample": self.sample and _sample_fields(self.sample),
+                "join": change.join and change.join.to_fields(),
             }
         )
 
@@ -157,6 +161,7 @@ class Record:
                 code,
                 str(fields["filter"]),
                 {str(name): str(text) for name, text in fields["columns"].items()},
+                None if fields.get("join") is None else Join.from_fields(fields["join"]),
             )
             author, created_ms, dry_run = str(fields["author"]), int(fields["created_ms"]), bool(fields["dry_run"])
             return cls(number, change, author, created_ms, dry_run, canary, _sample(fields.get("sample")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,9 +12,10 @@ from typing import Any
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType
 
-from rhino import Canary, Modifications
+from rhino import Canary, Modifications, StaticTable
 from rhino_core import failpoints
 from spark_connector.modify.ledger import State, View
+from tests.chaos import queries
 from tests.crashes import evidence
 from tests.crashes.puppeteer import Act
 from tests.crashes.stage import Stage
@@ -27,6 +29,7 @@ TIMEOUT_S = 240.0
 BATCHES_AFTER = 2
 WORKER = 0
 SHOWN, SHOWN_LINES = 5, 40  # of the ledger and of the driver's log, in the message of a failure
+ADDED = 1000  # by a join, for each key, times the number of its modification
 VALUES = {"plus": "v + 1", "triple": "v * 3", "minus": "-v"}  # what the functions make of `v`
 LENIENT = Canary(1, max_batch_ms=600_000, min_rows=1, point=POINT)
 STRICT = Canary(2, max_rows=1, point=POINT)
@@ -34,14 +37,15 @@ STRICT = Canary(2, max_rows=1, point=POINT)
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`change`: kept, fails (its first batch), breaks (a limit of its canary), refused."""
+    """`change`: kept, fails (its first batch), breaks (a limit of its canary), refused; joined: a table, kept."""
 
     point: str
     change: str
 
     @property
     def expected(self) -> State:
-        return {"kept": State.IN_FORCE, "refused": State.REFUSED}.get(self.change, State.RETURNED)
+        ends = {"kept": State.IN_FORCE, "joined": State.IN_FORCE, "refused": State.REFUSED}
+        return ends.get(self.change, State.RETURNED)
 
     def __str__(self) -> str:
         return f"{self.point.removeprefix('modification.')}-{self.change}"
@@ -49,7 +53,7 @@ class Case:
 
 def cases() -> list[Case]:
     """Every point, with each change that comes there."""
-    changes = {"refuse": ["refused"], "return": ["fails", "breaks"]}
+    changes = {"table": ["joined"], "refuse": ["refused"], "return": ["fails", "breaks"]}
     return [Case(point, change) for point in POINTS for change in changes.get(point.split(".")[1], ["kept"])]
 
 
@@ -60,11 +64,15 @@ class Modified(Stage):
         super().__init__(folder, name=NAME, driver_points=POINTS)
         self.checkpoint = folder / NAME / "checkpoint"
         self.used: dict[int, str] = {}  # by number of a modification, the function that it brought
+        self.table = folder / "table.json"
+        self.added: dict[int, int] = {}  # by number of a modification, the factor of its table
         self.present = "plus"
 
     def change(self, case: Case) -> View:
         """Asks for it."""
         changes, name = Modifications(self.checkpoint), case.change
+        if name == "joined":
+            return self._join(changes)
         if name in ("kept", "breaks"):
             name = "triple" if self.present == "minus" else "minus"
         canary = {"kept": LENIENT, "breaks": STRICT}.get(case.change)
@@ -72,6 +80,16 @@ class Modified(Stage):
         self.used[view.record.number] = name
         if case.change == "kept":
             self.present = name
+        return view
+
+    def _join(self, changes: Modifications) -> View:
+        factor = ADDED * (1 + max((view.record.number for view in changes.list()), default=0))
+        rows = [json.dumps({"id": key, "added": key * factor}) for key in range(queries.KEYS)]
+        self.table.write_text("\n".join(rows))
+        its = StaticTable(str(self.table), "json", "id bigint, added bigint")
+        columns = {"value": "value + coalesce(table.added, 0)"}
+        view = changes.set_join(POINT, its, {"k": "id"}, how="inner", columns=columns, canary=LENIENT)
+        self.added[view.record.number] = factor
         return view
 
     def picture(self) -> str:
@@ -87,10 +105,14 @@ class Modified(Stage):
         return "\n".join([super().picture(), *said, "the driver's log:", *told])
 
     def value(self, views: Sequence[View]) -> str:
-        """What is added up in each batch, as SQL over `v` and the batch `b`. The newest modification comes first."""
+        """What is added up in each batch, as SQL over `v`, `k` and the batch `b`. The newest one comes first."""
         counted = [view for view in reversed(views) if view.first_batch is not None and self._brings(view)]
-        whens = [f"when {_within(view)} then {VALUES[self.used[view.record.number]]}" for view in counted]
-        return f"case {' '.join(whens)} else v + 1 end" if whens else "v + 1"
+        joins = [view for view in counted if view.record.number in self.added]
+        functions = [view for view in counted if view not in joins]
+        whens = [f"when {_within(view)} then {VALUES[self.used[view.record.number]]}" for view in functions]
+        adds = [f"when {_within(view)} then k * {self.added[view.record.number]}" for view in joins]
+        value = f"case {' '.join(whens)} else v + 1 end" if whens else "v + 1"
+        return f"{value} + case {' '.join(adds)} else 0 end" if adds else value
 
     def _brings(self, view: View) -> bool:
         return view.last_batch is None or view.last_batch >= (view.first_batch or 0)
@@ -115,7 +137,7 @@ def play(stage: Modified, case: Case, victim: str) -> str:
     """Returns a line about the outcome. AssertionError: wrong output or state, or the cluster does not come to rest."""
     stage.wait_until_quiet()
     started, changes = time.monotonic(), Modifications(stage.checkpoint)
-    stage.puppeteer.play(_script(case, lambda: _kill(stage, victim)))
+    stage.puppeteer.play(_script(case, lambda: _kill(stage, case, victim)))
     number = stage.change(case).record.number
     stage.wait(lambda: _reached(stage, case, changes.get(number)), f"{case} is reached", TIMEOUT_S)
     if victim == "driver":
@@ -150,7 +172,9 @@ def _script(case: Case, kill: Act) -> list[tuple[str, Act]]:
     return [*bound, (case.point, kill)]
 
 
-def _kill(stage: Modified, victim: str) -> None:
+def _kill(stage: Modified, case: Case, victim: str) -> None:
+    if case.point == "modification.table.after":
+        stage.table.unlink()  # the copy counts
     match victim:
         case "driver":
             stage.kill_driver()

@@ -16,6 +16,7 @@ from rhino.testing import LocalCluster
 from spark_connector.conf import SPARK_PROVIDER, STREAMING
 from spark_connector.modify.ledger import View
 from tests.spark.conftest import SharedSession, wait_for
+from tests.spark.joined import bonuses, write
 from tests.spark.modified import (
     POINT,
     PROCESSED,
@@ -166,38 +167,50 @@ def test_functions_and_operators_of_a_running_query(spark: SparkSession, tmp_pat
 
 
 def test_the_code_that_is_compiled_ahead_is_that_of_the_next_batch(spark: SparkSession, tmp_path: Path) -> None:
-    """The same texts: so Spark has nothing to compile in the first batch of a filter or column."""
+    """The same texts: so Spark has nothing to compile in the first batch of a filter, column or join."""
     run = Run(spark, SCORED, tmp_path)
-    running = run.start()
+    wanted, held, seen = threading.Event(), threading.Event(), threading.Event()
+
+    def hold(batch: int) -> None:
+        """A batch that is interrupted has no table, and no code with it."""
+        if wanted.is_set():
+            held.set()
+            seen.wait(90)
+
+    running = run.start(written=hold)
     run.advance(running, 2)
     changes = Modifications(run.checkpoint)
+    table = write(bonuses(spark, 10), tmp_path / "table")
     for number in (
         changes.set_filter(POINT, "y % 7 < 6").record.number,
         changes.set_columns(POINT, {"y": "y + 31"}).record.number,
+        changes.set_join(POINT, table, {"k": "id"}, columns={"y": "y + table.bonus"}, how="inner").record.number,
     ):
         view = changes.wait(number)
         assert view.state == "in_force", view.reason
-    run.advance(running, 2)
-    running.stop()
+    wanted.set()
+    assert held.wait(90)
     generated = code_of_newest_batch(spark, running)
-    assert generated == code_ahead(spark, running, run, [1, 2])
-    for fewer in ([1], [2], []):
-        assert generated != code_ahead(spark, running, run, fewer)
+    ahead = {fewer: code_ahead(spark, running, run, list(fewer)) for fewer in ((1, 2, 3), (1, 2), (1, 3), (2, 3), ())}
+    seen.set()
+    running.stop()
+    assert generated == ahead.pop((1, 2, 3))
+    assert generated not in ahead.values()
 
 
-def code_of_newest_batch(spark: SparkSession, ended: StreamingQuery) -> set[str]:
-    """The Java code of the newest batch of a query that has ended."""
+def code_of_newest_batch(spark: SparkSession, held: StreamingQuery) -> set[str]:
+    """The Java code of the newest batch of a query that does nothing just now."""
     jvm: Any = spark._jvm
-    return bodies(jvm.rhino.spark.modify.CompileAhead.generated(newest_batch(ended).executedPlan()))
+    return bodies(jvm.rhino.spark.modify.CompileAhead.generated(newest_batch(held).executedPlan()))
 
 
-def code_ahead(spark: SparkSession, ended: StreamingQuery, run: Run, numbers: list[int]) -> set[str]:
+def code_ahead(spark: SparkSession, held: StreamingQuery, run: Run, numbers: list[int]) -> set[str]:
     """The Java code that Rhino expects of a batch with these modifications."""
     jvm: Any = spark._jvm
-    records = [run.checkpoint / "modifications" / "records" / str(number) for number in numbers]
-    read = jvm.rhino.spark.modify.Modification.read
-    modifications = jvm.PythonUtils.toSeq([read(int(path.name), path.read_text()) for path in records])
-    return bodies(jvm.rhino.spark.modify.CompileAhead.sources(newest_batch(ended), modifications))
+    checkpoint = jvm.org.apache.hadoop.fs.Path(run.location)
+    folder = jvm.rhino.spark.modify.ModificationFolder(checkpoint, spark._jsc.hadoopConfiguration())
+    modifications = jvm.PythonUtils.toSeq([folder.record(number) for number in numbers])
+    return bodies(jvm.rhino.spark.modify.CompileAhead.sources(newest_batch(held), modifications))
 
 
 def newest_batch(query: StreamingQuery) -> Any:

@@ -60,6 +60,31 @@ def test_a_change_is_recorded_and_listed(checkpoint: Path) -> None:
     ]
 
 
+def test_a_join_is_recorded_and_listed(checkpoint: Path) -> None:
+    table = ("--table", "/tables/vip", "--format", "csv", "--schema", "id bigint, w int", "--option", "header=true")
+    join = ("modify", "join", checkpoint, "scored", *table, "--on", "k=id", "--on", "r=region", "--wait-s", "0")
+    code, said = rhino(*join, "--how", "inner", "--set", "y=y * table.w")
+    assert (code, said) == (0, "modification 1 of join scored is pending\n")
+    assert "inner /tables/vip on k=id and r=region, y=y * table.w" in rhino("modifications", checkpoint)[1]
+    (found,) = json.loads(rhino("modifications", checkpoint, "--json")[1])
+    assert (found["kind"], found["columns"]) == ("join", {"y": "y * table.w"})
+    assert found["join"] == {
+        "table": "/tables/vip",
+        "format": "csv",
+        "schema": "id bigint, w int",
+        "options": {"header": "true"},
+        "on": {"k": "id", "r": "region"},
+        "how": "inner",
+    }
+    answer(checkpoint, "outcomes", 1, refused="no")
+    assert rhino(*join, "--how", "left_anti")[1] == "modification 2 of join scored is pending\n"
+    answer(checkpoint, "outcomes", 2, checked_ms=1)
+    assert rhino("modify", "remove", checkpoint, "join", "other", "--wait-s", "0")[0] == 0
+    for option in (("--on", "k"), ("--option", "header"), ("--on", "k=id")):
+        with pytest.raises(InvalidRequestError, match=option[0]):
+            rhino(*join, *option, "--how", "left_semi")
+
+
 def test_a_refused_change_has_an_exit_code_and_a_reason(checkpoint: Path) -> None:
     Modifications(checkpoint).set_filter("other", "true")
     answer(checkpoint, "outcomes", 2, refused="the query has no point scored")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from rhino_core.errors import AlreadyThereError, PreconditionError
 from spark_connector.branch import folder as branch
 from spark_connector.branch.folder import BranchFolder
 from spark_connector.modify.folder import ModificationFolder
+from spark_connector.modify.join import How, Join, StaticTable
 from spark_connector.modify.ledger import State
 from spark_connector.modify.record import Change, Kind
 from spark_connector.query_checkpoint import QueryCheckpoint
@@ -83,6 +85,40 @@ def test_modifications_in_force_come_along_and_others_do_not(source: QueryCheckp
     assert [(view.record.number, view.state) for view in views] == [(1, State.IN_FORCE), (2, State.RETURNED)]
     newest = branched(source, tmp_path / "c", 4)
     assert [view.record.number for view in ModificationFolder(newest.folder).read().views()] == [1, 2, 3]
+
+
+def test_tables_of_joins_in_force_come_along(source: QueryCheckpoint, tmp_path: Path) -> None:
+    ledger, root = ModificationFolder(source.folder), source.folder / "modifications"
+    join = Join(StaticTable("/tables/vip"), {"k": "id"}, How.LEFT_SEMI)
+    for target in ("used", "late"):
+        ledger.add(Change(Kind.JOIN, target, join=join), "me", dry_run=False)
+    for kind in ("outcomes", "bindings", "tables"):
+        (root / kind).mkdir()
+    for batch, number in ((1, 1), (4, 2)):
+        (root / "outcomes" / str(number)).write_text("{}")
+        (root / "bindings" / str(batch)).write_text(json.dumps({"records": [number]}))
+        (root / "tables" / str(number)).write_bytes(bytes([number, 255]))
+    made = branched(source, tmp_path / "b", 3)
+    copied = made.folder / "modifications" / "tables"
+    assert {path.name: path.read_bytes() for path in copied.iterdir()} == {"1": bytes([1, 255])}
+    assert copied.stat().st_mode & 0o777 == 0o700
+
+
+def test_tables_that_this_user_may_not_read_are_named(
+    source: QueryCheckpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = source.folder / "modifications" / "tables"
+    tables.mkdir(parents=True)
+    listed = Path.iterdir
+
+    def denied(path: Path) -> Iterator[Path]:
+        if path == tables:
+            raise PermissionError(13, "Permission denied", str(path))
+        return listed(path)
+
+    monkeypatch.setattr(Path, "iterdir", denied)
+    with pytest.raises(PreconditionError, match="only the user of the query's driver reads its tables"):
+        branched(source, tmp_path / "b", 3)
 
 
 def test_a_target_in_use_is_refused(source: QueryCheckpoint, tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from rhino_core.errors import (
 from spark_connector.conf import SPARK_PROVIDER
 from spark_connector.modify.code import ANY, code_of, load, state_function
 from spark_connector.modify.folder import ModificationFolder
+from spark_connector.modify.join import How, Join, StaticTable
 from spark_connector.modify.modifications import Modifications
 from spark_connector.modify.record import CODE_MAX_BYTES, Canary, Change, Kind
 from tests.spark_connector.modify.conftest import offsets
@@ -52,6 +53,64 @@ def test_records_have_all_that_was_asked_for(checkpoint: Path) -> None:
     assert columns.change.columns == {"y": "y + 1"}
     assert (removal.change.removes, removal.slot) == (True, (Kind.FILTER, "scored"))
     assert "@" in function.author
+
+
+def test_the_record_of_a_join_says_which_table_and_how(checkpoint: Path) -> None:
+    query = Modifications(checkpoint)
+    table = StaticTable("/tables/vip.csv", "csv", "id bigint, factor int", {"header": "true"})
+    query.set_join("scored", table, {"k": "id", "r": "region"}, columns={"y": "y * coalesce(table.factor, 1)"})
+    query.set_join("other", "hdfs://namenode/tables/vip", {"k": "id"}, how="left_anti", dry_run=True)
+    query.remove("join", "third")
+    first, second, removal = (view.record for view in query.list())
+    assert first.change == Change(
+        Kind.JOIN,
+        "scored",
+        columns={"y": "y * coalesce(table.factor, 1)"},
+        join=Join(table, {"k": "id", "r": "region"}, How.LEFT),
+    )
+    assert first.slot == (Kind.JOIN, "scored")
+    assert second.change.join == Join(StaticTable("hdfs://namenode/tables/vip"), {"k": "id"}, How.LEFT_ANTI)
+    assert (removal.change.removes, removal.change.join) == (True, None)
+    with pytest.raises(ConflictError, match="modification 1 of join scored is on its way"):
+        query.set_join("scored", table, {"k": "id"}, how="left_semi")
+
+
+def test_a_record_of_before_joins_has_none(checkpoint: Path) -> None:
+    query = Modifications(checkpoint)
+    query.set_filter("scored", "y > 0")
+    path = checkpoint / "modifications" / "records" / "1"
+    fields = json.loads(path.read_text())
+    del fields["join"]
+    path.write_text(json.dumps(fields))
+    assert query.get(1).record.change.join is None
+    fields["join"] = {"table": "/t", "format": "csv", "schema": "", "options": {}, "on": {"k": "id"}, "how": "cross"}
+    path.write_text(json.dumps(fields))
+    with pytest.raises(IntegrityError, match="modification 1 is not readable"):
+        query.get(1)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"table": "tables/vip"}, "'tables/vip': must be an absolute path or a URI"),
+        ({"how": "cross"}, "join 'cross': must be one of inner, left, left_semi, left_anti"),
+        ({"on": {}}, "needs columns of the point and of the table"),
+        ({"on": {"k": " "}}, "needs columns of the point and of the table"),
+        ({"how": "left_semi"}, "a left_semi join gives no columns of the table"),
+        ({"columns": {}}, "a left join without new values of columns changes nothing"),
+        ({"columns": {"y": " "}}, "column y is empty"),
+    ],
+)
+def test_what_cannot_be_a_join_is_refused(given: dict[str, Any], message: str, checkpoint: Path) -> None:
+    join: dict[str, Any] = {"table": "/tables/vip", "on": {"k": "id"}, "columns": {"y": "table.factor"}, **given}
+    with pytest.raises(InvalidRequestError, match=message):
+        Modifications(checkpoint).set_join("scored", **join)
+    assert not (checkpoint / "modifications").exists()
+
+
+def test_a_table_in_a_format_that_rhino_does_not_take_is_refused() -> None:
+    with pytest.raises(InvalidRequestError, match="format 'xls' of a table: must be one of parquet, orc, csv, json"):
+        StaticTable("/tables/vip", "xls")
 
 
 def test_a_location_is_a_folder_here(checkpoint: Path) -> None:

@@ -9,7 +9,8 @@ import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.catalyst.expressions.codegen.{CodeAndComment, CodeGenerator}
-import org.apache.spark.sql.execution.{InputAdapter, SparkPlan, WholeStageCodegenExec}
+import org.apache.spark.sql.catalyst.optimizer.BuildLeft
+import org.apache.spark.sql.execution.{InputAdapter, LocalTableScanExec, SparkPlan, WholeStageCodegenExec}
 import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanHelper
 import org.apache.spark.sql.execution.datasources.v2.{MicroBatchScanExec, StreamingDataSourceV2ScanRelation}
 import org.apache.spark.sql.execution.joins.{BroadcastHashJoinExec, BroadcastNestedLoopJoinExec}
@@ -51,14 +52,15 @@ private[modify] object CompileAhead extends AdaptiveSparkPlanHelper with Logging
     try {
       val batch = planned(stream)
       val session = batch.sparkSession
-      val found = sources(batch, next)
-      val places = executors.map { case (host, id) => found -> Seq(Internals.executorPlace(host, id)) }
-      LimitedJob.run(session.sparkContext, "Rhino compiles the code of a modified batch") {
+      val found = LimitedJob.run(session.sparkContext, "Rhino compiles the code of a modified batch") {
+        val found = sources(batch, next)
+        val places = executors.map { case (host, id) => found -> Seq(Internals.executorPlace(host, id)) }
         val elsewhere = // at the same time as this process
           if (places.isEmpty) None
           else Some(session.sparkContext.makeRDD(places).foreachAsync(_.foreach(compiled)))
         found.foreach(compiled)
         elsewhere.foreach(Await.result(_, Duration.Inf))
+        found
       }
       logInfo(s"query ${stream.id}: the code of the next batch, ${found.size} classes, was compiled in " +
         s"${(System.nanoTime() - started) / 1000000} ms")
@@ -80,7 +82,7 @@ private[modify] object CompileAhead extends AdaptiveSparkPlanHelper with Logging
 
   /**
    * The Java code of a batch like this one with these modifications, without operators whose code can be generated only
-   * by running a part of the batch.
+   * by running a part of the batch. Tables of joins at points are broadcast for it.
    */
   def sources(batch: IncrementalExecution, next: Seq[Modification]): Seq[CodeAndComment] = {
     val made = MadePlan.of(batch).getOrElse(throw new IllegalStateException("the batch is not planned"))
@@ -102,9 +104,12 @@ private[modify] object CompileAhead extends AdaptiveSparkPlanHelper with Logging
       case stage: WholeStageCodegenExec if !broadcasts(stage.child) => Try(stage.doCodeGen()._2).toOption
     }.flatten.distinct
 
-  /** Code of such a join is generated with the table that it broadcasts, so it would be read. */
+  /** The code of such a join is generated with its table. That would be read, unless the plan has its rows. */
   private def broadcasts(plan: SparkPlan): Boolean = plan match {
-    case _: BroadcastHashJoinExec | _: BroadcastNestedLoopJoinExec => true
+    case join: BroadcastHashJoinExec =>
+      val table = if (join.buildSide == BuildLeft) join.left else join.right
+      !table.collectLeaves().forall(_.isInstanceOf[LocalTableScanExec]) || join.children.exists(broadcasts)
+    case _: BroadcastNestedLoopJoinExec => true
     case _: InputAdapter => false // another stage
     case other => other.children.exists(broadcasts)
   }

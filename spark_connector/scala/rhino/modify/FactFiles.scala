@@ -1,6 +1,7 @@
 package rhino.spark.modify
 
 import java.io.FileNotFoundException
+import java.nio.channels.FileChannel
 import java.nio.charset.StandardCharsets.UTF_8
 import java.nio.file.{Files, Paths, FileAlreadyExistsException => LocalAlreadyExists, Path => LocalPath}
 import java.util.UUID
@@ -20,13 +21,17 @@ private[spark] trait FactFiles {
   def changedMs(kind: String): Long
 
   def numbers(kind: String): Seq[Long]
-  def text(kind: String, number: Long): String
+  def bytes(kind: String, number: Long): Array[Byte]
+  def text(kind: String, number: Long): String = new String(bytes(kind, number), UTF_8)
 
   /** "" if the file system does not know owners. */
   def owner(kind: String, number: Long): String
 
   /** Atomically. Throws Hadoop's FileAlreadyExistsException if another process has written it. */
-  def write(kind: String, number: Long, text: String): Unit
+  def write(kind: String, number: Long, text: String): Unit = write(kind, number, text.getBytes(UTF_8), lasting = false)
+
+  /** `lasting`: it is on disk before its name appears. */
+  def write(kind: String, number: Long, content: Array[Byte], lasting: Boolean): Unit
 }
 
 private[spark] object FactFiles {
@@ -46,20 +51,27 @@ private[spark] class LocalFactFiles(root: LocalPath) extends FactFiles {
   override def numbers(kind: String): Seq[Long] =
     FactFiles.sorted(Option(root.resolve(kind).toFile.list).toSeq.flatten)
 
-  override def text(kind: String, number: Long): String = Files.readString(path(kind, number))
+  override def bytes(kind: String, number: Long): Array[Byte] = Files.readAllBytes(path(kind, number))
   override def owner(kind: String, number: Long): String = Files.getOwner(path(kind, number)).getName
 
   /** As the command does it: a link is made only if there is no file of that name. */
-  override def write(kind: String, number: Long, text: String): Unit = {
+  override def write(kind: String, number: Long, content: Array[Byte], lasting: Boolean): Unit = {
     val target = path(kind, number)
     Files.createDirectories(target.getParent)
     val temporary = target.resolveSibling(s".${UUID.randomUUID()}.tmp")
     try {
-      Files.writeString(temporary, text)
+      Files.write(temporary, content)
+      if (lasting) synced(temporary)
       Files.createLink(target, temporary)
+      if (lasting) synced(target.getParent)
     } catch {
       case _: LocalAlreadyExists => throw new FileAlreadyExistsException(target.toString)
     } finally Files.deleteIfExists(temporary)
+  }
+
+  private def synced(its: LocalPath): Unit = {
+    val channel = FileChannel.open(its)
+    try channel.force(true) finally channel.close()
   }
 }
 
@@ -78,19 +90,20 @@ private[spark] class HadoopFactFiles(root: Path, hadoop: Configuration) extends 
     try files.list(new Path(root, kind)).toSeq.map(_.getPath.getName)
     catch { case _: FileNotFoundException => Nil })
 
-  override def text(kind: String, number: Long): String = {
+  override def bytes(kind: String, number: Long): Array[Byte] = {
     val stream = files.open(path(kind, number))
-    try new String(stream.readAllBytes(), UTF_8) finally stream.close()
+    try stream.readAllBytes() finally stream.close()
   }
 
   override def owner(kind: String, number: Long): String = system.getFileStatus(path(kind, number)).getOwner
 
-  override def write(kind: String, number: Long, text: String): Unit = {
+  override def write(kind: String, number: Long, content: Array[Byte], lasting: Boolean): Unit = {
     val target = path(kind, number)
     files.mkdirs(target.getParent)
     val stream = files.createAtomic(target, overwriteIfPossible = false)
     try {
-      stream.write(text.getBytes(UTF_8))
+      stream.write(content)
+      if (lasting) stream.hsync()
       stream.close()
     } catch {
       case error: Throwable => stream.cancel(); throw error

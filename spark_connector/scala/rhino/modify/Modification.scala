@@ -7,7 +7,7 @@ import org.json4s.jackson.JsonMethods.parse
  * A change of a running query, as `rhino modify` has recorded it. It is never changed.
  *
  * @param number   from 1, in the order of the records
- * @param kind     what it changes: function, filter or columns
+ * @param kind     what it changes: function, filter, join or columns
  * @param target   the name of the Python function, or of the observed point
  * @param removes  whether it takes former modifications of its slot out
  * @param dryRun   whether it is only to be checked
@@ -15,17 +15,20 @@ import org.json4s.jackson.JsonMethods.parse
  * @param evalType for a function: PySpark's number of the kind of UDF
  * @param returns  for a function: its return type as JSON
  * @param filter   for a filter: a condition in SQL
- * @param columns  for columns: expressions in SQL by the names of columns
+ * @param columns  for columns or a join: expressions in SQL by the names of columns
  * @param canary   its first batches are judged
  * @param takes    for a scalar function: the least and the most arguments, if that is known
  * @param guard    for a processor of transformWithState: a UDF that compares the state variables of two of them
  * @param sample   for a dry run of a function: it is compared with the present one
+ * @param join     for a join: with which table, and how
  */
 private[spark] case class Modification(
     number: Long, kind: String, target: String, removes: Boolean, dryRun: Boolean, code: Array[Byte] = Array.empty,
     evalType: Int = 0, returns: String = "", filter: String = "", columns: Map[String, String] = Map.empty,
     canary: Option[Canary] = None, takes: Option[(Int, Int)] = None,
-    sample: Option[SampleWanted] = None, guard: Array[Byte] = Array.empty) {
+    sample: Option[SampleWanted] = None, guard: Array[Byte] = Array.empty, join: Option[TableJoin] = None) {
+
+  def withTable(table: StaticTable): Modification = copy(join = join.map(_.copy(table = table)))
 
   /** PySpark makes a plain UDF with or without Arrow, by the session of the process: the function is the same. */
   def fits(kind: Int): Boolean = kind == evalType || Modification.Plain(kind) && Modification.Plain(evalType)
@@ -45,6 +48,7 @@ private[spark] case class SampleWanted(rows: Int, code: Array[Byte])
 private[spark] object Modification {
   val Function = "function"
   val Filter = "filter"
+  val Join = "join"
   val Columns = "columns"
   private val Plain = Set(100, 101) // SQL_BATCHED_UDF, SQL_ARROW_BATCHED_UDF: part of PySpark's protocol
   private implicit val formats: Formats = DefaultFormats
@@ -55,14 +59,14 @@ private[spark] object Modification {
       val json = parse(text)
       def one[T: Manifest](name: String): T = (json \ name).extract[T]
       val kind = one[String]("kind")
-      require(Set(Function, Filter, Columns)(kind), s"kind '$kind'")
+      require(Set(Function, Filter, Join, Columns)(kind), s"kind '$kind'")
       Modification(
         number, kind, one[String]("target"), one[Boolean]("removes"), one[Boolean]("dry_run"),
         java.util.Base64.getDecoder.decode(one[String]("code")), one[Int]("eval_type"), one[String]("returns"),
         one[String]("filter"), one[Map[String, String]]("columns"), canary(json \ "canary"),
         (json \ "takes").extractOpt[Seq[Int]].filter(_.size == 2).map(bounds => (bounds.head, bounds(1))),
         sample(json \ "sample"),
-        java.util.Base64.getDecoder.decode((json \ "guard").extractOrElse("")))
+        java.util.Base64.getDecoder.decode((json \ "guard").extractOrElse("")), TableJoin.read(json \ "join"))
     } catch {
       case error @ (_: MappingException | _: com.fasterxml.jackson.core.JacksonException |
           _: IllegalArgumentException) =>

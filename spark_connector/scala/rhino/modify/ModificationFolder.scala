@@ -1,5 +1,6 @@
 package rhino.spark.modify
 
+import java.io.IOException
 import java.nio.file.{Files, Paths}
 import java.nio.file.attribute.PosixFilePermissions
 
@@ -14,9 +15,9 @@ import org.json4s.JsonDSL._
 import org.json4s.jackson.JsonMethods.{compact, parse, render}
 
 /**
- * The folder `modifications` of a query checkpoint: records/<number> by `rhino modify`; outcomes/<number>,
- * bindings/<batch>, returns/<batch>, figures/<batch> and comparisons/<number> by the driver. Every file is written
- * once, atomically.
+ * The folder `modifications` of a query checkpoint: records/<number> by `rhino modify`; tables/<number>,
+ * outcomes/<number>, bindings/<batch>, returns/<batch>, figures/<batch> and comparisons/<number> by the driver. Every
+ * file is written once, atomically.
  */
 private[modify] class ModificationFolder(checkpoint: Path, hadoop: Configuration) {
   private implicit val formats: Formats = DefaultFormats
@@ -32,7 +33,28 @@ private[modify] class ModificationFolder(checkpoint: Path, hadoop: Configuration
   def recordsChangedMs: Long = facts.changedMs("records")
   def numbers(kind: String): Seq[Long] = facts.numbers(kind)
 
-  def record(number: Long): Modification = Modification.read(number, text("records", number))
+  def record(number: Long): Modification =
+    Modification.read(number, text("records", number)).withTable(new StaticTable(() => table(number)))
+
+  def hasTable(number: Long): Boolean = facts.numbers("tables").contains(number)
+
+  /** Before the outcome. Returns the modification with the table that is in the folder by now. */
+  def keepTable(its: Modification): Modification = Failpoints.around("table") {
+    val (rows, number) = (its.join.get.table.rows, its.number)
+    ownFolder("tables")
+    val mine = ModificationFolder.unlessThere(facts.write("tables", number, rows.toFile, lasting = true))
+    its.withTable(new StaticTable(() => table(number), if (mine) Some(rows) else None))
+  }
+
+  private def table(number: Long): TableRows =
+    try {
+      requireOwn("tables", number)
+      TableRows.ofFile(facts.bytes("tables", number))
+    } catch {
+      case error @ (_: IOException | _: RuntimeException) => throw new IllegalStateException(
+        s"the table of modification $number, file modifications/tables/$number in the checkpoint, cannot be read " +
+          s"($error): restore it, for example from a backup, or withdraw the modification", error)
+    }
 
   /** Everything but unreadable records, which are never bound. */
   def read(): Ledger = {
@@ -77,12 +99,8 @@ private[modify] class ModificationFolder(checkpoint: Path, hadoop: Configuration
    * removes what it has read. What nobody has read goes with a later dry run.
    */
   def answer(number: Long, json: JObject): Unit = {
-    val folder = new Path(root, "comparisons")
+    val folder = ownFolder("comparisons")
     val files = CheckpointFileManager.create(root, hadoop)
-    files.mkdirs(folder)
-    if (isLocal) Files.setPosixFilePermissions(
-      Paths.get(folder.toUri.getPath), PosixFilePermissions.fromString("rwx------"))
-    else system.setPermission(folder, new FsPermission("700"))
     val old = System.currentTimeMillis() - ModificationFolder.AnswersMs
     files.list(folder).filter(_.getModificationTime < old).foreach(file => files.delete(file.getPath))
     write("comparisons", number, json)
@@ -96,17 +114,31 @@ private[modify] class ModificationFolder(checkpoint: Path, hadoop: Configuration
     time(s"modifications/outcomes/$number") < time(s"offsets/$batch")
   }
 
+  /** A folder with values of rows: only this user may read it. */
+  private def ownFolder(kind: String): Path = {
+    val folder = new Path(root, kind)
+    CheckpointFileManager.create(root, hadoop).mkdirs(folder)
+    if (isLocal) Files.setPosixFilePermissions(
+      Paths.get(folder.toUri.getPath), PosixFilePermissions.fromString("rwx------"))
+    else system.setPermission(folder, new FsPermission("700"))
+    folder
+  }
+
   private def write(kind: String, number: Long, json: JObject): Unit =
     facts.write(kind, number, compact(render(json)))
 
-  /** Throws IllegalArgumentException if another user has written the file: its code would run as this user. */
   private def text(kind: String, number: Long): String = {
+    requireOwn(kind, number)
+    facts.text(kind, number)
+  }
+
+  /** Throws IllegalArgumentException if another user has written the file: its code would run as this user. */
+  private def requireOwn(kind: String, number: Long): Unit = {
     val owner = facts.owner(kind, number)
     val user = UserGroupInformation.getCurrentUser.getShortUserName
     if (owner.nonEmpty && owner != user) throw new IllegalArgumentException(
       s"$root/$kind/$number belongs to user $owner, and this driver runs as $user: only the driver's user may modify " +
         "its queries")
-    facts.text(kind, number)
   }
 }
 

@@ -8,6 +8,7 @@ import scala.util.control.NonFatal
 import org.apache.hadoop.fs.Path
 
 import org.apache.spark.internal.Logging
+import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.runtime.{IncrementalExecution, StreamExecution}
 import org.apache.spark.sql.execution.streaming.state.seam.Internals
 
@@ -109,7 +110,7 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
   private def decide(number: Long): Unit = {
     val started = System.nanoTime()
     val found =
-      try Right(checked(number))
+      try Right(kept(checked(number)))
       catch {
         case error: InterruptedException => throw error
         case NonFatal(error) => Left(reason(error))
@@ -131,7 +132,7 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
   private def compileAhead(its: Modification, started: Long): Unit =
     if (!its.dryRun && its.kind != Modification.Function) { // the code of a function is not in the code of the plan
       val next = synchronized(ledger.get).expected(its)
-      val passedMs = (System.nanoTime() - started) / 1000000
+      val passedMs = if (its.join.nonEmpty) 0 else (System.nanoTime() - started) / 1000000 // tables take their time
       CompileAhead.attempt(stream, next, executors(), ModifiedQuery.DecisionMs - passedMs)
     }
 
@@ -149,8 +150,8 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
     if (stream.trigger.getClass.getSimpleName == "RealTimeTrigger") throw new IllegalArgumentException(
       "the query runs in real-time mode, whose batches take minutes, and Rhino does not modify it: " +
         "start it with trigger(processingTime=...)")
-    val its = folder.record(number)
     val execution = stream.lastExecution
+    val its = withTable(folder.record(number), execution.sparkSession)
     val now = synchronized(ledger.get)
     val former = now.inForce(Long.MaxValue)
     if (now.ready.exists(other => now.records(other).slot == its.slot)) throw new IllegalArgumentException(
@@ -168,6 +169,17 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
     }
     its
   }
+
+  /** The table of a join is read once. If a driver has ended after it had written it, that one counts. */
+  private def withTable(its: Modification, session: SparkSession): Modification = its.join match {
+    case Some(join) if !its.removes && !folder.hasTable(its.number) =>
+      its.withTable(StaticTable.of(TableReader.read(join.source, session)))
+    case _ => its
+  }
+
+  /** An accepted join has its table beside the record. A failure of that is a reason to refuse it. */
+  private def kept(its: Modification): Modification =
+    if (its.join.isEmpty || its.removes || its.dryRun || folder.hasTable(its.number)) its else folder.keepTable(its)
 
   private def compare(its: Modification, batch: IncrementalExecution): Unit = {
     val inForce = synchronized(ledger.get).inForce(batch.currentBatchId)

@@ -15,8 +15,9 @@ private[modify] object Overlay {
       val functions = modifications.filter(_.kind == Modification.Function).map(m => m.target -> m).toMap
       val replaced = if (functions.isEmpty) plan else withFunctions(plan, functions)
       val filters = modifications.filter(_.kind == Modification.Filter)
+      val joins = modifications.filter(_.kind == Modification.Join)
       val columns = modifications.filter(_.kind == Modification.Columns)
-      withColumns(withFilters(replaced, filters, session), columns, session)
+      withColumns(withJoins(withFilters(replaced, filters, session), joins, session), columns, session)
     }
 
   private def withFunctions(plan: LogicalPlan, functions: Map[String, Modification]): LogicalPlan =
@@ -47,12 +48,23 @@ private[modify] object Overlay {
     }
   }
 
-  private def withColumns(plan: LogicalPlan, all: Seq[Modification], session: SparkSession): LogicalPlan = {
-    val columns = all.map(m => m.target -> m.columns).toMap
-    if (columns.isEmpty) plan
+  private def withColumns(plan: LogicalPlan, all: Seq[Modification], session: SparkSession): LogicalPlan =
+    below(plan, all) { (its, child) => projection(its.columns, child, child, expression(_, child, session)) }
+
+  private def withJoins(plan: LogicalPlan, all: Seq[Modification], session: SparkSession): LogicalPlan =
+    below(plan, all) { (its, child) =>
+      val join = new PointJoin(its.join.get, child, session)
+      projection(its.columns, child, join.plan, join.expression)
+    }
+
+  /** Each point with what `make` puts between it and the plan below it. */
+  private def below(plan: LogicalPlan, all: Seq[Modification])(
+      make: (Modification, LogicalPlan) => LogicalPlan): LogicalPlan = {
+    val points = all.map(its => its.target -> its).toMap
+    if (points.isEmpty) plan
     else plan.transformUpWithNewOutput {
-      case point: CollectMetrics if columns.contains(point.name) && point.isStreaming =>
-        val made = projection(columns(point.name), point.child, session)
+      case point: CollectMetrics if points.contains(point.name) && point.isStreaming =>
+        val made = make(points(point.name), point.child)
         val changed = point.child.output.zip(made.output).filter { case (old, its) => old.exprId != its.exprId }
         val mapping = AttributeMap(changed)
         val metrics = point.metrics.map(_.transform { case a: Attribute => mapping.getOrElse(a, a) })
@@ -60,13 +72,17 @@ private[modify] object Overlay {
     }
   }
 
-  /** Changed columns have new ids: with the former ones, Spark's inference would take old and new values for equal. */
-  private def projection(columns: Map[String, String], child: LogicalPlan, session: SparkSession): Project =
-    Project(child.output.map { attribute =>
+  /**
+   * The columns of a point, with new values from `rows`. Changed columns have new ids: with the former ones, Spark's
+   * inference would take old and new values for equal.
+   */
+  private def projection(
+      columns: Map[String, String], point: LogicalPlan, rows: LogicalPlan, make: String => Expression): Project =
+    Project(point.output.map { attribute =>
       columns.get(attribute.name).fold[NamedExpression](attribute) { text =>
-        Alias(expression(text, child, session), attribute.name)(explicitMetadata = Some(attribute.metadata))
+        Alias(make(text), attribute.name)(explicitMetadata = Some(attribute.metadata))
       }
-    }, child)
+    }, rows)
 
   /** Throws AnalysisException or ParseException. */
   def condition(text: String, child: LogicalPlan, session: SparkSession): Expression = {

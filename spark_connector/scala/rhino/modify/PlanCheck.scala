@@ -19,7 +19,10 @@ private[spark] object PlanCheck {
     } else its.kind match {
       case Modification.Function => checkFunction(its, plan)
       case Modification.Filter => checkFilter(its, point(its.target, plan), session)
-      case _ => checkColumns(its, point(its.target, plan), plan, session)
+      case Modification.Join => JoinCheck.check(its, point(its.target, plan), plan, session)
+      case _ =>
+        val at = point(its.target, plan)
+        checkColumns(its, at, plan, Overlay.expression(_, at.child, session))
     }
     its.canary.filter(_.countsRows).foreach { canary =>
       val names = point(canary.point, plan).metrics.map(_.name)
@@ -85,20 +88,24 @@ private[spark] object PlanCheck {
 
   private def checkFilter(its: Modification, point: CollectMetrics, session: SparkSession): Unit = {
     requireDeterministic(known(point) { Overlay.condition(its.filter, point.child, session) })
-    // Spark would push it below the operator, and rows that do not arrive there would be missing in its state for ever.
-    if (point.child.exists(node => node.isStreaming && UnsupportedOperationChecker.isStatefulOperation(node))) refuse(
-      s"the point ${its.target} is above a stateful operator: a filter must be at a point between it and the source")
+    requireBelowState(its, point)
   }
 
-  private def checkColumns(
-      its: Modification, point: CollectMetrics, plan: LogicalPlan, session: SparkSession): Unit =
+  /** Spark would push it below the operator, and rows that do not arrive there would never get into its state. */
+  private[modify] def requireBelowState(its: Modification, point: CollectMetrics): Unit =
+    if (point.child.exists(node => node.isStreaming && UnsupportedOperationChecker.isStatefulOperation(node))) refuse(
+      s"the point ${its.target} is above a stateful operator: a ${its.kind} must be at a point between it and the " +
+        "source")
+
+  private[modify] def checkColumns(
+      its: Modification, point: CollectMetrics, plan: LogicalPlan, make: String => Expression): Unit =
     its.columns.foreach { case (name, text) =>
       val attribute = point.child.output.filter(_.name == name) match {
         case Seq(one) => one
         case Nil => refuse(s"the point ${its.target} has no column $name; it has ${columnsOf(point)}")
         case _ => refuse(s"the point ${its.target} has several columns with the name $name")
       }
-      val made = known(point) { Overlay.expression(text, point.child, session) }
+      val made = known(point)(make(text))
       requireDeterministic(made)
       if (made.dataType != attribute.dataType) refuse(
         s"column $name is ${attribute.dataType.sql}, and $text is ${made.dataType.sql}: cast it")

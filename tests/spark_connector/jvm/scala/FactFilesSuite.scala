@@ -41,6 +41,16 @@ class FactFilesSuite extends Suite {
     }
   }
 
+  test("bytes are read as they were written") {
+    each { (files, root) =>
+      val bytes = Array.tabulate(100000)(place => (place * 7).toByte)
+      files.write("tables", 4, bytes, lasting = true)
+      expect(files.bytes("tables", 4).toSeq, bytes.toSeq)
+      expect(root.resolve("tables").toFile.list.toSeq.filterNot(_.startsWith(".")), Seq("4"))
+      fails[FileAlreadyExistsException]("4")(files.write("tables", 4, bytes.take(1), lasting = true))
+    }
+  }
+
   test("a file is written once") {
     each { (files, _) =>
       files.write("bindings", 7, "first")

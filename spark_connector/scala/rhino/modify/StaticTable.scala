@@ -1,0 +1,98 @@
+package rhino.spark.modify
+
+import java.lang.ref.SoftReference
+import java.nio.ByteBuffer
+import java.nio.charset.StandardCharsets.UTF_8
+import java.util.zip.CRC32C
+
+import scala.collection.immutable.ArraySeq
+import scala.util.Try
+
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.types.{DataType, StructType}
+import org.json4s._
+import org.json4s.JsonDSL._
+import org.json4s.jackson.JsonMethods.{compact, parse, render}
+
+/** All rows of a table that a modification joins. They are never changed. */
+private[spark] case class TableRows(schema: StructType, rows: Seq[UnsafeRow]) {
+
+  def bytes: Long = rows.map(TableRows.sizeOf).sum
+
+  /**
+   * As a file: a line of JSON with the schema and a checksum, then each row as Spark has it in memory, after its
+   * length. Spark keeps state in the same form, so what reads the state of the query reads its tables.
+   */
+  def toFile: Array[Byte] = {
+    val body = ByteBuffer.allocate(bytes.toInt) // it is limited at the check
+    rows.foreach(row => body.putInt(row.getSizeInBytes).put(row.getBytes))
+    val head = ("schema" -> schema.json) ~ ("rows" -> rows.size) ~ ("crc32c" -> TableRows.checksum(body.array, 0))
+    (compact(render(head)) + "\n").getBytes(UTF_8) ++ body.array
+  }
+}
+
+private[spark] object TableRows {
+  private val LengthBytes = 4
+  private implicit val formats: Formats = DefaultFormats
+
+  def sizeOf(row: UnsafeRow): Long = LengthBytes + row.getSizeInBytes
+
+  /** Throws IllegalArgumentException if the file is damaged. */
+  def ofFile(bytes: Array[Byte]): TableRows = {
+    val end = bytes.indexOf('\n'.toByte)
+    val head = Try(parse(new String(bytes, 0, math.max(end, 0), UTF_8))).getOrElse(JNothing)
+    require((head \ "crc32c").extractOpt[Long].contains(checksum(bytes, end + 1)), "its checksum is wrong")
+    val schema = DataType.fromJson((head \ "schema").extract[String]).asInstanceOf[StructType]
+    val body = ByteBuffer.wrap(bytes, end + 1, bytes.length - end - 1)
+    val rows = Array.fill((head \ "rows").extract[Int]) {
+      val row = new Array[Byte](body.getInt())
+      body.get(row)
+      val made = new UnsafeRow(schema.size)
+      made.pointTo(row, row.length)
+      made
+    }
+    TableRows(schema, ArraySeq.unsafeWrapArray(rows))
+  }
+
+  private def checksum(bytes: Array[Byte], from: Int): Long = {
+    val sum = new CRC32C
+    sum.update(bytes, from, bytes.length - from)
+    sum.getValue
+  }
+
+  /** For a plan. Spark compares and hashes plans, and need not look at every row for that. */
+  def asData(rows: Seq[UnsafeRow]): Seq[InternalRow] = new Data(rows)
+
+  private class Data(val rows: Seq[UnsafeRow]) extends scala.collection.immutable.AbstractSeq[InternalRow] {
+    override def apply(place: Int): InternalRow = rows(place)
+    override def length: Int = rows.size
+    override def iterator: Iterator[InternalRow] = rows.iterator
+    override def hashCode: Int = System.identityHashCode(rows)
+    override def equals(other: Any): Boolean = other match {
+      case same: Data => same.rows eq rows
+      case _ => false
+    }
+  }
+}
+
+/** A table in the folder of the modifications. It leaves the memory when that is scarce, and no plan has it. */
+private[spark] class StaticTable(load: () => TableRows, loaded: Option[TableRows] = None) {
+  private var kept = new SoftReference(loaded.orNull)
+
+  /** Throws IllegalStateException if the file is not there, or damaged. */
+  def rows: TableRows = synchronized {
+    Option(kept.get).getOrElse {
+      val read = load()
+      kept = new SoftReference(read)
+      read
+    }
+  }
+}
+
+private[spark] object StaticTable {
+  /** That is not in the folder, or not yet. */
+  def of(rows: TableRows): StaticTable = new StaticTable(() => rows)
+
+  val none: StaticTable = new StaticTable(() => throw new IllegalStateException("the table is not read yet"))
+}

@@ -1,0 +1,88 @@
+package rhino.spark.modify
+
+import scala.collection.immutable.ArraySeq
+import scala.util.control.NonFatal
+
+import org.apache.spark.{SparkContext, SparkThrowable}
+import org.apache.spark.sql.AnalysisException
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.catalyst.expressions.{UnsafeProjection, UnsafeRow}
+import org.apache.spark.sql.catalyst.parser.ParseException
+import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.types.StructType
+
+/** Reads the table of a join at its check. What it returns is what every batch sees. */
+private[modify] object TableReader {
+  private val BytesMax = 64L << 20
+  /** Of a heap. Spark builds a hash table of the rows, and has both, and copies of both, while it broadcasts them. */
+  private val Part = 32
+  private val Cancelled = "SPARK_JOB_CANCELLED"
+
+  /** Throws IllegalArgumentException. The jobs are cancelled after a minute. */
+  def read(source: TableSource, session: SparkSession): TableRows =
+    LimitedJob.run(session.sparkContext, "Rhino reads the table of a modification") {
+      try session.withActive(collected(source, session))
+      catch {
+        case error: InterruptedException => throw error
+        case NonFatal(error) if !error.isInstanceOf[IllegalArgumentException] =>
+          throw new IllegalArgumentException(s"the table ${source.path} cannot be read: ${reason(error)}", error)
+      }
+    }
+
+  private def collected(source: TableSource, session: SparkSession): TableRows = {
+    val options = Map("mode" -> "FAILFAST") ++ source.options // Spark would make nulls of what it cannot parse
+    val reader = session.read.format(source.format).options(options)
+    val frame = (if (source.schema.isEmpty) reader else reader.schema(source.schema)).load(source.path)
+    val schema = frame.schema
+    val rdd = frame.queryExecution.toRdd
+    val context = session.sparkContext
+    val most = limit(context)
+    val sizes = context.runJob(rdd, (rows: Iterator[InternalRow]) => sizeOf(rows, schema, most)).toSeq
+    if (sizes.sum > most) refuse(
+      s"the table ${source.path} has more than ${most >> 20} MiB of rows in memory, and driver and executors " +
+        s"broadcast ${BytesMax >> 20} MiB at most, or 1/$Part of their memory: give a smaller one, with the rows and " +
+        "columns that the join needs")
+    val parts = context.runJob(rdd, (rows: Iterator[InternalRow]) => copies(rows, schema, most)).toSeq
+    val all = ArraySeq.unsafeWrapArray(parts.toArray.flatten)
+    if (all.isEmpty) refuse(s"the table ${source.path} has no rows: a filter needs no table")
+    TableRows(schema, all)
+  }
+
+  private def limit(context: SparkContext): Long = {
+    val executors = context.getConf.getSizeAsBytes("spark.executor.memory", "1g")
+    math.min(BytesMax, math.min(Runtime.getRuntime.maxMemory, executors) / Part)
+  }
+
+  private def unsafe(rows: Iterator[InternalRow], schema: StructType): Iterator[UnsafeRow] = {
+    val made = UnsafeProjection.create(schema)
+    rows.map(made(_))
+  }
+
+  /** Stops when the limit is passed. */
+  private def sizeOf(rows: Iterator[InternalRow], schema: StructType, most: Long): Long = {
+    var bytes = 0L
+    unsafe(rows, schema).takeWhile(_ => bytes <= most).foreach(row => bytes += TableRows.sizeOf(row))
+    bytes
+  }
+
+  private def copies(rows: Iterator[InternalRow], schema: StructType, most: Long): Array[UnsafeRow] = {
+    var left = most
+    unsafe(rows, schema).map(_.copy()).takeWhile { row =>
+      left -= TableRows.sizeOf(row)
+      left >= 0
+    }.toArray
+  }
+
+  /** Spark's errors of reading quote rows. An outcome has none, so it names the conditions only. */
+  private def reason(error: Throwable): String = error match {
+    case known @ (_: AnalysisException | _: ParseException) => known.getMessage.trim
+    case other =>
+      val causes = Iterator.iterate(other)(_.getCause).takeWhile(_ != null).take(20).toSeq
+      val conditions = causes.collect { case its: SparkThrowable => its.getCondition }.filter(_ != null).distinct
+      if (conditions.contains(Cancelled)) "that took longer than a minute"
+      else if (conditions.nonEmpty) conditions.mkString(", ")
+      else causes.last.getClass.getName
+  }
+
+  private def refuse(reason: String): Nothing = throw new IllegalArgumentException(reason)
+}
