@@ -2,8 +2,6 @@ package rhino.spark.modify
 
 import java.util.UUID
 
-import scala.collection.mutable
-
 import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
 import org.apache.spark.sql.catalyst.rules.Rule
@@ -18,14 +16,14 @@ import rhino.spark.restart.Restarts
  */
 private[spark] class ModifyRule(session: SparkSession) extends Rule[LogicalPlan] {
 
-  private val told = mutable.Set.empty[Long] // a query has a session of its own, and this rule with it
+  private val misplaced = new Misplaced // a query has a session of its own, and this rule with it
 
   override def apply(plan: LogicalPlan): LogicalPlan = batch(plan).fold(plan) { case (query, number) =>
     Restarts.pass(query, number) // a closed gate parks the batch before anything is decided about it
     val modifications = Modifications.at(query, number)
     if (modifications.isEmpty) plan
     else {
-      Overlay.misplaced(plan, modifications).filter(its => told.add(its.number)).foreach { its =>
+      misplaced.see(number, Overlay.misplaced(plan, modifications)).foreach { its =>
         logWarning(s"query $query: $its changes nothing, because the application has no such place any more")
       }
       Failpoints.around("plan")(Overlay(plan, modifications, session.asInstanceOf[ClassicSession]))

@@ -1,0 +1,26 @@
+package rhino.spark
+
+import rhino.spark.modify.{Misplaced, Modification}
+
+/** Modifications without a place. */
+class MisplacedSuite extends Suite {
+  private val Seq(first, second) =
+    Seq(1L, 2L).map(Modification(_, Modification.Filter, "scored", removes = false, dryRun = false))
+
+  test("a modification is told when no plan of a batch has had its place, once") {
+    val misplaced = new Misplaced
+    expect(misplaced.see(4, Seq(first)), Nil)
+    expect(misplaced.see(4, Seq(first)), Nil)
+    expect(misplaced.see(5, Seq(first)), Seq(first))
+    expect(misplaced.see(6, Seq(first)), Nil)
+  }
+
+  test("a place that some plan of the batch has is not missing") {
+    val misplaced = new Misplaced
+    misplaced.see(4, Seq(first, second)) // the plan of a file source
+    misplaced.see(4, Seq(second))
+    expect(misplaced.see(5, Seq(first, second)), Seq(second))
+    misplaced.see(5, Nil)
+    expect(misplaced.see(6, Nil), Nil)
+  }
+}
