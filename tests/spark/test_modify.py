@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import LongType
 
 from rhino import Canary, Modifications, processor_function, rhino_checkpoint, state_function
 from rhino.testing import LocalCluster
@@ -33,6 +35,7 @@ from tests.spark.modified import (
     vectorised,
     weighed_batch,
 )
+from tests.spark.queries import ROWS_PER_BATCH, source
 from tests.spark.run import Run, assert_same_rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(420)]
@@ -196,6 +199,111 @@ def test_the_code_that_is_compiled_ahead_is_that_of_the_next_batch(spark: SparkS
     running.stop()
     assert generated == ahead.pop((1, 2, 3))
     assert generated not in ahead.values()
+
+
+class Held:
+    """Holds a query at the end of a batch, when all tasks of the batch are done."""
+
+    def __init__(self) -> None:
+        self._open, self._held = threading.Event(), threading.Event()
+        self._open.set()
+
+    def written(self) -> None:
+        while not self._open.wait(0.02):
+            self._held.set()
+
+    def hold(self) -> None:
+        self._open.clear()
+        self._held.clear()
+        assert self._held.wait(60), "no batch came to its end"
+
+    def release(self) -> None:
+        self._open.set()
+
+
+def test_the_first_batch_of_a_filter_or_column_compiles_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    """Neither the driver nor an executor: all classes of its plan are there before. See CompileAhead.scala.
+
+    The rows that executors run that code over are not counted as rows of a batch.
+    """
+    held, checkpoint = Held(), tmp_path / "checkpoint"
+
+    def sink(rows: DataFrame, batch: int) -> None:  # its own code is the same for each batch
+        rows.write.format("noop").mode("append").save()
+        held.written()
+
+    stream = marked_twice(spark).writeStream.outputMode("update").option("checkpointLocation", str(checkpoint))
+    running = stream.foreachBatch(sink).start()
+    wait_for(lambda: len(running.recentProgress) > 2, "the query runs")
+    changes, firsts = Modifications(checkpoint), list[int]()
+    try:
+        for change, new in (
+            (lambda: changes.set_filter(READ, "value % 2 = 0"), True),  # in a part that executors run ahead
+            (lambda: changes.set_columns(POINT, {"y": "y * 3 + 37"}), True),  # above a Python function
+            (lambda: changes.remove("filter", READ), False),
+        ):
+            view, compiled = first_batch_of(change, changes, running, held, spark)
+            assert compiled == (set(compiling(spark)) if new else set())
+            firsts.append(view.first_batch or 0)
+        wait_for(lambda: running.recentProgress[-1]["batchId"] > firsts[-1], "one batch more")
+    finally:
+        held.release()
+    running.stop()
+    for progress in running.recentProgress:
+        filtered = firsts[0] <= progress["batchId"] < firsts[-1]
+        passed = ROWS_PER_BATCH // 2 if filtered else ROWS_PER_BATCH
+        assert (progress["numInputRows"], progress["observedMetrics"][READ]["rows"]) == (ROWS_PER_BATCH, passed)
+
+
+def first_batch_of(
+    change: Callable[[], View], changes: Modifications, running: StreamingQuery, held: Held, spark: SparkSession
+) -> tuple[View, set[str]]:
+    """Makes the change while a batch is held, and expects that nothing is compiled after that.
+
+    Returns the change, and the JVMs that have compiled something before its first batch.
+    """
+    held.hold()
+    before = compiling(spark)
+    number = change().record.number
+    wait_for(lambda: changes.get(number).state != "pending" and not compiles_ahead(spark), "its code is there")
+    ahead = compiling(spark)
+    held.release()
+    view = changes.wait(number)
+    assert view.state == "in_force", view.reason
+    wait_for(lambda: any(p["batchId"] == view.first_batch for p in running.recentProgress), "its first batch is over")
+    assert compiling(spark) == ahead
+    return view, {place for place in before if ahead[place] != before[place]}
+
+
+READ = "read"
+
+
+def marked_twice(spark: SparkSession) -> DataFrame:
+    """With a point that only Spark's own code comes before, and one above a Python function."""
+    rows = source(spark).select((F.col("value") % 89).alias("k"), "value")
+    read = rows.observe(READ, F.count(F.lit(1)).alias("rows"))
+    scored = read.select("k", F.udf(lambda value: value + 1, LongType())("value").alias("y"))
+    return scored.observe(POINT, F.count(F.lit(1)).alias("rows")).groupBy("k").agg(F.sum("y").alias("s"))
+
+
+def compiling(spark: SparkSession) -> dict[str, int]:
+    """For how many nanoseconds each JVM has compiled classes by now: the driver, and each executor by its folder."""
+    generator = "org.apache.spark.sql.catalyst.expressions.codegen.CodeGenerator"
+    place = "java_method('java.lang.System', 'getProperty', 'user.dir') as place"
+    spent = f"java_method('{generator}', 'compileTime') as ns"
+    executors = spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()
+    found: dict[str, int] = {}
+    while len(found) < len(executors) - 1:  # one of them is the driver
+        rows = spark.range(0, 12, 1, 12).selectExpr(place, spent).collect()
+        found |= {row.place: int(row.ns) for row in rows}
+    jvm: Any = spark._jvm
+    return found | {"driver": jvm.org.apache.spark.sql.catalyst.expressions.codegen.CodeGenerator.compileTime()}
+
+
+def compiles_ahead(spark: SparkSession) -> bool:
+    jvm: Any = spark._jvm
+    threads = jvm.java.lang.Thread.getAllStackTraces().keySet()
+    return any(thread.getName() == "rhino-compile-ahead" for thread in threads)
 
 
 def code_of_newest_batch(spark: SparkSession, held: StreamingQuery) -> set[str]:

@@ -2,12 +2,13 @@ package org.apache.spark.sql.execution.streaming.state
 package seam
 
 import java.io.IOException
+import java.lang.reflect.Field
 
 import scala.jdk.CollectionConverters._
 
 import org.apache.hadoop.fs.Path
 
-import org.apache.spark.{SparkConf, SparkContext}
+import org.apache.spark.{JobArtifactSet, JobArtifactState, SparkConf, SparkContext}
 import org.apache.spark.scheduler.ExecutorCacheTaskLocation
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.errors.QueryExecutionErrors
@@ -46,4 +47,18 @@ object Internals {
 
   /** The preferred place of a task that should run on this executor. `ExecutorCacheTaskLocation` is private[spark]. */
   def executorPlace(host: String, executor: String): String = ExecutorCacheTaskLocation(host, executor).toString
+
+  /**
+   * Submits jobs as the query does: executors keep classes of Spark Connect's sessions apart.
+   * `StreamExecution.jobArtifactState` is private, `JobArtifactSet` private[spark].
+   */
+  def withArtifacts[T](stream: StreamExecution)(act: => T): T =
+    Option(artifacts.get(stream).asInstanceOf[JobArtifactState]).fold(act)(
+      JobArtifactSet.withActiveJobArtifactState(_)(act))
+
+  private lazy val artifacts: Field = {
+    val field = classOf[StreamExecution].getDeclaredField("jobArtifactState")
+    field.setAccessible(true)
+    field
+  }
 }

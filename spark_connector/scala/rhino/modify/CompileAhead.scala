@@ -5,11 +5,13 @@ import java.util.concurrent.{ExecutionException, FutureTask, TimeUnit, TimeoutEx
 import scala.concurrent.Await
 import scala.concurrent.duration.Duration
 import scala.util.Try
-import scala.util.control.NonFatal
+import scala.util.control.{ControlThrowable, NonFatal}
 
+import org.apache.spark.FutureAction
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.catalyst.expressions.codegen.{CodeAndComment, CodeGenerator}
 import org.apache.spark.sql.catalyst.optimizer.BuildLeft
+import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.{InputAdapter, LocalTableScanExec, SparkPlan, WholeStageCodegenExec}
 import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanHelper
 import org.apache.spark.sql.execution.datasources.v2.{MicroBatchScanExec, StreamingDataSourceV2ScanRelation}
@@ -18,22 +20,28 @@ import org.apache.spark.sql.execution.streaming.runtime.{IncrementalExecution, S
 import org.apache.spark.sql.execution.streaming.state.seam.{Internals, MadePlan, TrialBatch}
 
 /**
- * Compiles the Java code of the next batch before that batch is planned. Another filter or column makes another plan,
+ * Prepares the Java code of the next batch before that batch is planned. Another filter or column makes another plan,
  * for which Spark generates other code. Without this, the driver and then every executor would compile it within the
- * first batch. Spark keeps compiled classes by their source text, so whatever compiles the same text serves the batch.
+ * first batch, and the executors would interpret it until it is translated. Spark keeps compiled classes by their
+ * source text, so whatever compiles the same text serves the batch.
  */
 private[modify] object CompileAhead extends AdaptiveSparkPlanHelper with Logging {
   private val PlanMs = 1000L
   private val PollMs = 5L
+  private val TrialRows = 500 // of a partition. With 256, new code was still interpreted afterwards
+
+  /** A batch is planned with the modifications before this object has planned it. */
+  private object TooLate extends ControlThrowable
 
   /**
-   * Starts to compile what a query needs with the modifications `next`, on the driver and on the executors. Returns
-   * when that is done, or after `waitMs`, which may be 0 or less: then it goes on beside. A failure only makes the
-   * batch slower.
+   * Starts to prepare what a query needs with the modifications `next`, on the driver and on the executors. Returns
+   * when that is done, or after `waitMs`, which may be 0 or less: then it goes on beside. It gives up if a batch is
+   * planned first, as `bound` says. A failure only makes the batch slower.
    */
   def attempt(
-      stream: StreamExecution, next: Seq[Modification], executors: Seq[(String, String)], waitMs: Long): Unit = {
-    val task = new FutureTask[Unit](() => compile(stream, next, executors), ())
+      stream: StreamExecution, next: Seq[Modification], executors: Seq[(String, String)], waitMs: Long)(
+      bound: => Boolean): Unit = {
+    val task = new FutureTask[Unit](() => prepare(stream, next, executors, () => if (bound) throw TooLate), ())
     val thread = new Thread(task, "rhino-compile-ahead")
     thread.setDaemon(true)
     // Part of the key of a compiled class.
@@ -46,35 +54,53 @@ private[modify] object CompileAhead extends AdaptiveSparkPlanHelper with Logging
     }
   }
 
-  private def compile(
-      stream: StreamExecution, next: Seq[Modification], executors: Seq[(String, String)]): Unit = {
+  private def prepare(
+      stream: StreamExecution, next: Seq[Modification], executors: Seq[(String, String)], goOn: () => Unit): Unit = {
     val started = System.nanoTime()
+    def ms: Long = (System.nanoTime() - started) / 1000000
     try {
-      val batch = planned(stream)
-      val session = batch.sparkSession
-      val found = LimitedJob.run(session.sparkContext, "Rhino compiles the code of a modified batch") {
-        val found = sources(batch, next)
-        val places = executors.map { case (host, id) => found -> Seq(Internals.executorPlace(host, id)) }
-        val elsewhere = // at the same time as this process
-          if (places.isEmpty) None
-          else Some(session.sparkContext.makeRDD(places).foreachAsync(_.foreach(compiled)))
-        found.foreach(compiled)
-        elsewhere.foreach(Await.result(_, Duration.Inf))
-        found
+      val batch = newest(stream)
+      val trial = planned(batch, next, goOn)
+      val planMs = ms
+      val places = executors.map { case (host, id) => Seq(Internals.executorPlace(host, id)) }
+      LimitedJob.run(batch.sparkSession.sparkContext, "Rhino compiles the code of a modified batch") {
+        Internals.withArtifacts(stream) {
+          val parts = RunAhead.parts(trial)
+          val running = run(batch.sparkSession, parts, if (places.isEmpty) Seq(Nil) else places)
+          val left = batch.sparkSession.withActive(generated(trial, without = if (running.isEmpty) Nil else parts))
+          val others = compileElsewhere(left, places, batch.sparkSession)
+          (running ++ others).foreach(Await.result(_, Duration.Inf))
+        }
       }
-      logInfo(s"query ${stream.id}: the code of the next batch, ${found.size} classes, was compiled in " +
-        s"${(System.nanoTime() - started) / 1000000} ms")
+      logInfo(s"query ${stream.id}: the next batch was planned in $planMs ms, and its code was ready after $ms ms")
     } catch {
+      case TooLate => logInfo(s"query ${stream.id}: the next batch began before it was planned ahead, after $ms ms")
       case NonFatal(error) => // Spark's planner and compiler have no common class
         logInfo(s"query ${stream.id}: the code of the next batch cannot be compiled ahead", error)
     }
+  }
+
+  /** Compiles parts of a plan in this process and, with all that belongs to them, in those that run them. */
+  private def run(
+      session: SparkSession, parts: Seq[SparkPlan], places: Seq[Seq[String]]): Option[FutureAction[Unit]] = {
+    val compiled = session.withActive(parts.map(_.execute())).filter(_.partitions.nonEmpty)
+    if (compiled.isEmpty) None else Some(new RunAhead(compiled, places).foreachAsync(_ => ()))
+  }
+
+  /** What this process has compiled before, the executors have had to compile for the same batch. */
+  private def compileElsewhere(
+      found: Seq[CodeAndComment], places: Seq[Seq[String]], session: SparkSession): Option[FutureAction[Unit]] = {
+    val before = CodeGenerator.compileTime // also of other threads: a job more would do no harm
+    found.foreach(compiled)
+    if (places.isEmpty || CodeGenerator.compileTime == before) None
+    else Some(session.sparkContext.makeRDD(places.map(found -> _)).foreachAsync(_.foreach(compiled)))
   }
 
   /** Spark runs code that cannot be compiled in another way. A task that failed would speak against its executor. */
   private def compiled(code: CodeAndComment): Unit = Try(CodeGenerator.compile(code))
 
   /** The newest batch. Its thread may be planning it just now. */
-  private def planned(stream: StreamExecution): IncrementalExecution = {
+  private def newest(stream: StreamExecution): IncrementalExecution = {
     val polls = Iterator.fill((PlanMs / PollMs).toInt) { Thread.sleep(PollMs); stream.lastExecution }
     (Iterator(stream.lastExecution) ++ polls).find(MadePlan.of(_).nonEmpty).getOrElse(
       throw new IllegalStateException("no batch is planned yet"))
@@ -84,25 +110,40 @@ private[modify] object CompileAhead extends AdaptiveSparkPlanHelper with Logging
    * The Java code of a batch like this one with these modifications, without operators whose code can be generated only
    * by running a part of the batch. Tables of joins at points are broadcast for it.
    */
-  def sources(batch: IncrementalExecution, next: Seq[Modification]): Seq[CodeAndComment] = {
+  def sources(batch: IncrementalExecution, next: Seq[Modification]): Seq[CodeAndComment] =
+    batch.sparkSession.withActive(generated(planned(batch, next, () => ())))
+
+  /** A batch like this one with these modifications. Its source has few rows. `goOn` may end this by an error. */
+  private def planned(batch: IncrementalExecution, next: Seq[Modification], goOn: () => Unit): SparkPlan = {
     val made = MadePlan.of(batch).getOrElse(throw new IllegalStateException("the batch is not planned"))
     val session = batch.sparkSession
     session.withActive {
       val plan = Overlay(batch.logical.clone(), next, session).transform {
         case relation: StreamingDataSourceV2ScanRelation =>
           val planned = collectFirst(made) { case scan: MicroBatchScanExec if scan.stream eq relation.stream => scan }
-          relation.copy(stream = TrialBatch.source(planned.getOrElse(
-            throw new IllegalStateException(s"the batch does not read ${relation.name}"))))
+          relation.copy(stream = TrialBatch.source(
+            planned.getOrElse(throw new IllegalStateException(s"the batch does not read ${relation.name}")),
+            TrialRows))
       }
-      generated(TrialBatch.like(batch, plan).executedPlan)
+      val trial = TrialBatch.like(batch, plan)
+      Seq(() => trial.analyzed, () => trial.optimizedPlan, () => trial.sparkPlan).foreach { step =>
+        goOn()
+        step()
+      }
+      trial.executedPlan
     }
   }
 
   /** No other thread may generate the code of the same plan: its operators keep names of variables meanwhile. */
-  def generated(plan: SparkPlan): Seq[CodeAndComment] =
+  def generated(plan: SparkPlan): Seq[CodeAndComment] = generated(plan, without = Nil)
+
+  private def generated(plan: SparkPlan, without: Seq[SparkPlan]): Seq[CodeAndComment] = {
+    val elsewhere = without.flatMap(collect(_) { case stage: WholeStageCodegenExec => stage })
     collect(plan) {
-      case stage: WholeStageCodegenExec if !broadcasts(stage.child) => Try(stage.doCodeGen()._2).toOption
+      case stage: WholeStageCodegenExec if !broadcasts(stage.child) && !elsewhere.exists(_ eq stage) =>
+        Try(stage.doCodeGen()._2).toOption
     }.flatten.distinct
+  }
 
   /** The code of such a join is generated with its table. That would be read, unless the plan has its rows. */
   private def broadcasts(plan: SparkPlan): Boolean = plan match {

@@ -28,6 +28,7 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
   private var ledger = Option.empty[Ledger] // read when the run plans its first batch
   private var planned = Option.empty[(Long, Seq[Modification])]
   private var firstBatch = Option.empty[Long] // of this run
+  private val plannedWith = mutable.Set.empty[Set[Long]] // by batches of this run: the code of these is there
 
   def isLocal: Boolean = folder.isLocal
 
@@ -42,6 +43,7 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
         bind(batch, firstOfRun = former.isEmpty)
         val modifications = ledger.get.inForce(batch)
         planned = Some((batch, modifications))
+        plannedWith += modifications.map(_.number).toSet
         modifications
     }
   }
@@ -133,7 +135,10 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
     if (!its.dryRun && its.kind != Modification.Function) { // the code of a function is not in the code of the plan
       val next = synchronized(ledger.get).expected(its)
       val passedMs = if (its.join.nonEmpty) 0 else (System.nanoTime() - started) / 1000000 // tables take their time
-      CompileAhead.attempt(stream, next, executors(), ModifiedQuery.DecisionMs - passedMs)
+      if (!synchronized(plannedWith(next.map(_.number).toSet)))
+        CompileAhead.attempt(stream, next, executors(), ModifiedQuery.DecisionMs - passedMs) {
+          synchronized(ledger.get).bindings.values.exists(_.contains(its.number))
+        }
     }
 
   /** Under the lock of `at`: a record that counts for a batch was accepted before that batch was planned. */
@@ -210,7 +215,8 @@ private[modify] object ModifiedQuery {
   private val ReasonMax = 4000 // characters; Spark's errors may carry whole plans
   /**
    * From when a record is found until it does not wait for its code any longer. A batch that is planned later than
-   * 0.2 s after the command has to bind it: with the batch after that, it would come in force too late.
+   * 0.2 s after the command has to bind it: with the batch after that, it would come in force too late. The batch
+   * beside which all this happens takes up to a quarter longer on two processors, and that counts, too.
    */
-  private val DecisionMs = 150L
+  private val DecisionMs = 120L
 }
