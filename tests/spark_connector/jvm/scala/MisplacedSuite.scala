@@ -4,8 +4,11 @@ import rhino.spark.modify.{Misplaced, Modification}
 
 /** Modifications without a place. */
 class MisplacedSuite extends Suite {
-  private val Seq(first, second) =
-    Seq(1L, 2L).map(Modification(_, Modification.Filter, "scored", removes = false, dryRun = false))
+  private val first = filter(1)
+  private val second = filter(2)
+
+  private def filter(number: Long): Modification =
+    Modification(number, Modification.Filter, "scored", removes = false, dryRun = false)
 
   test("a modification is told when no plan of a batch has had its place, once") {
     val misplaced = new Misplaced
