@@ -13,6 +13,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
+import os
+import resource
 import sys
 import time
 from collections import Counter
@@ -24,31 +27,13 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.adaptation.seen import Seen, observed_seed
 from benchmarks.command import main, show
-from handover_manager.adapt.decisions import Outcome
 from rhino_core.errors import RhinoError
 from workloads.adaptation import traces
-from workloads.adaptation.world import World
 from workloads.machine import machine
 
 NAMED = 20  # problems that are printed
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """One trace. `kinds`: its shape, and what happened besides. `before`, `after`: max/mean at the end, without moves
-    and with them. `before` is None if workers were lost. `problems`: how many of each check.
-    """
-
-    name: str
-    kinds: tuple[str, ...]
-    before: float | None
-    after: float
-    plans: int
-    moves: int
-    helped: int
-    returned: int
-    problems: dict[str, list[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +54,15 @@ class Row:
 
 def _run() -> None:
     arguments = _arguments()
-    began, seen, console = time.process_time(), list[Seen](), Console(stderr=True)
-    for seed in range(arguments.first, arguments.first + arguments.traces):
-        seen.append(observed(traces.run(seed)))
-        if len(seen) % 500 == 0:
-            console.print(f"{len(seen)} traces, {time.process_time() - began:.0f} s CPU")
+    began, seen, console = time.monotonic(), list[Seen](), Console(stderr=True)
+    with multiprocessing.get_context("spawn").Pool(arguments.jobs) as pool:
+        for one in pool.imap(observed_seed, range(arguments.first, arguments.first + arguments.traces), chunksize=10):
+            seen.append(one)
+            if len(seen) % 500 == 0:
+                console.print(f"{len(seen)} traces, {time.monotonic() - began:.0f} s")
+        pool.close()
+        pool.join()
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
     rows, checks = rows_of(seen), counted(seen)
     show(_table(rows))
     show(_checks(checks))
@@ -81,7 +70,7 @@ def _run() -> None:
         command = " ".join(["python -m benchmarks.adaptation", *sys.argv[1:]])
         report = {"command": command, "machine": machine(), "traces": [asdict(row) for row in rows]}
         report["checks"] = [{"problem": name, "times": times} for name, times in checks.items()]
-        report["run"] = {"traces": len(seen), "cpu_s": time.process_time() - began}
+        report["run"] = {"traces": len(seen), "cpu_s": used.ru_utime + used.ru_stime}
         arguments.json.write_text(json.dumps(report, indent=2) + "\n")
     named = [f"{one.name}: {problem}" for one in seen for found in one.problems.values() for problem in found]
     if named:
@@ -92,40 +81,9 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.adaptation", description=__doc__)
     parser.add_argument("--traces", type=int, default=10_000)
     parser.add_argument("--first", type=int, default=0, metavar="SEED", help="of the first trace")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes (%(default)s)")
     parser.add_argument("--json", type=Path, help="write all results there")
     return parser.parse_args()
-
-
-def observed(trace: traces.Trace) -> Seen:
-    """What a trace shows."""
-    world = trace.world
-    outcomes = Counter(one.outcome for one in world.decisions())
-    happened = {
-        "slow worker": trace.slow,
-        "backlog": trace.backlog,
-        "lost zone": trace.lost,
-        "uneven state": trace.uneven,
-    }
-    return Seen(
-        str(trace),
-        (trace.shape.replace("_", " "), *(name for name, value in happened.items() if value)),
-        None if trace.lost else _unmoved(world),
-        world.imbalance,
-        outcomes[Outcome.MOVING],
-        sum(not moved.back for moved in world.moved),
-        outcomes[Outcome.HELPED],
-        outcomes[Outcome.RETURNING],
-        traces.checked(trace),
-    )
-
-
-def _unmoved(world: World) -> float:
-    """max/mean now, if every virtual node were where it began."""
-    loads = [0.0] * world.workers
-    for partition in range(world.partitions):
-        worker = partition % world.workers
-        loads[worker] += world.task_s(partition, f"w{worker}")
-    return max(loads) * len(loads) / sum(loads)
 
 
 def rows_of(seen: Sequence[Seen]) -> list[Row]:

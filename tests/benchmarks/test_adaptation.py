@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.adaptation.__main__ import counted, observed, rows_of
+from benchmarks.adaptation.__main__ import counted, rows_of
+from benchmarks.adaptation.seen import observed
 from handover_manager.adapt.cool_downs import CoolDowns
 from workloads.adaptation import traces
 
