@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import socket
 from dataclasses import replace
 
 from rhino_core.ids import Worker
 
 READ_BYTES = 64 * 1024
-HOST = "127.0.0.2"  # the worker's own is 127.0.0.1: push streams come to the same port of either
+HOST = "127.0.0.2"  # the worker's own is WORKER_HOST: push streams come to the same port of either
+WORKER_HOST = "127.0.0.1"
 
 
 def free_port() -> int:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((WORKER_HOST, 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def _is_free(host: str, port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            return False
+        return True
 
 
 class Proxy:
@@ -30,15 +43,23 @@ class Proxy:
         self._target = ("", 0)
         self.address = ""
         self._servers: list[asyncio.Server] = []
-        self.push_port = free_port()  # to be the worker's
+        self.push_port = 0  # to be the worker's, once this listens
         self._writers: set[asyncio.StreamWriter] = set()
 
     async def __aenter__(self) -> Proxy:
         calls = await asyncio.start_server(self._serve_calls, HOST, 0)
-        pushes = await asyncio.start_server(self._serve_pushes, HOST, self.push_port)
-        self._servers = [calls, pushes]
+        self._servers = [calls, await self._start_pushes()]
         self.address = f"{HOST}:{calls.sockets[0].getsockname()[1]}"
         return self
+
+    async def _start_pushes(self) -> asyncio.Server:
+        """Listens for push streams on a port that is free for the worker, too."""
+        while True:
+            server = await asyncio.start_server(self._serve_pushes, HOST, 0)
+            self.push_port = server.sockets[0].getsockname()[1]
+            if _is_free(WORKER_HOST, self.push_port):
+                return server
+            server.close()
 
     async def __aexit__(self, *error: object) -> None:
         for server in self._servers:
