@@ -33,7 +33,7 @@ from rhino_core.errors import RhinoError
 from workloads.adaptation import traces
 from workloads.machine import machine
 
-NAMED = 20  # problems that are printed
+NAMED = 50  # problems that are printed
 
 
 @dataclass(frozen=True, slots=True)

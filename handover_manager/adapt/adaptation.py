@@ -135,6 +135,9 @@ class Adaptation:
     def _decide(self, job: Job, view: ClusterView, now: float) -> list[Effect]:
         trial = self.trial
         if trial is not None and trial.job == job.job and trial.stage is Stage.WATCHING:
+            recovering = self._recovering(job, view)
+            if recovering is not None:  # workers have changed, so nothing can be compared with what was before
+                return self._end(trial, Outcome.UNVERIFIED, recovering[1], now)
             return self._verify(trial, job, view, now)
         reason = self._hindered(job, view)
         verdict = Verdict(*reason) if reason is not None else judge(self._situated(job, view, now), self.policy)
@@ -159,6 +162,10 @@ class Adaptation:
         draining = view.being_drained()
         if draining:
             return Outcome.BUSY, f"worker {draining[0]} is being drained"
+        return self._recovering(job, view)
+
+    def _recovering(self, job: Job, view: ClusterView) -> tuple[Outcome, str] | None:
+        """Whether copies of the query are lacking, or a worker of it."""
         groups = [seen for group, seen in view.groups.items() if group.job == job.job]
         damaged = sum(not all(member.whole for member in seen.group.members) for seen in groups)
         short = sum(len(seen.group.members) <= seen.group.settings.replication_factor for seen in groups)

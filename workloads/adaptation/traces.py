@@ -11,6 +11,7 @@ from typing import NamedTuple
 from handover_manager.adapt.cool_downs import RISEN
 from handover_manager.adapt.decisions import Outcome
 from handover_manager.adapt.goal import KEPT_PART
+from handover_manager.adapt.lag import BEHIND
 from handover_manager.adapt.policy import Mode, Policy
 from handover_manager.adapt.proposal import NEARER_MIN
 from handover_manager.adapt.windows import NodeLoad
@@ -240,6 +241,9 @@ def _backlog(trace: Trace) -> list[str]:
     if trace.backlog is None:
         return []
     begin, end = trace.backlog[0] + INTERVAL_S, trace.backlog[1]
+    reported = [lag for at, _ in trace.world.worked if begin <= at <= end for lag in trace.world.lags(at)]
+    if reported and all(lag.behind <= BEHIND * lag.read for lag in reported):
+        return []  # so short that no batch saw more than counts as a backlog
     early = [moved for moved in trace.world.moved if begin <= moved.at <= end and not moved.back]
     return [f"{moved.node.name} moved at {moved.at:.0f} s, in a backlog" for moved in early]
 
