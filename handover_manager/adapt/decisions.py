@@ -23,8 +23,8 @@ class Outcome(enum.Enum):
     nodes are COOLING_DOWN; the gain is NOT_WORTH the cost; the plan is OVER_BUDGET; or it WOULD_MOVE, but the mode is
     observe.
 
-    MOVING: a handover begins. It has HELPED; or it is UNVERIFIED, because the query stopped, was idle, or lost a worker;
-    or it did not help, so its virtual nodes are RETURNING and then RETURNED; or it has FAILED.
+    MOVING: a handover begins. It has HELPED; or it is UNVERIFIED, because the query stopped, was idle, or lost a
+    worker; or it did not help, so its virtual nodes are RETURNING and then RETURNED; or it has FAILED.
     """
 
     TOO_FEW = "too_few_windows"
