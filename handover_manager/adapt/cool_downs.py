@@ -10,7 +10,7 @@ from handover_manager.adapt.windows import NodeLoad
 from rhino_core.ids import VirtualNode
 
 FAILURES_MAX = 6  # a cool-down is doubled at most so many times
-RISEN = 1.5  # a virtual node may move on once its load is so many times what it was when it moved
+RISEN = 1.5  # a virtual node may move on once its load is more than so many times what it was when it moved
 
 
 class Frozen(NamedTuple):
@@ -40,13 +40,13 @@ class CoolDown:
     def may_move_on(self, now: NodeLoad) -> bool:
         """Whether the virtual node may move in its cool-down, to none of `left`, because its load has risen.
 
-        Both its time and its share count: otherwise a load that rises or falls elsewhere would set it free. After a
-        move that did not help it stays.
+        Both its time and its share must have risen. Its time alone rises when all loads do, and its share alone when
+        others fall. After a move that did not help it stays.
         """
         then = self.load
         if self.failures or then is None:
             return False
-        return now.seconds >= RISEN * then.seconds and now.share >= RISEN * then.share
+        return now.seconds > RISEN * then.seconds and now.share > RISEN * then.share
 
 
 class CoolDowns:

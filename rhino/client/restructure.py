@@ -77,9 +77,9 @@ def restructure(
     begin empty. `batch`: the batch of `source` after which the new query begins; None is the newest committed one. The
     query of `source` is not changed, so going back is to start the former code again.
 
-    Raises AlreadyThereError if `target` exists, ConflictError if the query runs, PreconditionError when the operators
-    cannot be paired (`align` says how) and when rebuilt state does not stand exactly at the batch, UnknownError if a
-    version is not stored any more, UnavailableError. Nothing stays of a call that has failed.
+    Nothing stays of a call that has failed. Raises AlreadyThereError if `target` exists, and ConflictError if the query
+    runs. Raises PreconditionError if operators cannot be paired (see `align`), and if rebuilt state is not that of the
+    batch. Raises UnknownError if a version is not stored any more, and UnavailableError.
     """
     started = time.monotonic()
     plan = examine(QueryCheckpoint(source), sketch, batch, choices)

@@ -23,8 +23,9 @@ class Origin:
     """What a checkpoint was rebuilt from. `former`: the id of the query.
 
     `first`: its batch from which on the rows were replayed batch by batch. The rows of all batches before it were
-    replayed together with those of this one. `since`: the first batch after which the state may be taken. That is the
-    next one if there is a watermark: what the batches before have closed reaches operators above one batch later.
+    replayed together with those of this one. `since`: the first batch after which the state may be taken. It is `first`,
+    or the next one if the former query had a watermark at `first`: what closes in a batch reaches operators above in
+    the next one.
     """
 
     former: str

@@ -105,7 +105,7 @@ class Modified(Stage):
         return "\n".join([super().picture(), *said, "the driver's log:", *told])
 
     def value(self, views: Sequence[View]) -> str:
-        """What is added up in each batch, as SQL over `v`, `k` and the batch `b`. The newest one comes first."""
+        """The SQL of what each batch adds up, over `v`, `k` and the batch `b`. The newest modification comes first."""
         counted = [view for view in reversed(views) if view.first_batch is not None and self._brings(view)]
         joins = [view for view in counted if view.record.number in self.added]
         functions = [view for view in counted if view not in joins]

@@ -9,7 +9,7 @@ import pytest
 
 from handover_manager import events as ev
 from handover_manager.adapt.adaptation import BY
-from handover_manager.adapt.cool_downs import Frozen
+from handover_manager.adapt.cool_downs import CoolDown, Frozen
 from handover_manager.adapt.decisions import Outcome
 from handover_manager.adapt.policy import Mode, Policy
 from handover_manager.adapt.trial import TRIAL_KEY, AdaptationRecord
@@ -136,6 +136,11 @@ def test_a_virtual_node_stays_in_its_cool_down(load: NodeLoad | None, failures: 
     assert not made.moved
     assert made.decisions()[-1].outcome is Outcome.COOLING_DOWN
     assert "would move, but moved a short time ago" in made.decisions()[-1].why
+
+
+def test_a_virtual_node_without_load_does_not_move_on() -> None:
+    idle = NodeLoad(0.0, 0.0)
+    assert not CoolDown(600.0, load=idle).may_move_on(idle)
 
 
 @pytest.mark.parametrize("apart", [14, 17])

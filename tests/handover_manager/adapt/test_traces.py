@@ -50,7 +50,7 @@ def moves_on_whatever_its_load_is(patch: pytest.MonkeyPatch) -> None:
 
 
 def goes_back_in_its_cool_down(patch: pytest.MonkeyPatch) -> None:
-    """What has risen may go anywhere."""
+    """A virtual node whose load has risen may go anywhere, also back."""
     moving_on = proposal._moving_on
     patch.setattr(proposal, "_moving_on", lambda query, policy: dict.fromkeys(moving_on(query, policy), frozenset()))
 
