@@ -23,9 +23,10 @@ class Origin:
     """What a checkpoint was rebuilt from. `former`: the id of the query.
 
     `first`: its batch from which on the rows were replayed batch by batch. The rows of all batches before it were
-    replayed together with those of this one. `since`: the first batch after which the state may be taken. It is `first`,
-    or the next one if the former query had a watermark at `first`: what closes in a batch reaches operators above in
-    the next one.
+    replayed together with those of this one.
+
+    `since`: the first batch after which the state may be taken. It is `first`, or the next one if the former query had
+    a watermark at `first`: what closes in a batch reaches operators above in the next one.
     """
 
     former: str
