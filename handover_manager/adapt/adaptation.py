@@ -141,14 +141,7 @@ class Adaptation:
             return self._verify(trial, job, view, now)
         reason = self._hindered(job, view)
         verdict = Verdict(*reason) if reason is not None else judge(self._situated(job, view, now), self.policy)
-        if verdict.plan is None:
-            return self._note(job.job, verdict, now)
-        count, size = len(verdict.plan.moves), verdict.plan.bytes_to_move
-        if not self._budget.allows(size, count, now):
-            left_bytes, left_moves = self._budget.left(now)
-            why = f"{count} moves with {size} bytes: this hour has {left_moves} moves and {left_bytes} bytes left"
-            return self._note(job.job, dataclasses.replace(verdict, outcome=Outcome.OVER_BUDGET, why=why), now)
-        if self.policy.mode is Mode.OBSERVE:
+        if verdict.outcome is not Outcome.WOULD_MOVE or self.policy.mode is Mode.OBSERVE:
             return self._note(job.job, verdict, now)
         return self._begin(job, verdict, view, now)
 
@@ -192,6 +185,7 @@ class Adaptation:
             windows.backlog,
             lambda plan: self._predict(plan, now),
             self._cool_downs.active(job.job, now),
+            self._budget.left(now),
         )
 
     def _begin(self, job: Job, verdict: Verdict, view: ClusterView, now: float) -> list[Effect]:

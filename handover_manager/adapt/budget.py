@@ -17,6 +17,17 @@ class Spent(NamedTuple):
     moves: int
 
 
+class Left(NamedTuple):
+    """What may move in this hour."""
+
+    bytes: int
+    moves: int
+
+    def covers(self, size: int, moves: int) -> bool:
+        """Whether so many bytes and moves are left."""
+        return size <= self.bytes and moves <= self.moves
+
+
 class Budget:
     """Bytes and moves of the last hour. Times are monotonic, in seconds."""
 
@@ -24,16 +35,11 @@ class Budget:
         self._bytes, self._moves = hourly_bytes, hourly_moves
         self._spent = deque((now - one.age_s, one.bytes, one.moves) for one in spent)
 
-    def allows(self, size: int, moves: int, now: float) -> bool:
-        bytes_left, moves_left = self.left(now)
-        return size <= bytes_left and moves <= moves_left
-
-    def left(self, now: float) -> tuple[int, int]:
-        """Bytes and moves that are left in this hour."""
+    def left(self, now: float) -> Left:
         while self._spent and self._spent[0][0] <= now - HOUR_S:
             self._spent.popleft()
         spent_bytes, spent_moves = sum(s[1] for s in self._spent), sum(s[2] for s in self._spent)
-        return max(self._bytes - spent_bytes, 0), max(self._moves - spent_moves, 0)
+        return Left(max(self._bytes - spent_bytes, 0), max(self._moves - spent_moves, 0))
 
     def spend(self, size: int, moves: int, now: float) -> None:
         self._spent.append((now, size, moves))

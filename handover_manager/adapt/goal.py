@@ -17,6 +17,7 @@ from rhino_core.ids import VirtualNode
 from rhino_core.planning.goals import ORDER, Weight
 
 KEPT_PART = 0.5  # of a band: as far as a plan for a less important weight may go
+LEAST_FALL = 0.5  # of a band: a plan for the most important weight lowers the imbalance by that; noise makes up less
 LEAST_EXCESS = {Weight.ROWS: 10_000.0, Weight.BYTES: float(16 << 20)}  # of a worker over its share; less costs nobody
 
 
@@ -24,7 +25,7 @@ LEAST_EXCESS = {Weight.ROWS: 10_000.0, Weight.BYTES: float(16 << 20)}  # of a wo
 class Goal:
     """`loads`: what is expected of each virtual node. `desired`: their workers. `measured`: imbalances, oldest first.
 
-    `workers`: those that may receive virtual nodes.
+    `workers`: those that may receive virtual nodes. `usual`: the median load of each virtual node in all windows.
     """
 
     weight: Weight
@@ -33,6 +34,7 @@ class Goal:
     desired: Mapping[VirtualNode, str]
     workers: Collection[str]
     measured: Sequence[float]
+    usual: Mapping[VirtualNode, float]
 
     @property
     def leads(self) -> bool:
@@ -59,6 +61,25 @@ class Goal:
     def is_within(self, broken: int) -> bool:
         """Whether the goal is reached by what was measured and by what is expected."""
         return self._over() < broken and imbalance(self.expected()) <= 1 + self.band
+
+    @property
+    def least_fall(self) -> float:
+        """The part of the mean by which a plan lowers the highest load at least, if this goal leads."""
+        return LEAST_FALL * self.band
+
+    def gains(self, plan: Plan) -> bool:
+        """Whether a plan lowers the imbalance; that of the most important weight by so much that it is not noise.
+
+        A plan is chosen by the forecast, so it fits the noise in that, too. Older windows have other noise.
+        """
+        if not self.leads:
+            return imbalance(self.expected(plan)) < imbalance(self.expected())
+        moved = {**self.desired, **{move.node: move.target for move in plan.moves}}
+        return all(
+            imbalance(worker_loads(loads, self.desired, self.workers)) - self.least_fall
+            >= imbalance(worker_loads(loads, moved, self.workers))
+            for loads in (self.loads, self.usual)
+        )
 
     def keeps(self, plan: Plan) -> bool:
         """Whether a plan for a less important goal leaves room in the band, or the imbalance as it is."""

@@ -7,18 +7,19 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from handover_manager.adapt.budget import Left
 from handover_manager.adapt.cool_downs import CoolDown
 from handover_manager.adapt.decisions import Outcome
-from handover_manager.adapt.goal import KEPT_PART, Goal
+from handover_manager.adapt.goal import Goal
+from handover_manager.adapt.plans import best_plan, part_of, work_of
 from handover_manager.adapt.policy import LESSER_COST, Policy
 from handover_manager.adapt.verdict import Verdict
-from handover_manager.adapt.windows import Window, forecast, imbalance, node_loads, worker_loads
-from handover_manager.plan.intents import Adapt, Weight
+from handover_manager.adapt.windows import Window, forecast, imbalance, node_loads, usual_load, worker_loads
+from handover_manager.plan.intents import Weight
 from handover_manager.plan.move import Move
-from handover_manager.plan.planner import Plan, Request, make_plan
+from handover_manager.plan.planner import Plan
 from handover_manager.plan.situation import Situation
-from handover_manager.plan.work import Work
-from rhino_core.errors import AlreadyThereError, RhinoError
+from rhino_core.errors import RhinoError
 from rhino_core.ids import VirtualNode
 
 COPY_COST = 0.1  # seconds that a second of copying costs: it takes disk and network from batches
@@ -31,7 +32,7 @@ class Situated:
     """A query to decide about: its windows, the basis of a plan, and the usual distance of its batches in seconds.
 
     `backlog`: why the newest window may be that of a backlog; empty: it is not. `predict` adds a prediction to a plan.
-    `cooling`: virtual nodes that have moved a short time ago.
+    `cooling`: virtual nodes that have moved a short time ago. `left`: what may move in this hour.
     """
 
     job: str
@@ -41,6 +42,7 @@ class Situated:
     backlog: str
     predict: Callable[[Plan], Plan]
     cooling: Mapping[VirtualNode, CoolDown]
+    left: Left
 
 
 def judge(query: Situated, policy: Policy) -> Verdict:
@@ -76,7 +78,8 @@ def _goals(query: Situated, policy: Policy) -> list[Goal]:
         if len(known) >= policy.broken and known[-1] is query.windows[-1]:
             loads = forecast([window.of(weight) for window in known], policy.broken)
             ratios = [imbalance(worker_loads(window.of(weight), window.desired, workers)) for window in known]
-            found.append(Goal(weight, band, loads, query.situation.desired, workers, ratios))
+            usual = usual_load(known, weight)
+            found.append(Goal(weight, band, loads, query.situation.desired, workers, ratios, usual))
     return found
 
 
@@ -84,18 +87,37 @@ def _judge_plan(query: Situated, policy: Policy, goals: Sequence[Goal], goal: Go
     base = goal.verdict(Outcome.NOTHING_BETTER, "")
     moving_on = _moving_on(query, policy) if goal.leads else {}
     pinned = frozenset(query.cooling.keys() - moving_on.keys())
-    situation = dataclasses.replace(query.situation, work=_work(goals), pinned=pinned, barred=moving_on)
-    intent = _intent(goals, goal)
+    situation = dataclasses.replace(query.situation, work=work_of(goals), pinned=pinned, barred=moving_on)
     try:
-        plan = _rebalanced(query.job, situation, intent)
-        wanted = () if plan is not None or not query.cooling else _wanted(query, situation, intent)
+        plan = best_plan(query.job, situation, goals, goal)
+        wanted = () if plan is not None or not query.cooling else _wanted(query, situation, goals, goal)
     except RhinoError as error:
         return dataclasses.replace(base, why=str(error))
     if plan is None:
-        return _nothing_better(base, wanted)
-    plan = query.predict(plan)
+        return _nothing_better(base, goal, wanted)
+    found = _judged(query, policy, goals, goal, plan)
+    if found.outcome is not Outcome.WOULD_MOVE or query.left.covers(plan.bytes_to_move, len(plan.moves)):
+        return found
+    return _part(query, policy, goals, goal, found)
+
+
+def _judged(query: Situated, policy: Policy, goals: Sequence[Goal], goal: Goal, plan: Plan) -> Verdict:
+    """The verdict about one plan, whatever the budget is."""
+    plan, base = query.predict(plan), goal.verdict(Outcome.NOTHING_BETTER, "")
     found = dataclasses.replace(base, planned=imbalance(goal.expected(plan)), cost_s=_cost_s(plan, query))
     return _by_time(query, policy, goal, found, plan) if goal.leads else _by_lesser(policy, goals, goal, found, plan)
+
+
+def _part(query: Situated, policy: Policy, goals: Sequence[Goal], goal: Goal, whole: Verdict) -> Verdict:
+    """The part of a plan that the budget allows, if it is worth while."""
+    assert whole.plan is not None
+    left, count, size = query.left, len(whole.plan.moves), whole.plan.bytes_to_move
+    part = part_of(whole.plan, goal, left)
+    found = _judged(query, policy, goals, goal, part) if part is not None and goal.gains(part) else None
+    if found is not None and found.outcome is Outcome.WOULD_MOVE:
+        return dataclasses.replace(found, why=f"{found.why}; for all {count} moves the hour has too little left")
+    why = f"{count} moves with {size} bytes: this hour has {left.moves} moves and {left.bytes} bytes left"
+    return dataclasses.replace(whole, outcome=Outcome.OVER_BUDGET, why=why)
 
 
 def _by_time(query: Situated, policy: Policy, goal: Goal, found: Verdict, plan: Plan) -> Verdict:
@@ -135,30 +157,6 @@ def _would_move(found: Verdict, plan: Plan) -> Verdict:
     return dataclasses.replace(found, outcome=Outcome.WOULD_MOVE, why=why, plan=plan)
 
 
-def _intent(goals: Sequence[Goal], goal: Goal) -> Adapt:
-    """Moves for one goal. A plan for a lesser one leaves room in the bands of those before it."""
-    rank = goals.index(goal)
-    kept = [(other.weight, other.band * (KEPT_PART if at < rank else 1.0)) for at, other in enumerate(goals)]
-    del kept[rank]
-    return Adapt(goal.weight, None if goal.leads else goal.band * KEPT_PART, tuple(kept))
-
-
-def _work(goals: Sequence[Goal]) -> dict[VirtualNode, Work]:
-    """The expected rows and task time of each virtual node: the basis of plans. Without rows if these are not known."""
-    loads = {goal.weight: goal.loads for goal in goals}
-    rows = loads.get(Weight.ROWS, {})
-    times_s = loads[Weight.TIME].items()
-    return {node: Work(round(rows[node]) if node in rows else None, seconds) for node, seconds in times_s}
-
-
-def _rebalanced(job: str, situation: Situation, intent: Adapt) -> Plan | None:
-    """None: no move is of use. Raises RhinoError for other reasons."""
-    try:
-        return make_plan(Request(job, intent=intent), job, situation)
-    except AlreadyThereError:
-        return None
-
-
 def _moving_on(query: Situated, policy: Policy) -> dict[VirtualNode, frozenset[str]]:
     """The virtual nodes that may move although they have moved a short time ago, and where they do not go back to."""
     now = node_loads(query.windows, policy.broken)
@@ -166,20 +164,21 @@ def _moving_on(query: Situated, policy: Policy) -> dict[VirtualNode, frozenset[s
     return {node: frozenset(one.left) for node, one in cooling if node in now and one.may_move_on(now[node])}
 
 
-def _wanted(query: Situated, situation: Situation, intent: Adapt) -> tuple[VirtualNode, ...]:
+def _wanted(query: Situated, situation: Situation, goals: Sequence[Goal], goal: Goal) -> tuple[VirtualNode, ...]:
     """The virtual nodes that would move if they had not moved a short time ago."""
-    plan = _rebalanced(query.job, dataclasses.replace(situation, pinned=frozenset(), barred={}), intent)
+    plan = best_plan(query.job, dataclasses.replace(situation, pinned=frozenset(), barred={}), goals, goal)
     return () if plan is None else tuple(move.node for move in plan.moves if move.node in query.cooling)
 
 
-def _nothing_better(base: Verdict, wanted: Collection[VirtualNode]) -> Verdict:
+def _nothing_better(base: Verdict, goal: Goal, wanted: Collection[VirtualNode]) -> Verdict:
     """Nothing that may move is of use. `wanted`: what would be, but has to stay."""
     if wanted:
         which = f"{len(wanted)} virtual node{'s' if len(wanted) > 1 else ''}"
         why = f"{which} would move, but moved a short time ago"
         return dataclasses.replace(base, outcome=Outcome.COOLING_DOWN, why=why)
     hot = f": {', '.join(base.hot)} alone exceed a worker's share" if base.hot else ""
-    why = f"no move lowers the peak of {base.goal}{hot}"
+    enough = f" by {goal.least_fall:.2f}" if goal.leads else ""
+    why = f"no plan lowers the peak of {base.goal}{enough}{hot}"
     return dataclasses.replace(base, outcome=Outcome.NOTHING_BETTER, why=why)
 
 

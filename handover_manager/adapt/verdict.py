@@ -10,7 +10,7 @@ from handover_manager.plan.planner import Plan
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`plan` is None unless the outcome is WOULD_MOVE. Numbers as in `Decision`."""
+    """`plan` is None unless the outcome is WOULD_MOVE or OVER_BUDGET. Numbers as in `Decision`."""
 
     outcome: Outcome
     why: str

@@ -20,6 +20,7 @@ from rhino_core.planning.goals import Weight
 
 ROWS_KEPT = 32  # windows whose input rows are kept: a backlog may last long
 CATCHING_UP = 2.0  # a batch with so many times the usual input rows may be a backlog
+TREND_WINDOWS = 4  # windows that rise before a forecast follows them: three rise by chance once in six times
 TREND_MAX = 2.0  # a forecast is at most so many times the usual load
 
 
@@ -202,7 +203,7 @@ def forecast(loads: Sequence[Mapping[VirtualNode, float]], newest: int = 0) -> d
 def _expected(values: Sequence[float], newest: int) -> float:
     usual = median(values[-newest:])
     count = len(values)
-    if count < 3:
+    if count < TREND_WINDOWS:
         return usual
     middle = (count - 1) / 2
     slope = sum((x - middle) * value for x, value in enumerate(values)) / sum((x - middle) ** 2 for x in range(count))

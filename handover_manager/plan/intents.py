@@ -53,12 +53,12 @@ class ScaleIn:
 class Adapt:
     """What adaptation wants: balance of one weight within a band, besides others. Users cannot ask for it.
 
-    `band`: the part of the mean by which a worker may exceed its share of `by`. None: that of a user's plan. `kept`:
-    other weights with their bands, for which nothing moves (`Goals.kept`).
+    `band`: the part of the mean by which a worker may exceed its share of `by`. `kept`: other weights with their bands,
+    for which nothing moves (`Goals.kept`).
     """
 
     by: Weight
-    band: float | None
+    band: float
     kept: tuple[tuple[Weight, float], ...]
 
     def __str__(self) -> str:

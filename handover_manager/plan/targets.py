@@ -54,7 +54,7 @@ def choose_targets(intent: Intent | Adapt, situation: Situation) -> Chosen:
             return _proposed(model_of(situation, by, room), Goals({by: SLACK[by]}, pinned=situation.pinned))
         case Adapt(by, band, kept):
             _check_anybody(room)
-            bands = {**dict(kept), by: SLACK[by] if band is None else band}
+            bands = {**dict(kept), by: band}
             weights = frozenset(weight for weight, _ in kept)
             goals = Goals(bands, pinned=situation.pinned, barred=situation.barred, kept=weights)
             return _proposed(model_of(situation, by, room, kept=goals.kept), goals)

@@ -20,6 +20,7 @@ from rhino_core.planning.goals import Weight
 from workloads.adaptation.world import INTERVAL_S, ZONES, Load, Moved, World
 
 BATCHES = 260
+LAST_RESTART = BATCHES - 20  # of the manager: the last decision of a trace is one about load
 HOUR_S = 3600.0
 Shape = Callable[[random.Random, int], Load]
 
@@ -118,7 +119,7 @@ def run(seed: int, policy: Policy | None = None) -> Trace:
     )
     lost: tuple[float, float] | None = None
     for number in range(BATCHES):
-        if draw.random() < 0.005:
+        if draw.random() < 0.005 and number < LAST_RESTART:
             world.restart_manager()
         if number == 20 and draw.random() < 0.1:
             world.run_id = "run-2"
@@ -275,22 +276,30 @@ def _balance(trace: Trace) -> list[str]:
         return []
     newest = world.decisions()[-1]
     if newest.outcome is Outcome.NOTHING_BETTER and _one_move_helps(world):
-        return [f"imbalance {world.imbalance:.2f} at the end, and one move would help"]
+        return [f"imbalance {world.balance(Weight.TIME):.2f} at the end, and one move would help"]
     excused = {Outcome.NOTHING_BETTER, Outcome.OVER_BUDGET, Outcome.COOLING_DOWN, Outcome.NOT_WORTH, Outcome.MOVING}
     waits = newest.outcome in excused or world.play.core.adaptation.trial is not None
-    noise = 0.2
-    if world.imbalance > 1 + world.policy.band + noise and not waits:
-        return [f"imbalance {world.imbalance:.2f} at the end, and the newest decision is {newest.outcome.value}"]
+    ratio = world.balance(Weight.TIME)
+    if ratio > 1 + world.policy.band + NOISE and not waits:
+        return [f"imbalance {ratio:.2f} at the end, and the newest decision is {newest.outcome.value}"]
     late = [moved for moved in world.moved if moved.at > trace.steady_since + 700 and not moved.back]
-    return [f"{len(late)} moves long after the load was steady"] if len(late) > world.partitions // 4 else []
+    waited = world.decisions(Outcome.OVER_BUDGET)  # for the next hour
+    return (
+        [f"{len(late)} moves long after the load was steady"]
+        if len(late) > world.partitions // 4 and not waited
+        else []
+    )
 
 
 def _one_move_helps(world: World) -> bool:
-    """Whether some virtual node of the busiest worker would lower the peak by a tenth on the idlest one."""
-    loads = world.loads()
+    """Whether one virtual node, moved from the busiest worker to the idlest one, would lower the peak by a tenth."""
+    loads = dict.fromkeys(world.live, 0.0)
+    for partition, worker in world.desired.items():
+        loads[worker] += world.weight_of(Weight.TIME, partition, worker)
     busiest, idlest = max(loads, key=lambda w: loads[w]), min(loads, key=lambda w: loads[w])
-    tasks_s = [world.task_s(partition, idlest) for partition, worker in world.desired.items() if worker == busiest]
-    return any(loads[idlest] + task_s < 0.9 * loads[busiest] and task_s > 0 for task_s in tasks_s)
+    mine = [partition for partition, worker in world.desired.items() if worker == busiest]
+    moved = [world.balance(Weight.TIME, {**world.desired, partition: idlest}) for partition in mine]
+    return any(ratio < 0.9 * world.balance(Weight.TIME) for ratio in moved)
 
 
 SETTLED_S = 100.0  # after a change, until all windows of a plan are newer

@@ -9,6 +9,7 @@ import pytest
 
 from handover_manager import events as ev
 from handover_manager.adapt.adaptation import BY
+from handover_manager.adapt.budget import HOUR_S
 from handover_manager.adapt.cool_downs import CoolDown, Frozen
 from handover_manager.adapt.decisions import Outcome
 from handover_manager.adapt.policy import Mode, Policy
@@ -286,11 +287,36 @@ def _counts(made: World) -> dict[str, int]:
     return counts
 
 
-def test_the_budget_of_an_hour_holds() -> None:
-    made = world(policy=dataclasses.replace(ACT, hourly_moves=1))
+def test_a_plan_beyond_the_budget_of_an_hour_is_made_in_parts() -> None:
+    made = world(policy=dataclasses.replace(ACT, hourly_moves=1, cool_down_s=60.0))
     made.run(ENOUGH)
-    assert not made.moved
-    assert "this hour has 1 moves" in made.decisions(Outcome.OVER_BUDGET)[-1].why
+    (moved,) = made.moved
+    assert made.desired[moved.node.partition] == moved.target, "the part has helped, so it stays"
+    assert "for all 6 moves the hour has too little left" in made.decisions(Outcome.MOVING)[-1].why
+    assert "this hour has 0 moves" in made.decisions(Outcome.OVER_BUDGET)[-1].why
+    made.run(round(HOUR_S / INTERVAL_S))
+    assert len(made.moved) == 2
+    assert made.imbalance < 1.2
+
+
+def test_a_part_of_a_plan_that_would_not_help_is_not_made() -> None:
+    """One of sixteen moves off a worker that has everything would lower its load by a fiftieth."""
+    many = World(
+        2, 64, lambda partition, at: 1.0 if partition % 2 == 0 else 1e-3, dataclasses.replace(ACT, hourly_moves=1)
+    )
+    many.run(ENOUGH)
+    assert not many.moved
+    assert "this hour has 1 moves" in many.decisions(Outcome.OVER_BUDGET)[-1].why
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_noise_moves_hardly_anything_where_no_balance_is_possible(seed: int) -> None:
+    """Ten virtual nodes on three workers: one has four of them, so the imbalance is at the edge of the band."""
+    random = Random(seed)
+    policy = dataclasses.replace(ACT, window_batches=2, cool_down_s=60.0)
+    made = World(3, 10, lambda partition, at: random.uniform(0.85, 1.15), policy)
+    made.run(300)
+    assert len(made.moved) <= 4
 
 
 def test_a_move_that_costs_more_than_it_saves_is_not_made() -> None:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from handover_manager.adapt import proposal, windows
+from handover_manager.adapt import plans, proposal, windows
 from handover_manager.adapt.adaptation import Adaptation
-from handover_manager.adapt.budget import Budget
+from handover_manager.adapt.budget import Budget, Left
 from handover_manager.adapt.cool_downs import CoolDown, CoolDowns
 from handover_manager.adapt.goal import Goal
 from handover_manager.adapt.lag import Lags
@@ -24,6 +24,10 @@ FOUND = (
     40,  # a backlog soon after a restart of the manager was taken for the usual
     893,  # a plan was taken back while copies were lacking
     307,  # a forecast rested on the windows of a backlog that was over
+    4093,  # noise at the edge of the band moved virtual nodes for ever
+    3604,  # plans by such noise undid those for bytes
+    4158,  # the band of bytes kept a plan for time from being made
+    6568,  # and that of rows
 )
 
 
@@ -76,17 +80,18 @@ def lag_is_no_matter(patch: pytest.MonkeyPatch) -> None:
 
 def goals_that_fight(patch: pytest.MonkeyPatch) -> None:
     """The load is judged by time, and the plan is made by count."""
-    patch.setattr(proposal, "Adapt", lambda by, band, kept: Adapt(Weight.COUNT, None, ()))
+    patch.setattr(plans, "Adapt", lambda by, band, kept: Adapt(Weight.COUNT, 0.0, ()))
+    patch.setattr(Goal, "gains", lambda self, plan: True)
 
 
 def bytes_whatever_time_says(patch: pytest.MonkeyPatch) -> None:
     """Plans for rows, bytes and count do not look at the band of time, and plans for time break theirs again."""
-    patch.setattr(proposal, "Adapt", lambda by, band, kept: Adapt(by, band, ()))
+    patch.setattr(plans, "Adapt", lambda by, band, kept: Adapt(by, band, ()))
     patch.setattr(Goal, "keeps", lambda self, plan: True)
 
 
 def no_budget(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Budget, "allows", lambda self, size, moves, now: True)
+    patch.setattr(Budget, "left", lambda self, now: Left(1 << 60, 1 << 60))
 
 
 def lacking_copies_are_no_matter(patch: pytest.MonkeyPatch) -> None:
@@ -100,12 +105,12 @@ def lacking_copies_are_no_matter(patch: pytest.MonkeyPatch) -> None:
         (moves_on_whatever_its_load_is, 9),
         (goes_back_in_its_cool_down, 23),
         (stale_load, 31),
-        (backlog_is_load, 40),
-        (goals_that_fight, 31),
+        (backlog_is_load, 38),
+        (goals_that_fight, 43),
         (lag_is_no_matter, 42),
         (bytes_whatever_time_says, 49),
         (no_budget, 3),
-        (lacking_copies_are_no_matter, 50),
+        (lacking_copies_are_no_matter, 46),
     ],
 )
 def test_a_planted_bug_is_found(
