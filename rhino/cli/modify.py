@@ -27,8 +27,8 @@ FunctionOption = Annotated[
     typer.Option(
         "--function",
         metavar="NAME=FILE.py:NAME",
-        help="A Python function that the SQL calls by the first name, made with @udf, @pandas_udf or @arrow_udf. Repeat "
-        "for more.",
+        help="A Python function that the SQL calls by the first name, made with @udf, @pandas_udf or @arrow_udf. "
+        "Repeat for more.",
     ),
 ]
 HEADS = ("number", "state", "batches", "canary", "kind", "target", "what", "by", "at", "reason")

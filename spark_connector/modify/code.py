@@ -97,7 +97,8 @@ def codes_of(functions: Mapping[str, Any]) -> dict[str, Code]:
     for name, code in codes.items():
         if code.eval_type not in (*SCALAR, *ITERATING):
             raise InvalidRequestError(
-                f"{name} does not make one value of each row: at a point, give functions of udf, pandas_udf or arrow_udf"
+                f"{name} does not make one value of each row: at a point, give functions of udf, pandas_udf or "
+                "arrow_udf"
             )
     return check_functions(codes)
 

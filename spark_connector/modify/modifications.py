@@ -81,9 +81,7 @@ class Modifications:
         `functions`: as for `set_columns`. Replaces a former filter there. Raises ConflictError while another one is on
         its way.
         """
-        change = Change(
-            Kind.FILTER, point, condition=_text("a condition", condition), functions=_codes(functions)
-        )
+        change = Change(Kind.FILTER, point, condition=_text("a condition", condition), functions=_codes(functions))
         return self._add(change, dry_run, canary)
 
     def set_columns(

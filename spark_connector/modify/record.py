@@ -66,7 +66,7 @@ class Change:
     kind: Kind
     target: str
     removes: bool = False
-    code: Code = Code()
+    code: Code = field(default_factory=Code)
     condition: str = ""
     columns: dict[str, str] = field(default_factory=dict)
     join: Join | None = None

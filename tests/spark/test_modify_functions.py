@@ -1,4 +1,4 @@
-"""Python functions that a running query did not have come to a point of it: exact, from the next batch on, in any run."""
+"""Python functions that a running query did not have come to a point of it: exact, from a batch on, in each run."""
 
 from __future__ import annotations
 

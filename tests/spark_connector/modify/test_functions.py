@@ -98,7 +98,10 @@ LARGE = udf(lambda value, large=bytes(CODE_MAX_BYTES // 2 + 1): value, LongType(
         ({"plus": print}, "is no UDF"),
         ({"plus": PLUS.func}, "is no UDF"),
         ({"plus": udf(lambda value: value, LongType()).asNondeterministic()}, "non-deterministic"),
-        ({"plus": state_function(lambda key, frames, state: frames, GROUPS)}, "plus does not make one value of each row"),
+        (
+            {"plus": state_function(lambda key, frames, state: frames, GROUPS)},
+            "does not make one value of each row",
+        ),
     ],
 )
 def test_what_sql_cannot_call_is_refused(functions: dict[str, Any], message: str, checkpoint: Path) -> None:
