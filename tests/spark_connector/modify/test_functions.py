@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 from pyspark.sql.functions import arrow_udf, pandas_udf, udf
 from pyspark.sql.types import LongType, StructField, StructType
@@ -19,12 +20,21 @@ from spark_connector.modify.record import Kind, Record
 PLUS = udf(lambda value: value + 1, LongType())
 
 
+def series(values: pd.Series) -> pd.Series:
+    return values
+
+
+def array(values: pa.Array) -> pa.Array:
+    return values
+
+
 def iterating(batches: Iterator[pd.Series]) -> Iterator[pd.Series]:
     yield from batches
 
 
 def record_of(checkpoint: Path, number: int = 1) -> dict[str, Any]:
-    return json.loads((checkpoint / "modifications" / "records" / str(number)).read_text())
+    fields: dict[str, Any] = json.loads((checkpoint / "modifications" / "records" / str(number)).read_text())
+    return fields
 
 
 def test_a_record_has_the_functions_that_its_sql_calls(checkpoint: Path) -> None:
@@ -73,8 +83,8 @@ def test_a_damaged_record_is_named(damage: dict[str, Any], checkpoint: Path) -> 
 def test_functions_of_every_kind_that_makes_one_value_of_a_row(checkpoint: Path) -> None:
     kinds = {
         "plain": PLUS,
-        "series": pandas_udf(lambda values: values, LongType(), 200),
-        "array": arrow_udf(lambda values: values, LongType(), 250),
+        "series": pandas_udf(series, LongType()),
+        "array": arrow_udf(array, LongType()),
         "batches": pandas_udf(iterating, LongType()),
     }
     call = " + ".join(f"{name}(y)" for name in kinds)
