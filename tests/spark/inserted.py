@@ -103,7 +103,7 @@ def _columns(name: str, text: str, *, column: str = "y", of: Any = None) -> Call
     )
 
 
-def _recorded(**other: Any) -> Callable[[Modifications], View]:
+def recorded(**other: Any) -> Callable[[Modifications], View]:
     """A record that no command of this process writes."""
 
     def add(query: Modifications) -> View:
@@ -141,8 +141,8 @@ REFUSED_FUNCTIONS: list[Refused] = [
         lambda query: query.set_columns(POINT, {"y": "lost(y)"}, functions={"lost": needs_a_module(F.udf, "int")}),
         "the executors cannot load the function lost: ModuleNotFoundError: No module named 'rhino_nowhere'",
     ),
-    ("a function of another Python", _recorded(python="2.7"), "PYTHON_VERSION_MISMATCH"),
-    ("a function of groups", _recorded(eval_type=202), "flip is of PySpark's kind 202, and SQL calls functions that"),
+    ("a function of another Python", recorded(python="2.7"), "PYTHON_VERSION_MISMATCH"),
+    ("a function of groups", recorded(eval_type=202), "flip is of PySpark's kind 202, and SQL calls functions that"),
     (
         "a filter by a function above a stateful operator",
         lambda query: query.set_filter("counted", "seldom(n)", functions={"seldom": inserted_functions()["seldom"]}),

@@ -6,7 +6,7 @@ import java.util.{ArrayList, HashMap, Locale}
 import scala.jdk.CollectionConverters._
 
 import org.apache.spark.{SparkConf, SparkContext}
-import org.apache.spark.api.python.{PythonBroadcast, PythonEvalType, PythonFunction, SimplePythonFunction}
+import org.apache.spark.api.python.{PythonBroadcast, PythonEvalType, PythonException, PythonFunction, SimplePythonFunction}
 import org.apache.spark.broadcast.Broadcast
 import org.apache.spark.sql.catalyst.expressions.{Expression, NamedArgumentExpression, PythonUDF}
 import org.apache.spark.sql.types.{LongType, StringType}
@@ -62,6 +62,9 @@ object PythonCode {
 
   /** Whether a worker gets its rows without Arrow. */
   def isPlain(its: PythonUDF): Boolean = its.evalType == PythonEvalType.SQL_BATCHED_UDF
+
+  /** Whether a worker has executed code that raised this. Anything else may be different with another worker. */
+  def isErrorOfCode(error: Throwable): Boolean = error.isInstanceOf[PythonException]
 
   /** A plain UDF of one column, that makes a text, with the environment of `like`. */
   def telling(like: PythonUDF, code: Array[Byte], input: Expression): PythonUDF =

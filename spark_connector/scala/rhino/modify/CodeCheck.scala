@@ -48,15 +48,21 @@ private[modify] object CodeCheck {
       } catch { case error: Throwable => jobs.foreach(_._2.cancel()); throw error }
     }
 
-  private def loaded(what: String, loading: FutureAction[Unit]): Unit =
-    try Await.result(loading, Duration.Inf)
-    catch {
-      case NonFatal(error) => // errors of Python workers have no common class
-        throw new IllegalArgumentException(s"the executors cannot load $what: ${reason(error)}", error)
-    }
+  private def loaded(what: String, loading: FutureAction[Seq[String]]): Unit = {
+    def refuse(error: String, cause: Throwable) =
+      throw new IllegalArgumentException(s"the executors cannot load $what: $error", cause)
+    val errors =
+      try Await.result(loading, Duration.Inf)
+      catch { case NonFatal(error) => refuse(reason(error), error) } // errors of Python workers have no common class
+    errors.find(_.nonEmpty).foreach(refuse(_, null))
+  }
 
-  /** Its plan is made by hand: Spark's planner would take longer than the job. */
-  private def job(udf: PythonUDF, executors: Seq[(String, String)], context: SparkContext): FutureAction[Unit] = {
+  /**
+   * Each task answers with the error of the code, or "". A task that failed would be tried again elsewhere, and speak
+   * against its executor. The plan is made by hand: Spark's planner would take longer than the job.
+   */
+  private def job(
+      udf: PythonUDF, executors: Seq[(String, String)], context: SparkContext): FutureAction[Seq[String]] = {
     val places = executors.map { case (host, id) => id -> Seq(Internals.executorPlace(host, id)) }
     val none = if (places.isEmpty) context.makeRDD(Seq("driver"), 1) else context.makeRDD(places)
     val (input, loaded) = (AttributeReference("id", LongType)(), AttributeReference("loaded", LongType)())
@@ -65,8 +71,12 @@ private[modify] object CodeCheck {
     val plan =
       if (PythonCode.isPlain(udf)) BatchEvalPythonExec(called, Seq(loaded), rows)
       else ArrowEvalPythonExec(called, Seq(loaded), rows, udf.evalType)
-    plan.execute().foreachAsync(_ => ())
+    plan.execute().mapPartitions(rows => Iterator(errorOf(rows))).collectAsync()
   }
+
+  private def errorOf(rows: Iterator[InternalRow]): String =
+    try { rows.foreach(_ => ()); "" }
+    catch { case error: Throwable if PythonCode.isErrorOfCode(error) => reason(error) }
 
   /** The error of Python, if there is one, without its traceback. */
   def reason(error: Throwable): String = {
