@@ -81,7 +81,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "rhino modify join /ckpt/counts scored --table /tables/factors --on k=id --set 'y=y*coalesce(table.factor,1)'",
         "rhino modify join /ckpt/counts scored --table /tables/known --on k=id --how left_semi --dry-run",
     ),
-    "modify columns": ("rhino modify columns /ckpt/counts scored --set 'y=least(y,1000)'",),
+    "modify columns": (
+        "rhino modify columns /ckpt/counts scored --set 'y=least(y,1000)'",
+        "rhino modify columns /ckpt/counts scored --set 'y=score2(y,k)' --function score2=new.py:score2",
+    ),
     "modify remove": ("rhino modify remove /ckpt/counts filter scored",),
     "modify withdraw": ("rhino modify withdraw /ckpt/counts 3",),
     "modifications": ("rhino modifications /ckpt/counts", "rhino modifications /ckpt/counts --json"),

@@ -22,6 +22,15 @@ from spark_connector.modify.modifications import Modifications
 from spark_connector.modify.record import Canary, Kind
 
 FAILURES = (State.REFUSED, State.RETURNED)
+FunctionOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--function",
+        metavar="NAME=FILE.py:NAME",
+        help="A Python function that the SQL calls by the first name, made with @udf, @pandas_udf or @arrow_udf. "
+        "Repeat for more.",
+    ),
+]
 HEADS = ("number", "state", "batches", "canary", "kind", "target", "what", "by", "at", "reason")
 
 
@@ -105,6 +114,16 @@ class TableOptions:
         options = _parse_pairs(self.reader or [], "--option", "NAME=VALUE")
         on = _parse_pairs(self.on, "--on", "COLUMN=COLUMN, of the point and of the table")
         return StaticTable(self.table, self.format_, self.schema, options), on
+
+
+def load_functions(pairs: Sequence[str] | None) -> dict[str, Any]:
+    """Executes the files of `--function`, and returns their functions by name. Raises InvalidRequestError."""
+    sources = _parse_pairs(pairs or [], "--function", "NAME=FILE.py:NAME")
+    if not sources:
+        return {}
+    from spark_connector.modify.code import load
+
+    return {name: load(source) for name, source in sources.items()}
 
 
 def carry_out(checkpoint: str, change: Callable[[Modifications], View], options: WaitOptions) -> int:
@@ -215,7 +234,9 @@ def _what(view: View) -> str:
     if change.kind is Kind.FUNCTION:
         return f"{len(change.code.pickled)} bytes"
     columns = ", ".join(f"{name}={text}" for name, text in change.columns.items())
-    return change.condition or ", ".join(filter(None, (str(change.join or ""), columns)))
+    said = change.condition or ", ".join(filter(None, (str(change.join or ""), columns)))
+    functions = ", ".join(f"{name} ({len(code.pickled)} bytes)" for name, code in change.functions.items())
+    return f"{said} with {functions}" if functions else said
 
 
 def plain(view: View) -> dict[str, Any]:
@@ -233,6 +254,7 @@ def plain(view: View) -> dict[str, Any]:
         "columns": change.columns,
         "join": change.join and change.join.to_fields(),
         "code_bytes": len(change.code.pickled),
+        "functions": {name: {"code_bytes": len(code.pickled)} for name, code in change.functions.items()},
         "dry_run": record.dry_run,
         "author": record.author,
         "created_ms": record.created_ms,

@@ -6,7 +6,18 @@ from typing import Annotated
 
 import typer
 
-from rhino.cli.modify import CanaryOptions, TableOptions, WaitOptions, carry_out, parse_columns, plain, show, show_list
+from rhino.cli.modify import (
+    CanaryOptions,
+    FunctionOption,
+    TableOptions,
+    WaitOptions,
+    carry_out,
+    load_functions,
+    parse_columns,
+    plain,
+    show,
+    show_list,
+)
 from rhino.cli.option_groups import expanded
 from rhino.cli.options import JsonOption
 from rhino.cli.output import say_json
@@ -69,12 +80,13 @@ def filter_(
     where: Annotated[str, typer.Option(metavar="CONDITION", help="Rows that pass, as a condition in SQL.")],
     trial: CanaryOptions,
     options: WaitOptions,
+    called: FunctionOption = None,
 ) -> None:
     """Insert a filter at a point of the query, or replace the one that was inserted there."""
-    canary = trial.chosen()
+    canary, functions = trial.chosen(), load_functions(called)
 
     def change(query: Modifications) -> View:
-        return query.set_filter(point, where, canary=canary, dry_run=options.dry_run)
+        return query.set_filter(point, where, functions=functions, canary=canary, dry_run=options.dry_run)
 
     raise typer.Exit(carry_out(checkpoint, change, options))
 
@@ -88,12 +100,17 @@ def columns(
     ],
     trial: CanaryOptions,
     options: WaitOptions,
+    called: FunctionOption = None,
 ) -> None:
-    """Give columns other values at a point of the query. The columns keep their types."""
-    chosen, canary = parse_columns(value), trial.chosen()
+    """Give columns other values at a point of the query. The columns keep their types.
+
+    The expressions may call Python functions that the query does not have: give each with --function. The file is
+    executed here.
+    """
+    chosen, canary, functions = parse_columns(value), trial.chosen(), load_functions(called)
 
     def change(query: Modifications) -> View:
-        return query.set_columns(point, chosen, canary=canary, dry_run=options.dry_run)
+        return query.set_columns(point, chosen, functions=functions, canary=canary, dry_run=options.dry_run)
 
     raise typer.Exit(carry_out(checkpoint, change, options))
 
@@ -112,6 +129,7 @@ def join(
             help="New value of a column, in SQL; table.NAME is a column of the table. Repeat for more.",
         ),
     ] = None,
+    called: FunctionOption = None,
 ) -> None:
     """Join the rows of a point with a static table of 64 MiB at most. The columns of the point keep their types.
 
@@ -119,10 +137,12 @@ def join(
     left give columns other values with --set.
     """
     its, on = table.chosen()
-    chosen, canary = parse_columns(value or []), trial.chosen()
+    chosen, canary, functions = parse_columns(value or []), trial.chosen(), load_functions(called)
 
     def change(query: Modifications) -> View:
-        return query.set_join(point, its, on, how=table.how, columns=chosen, canary=canary, dry_run=options.dry_run)
+        return query.set_join(
+            point, its, on, how=table.how, columns=chosen, functions=functions, canary=canary, dry_run=options.dry_run
+        )
 
     raise typer.Exit(carry_out(checkpoint, change, options))
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import runpy
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,7 +21,7 @@ from pyspark.util import PythonEvalType
 
 from rhino_core.errors import InvalidRequestError
 from spark_connector.modify import comparer, variables
-from spark_connector.modify.record import CODE_MAX_BYTES, Code
+from spark_connector.modify.functions import CODE_MAX_BYTES, Code, check_functions
 
 SCALAR = (
     PythonEvalType.SQL_BATCHED_UDF,
@@ -32,7 +33,9 @@ PROCESSORS = (
     PythonEvalType.SQL_TRANSFORM_WITH_STATE_PANDAS_UDF,
     PythonEvalType.SQL_TRANSFORM_WITH_STATE_PYTHON_ROW_UDF,
 )
+ITERATING = (PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF, PythonEvalType.SQL_SCALAR_ARROW_ITER_UDF)
 PLAIN = SCALAR[:2]  # called with one row
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 ANY = 2**31 - 1  # arguments
 MODULE = "rhino_modification"  # no module of this name exists, so its functions are pickled with their code
 
@@ -85,7 +88,19 @@ def code_of(function: Any) -> Code:
         )
     takes = _takes(function.func) if function.evalType in SCALAR else None
     guard = _by_value(variables, variables.check) if function.evalType in PROCESSORS else b""
-    return Code(pickled, function.evalType, returns.json(), takes, guard)
+    return Code(pickled, function.evalType, returns.json(), takes, guard, PYTHON)
+
+
+def codes_of(functions: Mapping[str, Any]) -> dict[str, Code]:
+    """Pickles functions that SQL at a point calls by these names, as `code_of`. Raises InvalidRequestError."""
+    codes = {name: code_of(function) for name, function in functions.items()}
+    for name, code in codes.items():
+        if code.eval_type not in (*SCALAR, *ITERATING):
+            raise InvalidRequestError(
+                f"{name} does not make one value of each row: at a point, give functions of udf, pandas_udf or "
+                "arrow_udf"
+            )
+    return check_functions(codes)
 
 
 def comparer_of(code: Code) -> bytes | None:

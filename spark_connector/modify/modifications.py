@@ -15,6 +15,7 @@ from rhino_core.errors import ConflictError, InvalidRequestError, PreconditionEr
 from spark_connector.conf import PROVIDER_CLASSES, SPARK_PROVIDER
 from spark_connector.modify.comparison import Comparison
 from spark_connector.modify.folder import ModificationFolder
+from spark_connector.modify.functions import Code
 from spark_connector.modify.join import How, Join, StaticTable
 from spark_connector.modify.ledger import State, View
 from spark_connector.modify.record import Canary, Change, Kind, Sample
@@ -66,24 +67,43 @@ class Modifications:
         wanted = None if comparer is None else Sample(sample, comparer)
         return self._add(Change(Kind.FUNCTION, name, code=code), dry_run, canary, wanted)
 
-    def set_filter(self, point: str, condition: str, *, canary: Canary | None = None, dry_run: bool = False) -> View:
+    def set_filter(
+        self,
+        point: str,
+        condition: str,
+        *,
+        functions: Mapping[str, Any] | None = None,
+        canary: Canary | None = None,
+        dry_run: bool = False,
+    ) -> View:
         """Lets only rows that meet a SQL condition pass the point that the query names by `.observe(point, ...)`.
 
-        Replaces a former filter there. Raises ConflictError while another one is on its way.
+        `functions`: as for `set_columns`. Replaces a former filter there. Raises ConflictError while another one is on
+        its way.
         """
-        return self._add(Change(Kind.FILTER, point, condition=_text("a condition", condition)), dry_run, canary)
+        change = Change(Kind.FILTER, point, condition=_text("a condition", condition), functions=_codes(functions))
+        return self._add(change, dry_run, canary)
 
     def set_columns(
-        self, point: str, columns: Mapping[str, str], *, canary: Canary | None = None, dry_run: bool = False
+        self,
+        point: str,
+        columns: Mapping[str, str],
+        *,
+        functions: Mapping[str, Any] | None = None,
+        canary: Canary | None = None,
+        dry_run: bool = False,
     ) -> View:
         """Gives columns new values at a point, as SQL expressions by their names. Their types stay.
 
-        Replaces all former columns there. Raises ConflictError while another change of them is on its way.
+        `functions`: Python functions that the expressions call, by the names that they have there. Each is made with
+        `udf`, `pandas_udf` or `arrow_udf`, and need not be in the query. Replaces all former columns there. Raises
+        InvalidRequestError as `codes_of`, and ConflictError while another change of them is on its way.
         """
         if not columns:
             raise InvalidRequestError("no columns are given: `remove` takes them back")
         checked = {name: _text(f"column {name}", text) for name, text in columns.items()}
-        return self._add(Change(Kind.COLUMNS, point, columns=checked), dry_run, canary)
+        change = Change(Kind.COLUMNS, point, columns=checked, functions=_codes(functions))
+        return self._add(change, dry_run, canary)
 
     def set_join(
         self,
@@ -93,20 +113,22 @@ class Modifications:
         *,
         how: How | str = How.LEFT,
         columns: Mapping[str, str] | None = None,
+        functions: Mapping[str, Any] | None = None,
         canary: Canary | None = None,
         dry_run: bool = False,
     ) -> View:
         """Joins the rows of a point with a table of 64 MiB at most, which the driver reads once and keeps.
 
         `table`: a `StaticTable`, or the path of one in Parquet. `on`: columns of the table by those of the point.
-        `columns`: new values as in `set_columns`, for an inner or left join; `table.NAME` is a column of the table. A
-        filter at the point comes before the join, and `set_columns` after it. Replaces a former join there. Raises
+        `columns`, `functions`: as for `set_columns`, for an inner or left join; `table.NAME` is a column of the table.
+        A filter at the point comes before the join, and `set_columns` after it. Replaces a former join there. Raises
         InvalidRequestError, and ConflictError while another one is on its way.
         """
         checked = {name: _text(f"column {name}", text) for name, text in (columns or {}).items()}
         its = StaticTable(table) if isinstance(table, str) else table
         join = Join.made(its, on, how, checked)
-        return self._add(Change(Kind.JOIN, point, columns=checked, join=join), dry_run, canary)
+        change = Change(Kind.JOIN, point, columns=checked, join=join, functions=_codes(functions))
+        return self._add(change, dry_run, canary)
 
     def remove(self, kind: Kind | str, target: str, *, dry_run: bool = False) -> View:
         """Takes a change out again: the query goes on as its application has it. Raises ConflictError as the others."""
@@ -205,6 +227,15 @@ def _waits_for(view: View) -> str:
     if view.state is State.CANARY and view.record.canary is not None:
         return f"{len(view.figures)} of the {view.record.canary.batches} batches of its canary are judged"
     return "the query has begun no batch since then. Does it get data?"
+
+
+def _codes(functions: Mapping[str, Any] | None) -> dict[str, Code]:
+    """SQL alone needs no PySpark."""
+    if not functions:
+        return {}
+    from spark_connector.modify.code import codes_of
+
+    return codes_of(functions)
 
 
 def _text(what: str, text: str) -> str:

@@ -9,11 +9,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from rhino_core.errors import IntegrityError, InvalidRequestError
+from spark_connector.modify.functions import Code, bounds, from_fields, to_fields
 from spark_connector.modify.join import Join
 
 CANARY_MAX_BATCHES = 10_000
 SAMPLE_MAX_ROWS = 10_000
-CODE_MAX_BYTES = 1024 * 1024  # PySpark sends larger functions as broadcasts, which end with the driver
+_WITH_FUNCTIONS = "+functions"  # ends the kind in the file. A Rhino that does not know functions refuses such a kind
 
 
 class Kind(enum.StrEnum):
@@ -23,21 +24,6 @@ class Kind(enum.StrEnum):
     FILTER = "filter"  # the rows that pass an observed point
     JOIN = "join"  # rows, or values of columns, by a static table at an observed point
     COLUMNS = "columns"  # the values of columns at an observed point
-
-
-@dataclass(frozen=True, slots=True)
-class Code:
-    """A Python function: what PySpark pickles for it, its kind in PySpark's numbers, and its return type as JSON.
-
-    `takes`: the least and the most arguments of a scalar function, None: not known. `guard`: for a processor of
-    `transformWithState`, a pickled UDF that compares the state variables of two of them.
-    """
-
-    pickled: bytes = b""
-    eval_type: int = 0
-    returns: str = ""
-    takes: tuple[int, int] | None = None
-    guard: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +60,17 @@ class Change:
     """A change that a user asks for. `target`: the name of the function, or of the observed point.
 
     `removes`: a former change of the same kind and target ends. Expressions are SQL. `columns` also of a join.
+    `functions`: the Python functions that the SQL of a filter, of columns or of a join calls by these names.
     """
 
     kind: Kind
     target: str
     removes: bool = False
-    code: Code = Code()
+    code: Code = field(default_factory=Code)
     condition: str = ""
     columns: dict[str, str] = field(default_factory=dict)
     join: Join | None = None
+    functions: dict[str, Code] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +109,7 @@ class Record:
         change = self.change
         return json.dumps(
             {
-                "kind": change.kind,
+                "kind": change.kind + (_WITH_FUNCTIONS if change.functions else ""),
                 "target": change.target,
                 "removes": change.removes,
                 "code": base64.b64encode(change.code.pickled).decode(),
@@ -137,6 +125,7 @@ class Record:
                 "guard": base64.b64encode(change.code.guard).decode(),
                 "sample": self.sample and _sample_fields(self.sample),
                 "join": change.join and change.join.to_fields(),
+                "functions": to_fields(change.functions),
             }
         )
 
@@ -145,23 +134,23 @@ class Record:
         """Raises IntegrityError."""
         try:
             fields: dict[str, Any] = json.loads(text)
-            takes = fields.get("takes")
             code = Code(
                 base64.b64decode(fields["code"]),
                 int(fields["eval_type"]),
                 str(fields["returns"]),
-                None if takes is None else (int(takes[0]), int(takes[1])),
+                bounds(fields.get("takes")),
                 base64.b64decode(fields.get("guard", "")),
             )
             canary = None if fields.get("canary") is None else Canary(**fields["canary"])
             change = Change(
-                Kind(fields["kind"]),
+                Kind(str(fields["kind"]).removesuffix(_WITH_FUNCTIONS)),
                 str(fields["target"]),
                 bool(fields["removes"]),
                 code,
                 str(fields["filter"]),
                 {str(name): str(text) for name, text in fields["columns"].items()},
                 None if fields.get("join") is None else Join.from_fields(fields["join"]),
+                from_fields(fields["functions"]) if str(fields["kind"]).endswith(_WITH_FUNCTIONS) else {},
             )
             author, created_ms, dry_run = str(fields["author"]), int(fields["created_ms"]), bool(fields["dry_run"])
             return cls(number, change, author, created_ms, dry_run, canary, _sample(fields.get("sample")))

@@ -29,7 +29,7 @@ TIMEOUT_S = 240.0
 BATCHES_AFTER = 2
 WORKER = 0
 SHOWN, SHOWN_LINES = 5, 40  # of the ledger and of the driver's log, in the message of a failure
-ADDED = 1000  # by a join, for each key, times the number of its modification
+ADDED = 1000  # by a join or an inserted function, for each key, times the number of its modification
 VALUES = {"plus": "v + 1", "triple": "v * 3", "minus": "-v"}  # what the functions make of `v`
 LENIENT = Canary(1, max_batch_ms=600_000, min_rows=1, point=POINT)
 STRICT = Canary(2, max_rows=1, point=POINT)
@@ -37,15 +37,18 @@ STRICT = Canary(2, max_rows=1, point=POINT)
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`change`: kept, fails (its first batch), breaks (a limit of its canary), refused; joined: a table, kept."""
+    """`change`: kept, fails (its first batch), breaks (a limit of its canary), refused; joined: a table, kept.
+
+    inserted: a function at a point, kept.
+    """
 
     point: str
     change: str
 
     @property
     def expected(self) -> State:
-        ends = {"kept": State.IN_FORCE, "joined": State.IN_FORCE, "refused": State.REFUSED}
-        return ends.get(self.change, State.RETURNED)
+        ends = {"refused": State.REFUSED, "fails": State.RETURNED, "breaks": State.RETURNED}
+        return ends.get(self.change, State.IN_FORCE)
 
     def __str__(self) -> str:
         return f"{self.point.removeprefix('modification.')}-{self.change}"
@@ -54,6 +57,7 @@ class Case:
 def cases() -> list[Case]:
     """Every point, with each change that comes there."""
     changes = {"table": ["joined"], "refuse": ["refused"], "return": ["fails", "breaks"]}
+    changes |= {step: ["kept", "inserted"] for step in ("accept", "bind", "plan")}
     return [Case(point, change) for point in POINTS for change in changes.get(point.split(".")[1], ["kept"])]
 
 
@@ -66,6 +70,7 @@ class Modified(Stage):
         self.used: dict[int, str] = {}  # by number of a modification, the function that it brought
         self.table = folder / "table.json"
         self.added: dict[int, int] = {}  # by number of a modification, the factor of its table
+        self.inserted: dict[int, int] = {}  # the same for the factor of the function that it inserted
         self.present = "plus"
 
     def change(self, case: Case) -> View:
@@ -73,6 +78,8 @@ class Modified(Stage):
         changes, name = Modifications(self.checkpoint), case.change
         if name == "joined":
             return self._join(changes)
+        if name == "inserted":
+            return self._insert(changes)
         if name in ("kept", "breaks"):
             name = "triple" if self.present == "minus" else "minus"
         canary = {"kept": LENIENT, "breaks": STRICT}.get(case.change)
@@ -92,6 +99,13 @@ class Modified(Stage):
         self.added[view.record.number] = factor
         return view
 
+    def _insert(self, changes: Modifications) -> View:
+        factor = ADDED * (1 + max((view.record.number for view in changes.list()), default=0))
+        more = F.udf(lambda value, key: value + key * factor, LongType())
+        view = changes.set_columns(POINT, {"value": "more(value, k)"}, functions={"more": more}, canary=LENIENT)
+        self.inserted[view.record.number] = factor
+        return view
+
     def picture(self) -> str:
         """What the ledger says, too: in which state each of the last modifications is, and what its batches showed."""
         views = Modifications(self.checkpoint).list()[-SHOWN:]
@@ -107,12 +121,14 @@ class Modified(Stage):
     def value(self, views: Sequence[View]) -> str:
         """The SQL of what each batch adds up, over `v`, `k` and the batch `b`. The newest modification comes first."""
         counted = [view for view in reversed(views) if view.first_batch is not None and self._brings(view)]
-        joins = [view for view in counted if view.record.number in self.added]
-        functions = [view for view in counted if view not in joins]
+        functions = [view for view in counted if view.record.number in self.used]
         whens = [f"when {_within(view)} then {VALUES[self.used[view.record.number]]}" for view in functions]
-        adds = [f"when {_within(view)} then k * {self.added[view.record.number]}" for view in joins]
         value = f"case {' '.join(whens)} else v + 1 end" if whens else "v + 1"
-        return f"{value} + case {' '.join(adds)} else 0 end" if adds else value
+        for factors in (self.added, self.inserted):
+            its = [(view, factors[view.record.number]) for view in counted if view.record.number in factors]
+            adds = [f"when {_within(view)} then k * {factor}" for view, factor in its]
+            value += f" + case {' '.join(adds)} else 0 end" if adds else ""
+        return value
 
     def _brings(self, view: View) -> bool:
         return view.last_batch is None or view.last_batch >= (view.first_batch or 0)

@@ -35,7 +35,8 @@ def commands() -> list[tuple[str, str]]:
     """Page and command; also of a command inside `$(...)` and before `>` or `&&`."""
     lines = [(page, line) for page, text in blocks("sh") for line in text.replace("\\\n", " ").splitlines()]
     lines = [(page, line.replace("$(hostname)", "host")) for page, line in lines]
-    return [(page, found) for page, line in lines for found in re.findall(r"(?:^|\$\()(rhino [^)>&]+)", line)]
+    found = re.compile(r"^(rhino [^>&]+)|\$\((rhino [^)>&]+)")
+    return [(page, line or inside) for page, text in lines for line, inside in found.findall(text)]
 
 
 @pytest.mark.parametrize(("page", "line"), commands())

@@ -23,6 +23,7 @@ from spark_connector.modify.folder import ModificationFolder
 from spark_connector.modify.ledger import View
 from spark_connector.modify.record import Change, Kind
 from tests.spark.conftest import SharedSession, wait_for
+from tests.spark.inserted import REFUSED_FUNCTIONS
 from tests.spark.modified import NUMBERED, POINT, functions, needs_a_module, numbered_batch
 from tests.spark.run import Run, assert_same_rows
 from tests.spark.test_bad_input import run_sessions
@@ -136,6 +137,7 @@ CASES: list[Case] = [
         "give .observe a count with the alias rows",
     ),
     ("nothing to remove", lambda q: q.remove("columns", POINT), f"no modification of columns {POINT} is in force"),
+    *REFUSED_FUNCTIONS,
 ]
 
 

@@ -180,3 +180,20 @@ def test_malformed_columns_are_named(pairs: list[str], checkpoint: Path) -> None
     with pytest.raises(InvalidRequestError, match="--set"):
         rhino("modify", "columns", checkpoint, "scored", *options)
     assert not (checkpoint / "modifications").exists()
+
+
+def test_functions_come_from_files_and_are_listed(checkpoint: Path) -> None:
+    (checkpoint / "new.py").write_text(NEW_SCORE)
+    columns = ("modify", "columns", checkpoint, "scored", "--set", "y=score2(y)", "--wait-s", "0")
+    code, said = rhino(*columns, "--function", f"score2={checkpoint}/new.py:score")
+    assert (code, said) == (0, "modification 1 of columns scored is pending\n")
+    (view,) = Modifications(checkpoint).list()
+    size = len(view.record.change.functions["score2"].pickled)
+    assert f"columns  scored  y=score2(y) with score2 ({size} bytes)" in rhino("modifications", checkpoint)[1]
+    (found,) = json.loads(rhino("modifications", checkpoint, "--json")[1])
+    assert (found["kind"], found["functions"]) == ("columns", {"score2": {"code_bytes": size}})
+    where = ("modify", "filter", checkpoint, "scored", "--where", "score2(y) > 0", "--wait-s", "0")
+    assert rhino(*where, "--function", f"score2={checkpoint}/new.py:score")[0] == 0
+    for option in ("score2", f"score2={checkpoint}/new.py", f"score2={checkpoint}/new.py:other"):
+        with pytest.raises(InvalidRequestError, match=r"NAME=FILE\.py:NAME|must be FILE\.py:NAME|has no other"):
+            rhino(*columns, "--function", option)

@@ -17,7 +17,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from spark_connector.modify.code import code_of, comparer_of, state_function
 from spark_connector.modify.comparer import column_comparer, row_comparer, same
-from spark_connector.modify.record import Code
+from spark_connector.modify.functions import Code
 
 
 def header(old: Any, new: Any, rows: int) -> str:

@@ -25,9 +25,10 @@ from rhino_core.errors import (
 from spark_connector.conf import SPARK_PROVIDER
 from spark_connector.modify.code import ANY, code_of, load, state_function
 from spark_connector.modify.folder import ModificationFolder
+from spark_connector.modify.functions import CODE_MAX_BYTES
 from spark_connector.modify.join import How, Join, StaticTable
 from spark_connector.modify.modifications import Modifications
-from spark_connector.modify.record import CODE_MAX_BYTES, Canary, Change, Kind
+from spark_connector.modify.record import Canary, Change, Kind
 from tests.spark_connector.modify.conftest import offsets
 
 ROOT = Path(__file__).parents[3]

@@ -7,9 +7,10 @@ import scala.util.control.NonFatal
 import org.apache.spark.{FutureAction, SparkContext}
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.{AttributeReference, PythonUDF}
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.RDDScanExec
-import org.apache.spark.sql.execution.python.BatchEvalPythonExec
+import org.apache.spark.sql.execution.python.{ArrowEvalPythonExec, BatchEvalPythonExec}
 import org.apache.spark.sql.execution.streaming.state.seam.{Internals, PythonCode}
 import org.apache.spark.sql.types.LongType
 
@@ -20,35 +21,62 @@ import org.apache.spark.sql.types.LongType
 private[modify] object CodeCheck {
   private val PythonError = raw"\s*([\w.]+(?:Error|Exception|Exit|Interrupt)\b.*)".r
 
+  /** What the executors load, and how a refusal names it. */
+  case class Sent(what: String, udf: PythonUDF)
+
+  /** `present`: the function that the code replaces. */
+  def replacing(code: Array[Byte], present: PythonUDF): Sent =
+    Sent("the new function", PythonCode.loading(present, code))
+
+  /** The functions that come with SQL at a point. `plan`: of the application. */
+  def inserted(its: Modification, plan: LogicalPlan, session: SparkSession): Seq[Sent] = {
+    val sql = PointSql.of(its, plan, session)
+    its.functions.map(one => Sent(s"the function ${one.name}", PythonCode.loading(sql.called(one, Nil))))
+  }
+
   /**
    * Does `meanwhile` while the executors load the code: they may have to wait for a free slot. An error of `meanwhile`
-   * comes first, and ends the job. `executors`: host and id of each. Throws IllegalArgumentException with Python's
+   * comes first, and ends the jobs. `executors`: host and id of each. Throws IllegalArgumentException with Python's
    * error.
    */
-  def check(code: Array[Byte], like: PythonUDF, executors: Seq[(String, String)], session: SparkSession)(
-      meanwhile: => Unit): Unit =
+  def check(sent: Seq[Sent], executors: Seq[(String, String)], session: SparkSession)(meanwhile: => Unit): Unit =
     LimitedJob.run(session.sparkContext, "Rhino checks the code of a modification") {
-      val loading = session.withActive(job(code, like, executors, session.sparkContext))
-      try meanwhile
-      catch { case error: Throwable => loading.cancel(); throw error }
-      try Await.result(loading, Duration.Inf)
-      catch {
-        case NonFatal(error) => // errors of Python workers have no common class
-          throw new IllegalArgumentException(s"the executors cannot load the new function: ${reason(error)}", error)
-      }
+      val jobs = sent.map(its => its.what -> session.withActive(job(its.udf, executors, session.sparkContext)))
+      try {
+        meanwhile
+        jobs.foreach { case (what, loading) => loaded(what, loading) }
+      } catch { case error: Throwable => jobs.foreach(_._2.cancel()); throw error }
     }
 
-  /** Its plan is made by hand: Spark's planner would take longer than the job. */
+  private def loaded(what: String, loading: FutureAction[Seq[String]]): Unit = {
+    def refuse(error: String, cause: Throwable) =
+      throw new IllegalArgumentException(s"the executors cannot load $what: $error", cause)
+    val errors =
+      try Await.result(loading, Duration.Inf)
+      catch { case NonFatal(error) => refuse(reason(error), error) } // errors of Python workers have no common class
+    errors.find(_.nonEmpty).foreach(refuse(_, null))
+  }
+
+  /**
+   * Each task answers with the error of the code, or "". A task that failed would be tried again elsewhere, and speak
+   * against its executor. The plan is made by hand: Spark's planner would take longer than the job.
+   */
   private def job(
-      code: Array[Byte], like: PythonUDF, executors: Seq[(String, String)], context: SparkContext)
-      : FutureAction[Unit] = {
+      udf: PythonUDF, executors: Seq[(String, String)], context: SparkContext): FutureAction[Seq[String]] = {
     val places = executors.map { case (host, id) => id -> Seq(Internals.executorPlace(host, id)) }
     val none = if (places.isEmpty) context.makeRDD(Seq("driver"), 1) else context.makeRDD(places)
     val (input, loaded) = (AttributeReference("id", LongType)(), AttributeReference("loaded", LongType)())
     val rows = RDDScanExec(Seq(input), none.mapPartitions(_ => Iterator.empty[InternalRow]), "executors")
-    val udf = PythonCode.loading(like, code, input)
-    BatchEvalPythonExec(Seq(udf), Seq(loaded), rows).execute().foreachAsync(_ => ())
+    val called = Seq(udf.copy(children = Seq(input)))
+    val plan =
+      if (PythonCode.isPlain(udf)) BatchEvalPythonExec(called, Seq(loaded), rows)
+      else ArrowEvalPythonExec(called, Seq(loaded), rows, udf.evalType)
+    plan.execute().mapPartitions(rows => Iterator(errorOf(rows))).collectAsync()
   }
+
+  private def errorOf(rows: Iterator[InternalRow]): String =
+    try { rows.foreach(_ => ()); "" }
+    catch { case error: Throwable if PythonCode.isErrorOfCode(error) => reason(error) }
 
   /** The error of Python, if there is one, without its traceback. */
   def reason(error: Throwable): String = {

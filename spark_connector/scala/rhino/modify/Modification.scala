@@ -21,12 +21,14 @@ import org.json4s.jackson.JsonMethods.parse
  * @param guard    for a processor of transformWithState: a UDF that compares the state variables of two of them
  * @param sample   for a dry run of a function: it is compared with the present one
  * @param join     for a join: with which table, and how
+ * @param functions for a filter, join or columns: the Python functions that its SQL may call
  */
 private[spark] case class Modification(
     number: Long, kind: String, target: String, removes: Boolean, dryRun: Boolean, code: Array[Byte] = Array.empty,
     evalType: Int = 0, returns: String = "", filter: String = "", columns: Map[String, String] = Map.empty,
     canary: Option[Canary] = None, takes: Option[(Int, Int)] = None,
-    sample: Option[SampleWanted] = None, guard: Array[Byte] = Array.empty, join: Option[TableJoin] = None) {
+    sample: Option[SampleWanted] = None, guard: Array[Byte] = Array.empty, join: Option[TableJoin] = None,
+    functions: Seq[PointFunction] = Nil) {
 
   def withTable(table: StaticTable): Modification = copy(join = join.map(_.copy(table = table)))
 
@@ -50,6 +52,8 @@ private[spark] object Modification {
   val Filter = "filter"
   val Join = "join"
   val Columns = "columns"
+  /** Ends the kind in a record with functions. A driver that does not know functions refuses such a kind. */
+  private val WithFunctions = "+functions"
   private val Plain = Set(100, 101) // SQL_BATCHED_UDF, SQL_ARROW_BATCHED_UDF: part of PySpark's protocol
   private implicit val formats: Formats = DefaultFormats
 
@@ -58,15 +62,17 @@ private[spark] object Modification {
     try {
       val json = parse(text)
       def one[T: Manifest](name: String): T = (json \ name).extract[T]
-      val kind = one[String]("kind")
-      require(Set(Function, Filter, Join, Columns)(kind), s"kind '$kind'")
+      val written = one[String]("kind")
+      val kind = written.stripSuffix(WithFunctions)
+      val functions = if (kind == written) Nil else PointFunction.read(json \ "functions")
+      require(Set(Function, Filter, Join, Columns)(kind), s"this version of Rhino does not know the kind '$written'")
       Modification(
         number, kind, one[String]("target"), one[Boolean]("removes"), one[Boolean]("dry_run"),
         java.util.Base64.getDecoder.decode(one[String]("code")), one[Int]("eval_type"), one[String]("returns"),
         one[String]("filter"), one[Map[String, String]]("columns"), canary(json \ "canary"),
-        (json \ "takes").extractOpt[Seq[Int]].filter(_.size == 2).map(bounds => (bounds.head, bounds(1))),
-        sample(json \ "sample"),
-        java.util.Base64.getDecoder.decode((json \ "guard").extractOrElse("")), TableJoin.read(json \ "join"))
+        PointFunction.takes(json \ "takes"), sample(json \ "sample"),
+        java.util.Base64.getDecoder.decode((json \ "guard").extractOrElse("")), TableJoin.read(json \ "join"),
+        functions)
     } catch {
       case error @ (_: MappingException | _: com.fasterxml.jackson.core.JacksonException |
           _: IllegalArgumentException) =>

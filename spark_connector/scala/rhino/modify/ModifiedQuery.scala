@@ -163,15 +163,13 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
       s"another modification of ${its.kind} ${its.target} waits for the next batch")
     if (!its.removes && now.trials(Long.MaxValue).exists(_._2.slot == its.slot)) throw new IllegalArgumentException(
       s"the canary of another modification of ${its.kind} ${its.target} still runs: wait for it, or remove that one")
-    val of = execution.sparkSession
-    def checkPlan(): Unit = of.withActive(PlanCheck.check(its, execution.logical, former, of))
+    val (of, plan) = (execution.sparkSession, execution.logical)
+    def checkPlan(): Unit = of.withActive(PlanCheck.check(its, plan, former, of))
     val replaces = its.kind == Modification.Function && !its.removes
-    (if (replaces) PlanCheck.functions(its.target, execution.logical).headOption else None) match {
-      case Some(present) =>
-        CodeCheck.check(its.code, present, executors(), of)(checkPlan())
-        StateVariables.check(its, present, of)
-      case None => checkPlan()
-    }
+    val present = if (replaces) PlanCheck.functions(its.target, plan).headOption else None
+    val code = present.map(CodeCheck.replacing(its.code, _)).toSeq ++ CodeCheck.inserted(its, plan, of)
+    if (code.isEmpty) checkPlan() else CodeCheck.check(code, executors(), of)(checkPlan())
+    present.foreach(StateVariables.check(its, _, of))
     its
   }
 

@@ -1,7 +1,7 @@
 package rhino.spark.modify
 
 import org.apache.spark.sql.catalyst.expressions.{Alias, Attribute, AttributeMap, Expression, NamedExpression, PythonUDF}
-import org.apache.spark.sql.catalyst.plans.logical.{AnalysisHelper, CollectMetrics, Filter, LocalRelation, LogicalPlan, Project}
+import org.apache.spark.sql.catalyst.plans.logical.{AnalysisHelper, CollectMetrics, Filter, LogicalPlan, Project}
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.state.seam.PythonCode
 import org.apache.spark.sql.types.DataType
@@ -14,10 +14,11 @@ private[modify] object Overlay {
     else AnalysisHelper.allowInvokingTransformsInAnalyzer {
       val functions = modifications.filter(_.kind == Modification.Function).map(m => m.target -> m).toMap
       val replaced = if (functions.isEmpty) plan else withFunctions(plan, functions)
+      val sql = (its: Modification) => PointSql.of(its, plan, session)
       val filters = modifications.filter(_.kind == Modification.Filter)
       val joins = modifications.filter(_.kind == Modification.Join)
       val columns = modifications.filter(_.kind == Modification.Columns)
-      withColumns(withJoins(withFilters(replaced, filters, session), joins, session), columns, session)
+      withColumns(withJoins(withFilters(replaced, filters, sql), joins, sql), columns, sql)
     }
 
   private def withFunctions(plan: LogicalPlan, functions: Map[String, Modification]): LogicalPlan =
@@ -33,27 +34,28 @@ private[modify] object Overlay {
   /** Modifications for which a plan has no place, because the application has changed since. */
   def misplaced(plan: LogicalPlan, modifications: Seq[Modification]): Seq[Modification] = {
     val points = plan.collect { case point: CollectMetrics => point.name }.toSet
-    val udfs = plan.collect { case node => node.expressions.flatMap(_.collect { case udf: PythonUDF => udf }) }.flatten
+    val udfs = PointSql.functionsOf(plan)
     modifications.filterNot { its =>
       if (its.kind == Modification.Function) udfs.exists(udf => udf.name == its.target && fits(its, udf))
       else points(its.target)
     }
   }
 
-  private def withFilters(plan: LogicalPlan, filters: Seq[Modification], session: SparkSession): LogicalPlan = {
-    val conditions = filters.map(m => m.target -> m.filter).toMap
+  private def withFilters(plan: LogicalPlan, filters: Seq[Modification], sql: Modification => PointSql): LogicalPlan = {
+    val points = filters.map(its => its.target -> its).toMap
     plan.transform {
-      case point: CollectMetrics if conditions.contains(point.name) && point.isStreaming =>
-        point.copy(child = Filter(condition(conditions(point.name), point.child, session), point.child))
+      case point: CollectMetrics if points.contains(point.name) && point.isStreaming =>
+        val its = points(point.name)
+        point.copy(child = Filter(sql(its).condition(its.filter, point.child), point.child))
     }
   }
 
-  private def withColumns(plan: LogicalPlan, all: Seq[Modification], session: SparkSession): LogicalPlan =
-    below(plan, all) { (its, child) => projection(its.columns, child, child, expression(_, child, session)) }
+  private def withColumns(plan: LogicalPlan, all: Seq[Modification], sql: Modification => PointSql): LogicalPlan =
+    below(plan, all) { (its, child) => projection(its.columns, child, child, sql(its).expression(_, child)) }
 
-  private def withJoins(plan: LogicalPlan, all: Seq[Modification], session: SparkSession): LogicalPlan =
+  private def withJoins(plan: LogicalPlan, all: Seq[Modification], sql: Modification => PointSql): LogicalPlan =
     below(plan, all) { (its, child) =>
-      val join = new PointJoin(its.join.get, child, session)
+      val join = new PointJoin(its.join.get, child, sql(its))
       projection(its.columns, child, join.plan, join.expression)
     }
 
@@ -83,29 +85,4 @@ private[modify] object Overlay {
         Alias(make(text), attribute.name)(explicitMetadata = Some(attribute.metadata))
       }
     }, rows)
-
-  /** Throws AnalysisException or ParseException. */
-  def condition(text: String, child: LogicalPlan, session: SparkSession): Expression = {
-    val parsed = session.sessionState.sqlParser.parseExpression(text)
-    analysed(Filter(parsed, rowsOf(child)), session).collectFirst { case filter: Filter => filter.condition }.get
-  }
-
-  /** Throws AnalysisException or ParseException. */
-  def expression(text: String, child: LogicalPlan, session: SparkSession): Expression = {
-    val parsed = session.sessionState.sqlParser.parseExpression(text)
-    val found = analysed(Project(Seq(Alias(parsed, "value")()), rowsOf(child)), session)
-    found.collectFirst { case project: Project => project.projectList.head }.get match {
-      case alias: Alias => alias.child
-      case other => other
-    }
-  }
-
-  private def rowsOf(child: LogicalPlan): LogicalPlan = LocalRelation(child.output)
-
-  private def analysed(plan: LogicalPlan, session: SparkSession): LogicalPlan = {
-    val analyzer = session.sessionState.analyzer
-    val made = analyzer.execute(plan)
-    analyzer.checkAnalysis(made)
-    made
-  }
 }

@@ -3,7 +3,7 @@ package rhino.spark.modify
 import org.apache.spark.sql.AnalysisException
 import org.apache.spark.sql.catalyst.QueryPlanningTracker
 import org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
-import org.apache.spark.sql.catalyst.expressions.{Alias, Attribute, Expression, ExprId, NamedArgumentExpression, PythonUDF, ScalaUDF}
+import org.apache.spark.sql.catalyst.expressions.{Alias, Attribute, Expression, ExprId, PythonUDF, ScalaUDF}
 import org.apache.spark.sql.catalyst.plans.logical._
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.state.seam.PythonCode
@@ -16,14 +16,8 @@ private[spark] object PlanCheck {
   def check(its: Modification, plan: LogicalPlan, inForce: Seq[Modification], session: SparkSession): Unit = {
     if (its.removes) {
       if (!inForce.exists(_.slot == its.slot)) refuse(s"no modification of ${its.kind} ${its.target} is in force")
-    } else its.kind match {
-      case Modification.Function => checkFunction(its, plan)
-      case Modification.Filter => checkFilter(its, point(its.target, plan), session)
-      case Modification.Join => JoinCheck.check(its, point(its.target, plan), plan, session)
-      case _ =>
-        val at = point(its.target, plan)
-        checkColumns(its, at, plan, Overlay.expression(_, at.child, session))
-    }
+    } else if (its.kind == Modification.Function) checkFunction(its, plan)
+    else checkAtPoint(its, point(its.target, plan), plan, session)
     its.canary.filter(_.countsRows).foreach { canary =>
       val names = point(canary.point, plan).metrics.map(_.name)
       if (!names.contains(Canary.Rows)) refuse(
@@ -36,9 +30,19 @@ private[spark] object PlanCheck {
     if (before != after) refuse(s"the rows of the query would be ${after.mkString(", ")}, not ${before.mkString(", ")}")
   }
 
+  private def checkAtPoint(
+      its: Modification, at: CollectMetrics, plan: LogicalPlan, session: SparkSession): Unit = {
+    PointFunctionCheck.check(its, plan, session)
+    val sql = PointSql.of(its, plan, session)
+    its.kind match {
+      case Modification.Filter => checkFilter(its, at, sql)
+      case Modification.Join => JoinCheck.check(its, at, plan, session)
+      case _ => checkColumns(its, at, plan, sql.expression(_, at.child))
+    }
+  }
+
   /** The functions of a plan with this name. */
-  def functions(name: String, plan: LogicalPlan): Seq[PythonUDF] =
-    all(plan).collect { case udf: PythonUDF if udf.name == name => udf }
+  def functions(name: String, plan: LogicalPlan): Seq[PythonUDF] = PointSql.functionsOf(plan).filter(_.name == name)
 
   private def all(plan: LogicalPlan): Seq[Expression] =
     plan.collect { case node => node.expressions.flatMap(_.collect { case expression => expression }) }.flatten
@@ -50,7 +54,7 @@ private[spark] object PlanCheck {
         "functions: give its column another value at a point that the query observes, or start the query with other " +
         "jars"
     else {
-      val names = all(plan).collect { case udf: PythonUDF => udf.name }.distinct
+      val names = PointSql.functionsOf(plan).map(_.name).distinct
       s"the query has no Python function $name; it has " + list(names)
     }
 
@@ -66,15 +70,18 @@ private[spark] object PlanCheck {
     val returns = DataType.fromJson(its.returns)
     if (!DataType.equalsIgnoreNullability(returns, present.dataType)) refuse(
       s"${its.target} returns ${present.dataType.sql}, and the new function returns ${returns.sql}")
-    for ((least, most) <- its.takes; udf <- found if !udf.children.exists(_.isInstanceOf[NamedArgumentExpression])) {
+    for ((least, most) <- its.takes; udf <- found if !udf.children.exists(PointSql.isNamed)) {
       val passed = udf.children.size
       if (passed < least || passed > most) refuse(
-        s"the query calls ${its.target} with $passed arguments, and the new function takes " +
-          (if (least == most) s"$least" else if (most == Int.MaxValue) s"$least or more" else s"$least to $most"))
+        s"the query calls ${its.target} with $passed arguments, and the new function takes " + bounds(least, most))
     }
     if (!present.udfDeterministic) refuse(s"${its.target} is declared as non-deterministic")
     refuseKeys(its, plan, { case udf: PythonUDF => udf.name == its.target })
   }
+
+  /** How many arguments a function takes. */
+  private[modify] def bounds(least: Int, most: Int): String =
+    if (least == most) s"$least" else if (most == Int.MaxValue) s"$least or more" else s"$least to $most"
 
   private def point(name: String, plan: LogicalPlan): CollectMetrics = {
     val points = plan.collect { case point: CollectMetrics if point.isStreaming => point }
@@ -86,8 +93,8 @@ private[spark] object PlanCheck {
     found.head
   }
 
-  private def checkFilter(its: Modification, point: CollectMetrics, session: SparkSession): Unit = {
-    requireDeterministic(known(point) { Overlay.condition(its.filter, point.child, session) })
+  private def checkFilter(its: Modification, point: CollectMetrics, sql: PointSql): Unit = {
+    requireDeterministic(known(point) { sql.condition(its.filter, point.child) })
     requireBelowState(its, point)
   }
 

@@ -4,14 +4,13 @@ import org.apache.spark.sql.catalyst.expressions.{And, Attribute, AttributeRefer
 import org.apache.spark.sql.catalyst.plans.{Inner, JoinType, LeftAnti, LeftOuter, LeftSemi}
 import org.apache.spark.sql.catalyst.plans.logical.{BROADCAST, HintInfo, Join, JoinHint, LocalRelation, LogicalPlan}
 import org.apache.spark.sql.catalyst.types.DataTypeUtils
-import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.types.StructType
 
 /**
  * The rows of a point with those of a table that is broadcast. Expressions name the columns of the table as
  * `table.<column>`. Any other name is a column of the point.
  */
-private[modify] class PointJoin(join: TableJoin, child: LogicalPlan, session: SparkSession) {
+private[modify] class PointJoin(join: TableJoin, child: LogicalPlan, sql: PointSql) {
   private val rows = join.table.rows
 
   /** Those of the table. */
@@ -40,7 +39,7 @@ private[modify] class PointJoin(join: TableJoin, child: LogicalPlan, session: Sp
     if (child.output.exists(_.name.equalsIgnoreCase(PointJoin.Table))) refuse(
       s"the point has a column ${PointJoin.Table}, and ${PointJoin.Table}.NAME is a column of the joined table: let " +
         "the query rename it")
-    val found = Overlay.expression(text, LocalRelation(child.output :+ struct), session)
+    val found = sql.expression(text, LocalRelation(child.output :+ struct))
     val made = found.transform {
       case GetStructField(its: Attribute, place, _) if its.exprId == struct.exprId => joined(place)
     }

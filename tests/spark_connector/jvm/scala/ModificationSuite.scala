@@ -1,0 +1,40 @@
+package rhino.spark
+
+import rhino.spark.modify.{Modification, PointFunction}
+
+import org.apache.spark.sql.catalyst.analysis.UnresolvedFunction
+
+/** Records as the driver reads them. */
+class ModificationSuite extends Suite {
+  private def record(kind: String, more: String = ""): String =
+    s"""{"kind": "$kind", "target": "scored", "removes": false, "code": "", "eval_type": 0, "returns": "",
+       |"filter": "", "columns": {"y": "plus(y)"}, "dry_run": false$more}""".stripMargin
+  private val functions =
+    """, "functions": {"plus": {"code": "AQI=", "eval_type": 100, "returns": "\"long\"", "takes": [1, 2],
+      |"python": "3.11"}}""".stripMargin
+
+  test("a record with functions is of the same slot as one without") {
+    val its = Modification.read(1, record("columns+functions", functions))
+    expect(its.slot, "columns" -> "scored")
+    expect(its.functions.size, 1)
+    val plus = its.functions.head
+    expect((plus.name, plus.code.toSeq, plus.evalType), ("plus", Seq[Byte](1, 2), 100))
+    expect((plus.returns, plus.takes, plus.python), ("\"long\"", Some((1, 2)), "3.11"))
+    expect(Modification.read(1, record("columns")).functions, Seq.empty[PointFunction])
+  }
+
+  test("a record of a kind that this version does not know is refused") {
+    def read(kind: String, more: String = ""): Modification = Modification.read(1, record(kind, more))
+    fails[IllegalArgumentException]("record 1", "does not know the kind 'columns+sorts'")(read("columns+sorts"))
+    fails[IllegalArgumentException]("record 1", "does not know the kind 'sorts'")(read("sorts"))
+    fails[IllegalArgumentException]("record 1 is not readable: no functions")(read("columns+functions"))
+    fails[IllegalArgumentException]("record 1 is not readable")(
+      read("columns+functions", """, "functions": {"plus": {}}"""))
+  }
+
+  test("SQL calls a function by its name in any case, and by nothing else") {
+    val plus = Modification.read(1, record("columns+functions", functions)).functions.head
+    def calls(parts: String*): Boolean = plus.isCalledBy(UnresolvedFunction(parts, Nil, isDistinct = false))
+    expect((calls("plus"), calls("PLUS"), calls("plus2"), calls("s", "plus")), (true, true, false, false))
+  }
+}
