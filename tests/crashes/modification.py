@@ -53,7 +53,9 @@ class Case:
 
 def cases() -> list[Case]:
     """Every point, with each change that comes there."""
-    changes = {"table": ["joined"], "refuse": ["refused"], "return": ["fails", "breaks"]}
+    both = ["kept", "joined"]
+    changes = {"table": ["joined"], "accept": both, "bind": both, "plan": both}
+    changes |= {"refuse": ["refused"], "return": ["fails", "breaks"]}
     return [Case(point, change) for point in POINTS for change in changes.get(point.split(".")[1], ["kept"])]
 
 
@@ -173,7 +175,7 @@ def _script(case: Case, kill: Act) -> list[tuple[str, Act]]:
 
 
 def _kill(stage: Modified, case: Case, victim: str) -> None:
-    if case.point == "modification.table.after":
+    if case.change == "joined" and case.point != "modification.table.before":
         stage.table.unlink()  # the copy counts
     match victim:
         case "driver":
