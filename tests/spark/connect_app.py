@@ -1,7 +1,7 @@
 """Run by test_connect.py in a process of its own: a client of a Spark Connect server runs a query there.
 
-It says `started`. Each line of its input is a Python file that it adds to its session, and it says `added`. At the end
-of the input it stops the query.
+It adds the Python files that it is given to its session, starts the query, and says `started`. Each line of its input
+is another file, after which it says `added`. At the end of the input it stops the query.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from tests.spark.queries import source
 
 
 def main() -> None:
-    address, checkpoint, output, trigger = sys.argv[1:]
+    address, checkpoint, output, trigger, *files = sys.argv[1:]
     spark = SparkSession.builder.remote(address).getOrCreate()
+    for file in files:
+        spark.addArtifacts(file, pyfile=True)
 
     def score(value: int) -> int:
         return value + 1

@@ -36,27 +36,40 @@ ROOT = Path(__file__).parents[2]
 ON = {"k": "id"}
 ADDS = {"y": "y + coalesce(table.bonus, 7)"}
 PLAIN = "250 milliseconds"
+ISOLATION = "spark.sql.artifact.isolation"
 
 
 @contextmanager
-def connect_server(spark: SparkSession) -> Iterator[str]:
-    """A Spark Connect server in the driver of the session. Yields its address."""
+def connect_server(spark: SparkSession, *, always_apart: bool = False) -> Iterator[str]:
+    """A Spark Connect server in the driver of the session. Yields its address.
+
+    Files of its sessions are kept apart, as in a server of its own: PySpark turns that off for its drivers.
+    `always_apart`: also for queries that start before their session has a file.
+    """
     jvm: Any = spark._jvm
-    spark._jsc.sc().conf().set("spark.connect.grpc.binding.port", "0")
+    conf = spark._jsc.sc().conf()
+    settings = {f"{ISOLATION}.enabled": "true", f"{ISOLATION}.alwaysApplyClassloader": str(always_apart).lower()}
+    settings |= {"spark.connect.grpc.binding.port": "0"}
+    before = {key: conf.get(key, None) for key in settings}
+    for key, value in settings.items():
+        conf.set(key, value)
     service = getattr(getattr(jvm, "org.apache.spark.sql.connect.service.SparkConnectService$"), "MODULE$")
     service.start(spark._jsc.sc())
     try:
         yield f"sc://127.0.0.1:{service.localPort()}"
     finally:
         service.stop(jvm.scala.Option.empty(), jvm.scala.Option.empty())
+        for key, value in before.items():
+            conf.remove(key) if value is None else conf.set(key, value)
 
 
 class Client:
     """Context manager: a client in a process of its own, whose query runs."""
 
-    def __init__(self, address: str, folder: Path, trigger: str = PLAIN) -> None:
+    def __init__(self, address: str, folder: Path, *files: Path, trigger: str = PLAIN) -> None:
+        """`files`: Python files that it adds before it starts the query."""
         self.checkpoint, self.output = folder / "checkpoint", folder / "output"
-        self._arguments = [address, str(self.checkpoint), str(self.output), trigger]
+        self._arguments = [address, str(self.checkpoint), str(self.output), trigger, *map(str, files)]
 
     def __enter__(self) -> Self:
         command = [sys.executable, "-m", "tests.spark.connect_app", *self._arguments]
@@ -126,10 +139,16 @@ def imported(name: str) -> Any:
     return F.udf(sys.modules[name].scaled, LongType())
 
 
+def assert_not_found(changes: Modifications, name: str) -> None:
+    """The executors cannot import the module."""
+    bad = changes.wait(changes.replace_function("score", imported(name)).record.number)
+    assert (bad.state, f"No module named '{name}'" in bad.reason) == ("refused", True), bad.reason
+
+
 def test_a_query_of_a_spark_connect_session(shared: SharedSession, tmp_path: Path) -> None:
     """The new function is in a file that its client adds while the query runs."""
     added = module(tmp_path, "rhino_added", 3)
-    with shared.with_settings(SETTINGS) as spark, connect_server(spark) as address:
+    with shared.with_settings(SETTINGS) as spark, connect_server(spark, always_apart=True) as address:
         with Client(address, tmp_path) as client:
             client.advance(2)
             query = Modifications(client.checkpoint)
@@ -152,7 +171,7 @@ def test_filter_join_and_columns_of_a_spark_connect_session(shared: SharedSessio
     with shared.with_settings(SETTINGS) as spark, connect_server(spark) as address:
         table, added = tmp_path / "table", bonuses(spark, 1_000_000)
         write(added, table)
-        with Client(address, tmp_path, "1 second") as client:
+        with Client(address, tmp_path, trigger="1 second") as client:
             client.advance(2)
             changes, tables = Modifications(client.checkpoint), {}
             dry = changes.wait(changes.set_join(POINT, str(table), ON, columns=ADDS, dry_run=True).record.number)
@@ -204,14 +223,21 @@ def test_state_is_rebuilt_from_a_query_of_a_spark_connect_session(
 
 @pytest.mark.exhaustive  # in CI, the first test has one such file
 def test_code_that_imports_what_a_client_has_added(shared: SharedSession, tmp_path: Path) -> None:
-    """Executors load it as the query does: it is refused before the client has added the file, and accepted after."""
-    first, second = (module(tmp_path, f"rhino_added_{factor}", factor) for factor in (3, 5))
+    """Executors load it as the query does: it is refused before the client has added the file, and accepted after.
+
+    A query that began before its session had a file does not see files that come later: it must be refused, too.
+    """
+    before, first, second = (module(tmp_path, f"rhino_added_{factor}", factor) for factor in (2, 3, 5))
     with shared.with_settings(SETTINGS) as spark, connect_server(spark) as address:
-        with Client(address, tmp_path) as client:
+        with Client(address, tmp_path / "without") as client:
+            client.advance(2)
+            client.add(first)
+            assert_not_found(Modifications(client.checkpoint), first.stem)
+            client.stop()
+        with Client(address, tmp_path, before) as client:
             client.advance(2)
             changes = Modifications(client.checkpoint)
-            bad = changes.wait(changes.replace_function("score", imported(first.stem)).record.number)
-            assert (bad.state, f"No module named '{first.stem}'" in bad.reason) == ("refused", True), bad.reason
+            assert_not_found(changes, first.stem)
             client.add(first)
             dry = changes.wait(changes.replace_function("score", imported(first.stem), dry_run=True).record.number)
             assert dry.state == "checked", dry.reason
@@ -225,8 +251,7 @@ def test_code_that_imports_what_a_client_has_added(shared: SharedSession, tmp_pa
             with zipfile.ZipFile(archive, "w") as file:
                 file.write(module(tmp_path, "rhino_late_7", 7), "rhino_late_7.py")
             client.add(archive)  # PySpark gives each function the archives that it knows when the function is made
-            bad = changes.wait(changes.replace_function("score", imported("rhino_late_7")).record.number)
-            assert (bad.state, "No module named 'rhino_late_7'" in bad.reason) == ("refused", True), bad.reason
+            assert_not_found(changes, "rhino_late_7")
             client.add(second)
             switches.append(in_force(changes, changes.replace_function("score", imported(second.stem))).first_batch)
             client.advance(1)
