@@ -69,8 +69,9 @@ def _run() -> None:
                     if number == arguments.rounds:
                         _compare(spark, cluster, load, arguments, found, say)
                         _write(arguments.json, facts, found)
-    for table in tables(changes_of(found.changed), costs_of(found.costs)):
-        show(table)
+    if found.changed or found.costs:
+        for table in tables(changes_of(found.changed), costs_of(found.costs)):
+            show(table)
     if found.idle:
         show(idle_table(idle_of(found.idle)))
     if arguments.picture:
