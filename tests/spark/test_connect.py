@@ -36,20 +36,17 @@ ROOT = Path(__file__).parents[2]
 ON = {"k": "id"}
 ADDS = {"y": "y + coalesce(table.bonus, 7)"}
 PLAIN = "250 milliseconds"
-ISOLATION = "spark.sql.artifact.isolation"
 
 
 @contextmanager
-def connect_server(spark: SparkSession, *, always_apart: bool = False) -> Iterator[str]:
+def connect_server(spark: SparkSession) -> Iterator[str]:
     """A Spark Connect server in the driver of the session. Yields its address.
 
     Files of its sessions are kept apart, as in a server of its own: PySpark turns that off for its drivers.
-    `always_apart`: also for queries that start before their session has a file.
     """
     jvm: Any = spark._jvm
     conf = spark._jsc.sc().conf()
-    settings = {f"{ISOLATION}.enabled": "true", f"{ISOLATION}.alwaysApplyClassloader": str(always_apart).lower()}
-    settings |= {"spark.connect.grpc.binding.port": "0"}
+    settings = {"spark.sql.artifact.isolation.enabled": "true", "spark.connect.grpc.binding.port": "0"}
     before = {key: conf.get(key, None) for key in settings}
     for key, value in settings.items():
         conf.set(key, value)
@@ -146,15 +143,14 @@ def assert_not_found(changes: Modifications, name: str) -> None:
 
 
 def test_a_query_of_a_spark_connect_session(shared: SharedSession, tmp_path: Path) -> None:
-    """The new function is in a file that its client adds while the query runs."""
+    """The new function is in a file that its client has added."""
     added = module(tmp_path, "rhino_added", 3)
-    with shared.with_settings(SETTINGS) as spark, connect_server(spark, always_apart=True) as address:
-        with Client(address, tmp_path) as client:
+    with shared.with_settings(SETTINGS) as spark, connect_server(spark) as address:
+        with Client(address, tmp_path, added) as client:
             client.advance(2)
             query = Modifications(client.checkpoint)
             bad = query.wait(query.replace_function("score", functions()["whole"]).record.number)
             assert (bad.state, "returns BIGINT" in bad.reason) == ("refused", True), bad.reason
-            client.add(added)
             good = in_force(query, query.replace_function("score", imported(added.stem)))
             client.advance(1)
             batches = client.stop()
@@ -223,44 +219,38 @@ def test_state_is_rebuilt_from_a_query_of_a_spark_connect_session(
 
 @pytest.mark.exhaustive  # in CI, the first test has one such file
 def test_code_that_imports_what_a_client_has_added(shared: SharedSession, tmp_path: Path) -> None:
-    """Executors load it as the query does: it is refused before the client has added the file, and accepted after.
-
-    A query that began before its session had a file does not see files that come later: it must be refused, too.
-    """
-    before, first, second = (module(tmp_path, f"rhino_added_{factor}", factor) for factor in (2, 3, 5))
+    """Executors load it as the batches do: these have the files that were added before the query was started."""
+    file, archived, late = (module(tmp_path, f"rhino_added_{factor}", factor) for factor in (3, 5, 7))
+    archive = tmp_path / "rhino_added.zip"
+    with zipfile.ZipFile(archive, "w") as made:
+        made.write(archived, archived.name)
     with shared.with_settings(SETTINGS) as spark, connect_server(spark) as address:
         with Client(address, tmp_path / "without") as client:
             client.advance(2)
-            client.add(first)
-            assert_not_found(Modifications(client.checkpoint), first.stem)
+            client.add(late)
+            assert_not_found(Modifications(client.checkpoint), late.stem)
             client.stop()
-        with Client(address, tmp_path, before) as client:
+        with Client(address, tmp_path, file, archive) as client:
             client.advance(2)
             changes = Modifications(client.checkpoint)
-            assert_not_found(changes, first.stem)
-            client.add(first)
-            dry = changes.wait(changes.replace_function("score", imported(first.stem), dry_run=True).record.number)
+            dry = changes.wait(changes.replace_function("score", imported(file.stem), dry_run=True).record.number)
             assert dry.state == "checked", dry.reason
             compared = changes.take_comparison(dry.record.number)
             assert compared is not None
             assert compared.new.failed == 0, compared
             assert compared.different == compared.rows > 0
-            switches = [in_force(changes, changes.replace_function("score", imported(first.stem))).first_batch]
+            switches = [in_force(changes, changes.replace_function("score", imported(file.stem))).first_batch]
             client.advance(1)
-            archive = tmp_path / "rhino_late.zip"
-            with zipfile.ZipFile(archive, "w") as file:
-                file.write(module(tmp_path, "rhino_late_7", 7), "rhino_late_7.py")
-            client.add(archive)  # PySpark gives each function the archives that it knows when the function is made
-            assert_not_found(changes, "rhino_late_7")
-            client.add(second)
-            switches.append(in_force(changes, changes.replace_function("score", imported(second.stem))).first_batch)
+            client.add(late)
+            assert_not_found(changes, late.stem)
+            switches.append(in_force(changes, changes.replace_function("score", imported(archived.stem))).first_batch)
             client.advance(1)
             batches = client.stop()
         written = client.rows(spark).collect()
-    to_first, to_second = (ROWS_PER_BATCH * (batch or 0) for batch in switches)
-    assert len(written) == ROWS_PER_BATCH * batches > to_second > to_first > 0
+    to_file, to_archived = (ROWS_PER_BATCH * (batch or 0) for batch in switches)
+    assert len(written) == ROWS_PER_BATCH * batches > to_archived > to_file > 0
 
     def expected(value: int) -> int:
-        return value + 1 if value < to_first else value * (3 if value < to_second else 5)
+        return value + 1 if value < to_file else value * (3 if value < to_archived else 5)
 
     assert not [row for row in written if row.y != expected(row.value)]

@@ -49,12 +49,15 @@ object Internals {
   def executorPlace(host: String, executor: String): String = ExecutorCacheTaskLocation(host, executor).toString
 
   /**
-   * Submits jobs as the query does: executors keep classes of Spark Connect's sessions apart.
-   * `StreamExecution.jobArtifactState` is private, `JobArtifactSet` private[spark].
+   * Submits jobs as the query does: executors keep classes and files of Spark Connect's sessions apart. The query has
+   * those of the thread that started it, and its batches those of its own session, if that has any.
+   * `StreamExecution.jobArtifactState` is private, `JobArtifactSet` private[spark], `artifactManager` private[sql].
    */
-  def withArtifacts[T](stream: StreamExecution)(act: => T): T =
-    Option(artifacts.get(stream).asInstanceOf[JobArtifactState]).fold(act)(
-      JobArtifactSet.withActiveJobArtifactState(_)(act))
+  def withArtifacts[T](stream: StreamExecution)(act: => T): T = {
+    def ofBatches: T = session(stream).artifactManager.withResources(act)
+    Option(artifacts.get(stream).asInstanceOf[JobArtifactState]).fold(ofBatches)(
+      JobArtifactSet.withActiveJobArtifactState(_)(ofBatches))
+  }
 
   private lazy val artifacts: Field = {
     val field = classOf[StreamExecution].getDeclaredField("jobArtifactState")
