@@ -53,9 +53,8 @@ class Case:
 
 def cases() -> list[Case]:
     """Every point, with each change that comes there."""
-    both = ["kept", "joined"]
-    changes = {"table": ["joined"], "accept": both, "bind": both, "plan": both}
-    changes |= {"refuse": ["refused"], "return": ["fails", "breaks"]}
+    changes = {"table": ["joined"], "refuse": ["refused"], "return": ["fails", "breaks"]}
+    changes |= {step: ["kept", "joined"] for step in ("accept", "bind", "plan")}
     return [Case(point, change) for point in POINTS for change in changes.get(point.split(".")[1], ["kept"])]
 
 
