@@ -18,6 +18,7 @@ from tests.spark.queries import source
 def main() -> None:
     address, checkpoint, output, trigger, *files = sys.argv[1:]
     spark = SparkSession.builder.remote(address).getOrCreate()
+    spark.conf.set("spark.sql.shuffle.partitions", "2")  # of a session of its own
     for file in files:
         spark.addArtifacts(file, pyfile=True)
 
