@@ -4,7 +4,7 @@ import scala.concurrent.Await
 import scala.concurrent.duration.Duration
 import scala.util.control.NonFatal
 
-import org.apache.spark.{FutureAction, SparkContext}
+import org.apache.spark.FutureAction
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.{AttributeReference, PythonUDF}
 import org.apache.spark.sql.classic.SparkSession
@@ -28,7 +28,7 @@ private[modify] object CodeCheck {
   def check(code: Array[Byte], like: PythonUDF, executors: Seq[(String, String)], session: SparkSession)(
       meanwhile: => Unit): Unit =
     LimitedJob.run(session.sparkContext, "Rhino checks the code of a modification") {
-      val loading = session.withActive(job(code, like, executors, session.sparkContext))
+      val loading = session.withActive(job(code, like, executors, session))
       try meanwhile
       catch { case error: Throwable => loading.cancel(); throw error }
       try Await.result(loading, Duration.Inf)
@@ -40,14 +40,16 @@ private[modify] object CodeCheck {
 
   /** Its plan is made by hand: Spark's planner would take longer than the job. */
   private def job(
-      code: Array[Byte], like: PythonUDF, executors: Seq[(String, String)], context: SparkContext)
+      code: Array[Byte], like: PythonUDF, executors: Seq[(String, String)], session: SparkSession)
       : FutureAction[Unit] = {
+    val context = session.sparkContext
     val places = executors.map { case (host, id) => id -> Seq(Internals.executorPlace(host, id)) }
     val none = if (places.isEmpty) context.makeRDD(Seq("driver"), 1) else context.makeRDD(places)
     val (input, loaded) = (AttributeReference("id", LongType)(), AttributeReference("loaded", LongType)())
     val rows = RDDScanExec(Seq(input), none.mapPartitions(_ => Iterator.empty[InternalRow]), "executors")
     val udf = PythonCode.loading(like, code, input)
-    BatchEvalPythonExec(Seq(udf), Seq(loaded), rows).execute().foreachAsync(_ => ())
+    val plan = BatchEvalPythonExec(Seq(udf), Seq(loaded), rows)
+    Internals.withArtifactsOf(session)(plan.execute().foreachAsync(_ => ()))
   }
 
   /** The error of Python, if there is one, without its traceback. */
