@@ -25,6 +25,15 @@ def check_connect(conf: Mapping[str, str]) -> None:
         )
 
 
+def check_rows(rows: object) -> None:
+    """Raises PreconditionError for a DataFrame of Spark Connect, whose queries run in another process."""
+    if type(rows).__module__.startswith("pyspark.sql.connect."):
+        raise PreconditionError(
+            "the rows are a DataFrame of Spark Connect: make them with a session in the driver's process, which runs "
+            "the new code and watches its batches"
+        )
+
+
 def active_settings() -> dict[str, str] | None:
     """Returns the settings of the SparkContext that runs in this process, or None."""
     context = _spark_context()

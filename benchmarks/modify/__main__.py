@@ -3,7 +3,8 @@
 The stateful map query of BTW 2019 gets another function for its state, NBQ5 and NBQ8 another filter. All versions do
 the same work, so the batch that switches is compared with the batches before it. The commands come in different phases
 of a batch. With `--cost-rounds`, two checkpoints of each query run in turns: one with a modification in force and
-nothing on its way, one without any. Compare ratios, and absolute figures only within a run.
+nothing on its way, one without any. With `--idle-rounds`, none has a modification, and one runs without what Rhino has
+for them; `--changes 0` measures nothing else. Compare ratios, and absolute figures only within a run.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -22,6 +23,7 @@ from rich.console import Console
 
 from benchmarks.command import folder, main, show
 from benchmarks.modify.changes import Changed, Slice, change, running, slices
+from benchmarks.modify.idle import IdleSlice, idle_of, idle_slices, idle_table
 from benchmarks.modify.loads import LOADS
 from benchmarks.modify.summary import changes_of, costs_of, draw, tables
 from rhino.testing import ClusterShape, LocalCluster
@@ -35,35 +37,65 @@ CONF = {
 }
 
 
+@dataclass(slots=True)
+class Found:
+    """All results so far."""
+
+    changed: list[Changed] = field(default_factory=list)
+    costs: list[Slice] = field(default_factory=list)
+    idle: list[IdleSlice] = field(default_factory=list)
+    batches: dict[str, list[Batch]] = field(default_factory=dict)
+
+
 def _run() -> None:
     arguments = _arguments()
     console = Console(stderr=True)
-    changed: list[Changed] = []
-    costs: list[Slice] = []
-    batches: dict[str, list[Batch]] = {}
+    found, facts = Found(), machine()
 
     def say(what: str) -> None:
         console.print(what, highlight=False)
 
-    facts = machine()
     with _folder(arguments.dir) as folder:
         for number in range(1, arguments.rounds + 1):
             with _session(folder / f"round-{number}", arguments) as (cluster, spark):
                 for load in arguments.loads:
-                    checkpoint = cluster.folder / load
-                    with running(spark, cluster, load, arguments.rows_per_batch, checkpoint) as watch:
-                        found, batches[load] = change(watch, load, checkpoint, arguments.changes, say)
-                    changed += found
-                    _write(arguments.json, facts, changed, costs, batches)
-                    if arguments.cost_rounds and number == arguments.rounds:
-                        say(f"{load}: with and without a modification")
-                        plan = arguments.cost_rounds, arguments.batches
-                        costs += slices(spark, cluster, load, arguments.rows_per_batch, cluster.folder, plan)
-                        _write(arguments.json, facts, changed, costs, batches)
-    for table in tables(changes_of(changed), costs_of(costs)):
-        show(table)
+                    if arguments.changes:
+                        checkpoint = cluster.folder / load
+                        with running(spark, cluster, load, arguments.rows_per_batch, checkpoint) as watch:
+                            changed, batches = change(watch, load, checkpoint, arguments.changes, say)
+                        found.changed += changed
+                        found.batches[load] = batches
+                        _write(arguments.json, facts, found)
+                    if number == arguments.rounds:
+                        _compare(spark, cluster, load, arguments, found, say)
+                        _write(arguments.json, facts, found)
+    if found.changed or found.costs:
+        for table in tables(changes_of(found.changed), costs_of(found.costs)):
+            show(table)
+    if found.idle:
+        show(idle_table(idle_of(found.idle)))
     if arguments.picture:
-        draw(arguments.picture, batches, [one for load in batches for one in _last(changed, load, arguments.changes)])
+        last = [one for load in found.batches for one in _last(found.changed, load, arguments.changes)]
+        draw(arguments.picture, found.batches, last)
+
+
+def _compare(
+    spark: SparkSession,
+    cluster: LocalCluster,
+    load: str,
+    arguments: argparse.Namespace,
+    found: Found,
+    say: Callable[[str], None],
+) -> None:
+    """Pairs of slices, of which one has something that the other has not."""
+    rows = arguments.rows_per_batch
+    if arguments.cost_rounds:
+        say(f"{load}: with and without a modification")
+        plan = arguments.cost_rounds, arguments.batches
+        found.costs += slices(spark, cluster, load, rows, cluster.folder, plan)
+    if arguments.idle_rounds:
+        say(f"{load}: without a modification, and without what Rhino has for them")
+        found.idle += idle_slices(spark, cluster, load, rows, (arguments.idle_rounds, arguments.batches))
 
 
 def _last(changed: list[Changed], load: str, count: int) -> list[Changed]:
@@ -90,22 +122,18 @@ def _folder(chosen: Path | None) -> Iterator[Path]:
         yield Path(folder)
 
 
-def _write(
-    path: Path | None,
-    facts: object,
-    changed: list[Changed],
-    costs: list[Slice],
-    batches: dict[str, list[Batch]],
-) -> None:
+def _write(path: Path | None, facts: object, found: Found) -> None:
     if path is None:
         return
     report = {
         "machine": facts,
-        "summary": changes_of(changed),
-        "costs": costs_of(costs),
-        "changes": [asdict(one) | {"ratio": one.ratio} for one in changed],
-        "slices": [asdict(one) for one in costs],
-        "durations": [{"load": load, **asdict(batch)} for load, its in batches.items() for batch in its],
+        "summary": changes_of(found.changed),
+        "costs": costs_of(found.costs),
+        "idle": idle_of(found.idle),
+        "changes": [asdict(one) | {"ratio": one.ratio} for one in found.changed],
+        "slices": [asdict(one) for one in found.costs],
+        "idle_slices": [asdict(one) for one in found.idle],
+        "durations": [{"load": load, **asdict(batch)} for load, its in found.batches.items() for batch in its],
     }
     path.write_text(json.dumps(report, indent=2) + "\n")
 
@@ -113,10 +141,11 @@ def _write(
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.modify", description=__doc__)
     parser.add_argument("--loads", nargs="+", choices=tuple(LOADS), default=tuple(LOADS))
-    parser.add_argument("--changes", type=int, default=5, help="of each query in a round (default: 5)")
+    parser.add_argument("--changes", type=int, default=5, help="of each query in a round (default: 5; 0: none)")
     parser.add_argument("--rounds", type=int, default=3, help="each in a cluster of its own (default: 3)")
     parser.add_argument("--rows-per-batch", type=int, default=20_000)
     parser.add_argument("--cost-rounds", type=int, default=0, help="slices with and without a modification")
+    parser.add_argument("--idle-rounds", type=int, default=0, help="slices with and without Rhino's part, unmodified")
     parser.add_argument("--batches", type=int, default=10, help="that count, of each slice")
     parser.add_argument("--partitions", type=int, default=6)
     parser.add_argument("--workers", type=int, default=3)

@@ -17,6 +17,7 @@ from spark_connector.query_checkpoint import QueryCheckpoint
 from spark_connector.rebuild.folder import fill, first_batch
 from spark_connector.rebuild.replay import Replay, anew
 from spark_connector.restructure.sketch import sketch
+from spark_connector.running_session import check_rows
 from spark_connector.shadow.following import LiveBatch, LiveBatches
 
 if TYPE_CHECKING:
@@ -68,10 +69,11 @@ def rebuild(
     goes on where this one has ended. Then `restructure` takes the state of operators that are born from `folder`.
 
     Raises AlreadyThereError if `folder` is something else. Raises PreconditionError if the new code fails, if `folder`
-    was made for another query, and if the logs do not have a batch any more. Raises InvalidRequestError,
-    UnavailableError, and ConflictError if another driver runs `folder`.
+    was made for another query, if the logs do not have a batch any more, and for a DataFrame of Spark Connect. Raises
+    InvalidRequestError, UnavailableError, and ConflictError if another driver runs `folder`.
     """
     started = time.monotonic()
+    check_rows(rows)
     if batches is not None and batches < 1:
         raise InvalidRequestError(f"batches {batches}: must be at least 1")
     live = QueryCheckpoint(source)

@@ -12,6 +12,7 @@ from rhino_core.errors import AlreadyThereError, PreconditionError
 from spark_connector.conf import SPARK_PROVIDER
 from spark_connector.query_checkpoint import PROVIDER_KEY, QueryCheckpoint
 from spark_connector.restructure.operators import read_operators
+from spark_connector.running_session import check_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,7 +31,8 @@ def sketch(
     start no other query meanwhile. Returns `folder`, which may be deleted after `restructure`.
 
     Raises AlreadyThereError if `folder` exists, and PreconditionError if the query fails, plans no batch within
-    `timeout_s` seconds (its sources need at least one row), or has operators that cannot be restructured.
+    `timeout_s` seconds (its sources need at least one row), has operators that cannot be restructured, or is one of
+    Spark Connect.
     """
     if folder.exists():
         raise AlreadyThereError(f"{folder}: is there already; give a folder that does not exist")
@@ -45,6 +47,7 @@ def begun(
     rows: DataFrame, source: Path, folder: Path, *, output_mode: str, timeout_s: float
 ) -> Iterator[StreamingQuery]:
     """Yields the query of `sketch` once its first batch is planned, and stops it at the end. Raises as `sketch`."""
+    check_rows(rows)
     spark = rows.sparkSession
     settings = {key: str(value) for key, value in QueryCheckpoint(source).settings().items()}
     with _set(spark, settings | {PROVIDER_KEY: SPARK_PROVIDER}):

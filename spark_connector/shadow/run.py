@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rhino_core.errors import InvalidRequestError
 from spark_connector.query_checkpoint import QueryCheckpoint
+from spark_connector.running_session import check_rows
 from spark_connector.shadow.batches import keep, let_go, run_batch
 from spark_connector.shadow.comparing import CompareRules, compare
 from spark_connector.shadow.following import Follower, LiveBatch, LiveBatches
@@ -45,9 +46,10 @@ def shadow(
     which the report says. A later call goes on where this one has ended. Returns the report of all calls.
 
     Raises PreconditionError if the branch does not follow the live query, or the live query's logs do not have a batch
-    any more. Raises it also if the outputs cannot be compared. Raises ConflictError for a branch that was promoted. The
-    errors of `output` are raised, too.
+    any more. Raises it also if the outputs cannot be compared, and for a DataFrame of Spark Connect. Raises
+    ConflictError for a branch that was promoted. The errors of `output` are raised, too.
     """
+    check_rows(rows)
     if batches is not None and batches < 1:
         raise InvalidRequestError(f"batches {batches}: must be at least 1")
     follower = Follower(QueryCheckpoint(live), QueryCheckpoint(branch))

@@ -14,6 +14,7 @@ from benchmarks.branch.__main__ import Branched
 from benchmarks.branch.__main__ import summarise as branches_of
 from benchmarks.branch.__main__ import table as branch_table
 from benchmarks.modify.changes import Changed, Slice, _changed
+from benchmarks.modify.idle import IdleSlice, idle_of, idle_table, rule_times
 from benchmarks.modify.loads import OUTPUT, counting
 from benchmarks.modify.summary import changes_of, costs_of, draw, tables
 from benchmarks.restart.__main__ import summarise as restarts_of
@@ -69,6 +70,26 @@ def test_slices_are_compared_in_pairs() -> None:
     assert (row["slices"], row["lowest"], row["highest"]) == (2, 1.0, 1.1)
     assert row["cost_ratio"] == pytest.approx(1.05)
     assert [table.row_count for table in tables([], [row])] == [0, 1]
+
+
+def test_idle_slices_are_compared_in_pairs() -> None:
+    found = [IdleSlice("nbq5", False, 1, (100, 200, 300), 0.0, 0.0), IdleSlice("nbq5", True, 1, (202,), 60.0, 2.0)]
+    found += [IdleSlice("nbq5", True, 2, (400,), 40.0, 4.0), IdleSlice("nbq5", False, 2, (400,), 0.0, 0.0)]
+    (row,) = idle_of(found)
+    assert (row["slices"], row["absent_ms"], row["idle_ms"], row["lowest"], row["highest"]) == (2, 300, 301, 1.0, 1.01)
+    assert (row["cost_ratio"], row["rule_us"], row["poll_ms_per_s"]) == (pytest.approx(1.005), 50, 3)
+    assert idle_table([row]).row_count == 1
+
+
+def test_the_times_of_the_rule_are_read_from_what_spark_says() -> None:
+    said = """
+Rule                                    Effective Time / Total Time    Effective Runs / Total Runs
+
+rhino.spark.modify.ModifyRule           0 / 52500                      0 / 3
+org.apache.spark.sql.Other              7 / 9                          1 / 4
+"""
+    assert rule_times(said) == (52_500, 3)
+    assert rule_times("") == (0, 0)
 
 
 def test_the_timeline_is_drawn(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ class Case:
 def cases() -> list[Case]:
     """Every point, with each change that comes there."""
     changes = {"table": ["joined"], "refuse": ["refused"], "return": ["fails", "breaks"]}
-    changes |= {step: ["kept", "inserted"] for step in ("accept", "bind", "plan")}
+    changes |= {step: ["kept", "joined", "inserted"] for step in ("accept", "bind", "plan")}
     return [Case(point, change) for point in POINTS for change in changes.get(point.split(".")[1], ["kept"])]
 
 
@@ -189,7 +189,7 @@ def _script(case: Case, kill: Act) -> list[tuple[str, Act]]:
 
 
 def _kill(stage: Modified, case: Case, victim: str) -> None:
-    if case.point == "modification.table.after":
+    if case.change == "joined" and case.point != "modification.table.before":
         stage.table.unlink()  # the copy counts
     match victim:
         case "driver":

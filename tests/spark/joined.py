@@ -28,6 +28,12 @@ def joined_batch(
     spark: SparkSession, batches: int, views: Sequence[View], tables: Mapping[int, DataFrame]
 ) -> DataFrame:
     """The query `scored` with filters, joins and columns. `tables`: by number of a modification, what it joined."""
+    rows = joined_rows(spark, batches, views, tables)
+    return rows.groupBy("k").agg(F.count(F.lit(1)).alias("n"), F.sum("y").alias("s"))
+
+
+def joined_rows(spark: SparkSession, batches: int, views: Sequence[View], tables: Mapping[int, DataFrame]) -> DataFrame:
+    """The rows as they come out of the point, with the number of their batch."""
     batch = F.floor(F.col("value") / ROWS_PER_BATCH)
     rows = consumed(spark, batches).select((F.col("value") % 89).alias("k"), (F.col("value") + 1).alias("y"), "value")
     rows = rows.withColumn("batch", batch)
@@ -37,7 +43,7 @@ def joined_batch(
                 last = batches if view.last_batch is None else view.last_batch
                 within = f"batch between {view.first_batch} and {last}"
                 rows = changed(rows, view, within, tables.get(view.record.number))
-    return rows.groupBy("k").agg(F.count(F.lit(1)).alias("n"), F.sum("y").alias("s"))
+    return rows
 
 
 def changed(rows: DataFrame, view: View, within: str, table: DataFrame | None) -> DataFrame:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +27,6 @@ from tests.spark.test_bad_input import run_sessions
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 SETTINGS = {"spark.sql.shuffle.partitions": "2"}
-ROOT = Path(__file__).parents[2]
 Case = tuple[str, Callable[[Modifications], View], str]
 
 
@@ -226,45 +222,3 @@ def _low_latency(spark: SparkSession) -> DataFrame:
     jvm: Any = spark._jvm
     stream = jvm.org.apache.spark.sql.execution.streaming.sources.LowLatencyMemoryStream
     return DataFrame(stream.apply(spark._jsparkSession, 1, jvm.org.apache.spark.sql.Encoders.STRING()).toDF(), spark)
-
-
-@contextmanager
-def connect_server(spark: SparkSession) -> Iterator[str]:
-    """A Spark Connect server in the driver of the session. Yields its address."""
-    jvm: Any = spark._jvm
-    spark._jsc.sc().conf().set("spark.connect.grpc.binding.port", "0")
-    service = getattr(getattr(jvm, "org.apache.spark.sql.connect.service.SparkConnectService$"), "MODULE$")
-    service.start(spark._jsc.sc())
-    try:
-        yield f"sc://127.0.0.1:{service.localPort()}"
-    finally:
-        service.stop(jvm.scala.Option.empty(), jvm.scala.Option.empty())
-
-
-def test_a_query_of_a_spark_connect_session(shared: SharedSession, tmp_path: Path) -> None:
-    """Its checks and its changes are those of any other query: what counts is the plan that the server has."""
-    checkpoint, output = tmp_path / "checkpoint", tmp_path / "output"
-    with shared.with_settings(SETTINGS) as spark, connect_server(spark) as address:
-        command = [sys.executable, "-m", "tests.spark.connect_app", address, str(checkpoint), str(output)]
-        with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client:
-            assert client.stdin is not None
-            assert client.stdout is not None
-            assert client.stdout.readline() == "started\n"
-            commits = checkpoint / "commits"
-            wait_for(lambda: (commits / "1").exists(), "two batches")
-            query = Modifications(checkpoint)
-            bad = query.wait(query.replace_function("score", functions()["whole"]).record.number)
-            assert (bad.state, "returns BIGINT" in bad.reason) == ("refused", True), bad.reason
-            good = query.wait(query.replace_function("score", functions()["minus"]).record.number)
-            assert good.state == "in_force", good.reason
-            assert good.first_batch is not None
-            wait_for(lambda: (commits / str(good.first_batch)).exists(), "the batch that brings it")
-            client.stdin.write("stop\n")
-            client.stdin.close()
-            assert client.stdout.readline() == "stopped\n"
-        assert client.returncode == 0
-        written = spark.read.parquet(str(output)).collect()
-    assert not [row for row in written if row.y not in (row.value + 1, -row.value)]
-    switched = [row.value for row in written if row.y == -row.value]
-    assert 0 < len(switched) < len(written)
-    assert min(switched) == 10 * good.first_batch

@@ -49,12 +49,18 @@ object Internals {
   def executorPlace(host: String, executor: String): String = ExecutorCacheTaskLocation(host, executor).toString
 
   /**
-   * Submits jobs as the query does: executors keep classes of Spark Connect's sessions apart.
-   * `StreamExecution.jobArtifactState` is private, `JobArtifactSet` private[spark].
+   * Plans and submits jobs as the thread of the query does: executors keep classes and files of Spark Connect's
+   * sessions apart. `StreamExecution.jobArtifactState` is private, `JobArtifactSet` private[spark].
    */
   def withArtifacts[T](stream: StreamExecution)(act: => T): T =
     Option(artifacts.get(stream).asInstanceOf[JobArtifactState]).fold(act)(
       JobArtifactSet.withActiveJobArtifactState(_)(act))
+
+  /**
+   * Submits jobs as Spark does for a batch that is planned: with what the session of the batch has, if it has any, and
+   * not with what its plan was made with. `SparkSession.artifactManager` is private[sql].
+   */
+  def withArtifactsOf[T](session: SparkSession)(act: => T): T = session.artifactManager.withResources(act)
 
   private lazy val artifacts: Field = {
     val field = classOf[StreamExecution].getDeclaredField("jobArtifactState")

@@ -4,7 +4,7 @@ import scala.concurrent.Await
 import scala.concurrent.duration.Duration
 import scala.util.control.NonFatal
 
-import org.apache.spark.{FutureAction, SparkContext}
+import org.apache.spark.FutureAction
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.{AttributeReference, PythonUDF}
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
@@ -41,7 +41,7 @@ private[modify] object CodeCheck {
    */
   def check(sent: Seq[Sent], executors: Seq[(String, String)], session: SparkSession)(meanwhile: => Unit): Unit =
     LimitedJob.run(session.sparkContext, "Rhino checks the code of a modification") {
-      val jobs = sent.map(its => its.what -> session.withActive(job(its.udf, executors, session.sparkContext)))
+      val jobs = sent.map(its => its.what -> session.withActive(job(its.udf, executors, session)))
       try {
         meanwhile
         jobs.foreach { case (what, loading) => loaded(what, loading) }
@@ -62,7 +62,8 @@ private[modify] object CodeCheck {
    * against its executor. The plan is made by hand: Spark's planner would take longer than the job.
    */
   private def job(
-      udf: PythonUDF, executors: Seq[(String, String)], context: SparkContext): FutureAction[Seq[String]] = {
+      udf: PythonUDF, executors: Seq[(String, String)], session: SparkSession): FutureAction[Seq[String]] = {
+    val context = session.sparkContext
     val places = executors.map { case (host, id) => id -> Seq(Internals.executorPlace(host, id)) }
     val none = if (places.isEmpty) context.makeRDD(Seq("driver"), 1) else context.makeRDD(places)
     val (input, loaded) = (AttributeReference("id", LongType)(), AttributeReference("loaded", LongType)())
@@ -71,7 +72,7 @@ private[modify] object CodeCheck {
     val plan =
       if (PythonCode.isPlain(udf)) BatchEvalPythonExec(called, Seq(loaded), rows)
       else ArrowEvalPythonExec(called, Seq(loaded), rows, udf.evalType)
-    plan.execute().mapPartitions(rows => Iterator(errorOf(rows))).collectAsync()
+    Internals.withArtifactsOf(session)(plan.execute().mapPartitions(rows => Iterator(errorOf(rows))).collectAsync())
   }
 
   private def errorOf(rows: Iterator[InternalRow]): String =

@@ -99,7 +99,7 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
     if (known && execution != null) looks.ifDue {
       val decided = folder.numbers("outcomes").toSet ++ refusedFiles
       val (waiting, due) = folder.numbers("records").filterNot(decided).partition(waits)
-      due.foreach(decide)
+      Internals.withArtifacts(stream)(due.foreach(decide)) // its code may import what a client has added
       waiting.isEmpty
     }
   }
