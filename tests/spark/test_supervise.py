@@ -141,9 +141,7 @@ def test_joins_with_schema_files_of_their_own_are_compared_before_anything_is_as
 class Other:
     """A version in a process of its own, on the host of a worker. Its driver writes its log into the story's folder."""
 
-    def __init__(
-        self, cluster: LocalCluster, story: Story, version: str, failpoint: str = "", worker: int = 0
-    ) -> None:
+    def __init__(self, cluster: LocalCluster, story: Story, version: str, failpoint: str = "", worker: int = 0) -> None:
         host = cluster.workers[worker].host
         local = {"spark.master": "local[2]", "spark.driver.host": host, "spark.driver.bindAddress": host}
         local["spark.log.level"] = "INFO"
