@@ -10,7 +10,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from benchmarks.applications import application
+from benchmarks.applications import Application, application
 from benchmarks.stateful import QUERY_NAME, Load, Running, stream
 from rhino import Outcome, Supervised, Trial, supervise
 from rhino.testing.query_watch import QueryWatch, RunError
@@ -102,19 +102,24 @@ class Changing:
         run.wait_between_snapshots()
         former, began_ms = self._present, time.time() * 1000
         with application(run, APPLICATION, *self._arguments(other_code(number))) as new:
-            found = self._replaced(former, began_ms)
+            found = self._replaced(former, began_ms, new)
             self._present = self._begin(FIRST)
             if (outcome := new.outcome(WAIT_S)) != f"ended {Outcome.REPLACED}":
                 raise RunError(f"the other application has {outcome}")
         return found
 
-    def _replaced(self, former: Supervised, began_ms: float) -> tuple[float, float, float]:
+    def _replaced(
+        self, former: Supervised, began_ms: float, other: Application | None = None
+    ) -> tuple[float, float, float]:
         """Waits until other code has the query. Returns the milliseconds until the grant, up to it, and of the pause.
 
-        Both pauses include a batch.
+        Both pauses include a batch. `other`: the process with the other code.
         """
-        run = self._run
-        if former.wait(WAIT_S) is not Outcome.REPLACED:
+        run, deadline = self._run, time.monotonic() + WAIT_S
+        while (outcome := former.wait(POLL_S)) is None and time.monotonic() < deadline:
+            if other is not None and not other.running:
+                raise RunError(f"the other application has {other.outcome(WAIT_S)}: the former code still runs")
+        if outcome is not Outcome.REPLACED:
             raise RunError(f"the former code still runs after {WAIT_S:g} s: it is {former.phase}")
         granted = _written_ms(self._restarts.path / "answers" / str(self._restarts.read()[-1].number))
         last = _last_before(run.checkpoint, granted)

@@ -44,6 +44,10 @@ class Driver:
     def let_go(self, lock: Path) -> None:
         self._locks.letGo(str(lock), self._holder)
 
+    def has(self, lock: Path) -> bool:
+        """Whether anybody in this driver has the lock."""
+        return bool(self._locks.holder(str(lock)))
+
     # ---- the query
 
     @property

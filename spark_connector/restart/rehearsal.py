@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rhino_core.errors import PreconditionError
+from spark_connector.conf import PROVIDER_CLASSES, REHEARSAL_PROVIDER, SPARK_PROVIDER
+from spark_connector.query_checkpoint import QueryCheckpoint
+from spark_connector.restart.driver import WAITING
 from spark_connector.restart.folder import RestartFolder
 from spark_connector.restructure.alignment import both, misfit
 from spark_connector.restructure.operators import JOIN, Operator, read_operators
@@ -21,30 +24,67 @@ if TYPE_CHECKING:
 
 POLL_S = 0.02
 PLANNED_S = 60.0
+CLOSED_S = 6.0  # twice the interval that Rhino sets for executors to look at their stores
+OPEN = "open"  # as in RehearsalProvider.scala
 
 
-def rehearse(rows: DataFrame, checkpoint: Path, *, output_mode: str, first_batch_s: float) -> None:
+def rehearse(
+    rows: DataFrame, checkpoint: Path, *, output_mode: str, first_batch_s: float, new_driver: bool = False
+) -> None:
     """Begins `rows` as a query without output and with an empty state, and compares its operators with the checkpoint.
 
     Waits up to `first_batch_s` seconds for its first batch, so that Java code is compiled, and executors and Python
-    workers run. Of transformWithState only kind and partitions are compared: it may get more state variables, so Spark
-    compares the rest in the first batch on trial. Raises PreconditionError if operators differ, with both lists and the
-    way out, and if the query fails or plans no batch within 60 s.
+    workers run. Executors that have not loaded a store yet load one of the query, and throw it away. `new_driver`: this
+    driver and its executors have not run the query. Then the rehearsal begins a second time, with the state of its
+    first batch, as a driver does that takes over.
+
+    Of transformWithState only kind and partitions are compared: it may get more state variables, so Spark compares the
+    rest in the first batch on trial. Raises PreconditionError if operators differ, with both lists and the way out, and
+    if the query fails or plans no batch within 60 s.
     """
     folder = RestartFolder(checkpoint).rehearsals / str(uuid.uuid4())
+    provider = provider_of(checkpoint)
+    (folder / OPEN).mkdir(parents=True)
+    deadline = time.monotonic() + first_batch_s
+
+    def run(batch: int) -> None:
+        with begun(rows, checkpoint, folder, output_mode=output_mode, timeout_s=PLANNED_S, provider=provider) as query:
+            _wait_for_batch(query, folder, batch, deadline)
+
     try:
-        with begun(rows, checkpoint, folder, output_mode=output_mode, timeout_s=PLANNED_S) as query:
-            _wait_for_first_batch(query, folder, first_batch_s)
+        run(0)
         check_operators(checkpoint, folder)
+        if new_driver:
+            if (done := max(RestartFolder(folder).committed(), default=-1)) >= 0:
+                run(done + 1)
+            _wait_until_closed(folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)  # executors may still write into it
 
 
-def _wait_for_first_batch(query: StreamingQuery, folder: Path, limit_s: float) -> None:
-    deadline = time.monotonic() + limit_s
-    while not (folder / "commits" / "0").exists() and time.monotonic() < deadline:
+def provider_of(checkpoint: Path) -> str:
+    """Returns the provider of a rehearsal of the query in `checkpoint`. Rhino knows nothing of the state it keeps."""
+    rhino = QueryCheckpoint(checkpoint).provider() == PROVIDER_CLASSES["provider"]
+    return REHEARSAL_PROVIDER if rhino else SPARK_PROVIDER
+
+
+def _wait_for_batch(query: StreamingQuery, folder: Path, batch: int, deadline: float) -> None:
+    """Also returns if there are no rows for it."""
+    while not (folder / "commits" / str(batch)).exists() and time.monotonic() < deadline:
         if (error := query.exception()) is not None:
-            raise PreconditionError(f"the new code fails: {error}") from error
+            raise PreconditionError(f"the new code fails: {error}")
+        if query.lastProgress is not None and str(query.status["message"]).startswith(WAITING):
+            return
+        time.sleep(POLL_S)
+
+
+def _wait_until_closed(folder: Path) -> None:
+    """Executors close stores when they look next time. Tasks of the query would wait for that.
+
+    After CLOSED_S seconds they may: a setting of the application can let executors look less often.
+    """
+    deadline = time.monotonic() + CLOSED_S
+    while any(path.name[0] != "." for path in (folder / OPEN).iterdir()) and time.monotonic() < deadline:
         time.sleep(POLL_S)
 
 

@@ -268,6 +268,7 @@ class Supervised:
             self._checkpoint,
             output_mode=self._output_mode,
             first_batch_s=self._trial.rehearse_s,
+            new_driver=not self._driver.has(self._folder.lock(RIGHT)),
         )
         if self._asks:
             self._driver.let_go(self._folder.lock(str(self._asks)))

@@ -21,8 +21,8 @@ class Trial:
 
     `batches`: so many must be committed before the new code is confirmed. `give_up_s`: no batch may take longer, the
     first one with the start of the query. `ask_s`: how long the former code may take to end its batch. `rehearse_s`:
-    how long the rehearsal waits for its first batch; a longer one goes on beside nothing, and is stopped. Raises
-    InvalidSettingError for a number out of range.
+    how long the rehearsal waits for its batches, the first one and, in a new driver, another one; a longer one is
+    stopped. Raises InvalidSettingError for a number out of range.
     """
 
     batches: int = 3

@@ -44,13 +44,16 @@ def sketch(
 
 @contextmanager
 def begun(
-    rows: DataFrame, source: Path, folder: Path, *, output_mode: str, timeout_s: float
+    rows: DataFrame, source: Path, folder: Path, *, output_mode: str, timeout_s: float, provider: str = SPARK_PROVIDER
 ) -> Iterator[StreamingQuery]:
-    """Yields the query of `sketch` once its first batch is planned, and stops it at the end. Raises as `sketch`."""
+    """Yields the query of `sketch` once its first batch is planned, and stops it at the end. Raises as `sketch`.
+
+    `provider`: the class of its state store, which must know no query but this one.
+    """
     check_rows(rows)
     spark = rows.sparkSession
     settings = {key: str(value) for key, value in QueryCheckpoint(source).settings().items()}
-    with _set(spark, settings | {PROVIDER_KEY: SPARK_PROVIDER}):
+    with _set(spark, settings | {PROVIDER_KEY: provider}):
         writer = rows.writeStream.format("noop").outputMode(output_mode)
         query = writer.option("checkpointLocation", str(folder)).start()
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,9 +16,10 @@ import pytest
 from pyspark.errors import IllegalArgumentException
 from pyspark.sql import DataFrame, SparkSession
 
-from rhino import Outcome, Supervised
+from rhino import HandoverClient, Outcome, Supervised
 from rhino.testing import LocalCluster
 from rhino_core.errors import PreconditionError
+from spark_connector.query_checkpoint import QueryCheckpoint
 from spark_connector.restart.core import Answer, End, Phase
 from spark_connector.restart.folder import RestartFolder
 from spark_connector.restart.rehearsal import rehearse
@@ -137,11 +139,12 @@ def test_joins_with_schema_files_of_their_own_are_compared_before_anything_is_as
 
 
 class Other:
-    """A version in a process of its own, on the host of a worker."""
+    """A version in a process of its own, on the host of a worker. Its driver writes its log into the story's folder."""
 
-    def __init__(self, cluster: LocalCluster, story: Story, version: str, failpoint: str = "") -> None:
-        host = cluster.workers[0].host
+    def __init__(self, cluster: LocalCluster, story: Story, version: str, failpoint: str = "", worker: int = 0) -> None:
+        host = cluster.workers[worker].host
         local = {"spark.master": "local[2]", "spark.driver.host": host, "spark.driver.bindAddress": host}
+        local["spark.log.level"] = "INFO"
         conf = cluster.conf(version, SETTINGS | local)
         command = [sys.executable, "-m", "tests.spark.supervised_app", json.dumps(conf), str(story.folder), version]
         environment = os.environ | {"RHINO_FAILPOINTS": failpoint}
@@ -160,10 +163,18 @@ class Other:
 def test_code_is_replaced_by_another_process(cluster: LocalCluster, spark: SparkSession, tmp_path: Path) -> None:
     story = Story(spark, tmp_path)
     first = story.begin("plus")
-    other = Other(cluster, story, "triple")
+    job = QueryCheckpoint(tmp_path / "checkpoint").job
+    with_state = next(cluster.folder.glob(f"worker-*/rhino/store/{job}")).parents[2].name
+    with HandoverClient(cluster.manager) as client:
+        known = {seen.job for seen in client.jobs()}
+    other = Other(cluster, story, "triple", worker=[worker.worker_id for worker in cluster.workers].index(with_state))
     try:
         assert other.line().startswith("jvm ")
         assert first.wait(180) is Outcome.REPLACED
+        check_rehearsal(tmp_path, job)
+        assert not [*story.restarts.rehearsals.iterdir()]
+        with HandoverClient(cluster.manager) as client:
+            assert {seen.job for seen in client.jobs()} == known
         # A query that is started without `supervise` is refused while another process has it.
         plain = totals(scored("plus", source(spark))).writeStream.format("noop").outputMode("update")
         with pytest.raises(IllegalArgumentException, match="another process runs the query"):
@@ -174,6 +185,16 @@ def test_code_is_replaced_by_another_process(cluster: LocalCluster, spark: Spark
         story.check("plus", "triple")
     finally:
         other.kill()
+
+
+def check_rehearsal(folder: Path, job: str) -> None:
+    """The new driver has rehearsed twice, with a load of a store of the query, before it began the query itself."""
+    (log,) = folder.glob("driver-triple-*.log")
+    rehearsed = log.read_text(errors="replace").partition(f"[id = {job}")[0]
+    assert re.search(rf"Rhino loaded {job}/0/[01]/default once to warm up, in \d+ ms", rehearsed)
+    begun = re.findall(r"MicroBatchExecution: Starting \S*\s*\[id = (\S+),", rehearsed)
+    assert (len(begun), len({*begun})) == (2, 1)
+    assert "StateStore: Closed StateStoreProviderId[" in rehearsed  # unless a busy machine takes too long, all four
 
 
 KILLS = [f"restart.{step}.{when}" for step in ("request", "end") for when in ("before", "after")]

@@ -7,7 +7,7 @@ import org.apache.spark.sql.execution.streaming.state.{RocksDB, StateStoreConf, 
 import org.apache.spark.sql.execution.streaming.state.seam.{ReplicatedProvider, ReplicatedStore}
 
 import rhino.spark.files.{ChangelogCodecs, CheckpointJobs}
-import rhino.spark.load.{StoreMetrics, Versions, WarmUp}
+import rhino.spark.load.{SidecarStore, StoreMetrics, WarmUp}
 import rhino.spark.settings.{IntegrationMode, RequiredConf}
 import rhino.spark.store.StoreId
 
@@ -31,19 +31,11 @@ class RhinoStateStoreProvider extends ReplicatedProvider {
     val job = CheckpointJobs.of(checkpointOf(id), hadoopConf)
     val store = StoreId(job, id.operatorId, id.partitionId, id.storeName)
     ChangelogCodecs.put(store, codec)
-    WarmUp.offer(store)(separate(new OnSidecar(store, counted = false)))
-    new OnSidecar(store, counted = true)
+    WarmUp.offer(store)(separate(new SidecarStore(store, counted = false)))
+    new SidecarStore(store, counted = true)
   }
 
   override protected def addedMetrics: Seq[StateStoreCustomMetric] = StoreMetrics.all
 
   private def checkpointOf(id: StateStoreId): Path = new Path(id.checkpointRootLocation).getParent
-
-  /** `counted`: whether loads appear in the query's progress. */
-  private class OnSidecar(store: StoreId, counted: Boolean) extends ReplicatedStore {
-    override def root: String = store.root
-    override def whileLocal[T](version: Long, id: String)(load: => T): T =
-      Versions.during(store, version, id, counted)(load)
-    override def takeMetrics(): Map[StateStoreCustomMetric, Long] = StoreMetrics.take(store)
-  }
 }

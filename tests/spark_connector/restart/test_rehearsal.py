@@ -1,13 +1,23 @@
-"""When new code has the operators of the checkpoint."""
+"""When new code has the operators of the checkpoint, and how it is tried before it asks."""
 
 from __future__ import annotations
 
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rhino_core.errors import PreconditionError
-from spark_connector.restart.rehearsal import check_operators, difference
+from spark_connector.conf import PROVIDER_CLASSES, REHEARSAL_PROVIDER, SPARK_PROVIDER
+from spark_connector.query_checkpoint import PROVIDER_KEY
+from spark_connector.restart import rehearsal as module
+from spark_connector.restart.rehearsal import OPEN, check_operators, difference, rehearse
 from spark_connector.restructure.operators import JOIN
 from tests.spark_connector.restructure.described import operators, write_operators, write_versioned
 
@@ -70,3 +80,88 @@ def test_only_processors_of_transform_with_state_are_left_to_spark(tmp_path: Pat
         check_operators(old, other)
     with pytest.raises(PreconditionError, match=f"operator 1: {TWS} is another kind of operator than {JOIN}"):
         check_operators(old, planned(tmp_path / "join", JOIN, PAIRS, USERS))
+
+
+@dataclass
+class FakeQuery:
+    """A query without rows for a further batch."""
+
+    lastProgress: dict[str, object] | None = field(default_factory=dict)
+    status: dict[str, object] = field(default_factory=lambda: {"message": "Waiting for data to arrive"})
+
+    def exception(self) -> None:
+        return None
+
+
+class Rehearsals:
+    """Stands in for Spark: each query commits the next batch of its folder, if there are `rows` for it.
+
+    `closing_s`: an executor has a store open for so long after the end of a query.
+    """
+
+    def __init__(self, rows: int, closing_s: float = 0) -> None:
+        self.begun: list[tuple[Path, str]] = []
+        self._rows = rows
+        self._closing_s = closing_s
+
+    @contextmanager
+    def begin(self, rows: object, source: Path, folder: Path, *, provider: str, **limits: object) -> Iterator[Any]:
+        self.begun.append((folder, provider))
+        (folder / "commits").mkdir(exist_ok=True)
+        batch = len(self.begun) - 1
+        if batch < self._rows:
+            (folder / "commits" / str(batch)).touch()
+        mark = folder / OPEN / f"store-{batch}"
+        mark.touch()
+        yield FakeQuery()
+        threading.Timer(self._closing_s, mark.unlink).start()
+
+
+def query_checkpoint(folder: Path, provider: str) -> Path:
+    (folder / "offsets").mkdir(parents=True)
+    (folder / "metadata").write_text('{"id": "job"}')
+    (folder / "offsets" / "0").write_text("v1\n" + json.dumps({"conf": {PROVIDER_KEY: provider}}) + "\n-")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("mode", "provider"), [("provider", REHEARSAL_PROVIDER), ("checkpoint", SPARK_PROVIDER)], ids=str
+)
+def test_a_rehearsal_keeps_its_state_to_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, provider: str
+) -> None:
+    played = Rehearsals(rows=5)
+    monkeypatch.setattr(module, "begun", played.begin)
+    at, rows = query_checkpoint(tmp_path, PROVIDER_CLASSES[mode]), Any
+    rehearse(rows, at, output_mode="update", first_batch_s=30)  # type: ignore[arg-type]
+    ((folder, used),) = played.begun
+    assert (folder.parent, used) == (at / "restarts" / "rehearsals", provider)
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("rows", "times"),
+    [(5, 2), (1, 2), (0, 1)],
+    ids=["there are rows", "there are rows for one batch", "the first batch is not done in time"],
+)
+def test_a_new_driver_rehearses_a_second_time_with_the_state_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int, times: int
+) -> None:
+    played = Rehearsals(rows, closing_s=0.3)
+    monkeypatch.setattr(module, "begun", played.begin)
+    at, began = query_checkpoint(tmp_path, PROVIDER_CLASSES["provider"]), time.monotonic()
+    rehearse(Any, at, output_mode="update", first_batch_s=30, new_driver=True)  # type: ignore[arg-type]
+    assert len(played.begun) == times
+    assert len({folder for folder, _ in played.begun}) == 1
+    assert 0.3 <= time.monotonic() - began < module.CLOSED_S  # stores are closed, and nothing is waited for
+
+
+def test_stores_that_stay_open_are_not_waited_for_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    played = Rehearsals(rows=5, closing_s=30)
+    monkeypatch.setattr(module, "begun", played.begin)
+    monkeypatch.setattr(module, "CLOSED_S", 0.1)
+    monkeypatch.setattr(threading, "Timer", lambda *ignored: threading.Thread())
+    at = query_checkpoint(tmp_path, PROVIDER_CLASSES["provider"])
+    rehearse(Any, at, output_mode="update", first_batch_s=30, new_driver=True)  # type: ignore[arg-type]
+    assert len(played.begun) == 2
+    assert not [*(at / "restarts" / "rehearsals").iterdir()]

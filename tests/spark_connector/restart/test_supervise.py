@@ -39,6 +39,9 @@ class FakeDriver:
         lock.touch()
         return locks.setdefault(lock, self) is self
 
+    def has(self, lock: Path) -> bool:
+        return lock in locks
+
     def let_go(self, lock: Path) -> None:
         if locks.get(lock) is self:
             assert not self.runs or lock.name != RIGHT

@@ -129,7 +129,12 @@ private[driver] class DriverSession(
     else if (command.has("refused")) {
       val query = command.sub("refused")
       queries.refuse(UUID.fromString(query.string("run_id")), query.string("reason"))
-    } else if (command.has("probe")) send(message("DriverEvent", "alive" -> message("DriverAlive")))
+    } else if (command.has("probe")) {
+      // The manager asks because another driver has begun a run. If this driver's run has ended just now, that comes
+      // first: otherwise the manager would refuse the other run.
+      queries.lookNow()
+      send(message("DriverEvent", "alive" -> message("DriverAlive")))
+    }
 
   def close(): Unit = {
     closed = true

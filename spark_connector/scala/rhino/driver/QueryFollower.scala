@@ -67,6 +67,11 @@ private[spark] class QueryFollower(
       }
     }
 
+  /** Looks at all queries before it returns, unless that fails: then the next regular look is not far. */
+  def lookNow(): Unit =
+    try poll()
+    catch { case NonFatal(error) => logWarning("Rhino could not look at the streaming queries", error) }
+
   /** One look at all queries. Handles ended runs first, because the next run of a query may already be active. */
   def poll(): Unit = synchronized {
     val runs = active()
@@ -102,12 +107,8 @@ private[spark] class QueryFollower(
   private def begin(run: QueryRun): Unit =
     if (!running.get(run.runId).exists(_.planned)) {
       if (run.hasExecution) run.plan.foreach(planned(run, _))
-      else if (waits(run)) unplanned(run)
+      else if (!running.contains(run.runId) && !run.endsItself) unplanned(run)
     }
-
-  /** Whether the run's first trigger has ended without data. Triggers that end the query do not count. */
-  private def waits(run: QueryRun): Boolean =
-    run.lastProgress.isDefined && !running.contains(run.runId) && !run.endsItself
 
   private def planned(run: QueryRun, plan: SparkPlan): Unit = {
     val groups = TaskGroup.of(plan)
@@ -120,7 +121,11 @@ private[spark] class QueryFollower(
     else former.filter(_.stateful).foreach(query => tell("query_ended", query.ended))
   }
 
-  /** The manager knows the state of the former run, so a query without new data can be handed over. */
+  /**
+   * The manager knows the state of the former run. So a query without new data can be handed over, and one with data
+   * gets its map while its first batch is planned, before Spark asks for the locations of that batch. Runs that end by
+   * themselves may be over before they plan a batch.
+   */
   private def unplanned(run: QueryRun): Unit = {
     val query = new FollowedQuery(run, Nil, stateful = modeOf(run).served && run.hadState, planned = false, nowNs)
     running.put(run.runId, query)

@@ -10,7 +10,7 @@ import org.apache.spark.sql.classic.{SparkSession => ClassicSession}
 import org.apache.spark.sql.execution.streaming.state.StateStoreConf
 import org.apache.spark.sql.internal.SQLConf
 
-import rhino.spark.restart.Gate
+import rhino.spark.restart.{Gate, Restarts}
 import rhino.spark.settings.{ClassNames, IntegrationMode, RequiredConf}
 
 /**
@@ -35,7 +35,8 @@ private[spark] class StartCheck(session: SparkSession) extends (LogicalPlan => U
     val conf = session.sessionState.conf
     val provider = logged.getOrElse(ProviderKey, conf.stateStoreProviderClass)
     if (provider == ClassNames.Provider) query.foreach(refuseTransform)
-    val wanted = if (logged.isEmpty) provider else session.sparkContext.getConf.get(ProviderKey, "")
+    val free = logged.isEmpty || Restarts.isRehearsal(checkpoint.toString) // of the application's provider
+    val wanted = if (free) provider else session.sparkContext.getConf.get(ProviderKey, "")
     val mode = IntegrationMode.of(provider, checkpoint, wanted)
     mode.refusal.foreach(reason => throw new IllegalArgumentException(reason))
     if (mode.served) RequiredConf.check(key => logged.get(key).orElse(setting(conf, key)))

@@ -139,6 +139,18 @@ class FollowerSuite extends Suite {
     expect(its.look().head.sub("query_started").bool("unplanned"), false)
   }
 
+  test("a restarted query with data is introduced before Spark plans its first batch") {
+    val run = new FakeRun("q")
+    run.hadState = true
+    val its = new Followed(run)
+    expect(its.look().map(_.sub("query_started").bool("unplanned")), Seq(true))
+    expect(its.look(), Nil)
+    run.planning(plan, batch = 4)
+    expect(its.look().map(_.sub("query_started").bool("unplanned")), Seq(false))
+    its.runs = Nil
+    expect(kindsOf(its.look()), Seq("query_ended"))
+  }
+
   test("a query that ends by itself is not introduced before its first plan") {
     val run = new FakeRun("q")
     run.hadState = true

@@ -3,7 +3,12 @@ package rhino.spark
 import java.nio.file.{Files, Path}
 import java.util.UUID
 
-import rhino.spark.restart.{Gate, Restarts, RunLocks}
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.{Path => HadoopPath}
+
+import org.apache.spark.sql.execution.streaming.state.StateStoreId
+
+import rhino.spark.restart.{CommittedStores, Gate, Restarts, RunLocks}
 
 /** The gate between two batches, and the right to run a query. */
 class RestartSuite extends Suite {
@@ -120,5 +125,35 @@ class RestartSuite extends Suite {
     expect(Restarts.isRehearsal("/ckpt/q/restarts/rehearsals/1f"), true)
     expect(Restarts.isRehearsal("file:/ckpt/restarts"), false)
     expect(Restarts.isRehearsal("rhino://file/ckpt/q"), false)
+  }
+
+  test("a commit log entry names a store of each partition") {
+    val joined = """[["a","b","c","d"],["e","f","g","h"]]"""
+    val entry = s"""v2
+{"nextBatchWatermarkMs":0,"stateUniqueIds":{"0":[["x"],["y"]],"1":$joined}}"""
+    expect(CommittedStores.ids(entry, 0, "default"), Seq(0 -> "x", 1 -> "y"))
+    expect(CommittedStores.ids(entry, 1, "right-keyToNumValues"), Seq(0 -> "c", 1 -> "g"))
+    expect(CommittedStores.ids(entry, 1, "default"), Nil)
+    expect(CommittedStores.ids(entry, 2, "default"), Nil)
+    expect(CommittedStores.ids("v1\n{\"nextBatchWatermarkMs\":0}", 0, "default"), Nil)
+  }
+
+  test("an executor looks for a version that is on its node, first that of the same partition") {
+    val at = checkpoint()
+    Files.createDirectories(at.resolve("commits"))
+    Files.writeString(at.resolve("metadata"), """{"id":"q"}""")
+    Files.writeString(at.resolve("commits/9"), "v2\n{}")
+    Files.writeString(at.resolve("commits/10"), """v2
+{"stateUniqueIds":{"0":[["x"],["y"],["z"]]}}""")
+    Files.writeString(at.resolve("commits/.10.crc"), "")
+    def found(partition: Int, here: String*): Option[String] = {
+      val like = StateStoreId(s"file:$at/restarts/rehearsals/1f/state", 0, partition)
+      CommittedStores.first(new HadoopPath(s"file:$at"), like, new Configuration)(its => here.contains(its.id))
+        .map(its => s"${its.store}/${its.version}_${its.id}")
+    }
+    expect(found(1, "x", "y", "z"), Some("q/0/1/default/11_y"))
+    expect(found(1, "x", "z"), Some("q/0/2/default/11_z"))
+    expect(found(1, "x"), Some("q/0/0/default/11_x"))
+    expect(found(1), None)
   }
 }
