@@ -133,7 +133,7 @@ def test_a_rehearsal_keeps_its_state_to_itself(
     played = Rehearsals(rows=5)
     monkeypatch.setattr(module, "begun", played.begin)
     at, rows = query_checkpoint(tmp_path, PROVIDER_CLASSES[mode]), Any
-    rehearse(rows, at, output_mode="update", first_batch_s=30)  # type: ignore[arg-type]
+    rehearse(rows, at, output_mode="update", first_batch_s=30)
     ((folder, used),) = played.begun
     assert (folder.parent, used) == (at / "restarts" / "rehearsals", provider)
     assert not folder.exists()
@@ -150,7 +150,7 @@ def test_a_new_driver_rehearses_a_second_time_with_the_state_of_the_first(
     played = Rehearsals(rows, closing_s=0.3)
     monkeypatch.setattr(module, "begun", played.begin)
     at, began = query_checkpoint(tmp_path, PROVIDER_CLASSES["provider"]), time.monotonic()
-    rehearse(Any, at, output_mode="update", first_batch_s=30, new_driver=True)  # type: ignore[arg-type]
+    rehearse(Any, at, output_mode="update", first_batch_s=30, new_driver=True)
     assert len(played.begun) == times
     assert len({folder for folder, _ in played.begun}) == 1
     assert 0.3 <= time.monotonic() - began < module.CLOSED_S  # stores are closed, and nothing is waited for
@@ -162,6 +162,6 @@ def test_stores_that_stay_open_are_not_waited_for_without_end(tmp_path: Path, mo
     monkeypatch.setattr(module, "CLOSED_S", 0.1)
     monkeypatch.setattr(threading, "Timer", lambda *ignored: threading.Thread())
     at = query_checkpoint(tmp_path, PROVIDER_CLASSES["provider"])
-    rehearse(Any, at, output_mode="update", first_batch_s=30, new_driver=True)  # type: ignore[arg-type]
+    rehearse(Any, at, output_mode="update", first_batch_s=30, new_driver=True)
     assert len(played.begun) == 2
     assert not [*(at / "restarts" / "rehearsals").iterdir()]
