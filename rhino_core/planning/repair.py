@@ -52,7 +52,7 @@ class Repair:
             if step is None and self._exchanges[worker] < EXCHANGES:
                 step = self._best_exchange(worker, now)
                 self._exchanges[worker] += 1
-            if step is None or step.gain < LEAST_PART * now:
+            if step is None:
                 continue
             self._budget -= 1
             for node, target in step.moves:
@@ -80,20 +80,20 @@ class Repair:
         return list(found)
 
     def _best_move(self, origin: int, overload: float) -> Step | None:
-        """The move off `origin` that gains most for its cost. None if none gains.
+        """The move off `origin` that gains most for its cost. None if none gains enough.
 
         Offers are tried in the order of what they gain at most for their cost, so the search can end early.
         """
         state, lowest = self._state, [worker for worker in self._lowest() if worker != origin]
         offers: list[tuple[float, int, list[int], float]] = []  # -gain / cost at best, virtual node, targets, relief
-        least = float(state.goals.move_bytes)
+        cheapest, enough = float(state.goals.move_bytes), _enough(overload)
         for node in state.members(origin):
             relief = overload - state.overload_with(origin, [-value for value in state.weights_of(node)])
             if relief <= LEAST_GAIN or node in state.fixed:
                 continue
             if near := self._near(node, origin):
-                offers.append((-relief / (least if state.model.owner[node] == origin else 1.0), node, near, relief))
-            offers.append((-relief / (least + state.least_copied(node)), node, lowest, relief))
+                offers.append((-relief / (cheapest if state.model.owner[node] == origin else 1.0), node, near, relief))
+            offers.append((-relief / (cheapest + state.least_copied(node)), node, lowest, relief))
         heapq.heapify(offers)
         best, rank = None, 0.0
         while offers and -offers[0][0] > rank:
@@ -102,7 +102,7 @@ class Repair:
             for target in targets:
                 gain = relief + state.overload(target) - state.overload_with(target, weights)
                 cost = max(state.cost(node, target) - home, 1.0)
-                if gain <= LEAST_GAIN or gain / cost <= rank or not state.fits(node, target):
+                if gain <= enough or gain / cost <= rank or not state.fits(node, target):
                     continue
                 if state.keeps(target, weights):
                     best, rank = Step(((node, target),), gain, cost), gain / cost
@@ -119,7 +119,7 @@ class Repair:
 
     def _best_exchange(self, origin: int, overload: float) -> Step | None:
         """The exchange of two virtual nodes that gains most for its cost, with one of the least loaded workers."""
-        state, best, rank = self._state, None, 0.0
+        state, best, rank, enough = self._state, None, 0.0, _enough(overload)
         mine = self._heaviest(origin)
         for target in self._lowest()[:LOW_EXCHANGED]:
             if target == origin:
@@ -134,7 +134,7 @@ class Repair:
                     if after >= overload:
                         continue
                     gain = before - after - state.overload_with(target, [-value for value in change])
-                    if gain <= LEAST_GAIN or not self._exchangeable(node, other, origin, target):
+                    if gain <= enough or not self._exchangeable(node, other, origin, target):
                         continue
                     if not state.keeps(origin, change) or not state.keeps(target, [-value for value in change]):
                         continue
@@ -157,3 +157,8 @@ class Repair:
         ordered = sorted(members, key=lambda node: (-column[node], node))
         stride = len(ordered) / EXCHANGED
         return [ordered[int(i * stride)] for i in range(EXCHANGED)]
+
+
+def _enough(overload: float) -> float:
+    """A step that gains no more than this is not made, however cheap it is: it would be chosen before better ones."""
+    return max(LEAST_GAIN, LEAST_PART * overload)

@@ -275,7 +275,7 @@ def _balance(trace: Trace) -> list[str]:
     if trace.steady_since is None:
         return []
     newest = world.decisions()[-1]
-    if newest.outcome is Outcome.NOTHING_BETTER and _one_move_helps(world):
+    if newest.outcome is Outcome.NOTHING_BETTER and newest.goal == Weight.TIME.value and _one_move_helps(world):
         return [f"imbalance {world.balance(Weight.TIME):.2f} at the end, and one move would help"]
     excused = {Outcome.NOTHING_BETTER, Outcome.OVER_BUDGET, Outcome.COOLING_DOWN, Outcome.NOT_WORTH, Outcome.MOVING}
     waits = newest.outcome in excused or world.play.core.adaptation.trial is not None

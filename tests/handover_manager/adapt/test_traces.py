@@ -28,6 +28,7 @@ FOUND = (
     3604,  # plans by such noise undid those for bytes
     4158,  # the band of bytes kept a plan for time from being made
     6568,  # and that of rows
+    8982,  # an exchange that gained next to nothing, and cost nothing, was chosen before better ones
 )
 
 
