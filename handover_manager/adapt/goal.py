@@ -16,8 +16,8 @@ from handover_manager.plan.planner import Plan
 from rhino_core.ids import VirtualNode
 from rhino_core.planning.goals import ORDER, Weight
 
-KEPT_PART = 0.5  # of a band: as far as a plan for a less important weight may go
-LEAST_FALL = 0.5  # of a band: a plan for the most important weight lowers the imbalance by that; noise makes up less
+KEPT_PART = 0.5  # of a band: where a plan ends, and as far as one for a less important weight may go
+LEAST_FALL = 0.5  # of a band: by so much a plan for the most important weight lowers the imbalance. Less may be noise
 LEAST_EXCESS = {Weight.ROWS: 10_000.0, Weight.BYTES: float(16 << 20)}  # of a worker over its share; less costs nobody
 
 
@@ -42,8 +42,7 @@ class Goal:
 
     def expected(self, plan: Plan | None = None) -> dict[str, float]:
         """The expected load of each worker, after the moves of a plan if there is one."""
-        moved = {} if plan is None else {move.node: move.target for move in plan.moves}
-        return worker_loads(self.loads, {**self.desired, **moved}, self.workers)
+        return self._on_workers(self.loads, plan)
 
     def reached(self, broken: int) -> str:
         """Why nothing has to move, for people; empty: it is not reached. `broken`: windows beyond the band at least."""
@@ -68,16 +67,14 @@ class Goal:
         return LEAST_FALL * self.band
 
     def gains(self, plan: Plan) -> bool:
-        """Whether a plan lowers the imbalance; that of the most important weight by so much that it is not noise.
+        """Whether a plan lowers the imbalance enough. Of the most important weight, a fall by noise is not enough.
 
-        A plan is chosen by the forecast, so it fits the noise in that, too. Older windows have other noise.
+        The planner chooses by the forecast, so a plan fits the noise of the newest windows. Older ones have another.
         """
         if not self.leads:
             return imbalance(self.expected(plan)) < imbalance(self.expected())
-        moved = {**self.desired, **{move.node: move.target for move in plan.moves}}
         return all(
-            imbalance(worker_loads(loads, self.desired, self.workers)) - self.least_fall
-            >= imbalance(worker_loads(loads, moved, self.workers))
+            imbalance(self._on_workers(loads)) - self.least_fall >= imbalance(self._on_workers(loads, plan))
             for loads in (self.loads, self.usual)
         )
 
@@ -90,6 +87,10 @@ class Goal:
         loads = self.expected()
         hot = _hot(self.loads, loads)
         return Verdict(outcome, why, self.measured[-1], imbalance(loads), hot=hot, goal=self.weight.value)
+
+    def _on_workers(self, loads: Mapping[VirtualNode, float], plan: Plan | None = None) -> dict[str, float]:
+        moved = {} if plan is None else {move.node: move.target for move in plan.moves}
+        return worker_loads(loads, {**self.desired, **moved}, self.workers)
 
     def _over(self) -> int:
         return sum(ratio > 1 + self.band for ratio in self.measured)
