@@ -49,7 +49,8 @@ def ask(path: Path) -> bytes:
     """Asks the greeter of the sidecar's socket `path` for a token, which counts once and for some seconds.
 
     Empty: there is no greeter, because the sidecar is older or has not started. Raises AccessDeniedError if the sidecar
-    does not serve this user, or if another user could have put the socket there.
+    does not serve this user, or if another user could have put the socket there. Raises UnavailableError if the sidecar
+    ends before it has answered; ask again.
     """
     where = greeter_path(path.absolute())
     require_own(path.absolute())
@@ -65,6 +66,8 @@ def ask(path: Path) -> bytes:
             return b""
         except OSError as error:
             raise UnavailableError(f"no answer from {where}: {error}; is the sidecar running?") from error
+    if not answer:
+        raise UnavailableError(f"{where} was closed without an answer; is the sidecar running?")
     return token_in(answer, where)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
+import threading
 from pathlib import Path
 
 import pytest
 
-from rhino_core.errors import AccessDeniedError, RemoteProtocolError
+from rhino_core.errors import AccessDeniedError, RemoteProtocolError, UnavailableError
 from rhino_core.rpc import greeting
 
 ME = os.geteuid()
@@ -34,6 +36,29 @@ def test_without_a_greeter_there_is_no_token(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as gone:
         gone.bind(str(greeting.greeter_path(tmp_path / "s")))
     assert greeting.ask(tmp_path / "s") == b""
+
+
+@pytest.mark.parametrize("accepted", [True, False])
+def test_a_sidecar_that_ends_before_it_answers(tmp_path: Path, accepted: bool) -> None:
+    """The kernel resets connections that the greeter has not accepted, and closes the others."""
+    with socket.socket(socket.AF_UNIX) as greeter:
+        greeter.bind(str(greeting.greeter_path(tmp_path / "s")))
+        greeter.listen()
+
+        def end_once_asked() -> None:
+            if accepted:
+                greeter.accept()[0].close()
+            else:
+                select.select([greeter], [], [])  # until there is a connection to accept
+                greeter.close()
+
+        ending = threading.Thread(target=end_once_asked)
+        ending.start()
+        try:
+            with pytest.raises(UnavailableError, match="is the sidecar running"):
+                greeting.ask(tmp_path / "s")
+        finally:
+            ending.join()
 
 
 @pytest.mark.parametrize("mode", [0o757, 0o777, 0o1777, 0o775])

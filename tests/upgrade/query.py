@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 import grpc
 import grpc.aio
 
+from rhino_core.errors import UnavailableError
 from rhino_core.ids import StoreId, StoreVersion, Version
 from rhino_core.security.identity import Role
 from rhino_pb import sidecar_pb2
@@ -166,7 +167,7 @@ class Query:
                 while True:
                     try:
                         return await self._attempt(partition, number)
-                    except NotYetError as error:
+                    except (NotYetError, UnavailableError) as error:
                         last = error
                     except grpc.aio.AioRpcError as error:
                         if error.code() not in TRANSIENT:
