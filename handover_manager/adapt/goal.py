@@ -16,7 +16,8 @@ from handover_manager.plan.planner import Plan
 from rhino_core.ids import VirtualNode
 from rhino_core.planning.goals import ORDER, Weight
 
-KEPT_PART = 0.5  # of a band: where a plan ends, and as far as one for a less important weight may go
+AIM_PART = 0.25  # of the band of the most important weight: where a plan for it ends. The rest is for noise
+KEPT_PART = 0.5  # of a band: where a plan for a less important weight ends, and as far as it may go in other bands
 LEAST_FALL = 0.5  # of a band: by so much a plan for the most important weight lowers the imbalance. Less may be noise
 LEAST_EXCESS = {Weight.ROWS: 10_000.0, Weight.BYTES: float(16 << 20)}  # of a worker over its share; less costs nobody
 
@@ -39,6 +40,11 @@ class Goal:
     @property
     def leads(self) -> bool:
         return self.weight is ORDER[0]
+
+    @property
+    def aim(self) -> float:
+        """The band in which a plan ends."""
+        return (AIM_PART if self.leads else KEPT_PART) * self.band
 
     def expected(self, plan: Plan | None = None) -> dict[str, float]:
         """The expected load of each worker, after the moves of a plan if there is one."""

@@ -44,12 +44,12 @@ def work_of(goals: Sequence[Goal]) -> dict[VirtualNode, Work]:
 
 def _intents(goals: Sequence[Goal], goal: Goal) -> Iterator[Adapt]:
     """Moves for one goal, the best kind of plan first. One for a lesser goal leaves room in the bands before it."""
-    rank, band = goals.index(goal), goal.band * KEPT_PART
+    rank = goals.index(goal)
     kept = [(other.weight, other.band * (KEPT_PART if at < rank else 1.0)) for at, other in enumerate(goals)]
     del kept[rank]
-    yield Adapt(goal.weight, band, tuple(kept))
+    yield Adapt(goal.weight, goal.aim, tuple(kept))
     if goal.leads and kept:
-        yield Adapt(goal.weight, band, ())
+        yield Adapt(goal.weight, goal.aim, ())
 
 
 def part_of(plan: Plan, goal: Goal, left: Left) -> Plan | None:
