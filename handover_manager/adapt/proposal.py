@@ -76,7 +76,8 @@ def _goals(query: Situated, policy: Policy) -> list[Goal]:
     for weight, band in policy.bands.items():
         known = [window for window in query.windows if weight is Weight.TIME or window.of(weight)]
         if len(known) >= policy.broken and known[-1] is query.windows[-1]:
-            loads = forecast([window.of(weight) for window in known], policy.broken)
+            errors = [window.error_of(weight) for window in known]
+            loads = forecast([window.of(weight) for window in known], policy.broken, errors)
             ratios = [imbalance(worker_loads(window.of(weight), window.desired, workers)) for window in known]
             usual = usual_load(known, weight)
             found.append(Goal(weight, band, loads, query.situation.desired, workers, ratios, usual))

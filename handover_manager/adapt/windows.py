@@ -10,7 +10,8 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from statistics import fmean, median
+from math import sqrt
+from statistics import fmean, median, variance
 from typing import NamedTuple
 
 from handover_manager.adapt.lag import Lags
@@ -21,6 +22,8 @@ from rhino_core.planning.goals import Weight
 ROWS_KEPT = 32  # windows whose input rows are kept: a backlog may last long
 CATCHING_UP = 2.0  # a batch with so many times the usual input rows may be a backlog
 TREND_WINDOWS = 4  # windows that rise before a forecast follows them: three rise by chance once in six times
+TREND_NEWEST = 3  # of them: their rise has to exceed chance, too. A step before them makes all of them rise once
+TREND_ERRORS = 3.0  # standard errors of a difference that chance hardly ever reaches
 TREND_MAX = 2.0  # a forecast is at most so many times the usual load
 
 
@@ -31,7 +34,7 @@ class Window:
     `load_s`, `peak_s`: the mean and the longest task time of each virtual node, in seconds. `desired`: the worker of
     each. `rows`: the most input rows of a batch. `batch_s`: the longest batch, in seconds. Both are 0 if the driver
     does not report them. `trigger_s`: the trigger interval in seconds; 0: none. `state`: what each virtual node had at
-    the end, for each weight but time that is known of all.
+    the end, for each weight but time that is known of all. `error_s`: the standard errors of `load_s`.
     """
 
     load_s: Mapping[VirtualNode, float]
@@ -41,10 +44,15 @@ class Window:
     batch_s: float = 0.0
     trigger_s: float = 0.0
     state: Mapping[Weight, Mapping[VirtualNode, float]] = field(default_factory=dict)
+    error_s: Mapping[VirtualNode, float] = field(default_factory=dict)
 
     def of(self, weight: Weight) -> Mapping[VirtualNode, float]:
         """The load of each virtual node in a weight. Empty if it is not known."""
         return self.load_s if weight is Weight.TIME else self.state.get(weight, {})
+
+    def error_of(self, weight: Weight) -> Mapping[VirtualNode, float]:
+        """The standard error of the load of each virtual node. Empty: the loads are exact, or nothing is known."""
+        return self.error_s if weight is Weight.TIME else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,13 +153,14 @@ def _close(batches: Sequence[Batch], desired: Mapping[VirtualNode, str]) -> Wind
             tasks_s.setdefault(node, []).append(work.task_s)
     load_s = {node: fmean(times) for node, times in tasks_s.items()}
     peak_s = {node: max(times) for node, times in tasks_s.items()}
+    error_s = {node: sqrt(variance(times) / len(times)) for node, times in tasks_s.items() if len(times) > 1}
     rows, batch_s = max(batch.rows for batch in batches), max(batch.batch_s for batch in batches)
     newest = {node: work.rows for batch in batches for node, work in batch.work.items()}
     state: dict[Weight, dict[VirtualNode, float]] = {Weight.COUNT: dict.fromkeys(newest, 1.0)}
     known = {node: float(count) for node, count in newest.items() if count is not None}
     if len(known) == len(newest):
         state[Weight.ROWS] = known
-    return Window(load_s, peak_s, dict(desired), rows, batch_s, batches[-1].trigger_s, state)
+    return Window(load_s, peak_s, dict(desired), rows, batch_s, batches[-1].trigger_s, state, error_s)
 
 
 def worker_loads(
@@ -191,21 +200,38 @@ def node_loads(windows: Sequence[Window], newest: int) -> dict[VirtualNode, Node
     return {node: NodeLoad(load, load / total if total > 0 else 0.0) for node, load in loads.items()}
 
 
-def forecast(loads: Sequence[Mapping[VirtualNode, float]], newest: int = 0) -> dict[VirtualNode, float]:
+def forecast(
+    loads: Sequence[Mapping[VirtualNode, float]],
+    newest: int = 0,
+    errors: Sequence[Mapping[VirtualNode, float]] = (),
+) -> dict[VirtualNode, float]:
     """The expected load of each virtual node of the newest window, from that in each window.
 
     This is the median of the `newest` windows (0: of all), and a line that rises through all of them continues for half
-    of their number. After a step of the load, older windows show what is over.
+    of their number. After a step of the load, older windows show what is over. `errors`: the standard errors of the
+    loads in each window. A rise that is within them is chance.
     """
-    return {node: _expected([load[node] for load in loads if node in load], newest) for node in loads[-1]}
+    return {
+        node: _expected(
+            [load[node] for load in loads if node in load], newest, [one[node] for one in errors if node in one]
+        )
+        for node in loads[-1]
+    }
 
 
-def _expected(values: Sequence[float], newest: int) -> float:
+def _expected(values: Sequence[float], newest: int, errors: Sequence[float]) -> float:
     usual = median(values[-newest:])
     count = len(values)
-    if count < TREND_WINDOWS:
+    if count < TREND_WINDOWS or not _rises(values, errors):
         return usual
     middle = (count - 1) / 2
     slope = sum((x - middle) * value for x, value in enumerate(values)) / sum((x - middle) ** 2 for x in range(count))
-    rising = all(after > before for before, after in pairwise(values))
-    return min(usual + slope * count, TREND_MAX * usual) if rising else usual
+    return min(usual + slope * count, TREND_MAX * usual)
+
+
+def _rises(values: Sequence[float], errors: Sequence[float]) -> bool:
+    """Whether values rise from each to the next, and the newest ones by more than their errors explain."""
+    if any(after <= before for before, after in pairwise(values)):
+        return False
+    error = sqrt(2 * fmean(one * one for one in errors)) if errors else 0.0  # of a difference
+    return values[-1] - values[-TREND_NEWEST] > TREND_ERRORS * error

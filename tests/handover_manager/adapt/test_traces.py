@@ -64,8 +64,8 @@ def stale_load(patch: pytest.MonkeyPatch) -> None:
     """The first forecast is used for ever."""
     first: list[dict[object, float]] = []
 
-    def stale(seen: object, newest: int) -> object:
-        first.append(forecast(seen, newest))  # type: ignore[arg-type]
+    def stale(seen: object, newest: int, errors: object) -> object:
+        first.append(forecast(seen, newest, errors))  # type: ignore[arg-type]
         return first[0]
 
     patch.setattr(proposal, "forecast", stale)
