@@ -65,7 +65,8 @@ def _run() -> None:
 
 
 def _step(arguments: argparse.Namespace, folder: Path, say: Say) -> tuple[Row, Row, bool]:
-    place = Place(4, 4, 2, PARTITIONS, arguments.trigger_s, tuple(arguments.manager_options))
+    # One slot each: tasks of a worker do not make each other slower, and the batch waits for the busiest worker.
+    place = Place(4, 4, 1, PARTITIONS, arguments.trigger_s, tuple(arguments.manager_options))
     sizes = step.Sizes(arguments.rows, arguments.hold_ms, arguments.before, arguments.after)
     seen = step.measure(folder, sizes, place, say)
     found = step.figures(seen, sizes.load(), place.trigger_s)
@@ -142,7 +143,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--before", type=int, default=40, help="step: batches before it (default: 40)")
     parser.add_argument("--after", type=int, default=60, help="step: batches after it (default: 60)")
     parser.add_argument("--slope", type=_slope, default=(200, 800), help="scale: auctions of a batch")
-    parser.add_argument("--steady", type=int, default=30, help="scale: batches without a change (default: 30)")
+    parser.add_argument("--steady", type=int, default=40, help="scale: batches without a change (default: 40)")
     parser.add_argument("--climb", type=int, default=60, help="scale: batches of a rise or a fall (default: 60)")
     parser.add_argument("--scale-in-min", type=float, default=0.5, help="scale: as of `rhino manager` (default: 0.5)")
     parser.add_argument("--manager-options", nargs="*", default=[], help="further options, each as --name=value")
