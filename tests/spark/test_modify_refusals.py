@@ -132,6 +132,11 @@ CASES: list[Case] = [
         lambda q: q.set_filter(POINT, "y > 0", canary=Canary(2, min_rows=1, point="counted")),
         "give .observe a count with the alias rows",
     ),
+    (
+        "a canary that outlives the state before it",
+        lambda q: q.set_filter(POINT, "y > 0", canary=Canary(100)),
+        "the query keeps the state of 100 batches",
+    ),
     ("nothing to remove", lambda q: q.remove("columns", POINT), f"no modification of columns {POINT} is in force"),
     *REFUSED_FUNCTIONS,
 ]

@@ -14,6 +14,15 @@ private[spark] case class Canary(
 
   def countsRows: Boolean = minRows.nonEmpty || maxRows.nonEmpty
 
+  /**
+   * Why the state before the modification would be gone before its canary ends: a query keeps that of `kept` batches.
+   */
+  def tooLong(kept: Int): Option[String] =
+    if (batches < kept) None
+    else Some(s"a canary of $batches batches: the query keeps the state of $kept batches, and that from before the " +
+      s"canary must be kept until its end. Give at most ${kept - 1}, or start the query with another " +
+      "spark.sql.streaming.minBatchesToRetain")
+
   /** The limit that a batch has broken, in words. */
   def broken(figures: Figures): Option[String] = {
     val rows = figures.rows.get(point)

@@ -18,6 +18,7 @@ private[spark] object PlanCheck {
       if (!inForce.exists(_.slot == its.slot)) refuse(s"no modification of ${its.kind} ${its.target} is in force")
     } else if (its.kind == Modification.Function) checkFunction(its, plan)
     else checkAtPoint(its, point(its.target, plan), plan, session)
+    its.canary.flatMap(_.tooLong(session.sessionState.conf.minBatchesToRetain)).foreach(refuse)
     its.canary.filter(_.countsRows).foreach { canary =>
       val names = point(canary.point, plan).metrics.map(_.name)
       if (!names.contains(Canary.Rows)) refuse(

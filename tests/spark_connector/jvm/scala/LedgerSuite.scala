@@ -90,6 +90,7 @@ class LedgerSuite extends Suite {
     expect(broken(501, 20, timed = false), None)
     expect(broken(1, 9), Some("9 rows passed p, and 10 are the least"))
     expect(broken(1, 21), Some("21 rows passed p, and 20 are allowed"))
+    expect((canary.tooLong(3), canary.tooLong(2).exists(_.contains("Give at most 1"))), (None, true))
   }
 
   test("failpoints of other processes are left alone, and an unknown action is refused") {
