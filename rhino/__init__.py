@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from spark_connector.local.session import local_session as local_session
     from spark_connector.modify.code import processor_function as processor_function
     from spark_connector.modify.code import state_function as state_function
+    from spark_connector.modify.jars import jar_function as jar_function
     from spark_connector.modify.join import StaticTable as StaticTable
     from spark_connector.modify.modifications import Modifications as Modifications
     from spark_connector.modify.record import Canary as Canary
@@ -108,6 +109,7 @@ _MODULES = {
     "VirtualNodeView": "rhino.client.overview",
     "Weight": "handover_manager.plan.intents",
     "branch": "rhino.client.branch",
+    "jar_function": "spark_connector.modify.jars",
     "local_session": "spark_connector.local.session",
     "processor_function": "spark_connector.modify.code",
     "promote": "rhino.client.promote",
@@ -172,6 +174,7 @@ __all__ = [
     "VirtualNodeView",
     "Weight",
     "branch",
+    "jar_function",
     "local_session",
     "processor_function",
     "promote",

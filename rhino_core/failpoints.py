@@ -80,6 +80,7 @@ _STEPS = (
     "branch.name",  # the hidden folder becomes the new checkpoint
     "restructure.operator",  # an operator gets its number and its description
     "restructure.commit",  # commit log entry with the new numbers
+    "modification.jar",  # `rhino modify` writes the jar of a function of Scala or Java
     "modification.record",  # `rhino modify` writes what is wanted
     "modification.withdraw",  # `rhino modify withdraw` takes it back
     "modification.table",  # the driver writes a copy of the table of a join

@@ -1,4 +1,7 @@
-"""Facts beside a query checkpoint: small files whose names are numbers, each written once and atomically."""
+"""Facts beside a query checkpoint: small files whose names are numbers, each written once and atomically.
+
+A fact may need a larger file. That is written before it.
+"""
 
 from __future__ import annotations
 
@@ -32,3 +35,25 @@ def create_fact(folder: Path, number: int, text: str) -> bool:
     finally:
         temporary.unlink()
     return True
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Writes a file, also in place of another one. It has all of its content, is on disk, and only this user reads it.
+
+    Its folder is made for this user only if it does not exist.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    temporary = path.with_name(f".{uuid.uuid4()}.tmp")
+    try:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
+            out.write(content)
+            out.flush()
+            os.fsync(out.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

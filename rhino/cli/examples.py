@@ -75,6 +75,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "modify function": (
         "rhino modify function /ckpt/counts score --code score.py:score",
         "rhino modify function /ckpt/counts score --code score.py:score --dry-run",
+        "rhino modify function /ckpt/counts score --jar score.jar --class com.acme.Score",
     ),
     "modify filter": ("rhino modify filter /ckpt/counts scored --where 'mod(y,2)=0'",),
     "modify join": (

@@ -31,6 +31,7 @@ FunctionOption = Annotated[
         "Repeat for more.",
     ),
 ]
+SHORT = 12  # characters of a digest
 HEADS = ("number", "state", "batches", "canary", "kind", "target", "what", "by", "at", "reason")
 
 
@@ -157,6 +158,8 @@ def show(view: View, *, as_json: bool, comparison: Comparison | None = None) -> 
     say(f"{said}{batches}{reason}")
     if comparison is not None:
         _show_comparison(comparison)
+    elif view.state is State.CHECKED and change.jar is not None:
+        say("the executors have loaded its class, and called nothing")
 
 
 def _show_comparison(found: Comparison) -> None:
@@ -231,6 +234,8 @@ def _what(view: View) -> str:
     change = view.record.change
     if change.removes:
         return "remove"
+    if change.jar is not None:
+        return f"{change.jar.class_name}, jar {change.jar.sha256[:SHORT]} of {change.jar.size} bytes"
     if change.kind is Kind.FUNCTION:
         return f"{len(change.code.pickled)} bytes"
     columns = ", ".join(f"{name}={text}" for name, text in change.columns.items())
@@ -255,6 +260,7 @@ def plain(view: View) -> dict[str, Any]:
         "join": change.join and change.join.to_fields(),
         "code_bytes": len(change.code.pickled),
         "functions": {name: {"code_bytes": len(code.pickled)} for name, code in change.functions.items()},
+        "jar": change.jar and change.jar.to_fields(),
         "dry_run": record.dry_run,
         "author": record.author,
         "created_ms": record.created_ms,

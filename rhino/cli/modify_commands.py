@@ -18,6 +18,7 @@ from rhino.cli.modify import (
     show,
     show_list,
 )
+from rhino.cli.new_function import CodeOptions
 from rhino.cli.option_groups import expanded
 from rhino.cli.options import JsonOption
 from rhino.cli.output import say_json
@@ -41,14 +42,8 @@ PointArgument = Annotated[
 
 def function(
     checkpoint: CheckpointArgument,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the Python function in the query.")],
-    code: Annotated[
-        str,
-        typer.Option(
-            metavar="FILE.py:NAME",
-            help="The new function, made with @udf, @pandas_udf, state_function or processor_function.",
-        ),
-    ],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the function in the query.")],
+    code: CodeOptions,
     trial: CanaryOptions,
     options: WaitOptions,
     sample: Annotated[
@@ -59,18 +54,16 @@ def function(
         ),
     ] = SAMPLE_ROWS,
 ) -> None:
-    """Replace a UDF (scalar, pandas, Arrow), the function of applyInPandasWithState, or that of transformWithState.
+    """Replace a UDF (Python, Scala, Java), the function of applyInPandasWithState, or that of transformWithState.
 
-    The name of the latter is transformWithStateUDF: Spark makes it of a processor. The file is executed here. The new
-    function must have the same kind and return type as the present one.
+    The name of the latter is transformWithStateUDF: Spark makes it of a processor. A Python file is executed here, a
+    jar is copied to the checkpoint. The new function must have the same kind and return type as the present one.
     """
+    canary = trial.chosen()
 
     def change(query: Modifications) -> View:
-        from spark_connector.modify.code import load
+        return query.replace_function(name, code.load(), canary=canary, dry_run=options.dry_run, sample=sample)
 
-        return query.replace_function(name, load(code), canary=canary, dry_run=options.dry_run, sample=sample)
-
-    canary = trial.chosen()
     raise typer.Exit(carry_out(checkpoint, change, options))
 
 

@@ -16,6 +16,7 @@ from typing import Self
 from rhino_core import failpoints
 from rhino_core.errors import AlreadyThereError, PreconditionError
 from spark_connector.branch import schema_paths
+from spark_connector.modify.jars import JarCode
 from spark_connector.query_checkpoint import QueryCheckpoint
 
 STATE_FILES = (".zip", ".changelog", ".sst", ".log", ".delta", ".snapshot", ".crc", ".tmp")
@@ -109,9 +110,12 @@ class BranchFolder(HiddenFolder):
         figures = [path for path in _numbered(source / "figures") if int(path.name) <= self._batch]
         decided = [path for path in _numbered(source / "outcomes") if int(path.name) in records]
         written = [path for path in _numbered(source / "records") if int(path.name) in records]
-        tables = [path for path in _tables(source / "tables") if int(path.name) in records]
-        if tables:
-            (work / "tables").mkdir(mode=0o700, parents=True)  # as the driver makes it: they have values of rows
+        tables = [path for path in _numbered_own(source / "tables") if int(path.name) in records]
+        jars = [source / "jars" / name for name in sorted(filter(None, map(_jar_of, written)))]
+        for path in {path.parent for path in (*tables, *jars)}:  # as they are made: only the driver's user reads them
+            (work / path.name).mkdir(mode=0o700, parents=True)
+        for path in jars:
+            _copy_own(path, work / "jars" / path.name)
         for path in (*tables, *written, *decided, *bindings.values(), *returned, *figures):
             target = work / path.relative_to(source)
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -122,14 +126,33 @@ def _numbered(folder: Path) -> Iterator[Path]:
     return (path for path in folder.iterdir() if path.name.isdigit()) if folder.is_dir() else iter(())
 
 
-def _tables(folder: Path) -> list[Path]:
+def _numbered_own(folder: Path) -> list[Path]:
     """Raises PreconditionError for a user who may not read them."""
     try:
         return list(_numbered(folder))
     except PermissionError as error:
-        raise PreconditionError(
-            f"{folder}: only the user of the query's driver reads its tables; run the command as that user"
-        ) from error
+        raise _not_ours(folder) from error
+
+
+def _not_ours(folder: Path) -> PreconditionError:
+    return PreconditionError(
+        f"{folder}: only the user of the query's driver reads its {folder.name}; run the command as that user"
+    )
+
+
+def _jar_of(record: Path) -> str | None:
+    """The file name of the jar that a record needs."""
+    jar = json.loads(record.read_text()).get("jar")
+    return jar and f"{JarCode.from_fields(jar).sha256}.jar"
+
+
+def _copy_own(source: Path, target: Path) -> None:
+    """Raises PreconditionError for a user who may not read it. One that is missing is missed by the next driver."""
+    try:
+        if not target.exists() and _copy(source, target):
+            target.chmod(0o600)
+    except PermissionError as error:
+        raise _not_ours(source.parent) from error
 
 
 def _copy(source: Path, target: Path) -> bool:

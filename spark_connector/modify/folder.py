@@ -1,13 +1,15 @@
 """The folder `modifications` of a query checkpoint: one file for each fact, written once and atomically.
 
-records/<number> are by `rhino modify`. tables/<number>, outcomes/<number>, bindings/<batch>, returns/<batch>,
-figures/<batch> and comparisons/<number> are by the driver. Withdrawals are outcomes and returns, too. A comparison may
-have values of rows, so it is removed when it has been read. Nothing here reads tables.
+records/<number> and jars/<sha256>.jar are by `rhino modify`. tables/<number>, outcomes/<number>, bindings/<batch>,
+returns/<batch>, figures/<batch> and comparisons/<number> are by the driver. Withdrawals are outcomes and returns, too.
+A comparison may have values of rows, so it is removed when it has been read. Nothing here reads tables.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +17,9 @@ from typing import Any
 
 from rhino_core import failpoints
 from rhino_core.errors import ConflictError, IntegrityError
-from spark_connector.facts import create_fact
+from spark_connector.facts import create_fact, replace_file
 from spark_connector.modify.comparison import Comparison
+from spark_connector.modify.jars import JarFunction
 from spark_connector.modify.ledger import Figures, Ledger, Outcome, Return
 from spark_connector.modify.record import Canary, Change, Record, Sample
 
@@ -67,6 +70,16 @@ class ModificationFolder:
                 failpoints.hit("modification.record.after")
                 return record
         raise ConflictError(f"{self._root}: others add modifications all the time; try again")
+
+    def keep_jar(self, function: JarFunction) -> None:
+        """Puts the jar beside the records. A record that names it must come after it."""
+        path = self._root / "jars" / f"{function.code.sha256}.jar"
+        mine = path.is_file() and path.stat().st_uid == os.getuid()
+        if mine and hashlib.sha256(path.read_bytes()).hexdigest() == function.code.sha256:
+            return
+        failpoints.hit("modification.jar.before")
+        replace_file(path, function.content)
+        failpoints.hit("modification.jar.after")
 
     def take_comparison(self, number: int) -> Comparison | None:
         """Returns what a dry run has found out, and removes it. None: there is none, or it has been taken.

@@ -16,6 +16,7 @@ from spark_connector.conf import PROVIDER_CLASSES, SPARK_PROVIDER
 from spark_connector.modify.comparison import Comparison
 from spark_connector.modify.folder import ModificationFolder
 from spark_connector.modify.functions import Code
+from spark_connector.modify.jars import JarFunction
 from spark_connector.modify.join import How, Join, StaticTable
 from spark_connector.modify.ledger import State, View
 from spark_connector.modify.record import Canary, Change, Kind, Sample
@@ -53,13 +54,18 @@ class Modifications:
         dry_run: bool = False,
         sample: int = SAMPLE_ROWS,
     ) -> View:
-        """Replaces the Python function `name` of the query by a UDF of the same kind and return type.
+        """Replaces the function `name` of the query by one of the same kind and return type.
 
         `function`: made with `udf`, `pandas_udf` or `arrow_udf`; with `state_function` for the function of
-        `applyInPandasWithState`, whose state stays. `sample`: a dry run of a UDF calls it and the present one with this
-        many rows at most of the newest batch, see `take_comparison`; 0: it calls neither. Raises InvalidRequestError as
-        `code_of`, and ConflictError while another change of it is on its way.
+        `applyInPandasWithState`, whose state stays; with `jar_function` for a function of Scala or Java. `sample`: a
+        dry run of a UDF calls it and the present one with this many rows at most of the newest batch, see
+        `take_comparison`; 0: it calls neither. Raises InvalidRequestError as `code_of`, and ConflictError while another
+        change of it is on its way.
         """
+        if isinstance(function, JarFunction):
+            change = Change(Kind.FUNCTION, name, jar=function.code)
+            rows = Sample(sample, b"") if dry_run and sample else None
+            return self._add(change, dry_run, canary, rows, jar=function)
         from spark_connector.modify.code import code_of, comparer_of
 
         code = code_of(function)
@@ -181,7 +187,14 @@ class Modifications:
             time.sleep(POLL_S)
         return view
 
-    def _add(self, change: Change, dry_run: bool, canary: Canary | None = None, sample: Sample | None = None) -> View:
+    def _add(
+        self,
+        change: Change,
+        dry_run: bool,
+        canary: Canary | None = None,
+        sample: Sample | None = None,
+        jar: JarFunction | None = None,
+    ) -> View:
         if not change.target:
             raise InvalidRequestError("the name of the function or point is empty")
         other = self._folder.read().waiting(change)
@@ -191,6 +204,8 @@ class Modifications:
                 "(remove it, if its canary runs)"
             )
         placed = _placed(canary, change)
+        if jar is not None:
+            self._folder.keep_jar(jar)
         added = self._folder.add(change, self._author, dry_run=dry_run, canary=placed, sample=sample)
         return self.get(added.number)
 

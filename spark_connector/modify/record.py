@@ -10,17 +10,20 @@ from typing import Any, Self
 
 from rhino_core.errors import IntegrityError, InvalidRequestError
 from spark_connector.modify.functions import Code, bounds, from_fields, to_fields
+from spark_connector.modify.jars import JarCode
 from spark_connector.modify.join import Join
 
 CANARY_MAX_BATCHES = 10_000
 SAMPLE_MAX_ROWS = 10_000
-_WITH_FUNCTIONS = "+functions"  # ends the kind in the file. A Rhino that does not know functions refuses such a kind
+# They end the kind in the file. A Rhino that does not know functions, or jars, refuses such a kind.
+_WITH_FUNCTIONS = "+functions"
+_WITH_JAR = "+jar"
 
 
 class Kind(enum.StrEnum):
     """What a modification changes."""
 
-    FUNCTION = "function"  # the code of a Python function
+    FUNCTION = "function"  # the code of a function of Python, or of Scala and Java
     FILTER = "filter"  # the rows that pass an observed point
     JOIN = "join"  # rows, or values of columns, by a static table at an observed point
     COLUMNS = "columns"  # the values of columns at an observed point
@@ -60,7 +63,8 @@ class Change:
     """A change that a user asks for. `target`: the name of the function, or of the observed point.
 
     `removes`: a former change of the same kind and target ends. Expressions are SQL. `columns` also of a join.
-    `functions`: the Python functions that the SQL of a filter, of columns or of a join calls by these names.
+    `functions`: the Python functions that the SQL of a filter, of columns or of a join calls by these names. `jar`: the
+    new class of a function of Scala or Java.
     """
 
     kind: Kind
@@ -71,13 +75,20 @@ class Change:
     columns: dict[str, str] = field(default_factory=dict)
     join: Join | None = None
     functions: dict[str, Code] = field(default_factory=dict)
+    jar: JarCode | None = None
+
+    @property
+    def written_kind(self) -> str:
+        """The kind in the file of the record."""
+        return self.kind + (_WITH_FUNCTIONS if self.functions else "") + (_WITH_JAR if self.jar else "")
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
     """For a dry run of a function: old and new get this many rows at most. `comparer` is what counts differences.
 
-    It is pickled as a UDF is, and runs in a Python worker of an executor. Raises InvalidRequestError.
+    It is pickled as a UDF is, and runs in a Python worker of an executor. For a class of a jar it is empty: the driver
+    has what compares. Raises InvalidRequestError.
     """
 
     rows: int
@@ -109,7 +120,7 @@ class Record:
         change = self.change
         return json.dumps(
             {
-                "kind": change.kind + (_WITH_FUNCTIONS if change.functions else ""),
+                "kind": change.written_kind,
                 "target": change.target,
                 "removes": change.removes,
                 "code": base64.b64encode(change.code.pickled).decode(),
@@ -126,6 +137,7 @@ class Record:
                 "sample": self.sample and _sample_fields(self.sample),
                 "join": change.join and change.join.to_fields(),
                 "functions": to_fields(change.functions),
+                "jar": change.jar and change.jar.to_fields(),
             }
         )
 
@@ -142,15 +154,17 @@ class Record:
                 base64.b64decode(fields.get("guard", "")),
             )
             canary = None if fields.get("canary") is None else Canary(**fields["canary"])
+            written = str(fields["kind"])
             change = Change(
-                Kind(str(fields["kind"]).removesuffix(_WITH_FUNCTIONS)),
+                Kind(written.removesuffix(_WITH_JAR).removesuffix(_WITH_FUNCTIONS)),
                 str(fields["target"]),
                 bool(fields["removes"]),
                 code,
                 str(fields["filter"]),
                 {str(name): str(text) for name, text in fields["columns"].items()},
                 None if fields.get("join") is None else Join.from_fields(fields["join"]),
-                from_fields(fields["functions"]) if str(fields["kind"]).endswith(_WITH_FUNCTIONS) else {},
+                from_fields(fields["functions"]) if written.endswith(_WITH_FUNCTIONS) else {},
+                JarCode.from_fields(fields["jar"]) if written.endswith(_WITH_JAR) else None,
             )
             author, created_ms, dry_run = str(fields["author"]), int(fields["created_ms"]), bool(fields["dry_run"])
             return cls(number, change, author, created_ms, dry_run, canary, _sample(fields.get("sample")))

@@ -1,6 +1,7 @@
 """The two queries under chaos: NBQ8 (a join with growing state) and an aggregation with hot keys.
 
-A third one, `modified`, is the aggregation with a Python function and a point, for crash tests of modifications.
+A third one, `modified`, is the aggregation with a Python function and a point, for crash tests of modifications. In
+`jarred` the function is one of Java, of `present.jar` in the folder of the query.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import LongType
 
 from examples.demo.query import Workload, batches, made, nbq8
+from tests.jvm_functions import SCORE
 from workloads.nexmark.settings import BASE_MS
 
 PERSONS_PER_BATCH = 200
@@ -35,6 +37,8 @@ def stream(spark: SparkSession, name: str) -> DataFrame:
     rows = _values(spark, ROWS_PER_BATCH).selectExpr(f"n * 7919 % {KEYS} as k", "n as value")
     if name == "modified":
         rows = _scored(rows)
+    if name == "jarred":
+        rows = _observed(rows.selectExpr("k", "score(value) as value"))
     return rows.groupBy("k").agg(F.count("*").alias("n"), F.sum("value").alias("s"), F.max("value").alias("m"))
 
 
@@ -42,13 +46,19 @@ def _scored(rows: DataFrame) -> DataFrame:
     def score(value: int) -> int:
         return value + 1
 
-    scored = rows.select("k", F.udf(score, LongType())("value").alias("value"))
+    return _observed(rows.select("k", F.udf(score, LongType())("value").alias("value")))
+
+
+def _observed(scored: DataFrame) -> DataFrame:
     return scored.observe("scored", F.count(F.lit(1)).alias("rows"))
 
 
 def start(spark: SparkSession, name: str, folder: Path) -> StreamingQuery:
     """Starts the query, or goes on from its checkpoint in `folder`. The sink overwrites a batch that comes again."""
     output = f"{folder}/{name}/output"
+    if name == "jarred":
+        spark.sql(f"ADD JAR '{folder}/present.jar'")
+        spark.udf.registerJavaFunction("score", SCORE, LongType())
 
     def sink(rows: DataFrame, batch_id: int) -> None:
         rows.write.mode("overwrite").parquet(f"{output}/{batch_id}")

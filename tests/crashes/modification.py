@@ -12,17 +12,18 @@ from typing import Any
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType
 
-from rhino import Canary, Modifications, StaticTable
+from rhino import Canary, Modifications, StaticTable, jar_function
 from rhino_core import failpoints
 from spark_connector.modify.ledger import State, View
 from tests.chaos import queries
 from tests.crashes import evidence
 from tests.crashes.puppeteer import Act
 from tests.crashes.stage import Stage
+from tests.jvm_functions import SCORE, build, jar_of
 
-NAME = "modified"
+NAME, JARRED = "modified", "jarred"
 POINT = "scored"
-BY_COMMAND = ("modification.record.", "modification.withdraw.")  # tests/spark_connector/modify
+BY_COMMAND = ("modification.jar.", "modification.record.", "modification.withdraw.")  # tests/spark_connector/modify
 POINTS = [n for n in failpoints.NAMES if n.startswith("modification.") and not n.startswith(BY_COMMAND)]
 VICTIMS = ("driver", "manager", "worker")
 TIMEOUT_S = 240.0
@@ -30,7 +31,8 @@ BATCHES_AFTER = 2
 WORKER = 0
 SHOWN, SHOWN_LINES = 5, 40  # of the ledger and of the driver's log, in the message of a failure
 ADDED = 1000  # by a join or an inserted function, for each key, times the number of its modification
-VALUES = {"plus": "v + 1", "triple": "v * 3", "minus": "-v"}  # what the functions make of `v`
+# What the functions make of `v`.
+VALUES = {"plus": "v + 1", "triple": "v * 3", "minus": "-v", SCORE: "v * 3 + 1", "com.acme.Minus": "-v"}
 LENIENT = Canary(1, max_batch_ms=600_000, min_rows=1, point=POINT)
 STRICT = Canary(2, max_rows=1, point=POINT)
 
@@ -39,7 +41,7 @@ STRICT = Canary(2, max_rows=1, point=POINT)
 class Case:
     """`change`: kept, fails (its first batch), breaks (a limit of its canary), refused; joined: a table, kept.
 
-    inserted: a function at a point, kept.
+    inserted: a function at a point, kept. jar: a function of Java, kept.
     """
 
     point: str
@@ -61,12 +63,17 @@ def cases() -> list[Case]:
     return [Case(point, change) for point in POINTS for change in changes.get(point.split(".")[1], ["kept"])]
 
 
+def jar_cases() -> list[Case]:
+    """Those of the query with a function of Java."""
+    return [Case(point, "jar") for point in POINTS if point.split(".")[1] in ("accept", "bind", "plan")]
+
+
 class Modified(Stage):
     """The query of the cases. Versions follow from the ledger, and what they compute from this class."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder, name=NAME, driver_points=POINTS)
-        self.checkpoint = folder / NAME / "checkpoint"
+    def __init__(self, folder: Path, *, name: str = NAME) -> None:
+        super().__init__(folder, name=name, driver_points=POINTS)
+        self.checkpoint = folder / name / "checkpoint"
         self.used: dict[int, str] = {}  # by number of a modification, the function that it brought
         self.table = folder / "table.json"
         self.added: dict[int, int] = {}  # by number of a modification, the factor of its table
@@ -134,6 +141,24 @@ class Modified(Stage):
         return view.last_batch is None or view.last_batch >= (view.first_batch or 0)
 
 
+class Jarred(Modified):
+    """The same with a function of Java."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, name=JARRED)
+        self._classes = build(folder)
+        jar_of(self._classes, folder / "present.jar", factor=1)
+
+    def change(self, case: Case) -> View:
+        changes = Modifications(self.checkpoint)
+        name = SCORE if self.present == "com.acme.Minus" else "com.acme.Minus"
+        jar = jar_of(self._classes, self.folder / "new.jar", factor=3)
+        view = changes.replace_function("score", jar_function(jar, name), canary=LENIENT)
+        jar.unlink()  # the copy counts
+        self.used[view.record.number], self.present = name, name
+        return view
+
+
 def versions() -> dict[str, Any]:
     """Pickled with their code, because they are no functions of a module."""
 
@@ -167,7 +192,7 @@ def play(stage: Modified, case: Case, victim: str) -> str:
     stage.wait(lambda: stage.logged() >= goal, "batches after the modification", TIMEOUT_S)
     stage.wait_until_quiet()
     last, views = stage.logged(), changes.list()
-    found = evidence.output(stage.folder, stage.checked, last, name=NAME, value=stage.value(views))
+    found = evidence.output(stage.folder, stage.checked, last, name=stage.name, value=stage.value(views))
     view = changes.get(number)
     said = f"{case!s:16} {victim:8} {view.state} {view.first_batch} to {view.last_batch}, of {last} batches"
     assert found.equal, f"{said}: {found}"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.crashes.modification import VICTIMS, Case, Modified, cases, play
+from tests.crashes.modification import VICTIMS, Case, Jarred, Modified, cases, jar_cases, play
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 IN_CI = {("accept.after-kept", "driver")}
@@ -37,5 +37,22 @@ def test_a_crash_at_a_step_of_a_modification(
     case: Case, victim: str, stage: Modified, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = play(stage, case, victim)
+    with capsys.disabled():
+        print(f"\n  {said}", end=" ", flush=True)
+
+
+@pytest.fixture(scope="module")
+def jarred(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jarred]:
+    with Jarred(tmp_path_factory.mktemp("jarred")) as made:
+        yield made
+
+
+@pytest.mark.exhaustive  # the steps are those of a Python function, on a cluster of its own
+@pytest.mark.parametrize("victim", VICTIMS)
+@pytest.mark.parametrize("case", jar_cases(), ids=str)
+def test_a_crash_at_a_step_of_a_new_class(
+    case: Case, victim: str, jarred: Jarred, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = play(jarred, case, victim)
     with capsys.disabled():
         print(f"\n  {said}", end=" ", flush=True)

@@ -1,4 +1,5 @@
 import json
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -197,3 +198,39 @@ def test_functions_come_from_files_and_are_listed(checkpoint: Path) -> None:
     for option in ("score2", f"score2={checkpoint}/new.py", f"score2={checkpoint}/new.py:other"):
         with pytest.raises(InvalidRequestError, match=r"NAME=FILE\.py:NAME|must be FILE\.py:NAME|has no other"):
             rhino(*columns, "--function", option)
+
+
+def test_a_class_of_a_jar_is_recorded_and_listed(checkpoint: Path) -> None:
+    with zipfile.ZipFile(checkpoint / "new.jar", "w") as jar:
+        jar.writestr("com/acme/Score.class", "code")
+    size = (checkpoint / "new.jar").stat().st_size
+    new = ("--jar", f"{checkpoint}/new.jar", "--class", "com.acme.Score")
+    function = ("modify", "function", checkpoint, "score")
+    code, said = rhino(*function, *new, "--wait-s", "0")
+    assert (code, said) == (0, "modification 1 of function score is pending\n")
+    (found,) = json.loads(rhino("modifications", checkpoint, "--json")[1])
+    assert (found["kind"], found["jar"]["class"], found["jar"]["bytes"]) == ("function", "com.acme.Score", size)
+    listed = f"function  score   com.acme.Score, jar {found['jar']['sha256'][:12]} of {size} bytes"
+    assert listed in rhino("modifications", checkpoint)[1]
+    answer(checkpoint, "outcomes", 2, checked_ms=1)
+    assert rhino(*function, *new, "--dry-run", "--sample", "0")[1].splitlines() == [
+        "modification 2 of function score is checked",
+        "the executors have loaded its class, and called nothing",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ((), "the new function is missing: give --code, or --jar and --class"),
+        (("--jar", "a.jar"), "the new function is missing: give --code, or --jar and --class"),
+        (("--class", "A"), "the new function is missing: give --code, or --jar and --class"),
+        (("--code", "a.py:a", "--class", "A"), "--code is for a Python function, --jar and --class for one of Scala"),
+        (("--code", "a.py:a", "--jar", "a.jar"), "--code is for a Python function, --jar and --class for one of Scala"),
+        (("--jar", "/nowhere.jar", "--class", "A"), "the jar /nowhere.jar cannot be read"),
+    ],
+)
+def test_a_new_function_is_of_python_or_of_a_jar(given: tuple[str, ...], message: str, checkpoint: Path) -> None:
+    with pytest.raises(InvalidRequestError, match=message):
+        rhino("modify", "function", checkpoint, "score", *given)
+    assert not (checkpoint / "modifications").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from rhino_core.errors import AlreadyThereError, PreconditionError
 from spark_connector.branch import folder as branch
 from spark_connector.branch.folder import BranchFolder
 from spark_connector.modify.folder import ModificationFolder
+from spark_connector.modify.jars import JarCode, JarFunction
 from spark_connector.modify.join import How, Join, StaticTable
 from spark_connector.modify.ledger import State
 from spark_connector.modify.record import Change, Kind
@@ -102,6 +104,27 @@ def test_tables_of_joins_in_force_come_along(source: QueryCheckpoint, tmp_path: 
     copied = made.folder / "modifications" / "tables"
     assert {path.name: path.read_bytes() for path in copied.iterdir()} == {"1": bytes([1, 255])}
     assert copied.stat().st_mode & 0o777 == 0o700
+
+
+def test_jars_of_functions_in_force_come_along(source: QueryCheckpoint, tmp_path: Path) -> None:
+    ledger, root = ModificationFolder(source.folder), source.folder / "modifications"
+    digests = {}
+    for number, (target, batch) in enumerate((("used", 1), ("again", 2), ("late", 4)), 1):
+        content = b"late" if target == "late" else b"used"
+        digests[target] = hashlib.sha256(content).hexdigest()
+        function = JarFunction(JarCode("com.acme.Score", digests[target], len(content)), content)
+        ledger.keep_jar(function)
+        ledger.add(Change(Kind.FUNCTION, target, jar=function.code), "me", dry_run=False)
+        for kind in ("outcomes", "bindings"):
+            (root / kind).mkdir(exist_ok=True)
+        (root / "outcomes" / str(number)).write_text("{}")
+        (root / "bindings" / str(batch)).write_text(json.dumps({"records": [number]}))
+    made = branched(source, tmp_path / "b", 3)
+    copied = made.folder / "modifications" / "jars"
+    assert {path.name: path.read_bytes() for path in copied.iterdir()} == {f"{digests['used']}.jar": b"used"}
+    modes = [path.stat().st_mode & 0o777 for path in (copied, *copied.iterdir())]
+    assert modes == [0o700, 0o600]
+    assert [view.record.change.target for view in ModificationFolder(made.folder).read().views()] == ["used", "again"]
 
 
 def test_tables_that_this_user_may_not_read_are_named(

@@ -11,7 +11,7 @@ import org.apache.hadoop.fs.{FileAlreadyExistsException, Path}
 
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 
-/** The files of the folder `modifications`: the name of each is a number, in a folder of its kind. */
+/** The files of the folder `modifications`: the name of each but of jars is a number, in a folder of its kind. */
 private[spark] trait FactFiles {
 
   /** Creates nothing: without a modification the folder does not exist. */
@@ -21,11 +21,14 @@ private[spark] trait FactFiles {
   def changedMs(kind: String): Long
 
   def numbers(kind: String): Seq[Long]
-  def bytes(kind: String, number: Long): Array[Byte]
+  def bytes(kind: String, number: Long): Array[Byte] = bytes(kind, number.toString)
+
+  /** Also of files that have other names. */
+  def bytes(kind: String, name: String): Array[Byte]
   def text(kind: String, number: Long): String = new String(bytes(kind, number), UTF_8)
 
   /** "" if the file system does not know owners. */
-  def owner(kind: String, number: Long): String
+  def owner(kind: String, name: String): String
 
   /** Atomically. Throws Hadoop's FileAlreadyExistsException if another process has written it. */
   def write(kind: String, number: Long, text: String): Unit = write(kind, number, text.getBytes(UTF_8), lasting = false)
@@ -43,7 +46,7 @@ private[spark] object FactFiles {
  * thread of the query waits for what it writes.
  */
 private[spark] class LocalFactFiles(root: LocalPath) extends FactFiles {
-  private def path(kind: String, number: Long): LocalPath = root.resolve(kind).resolve(number.toString)
+  private def path(kind: String, name: String): LocalPath = root.resolve(kind).resolve(name)
 
   override def exists: Boolean = Files.isDirectory(root)
   override def changedMs(kind: String): Long = root.resolve(kind).toFile.lastModified
@@ -51,12 +54,12 @@ private[spark] class LocalFactFiles(root: LocalPath) extends FactFiles {
   override def numbers(kind: String): Seq[Long] =
     FactFiles.sorted(Option(root.resolve(kind).toFile.list).toSeq.flatten)
 
-  override def bytes(kind: String, number: Long): Array[Byte] = Files.readAllBytes(path(kind, number))
-  override def owner(kind: String, number: Long): String = Files.getOwner(path(kind, number)).getName
+  override def bytes(kind: String, name: String): Array[Byte] = Files.readAllBytes(path(kind, name))
+  override def owner(kind: String, name: String): String = Files.getOwner(path(kind, name)).getName
 
   /** As the command does it: a link is made only if there is no file of that name. */
   override def write(kind: String, number: Long, content: Array[Byte], lasting: Boolean): Unit = {
-    val target = path(kind, number)
+    val target = path(kind, number.toString)
     Files.createDirectories(target.getParent)
     val temporary = target.resolveSibling(s".${UUID.randomUUID()}.tmp")
     try {
@@ -79,7 +82,7 @@ private[spark] class LocalFactFiles(root: LocalPath) extends FactFiles {
 private[spark] class HadoopFactFiles(root: Path, hadoop: Configuration) extends FactFiles {
   private lazy val files = CheckpointFileManager.create(root, hadoop)
   private lazy val system = root.getFileSystem(hadoop)
-  private def path(kind: String, number: Long): Path = new Path(new Path(root, kind), number.toString)
+  private def path(kind: String, name: String): Path = new Path(new Path(root, kind), name)
 
   override def exists: Boolean = files.exists(root)
 
@@ -90,15 +93,15 @@ private[spark] class HadoopFactFiles(root: Path, hadoop: Configuration) extends 
     try files.list(new Path(root, kind)).toSeq.map(_.getPath.getName)
     catch { case _: FileNotFoundException => Nil })
 
-  override def bytes(kind: String, number: Long): Array[Byte] = {
-    val stream = files.open(path(kind, number))
+  override def bytes(kind: String, name: String): Array[Byte] = {
+    val stream = files.open(path(kind, name))
     try stream.readAllBytes() finally stream.close()
   }
 
-  override def owner(kind: String, number: Long): String = system.getFileStatus(path(kind, number)).getOwner
+  override def owner(kind: String, name: String): String = system.getFileStatus(path(kind, name)).getOwner
 
   override def write(kind: String, number: Long, content: Array[Byte], lasting: Boolean): Unit = {
-    val target = path(kind, number)
+    val target = path(kind, number.toString)
     files.mkdirs(target.getParent)
     val stream = files.createAtomic(target, overwriteIfPossible = false)
     try {

@@ -8,12 +8,12 @@ import org.json4s.jackson.JsonMethods.parse
  *
  * @param number   from 1, in the order of the records
  * @param kind     what it changes: function, filter, join or columns
- * @param target   the name of the Python function, or of the observed point
+ * @param target   the name of the function, or of the observed point
  * @param removes  whether it takes former modifications of its slot out
  * @param dryRun   whether it is only to be checked
- * @param code     for a function: what PySpark pickles for a UDF, a function and its return type
- * @param evalType for a function: PySpark's number of the kind of UDF
- * @param returns  for a function: its return type as JSON
+ * @param code     for a Python function: what PySpark pickles for a UDF, a function and its return type
+ * @param evalType for a Python function: PySpark's number of the kind of UDF
+ * @param returns  for a Python function: its return type as JSON
  * @param filter   for a filter: a condition in SQL
  * @param columns  for columns or a join: expressions in SQL by the names of columns
  * @param canary   its first batches are judged
@@ -22,13 +22,19 @@ import org.json4s.jackson.JsonMethods.parse
  * @param sample   for a dry run of a function: it is compared with the present one
  * @param join     for a join: with which table, and how
  * @param functions for a filter, join or columns: the Python functions that its SQL may call
+ * @param jar      for a function of Scala or Java: its new class
  */
 private[spark] case class Modification(
     number: Long, kind: String, target: String, removes: Boolean, dryRun: Boolean, code: Array[Byte] = Array.empty,
     evalType: Int = 0, returns: String = "", filter: String = "", columns: Map[String, String] = Map.empty,
     canary: Option[Canary] = None, takes: Option[(Int, Int)] = None,
     sample: Option[SampleWanted] = None, guard: Array[Byte] = Array.empty, join: Option[TableJoin] = None,
-    functions: Seq[PointFunction] = Nil) {
+    functions: Seq[PointFunction] = Nil, jar: Option[JarCode] = None) {
+
+  def withJar(file: JarFile): Modification = copy(jar = jar.map(_.copy(jar = file)))
+
+  /** `texts`: of the shapes of the functions that its class was checked for. */
+  def fitting(texts: Set[String]): Modification = copy(jar = jar.map(_.copy(fits = texts)))
 
   def withTable(table: StaticTable): Modification = copy(join = join.map(_.copy(table = table)))
 
@@ -54,6 +60,8 @@ private[spark] object Modification {
   val Columns = "columns"
   /** Ends the kind in a record with functions. A driver that does not know functions refuses such a kind. */
   private val WithFunctions = "+functions"
+  /** The same for a record with a class of a jar. */
+  private val WithJar = "+jar"
   private val Plain = Set(100, 101) // SQL_BATCHED_UDF, SQL_ARROW_BATCHED_UDF: part of PySpark's protocol
   private implicit val formats: Formats = DefaultFormats
 
@@ -63,8 +71,9 @@ private[spark] object Modification {
       val json = parse(text)
       def one[T: Manifest](name: String): T = (json \ name).extract[T]
       val written = one[String]("kind")
-      val kind = written.stripSuffix(WithFunctions)
-      val functions = if (kind == written) Nil else PointFunction.read(json \ "functions")
+      val kind = if (written == Function + WithJar) Function else written.stripSuffix(WithFunctions)
+      val functions = if (written.endsWith(WithFunctions)) PointFunction.read(json \ "functions") else Nil
+      val jar = if (written.endsWith(WithJar)) Some(JarCode.read(json \ "jar")) else None
       require(Set(Function, Filter, Join, Columns)(kind), s"this version of Rhino does not know the kind '$written'")
       Modification(
         number, kind, one[String]("target"), one[Boolean]("removes"), one[Boolean]("dry_run"),
@@ -72,7 +81,7 @@ private[spark] object Modification {
         one[String]("filter"), one[Map[String, String]]("columns"), canary(json \ "canary"),
         PointFunction.takes(json \ "takes"), sample(json \ "sample"),
         java.util.Base64.getDecoder.decode((json \ "guard").extractOrElse("")), TableJoin.read(json \ "join"),
-        functions)
+        functions, jar)
     } catch {
       case error @ (_: MappingException | _: com.fasterxml.jackson.core.JacksonException |
           _: IllegalArgumentException) =>

@@ -15,9 +15,9 @@ import org.json4s.JsonDSL._
 import org.json4s.jackson.JsonMethods.{compact, parse, render}
 
 /**
- * The folder `modifications` of a query checkpoint: records/<number> by `rhino modify`; tables/<number>,
- * outcomes/<number>, bindings/<batch>, returns/<batch>, figures/<batch> and comparisons/<number> by the driver. Every
- * file is written once, atomically.
+ * The folder `modifications` of a query checkpoint: records/<number> and jars/<digest>.jar by `rhino modify`;
+ * tables/<number>, outcomes/<number>, bindings/<batch>, returns/<batch>, figures/<batch> and comparisons/<number> by
+ * the driver. Every file is written once, atomically.
  */
 private[modify] class ModificationFolder(checkpoint: Path, hadoop: Configuration) {
   private implicit val formats: Formats = DefaultFormats
@@ -33,8 +33,10 @@ private[modify] class ModificationFolder(checkpoint: Path, hadoop: Configuration
   def recordsChangedMs: Long = facts.changedMs("records")
   def numbers(kind: String): Seq[Long] = facts.numbers(kind)
 
-  def record(number: Long): Modification =
-    Modification.read(number, text("records", number)).withTable(new StaticTable(() => table(number)))
+  def record(number: Long): Modification = {
+    val its = Modification.read(number, text("records", number)).withTable(new StaticTable(() => table(number)))
+    its.jar.fold(its)(code => its.withJar(new JarFile(() => jar(number, code.digest))))
+  }
 
   def hasTable(number: Long): Boolean = facts.numbers("tables").contains(number)
 
@@ -48,7 +50,7 @@ private[modify] class ModificationFolder(checkpoint: Path, hadoop: Configuration
 
   private def table(number: Long): TableRows =
     try {
-      requireOwn("tables", number)
+      requireOwn("tables", number.toString)
       TableRows.ofFile(facts.bytes("tables", number))
     } catch {
       case error @ (_: IOException | _: RuntimeException) => throw new IllegalStateException(
@@ -56,23 +58,41 @@ private[modify] class ModificationFolder(checkpoint: Path, hadoop: Configuration
           s"($error): restore it, for example from a backup, or withdraw the modification", error)
     }
 
+  private def jar(number: Long, digest: String): Array[Byte] = {
+    val name = s"$digest.jar"
+    try {
+      requireOwn("jars", name)
+      val bytes = facts.bytes("jars", name)
+      require(JarFile.digest(bytes) == digest, "its SHA-256 is another one")
+      bytes
+    } catch {
+      case error @ (_: IOException | _: RuntimeException) => throw new IllegalStateException(
+        s"the jar of modification $number, file modifications/jars/$name in the checkpoint, cannot be read ($error): " +
+          "restore it, for example from a backup, or withdraw the modification", error)
+    }
+  }
+
   /** Everything but unreadable records, which are never bound. */
   def read(): Ledger = {
-    val accepted = numbers("outcomes").filter(number => (parse(text("outcomes", number)) \ "refused") == JNothing)
+    val outcomes = numbers("outcomes").map(number => number -> parse(text("outcomes", number))).toMap
+    val accepted = outcomes.keys.filter(number => (outcomes(number) \ "refused") == JNothing)
     val bindings = numbers("bindings").map { batch =>
       batch -> (parse(text("bindings", batch)) \ "records").extract[Seq[Long]]
     }.toMap
-    val records = (accepted ++ bindings.values.flatten).distinct.filter(numbers("records").contains)
+    val records = (accepted.toSeq ++ bindings.values.flatten).distinct.filter(numbers("records").contains)
     val returned = numbers("returns").map { bound => // without `from`: by a driver or command before canaries
       bound -> (parse(text("returns", bound)) \ "from").extractOrElse(bound)
     }.toMap
+    def fits(number: Long) = outcomes.get(number).map(_ \ "fits").flatMap(_.extractOpt[Set[String]])
     Ledger(
-      records.map(number => number -> record(number)).toMap, accepted.toSet, bindings, returned,
-      numbers("figures").toSet)
+      records.map(number => number -> record(number).fitting(fits(number).getOrElse(Set.empty))).toMap, accepted.toSet,
+      bindings, returned, numbers("figures").toSet)
   }
 
-  def accept(number: Long): Unit = Failpoints.around("accept") {
-    write("outcomes", number, "checked_ms" -> System.currentTimeMillis())
+  /** With what the class of a jar was checked for, because a later run may have another function of the name. */
+  def accept(its: Modification): Unit = Failpoints.around("accept") {
+    val fits: JObject = its.jar.fold(JObject())("fits" -> _.fits.toSeq.sorted)
+    write("outcomes", its.number, ("checked_ms" -> System.currentTimeMillis()) ~ fits)
   }
 
   def refuse(number: Long, reason: String): Unit = Failpoints.around("refuse") {
@@ -128,16 +148,16 @@ private[modify] class ModificationFolder(checkpoint: Path, hadoop: Configuration
     facts.write(kind, number, compact(render(json)))
 
   private def text(kind: String, number: Long): String = {
-    requireOwn(kind, number)
+    requireOwn(kind, number.toString)
     facts.text(kind, number)
   }
 
   /** Throws IllegalArgumentException if another user has written the file: its code would run as this user. */
-  private def requireOwn(kind: String, number: Long): Unit = {
-    val owner = facts.owner(kind, number)
+  private def requireOwn(kind: String, name: String): Unit = {
+    val owner = facts.owner(kind, name)
     val user = UserGroupInformation.getCurrentUser.getShortUserName
     if (owner.nonEmpty && owner != user) throw new IllegalArgumentException(
-      s"$root/$kind/$number belongs to user $owner, and this driver runs as $user: only the driver's user may modify " +
+      s"$root/$kind/$name belongs to user $owner, and this driver runs as $user: only the driver's user may modify " +
         "its queries")
   }
 }

@@ -132,7 +132,7 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
 
   /** A record counts for the first batch that is planned after its outcome is written. So this comes before it. */
   private def compileAhead(its: Modification, started: Long): Unit =
-    if (!its.dryRun && its.kind != Modification.Function) { // the code of a function is not in the code of the plan
+    if (!its.dryRun && changesCode(its)) {
       val next = synchronized(ledger.get).expected(its)
       val passedMs = if (its.join.nonEmpty) 0 else (System.nanoTime() - started) / 1000000 // tables take their time
       if (!synchronized(plannedWith(next.map(_.number).toSet)))
@@ -141,9 +141,13 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
         }
     }
 
+  /** The code of a function is not in the code of the plan. But that names the class which Spark calls for a jar. */
+  private def changesCode(its: Modification): Boolean = its.kind != Modification.Function || its.jar.nonEmpty ||
+    synchronized(ledger.get).inForce(Long.MaxValue).exists(former => former.slot == its.slot && former.jar.nonEmpty)
+
   /** Under the lock of `at`: a record that counts for a batch was accepted before that batch was planned. */
   private def accept(its: Modification, started: Long): Unit = synchronized {
-    if (ModificationFolder.unlessThere(folder.accept(its.number))) {
+    if (ModificationFolder.unlessThere(folder.accept(its))) {
       ledger = ledger.map(now =>
         now.copy(records = now.records + (its.number -> its), accepted = now.accepted + its.number))
       val ms = (System.nanoTime() - started) / 1000000
@@ -156,19 +160,21 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
       "the query runs in real-time mode, whose batches take minutes, and Rhino does not modify it: " +
         "start it with trigger(processingTime=...)")
     val execution = stream.lastExecution
-    val its = withTable(folder.record(number), execution.sparkSession)
+    val (of, plan) = (execution.sparkSession, execution.logical)
+    val its = of.withActive(JarCheck.fitted(withTable(folder.record(number), of), plan))
     val now = synchronized(ledger.get)
     val former = now.inForce(Long.MaxValue)
     if (now.ready.exists(other => now.records(other).slot == its.slot)) throw new IllegalArgumentException(
       s"another modification of ${its.kind} ${its.target} waits for the next batch")
     if (!its.removes && now.trials(Long.MaxValue).exists(_._2.slot == its.slot)) throw new IllegalArgumentException(
       s"the canary of another modification of ${its.kind} ${its.target} still runs: wait for it, or remove that one")
-    val (of, plan) = (execution.sparkSession, execution.logical)
     def checkPlan(): Unit = of.withActive(PlanCheck.check(its, plan, former, of))
-    val replaces = its.kind == Modification.Function && !its.removes
+    val replaces = its.kind == Modification.Function && !its.removes && its.jar.isEmpty
     val present = if (replaces) PlanCheck.functions(its.target, plan).headOption else None
     val code = present.map(CodeCheck.replacing(its.code, _)).toSeq ++ CodeCheck.inserted(its, plan, of)
-    if (code.isEmpty) checkPlan() else CodeCheck.check(code, executors(), of)(checkPlan())
+    if (its.jar.nonEmpty) of.withActive(JarCheck.check(its, plan, executors(), of)(checkPlan()))
+    else if (code.isEmpty) checkPlan()
+    else CodeCheck.check(code, executors(), of)(checkPlan())
     present.foreach(StateVariables.check(its, _, of))
     its
   }

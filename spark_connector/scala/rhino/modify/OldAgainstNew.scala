@@ -6,7 +6,7 @@ import scala.util.control.NonFatal
 
 import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.catalyst.InternalRow
-import org.apache.spark.sql.catalyst.expressions.{Alias, AttributeReference}
+import org.apache.spark.sql.catalyst.expressions.{Alias, AttributeReference, Expression, PythonUDF, ScalaUDF}
 import org.apache.spark.sql.catalyst.plans.logical.Project
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.{LogicalRDD, QueryExecution}
@@ -21,7 +21,7 @@ import org.json4s.jackson.JsonMethods.{compact, render}
 /**
  * Old against new: a Python worker of an executor calls both versions of a function with rows of a batch. The code that
  * compares comes with the record, see spark_connector/modify/comparer.py. Values of rows are in its answer only, and
- * not in a log: it catches the errors of both functions.
+ * not in a log: it catches the errors of both functions. For functions of Scala and Java, see JarComparison.
  */
 private[modify] object OldAgainstNew {
 
@@ -38,20 +38,25 @@ private[modify] object OldAgainstNew {
     val session = batch.sparkSession
     val what = its.sample.get
     LimitedJob.run(session.sparkContext, "Rhino compares a modified function with the present one") {
-      val sample = session.withActive(Sample.of(its.target, what.rows, batch, inForce))
-      if (sample.rows.isEmpty) skipped("the batch has no rows at this function")
-      else session.withActive(compared(its, what.code, sample, session)) match {
-        case Some(text) => "found" -> text
-        case None => skipped("the executors gave no answer")
-      }
+      session.withActive(
+        if (its.jar.nonEmpty) answered(
+          Sample.of(its.target, what.rows, batch, inForce) { case udf: ScalaUDF if JarCheck.fits(its, udf) => udf })(
+          JarComparison.of(its, _, session))
+        else answered(
+          Sample.of(its.target, what.rows, batch, inForce) { case udf: PythonUDF if udf.name == its.target => udf })(
+          compared(its, what.code, _, session)))
     }
   }
+
+  private def answered[F <: Expression](sample: Sample[F])(compared: Sample[F] => Option[String]): JObject =
+    if (sample.rows.isEmpty) skipped("the batch has no rows at this function")
+    else compared(sample).fold(skipped("the executors gave no answer"))("found" -> _)
 
   private def skipped(reason: String): JObject = "skipped" -> reason
 
   /** The first row carries both versions. One partition has all rows, in their order. */
   private def compared(
-      its: Modification, code: Array[Byte], sample: Sample, session: SparkSession): Option[String] = {
+      its: Modification, code: Array[Byte], sample: Sample[PythonUDF], session: SparkSession): Option[String] = {
     val encoder = Base64.getEncoder
     val header = compact(render(
       ("old" -> encoder.encodeToString(PythonCode.of(sample.function).toArray)) ~

@@ -1,19 +1,19 @@
 package rhino.spark.modify
 
-import org.apache.spark.sql.catalyst.expressions.{Alias, Attribute, AttributeMap, Expression, NamedExpression, PythonUDF}
+import org.apache.spark.sql.catalyst.expressions.{Alias, Attribute, AttributeMap, Expression, NamedExpression, PythonUDF, ScalaUDF}
 import org.apache.spark.sql.catalyst.plans.logical.{AnalysisHelper, CollectMetrics, Filter, LogicalPlan, Project}
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.state.seam.PythonCode
 import org.apache.spark.sql.types.DataType
 
 /** The plan of a batch with modifications. Attributes that others refer to keep their names and types. */
-private[modify] object Overlay {
+private[spark] object Overlay {
 
   def apply(plan: LogicalPlan, modifications: Seq[Modification], session: SparkSession): LogicalPlan =
     if (modifications.isEmpty) plan
     else AnalysisHelper.allowInvokingTransformsInAnalyzer {
       val functions = modifications.filter(_.kind == Modification.Function).map(m => m.target -> m).toMap
-      val replaced = if (functions.isEmpty) plan else withFunctions(plan, functions)
+      val replaced = if (functions.isEmpty) plan else withFunctions(plan, functions, session)
       val sql = (its: Modification) => PointSql.of(its, plan, session)
       val filters = modifications.filter(_.kind == Modification.Filter)
       val joins = modifications.filter(_.kind == Modification.Join)
@@ -21,22 +21,27 @@ private[modify] object Overlay {
       withColumns(withJoins(withFilters(replaced, filters, sql), joins, sql), columns, sql)
     }
 
-  private def withFunctions(plan: LogicalPlan, functions: Map[String, Modification]): LogicalPlan =
+  private def withFunctions(
+      plan: LogicalPlan, functions: Map[String, Modification], session: SparkSession): LogicalPlan =
     plan.transformAllExpressions {
       case udf: PythonUDF if functions.get(udf.name).exists(fits(_, udf)) =>
         PythonCode.replaced(udf, functions(udf.name).code)
+      case udf: ScalaUDF if udf.udfName.flatMap(functions.get).exists(JarCheck.fits(_, udf)) =>
+        val its = functions(udf.udfName.get).jar.get
+        udf.copy(function = its.loaded(udf.children.size, session.sparkContext).asFunction)
     }
 
   /** Of the same kind and type. A later version of the application may have another function of this name. */
-  private def fits(its: Modification, udf: PythonUDF): Boolean =
-    its.fits(udf.evalType) && DataType.equalsIgnoreNullability(DataType.fromJson(its.returns), udf.dataType)
+  private def fits(its: Modification, udf: PythonUDF): Boolean = its.jar.isEmpty && its.fits(udf.evalType) &&
+    DataType.equalsIgnoreNullability(DataType.fromJson(its.returns), udf.dataType)
 
   /** Modifications for which a plan has no place, because the application has changed since. */
   def misplaced(plan: LogicalPlan, modifications: Seq[Modification]): Seq[Modification] = {
     val points = plan.collect { case point: CollectMetrics => point.name }.toSet
-    val udfs = PointSql.functionsOf(plan)
+    val (udfs, others) = (PointSql.functionsOf(plan), JarCheck.functionsOf(plan))
     modifications.filterNot { its =>
-      if (its.kind == Modification.Function) udfs.exists(udf => udf.name == its.target && fits(its, udf))
+      if (its.jar.nonEmpty) others.exists(JarCheck.fits(its, _))
+      else if (its.kind == Modification.Function) udfs.exists(udf => udf.name == its.target && fits(its, udf))
       else points(its.target)
     }
   }

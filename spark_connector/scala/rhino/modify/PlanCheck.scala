@@ -3,7 +3,7 @@ package rhino.spark.modify
 import org.apache.spark.sql.AnalysisException
 import org.apache.spark.sql.catalyst.QueryPlanningTracker
 import org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
-import org.apache.spark.sql.catalyst.expressions.{Alias, Attribute, Expression, ExprId, PythonUDF, ScalaUDF}
+import org.apache.spark.sql.catalyst.expressions.{Attribute, Expression, PythonUDF}
 import org.apache.spark.sql.catalyst.plans.logical._
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.state.seam.PythonCode
@@ -16,7 +16,8 @@ private[spark] object PlanCheck {
   def check(its: Modification, plan: LogicalPlan, inForce: Seq[Modification], session: SparkSession): Unit = {
     if (its.removes) {
       if (!inForce.exists(_.slot == its.slot)) refuse(s"no modification of ${its.kind} ${its.target} is in force")
-    } else if (its.kind == Modification.Function) checkFunction(its, plan)
+    } else if (its.jar.nonEmpty) JarCheck.checkPlan(its, plan)
+    else if (its.kind == Modification.Function) checkFunction(its, plan)
     else checkAtPoint(its, point(its.target, plan), plan, session)
     its.canary.flatMap(_.tooLong(session.sessionState.conf.minBatchesToRetain)).foreach(refuse)
     its.canary.filter(_.countsRows).foreach { canary =>
@@ -45,15 +46,10 @@ private[spark] object PlanCheck {
   /** The functions of a plan with this name. */
   def functions(name: String, plan: LogicalPlan): Seq[PythonUDF] = PointSql.functionsOf(plan).filter(_.name == name)
 
-  private def all(plan: LogicalPlan): Seq[Expression] =
-    plan.collect { case node => node.expressions.flatMap(_.collect { case expression => expression }) }.flatten
-
   /** Why a plan has no Python function of this name. */
   def missing(name: String, plan: LogicalPlan): String =
-    if (all(plan).exists { case udf: ScalaUDF => udf.udfName.contains(name); case _ => false })
-      s"$name is a Scala or Java function, and its code is in the jars of the application. Rhino replaces Python " +
-        "functions: give its column another value at a point that the query observes, or start the query with other " +
-        "jars"
+    if (JarCheck.functionsOf(plan).exists(_.udfName.contains(name)))
+      s"$name is a Scala or Java function: give its new version by --jar and --class"
     else {
       val names = PointSql.functionsOf(plan).map(_.name).distinct
       s"the query has no Python function $name; it has " + list(names)
@@ -77,7 +73,7 @@ private[spark] object PlanCheck {
         s"the query calls ${its.target} with $passed arguments, and the new function takes " + bounds(least, most))
     }
     if (!present.udfDeterministic) refuse(s"${its.target} is declared as non-deterministic")
-    refuseKeys(its, plan, { case udf: PythonUDF => udf.name == its.target })
+    KeyCheck.check(its.target, plan) { case udf: PythonUDF => udf.name == its.target }
   }
 
   /** How many arguments a function takes. */
@@ -119,7 +115,7 @@ private[spark] object PlanCheck {
         s"column $name is ${attribute.dataType.sql}, and $text is ${made.dataType.sql}: cast it")
       if (made.nullable && !attribute.nullable) refuse(
         s"column $name is never null, and $text may be: use coalesce($text, ...)")
-      refuseKeys(its, plan, { case other: Attribute => other.exprId == attribute.exprId })
+      KeyCheck.check(its.target, plan) { case other: Attribute => other.exprId == attribute.exprId }
     }
 
   /** Spark suggests a few similar names for a column that it does not find. People want to see all there are. */
@@ -136,32 +132,6 @@ private[spark] object PlanCheck {
 
   private def requireDeterministic(made: Expression): Unit =
     if (!made.deterministic) refuse(s"${made.sql} is not deterministic: a batch that is tried again would differ")
-
-  /** Refuses what decides under which key state is: state of the former keys would stay as it is. */
-  private def refuseKeys(its: Modification, plan: LogicalPlan, changed: PartialFunction[Expression, Boolean]): Unit = {
-    def hit(expression: Expression): Boolean =
-      expression.exists(part => changed.applyOrElse(part, (_: Expression) => false))
-    val aliases = all(plan).collect { case alias: Alias => alias }
-    def below(expressions: Seq[Expression], seen: Set[ExprId]): Boolean = expressions.exists { expression =>
-      hit(expression) || {
-        val ids = expression.references.map(_.exprId).toSet -- seen
-        below(aliases.filter(alias => ids(alias.exprId)).map(_.child), seen ++ ids)
-      }
-    }
-    if (below(keys(plan), Set.empty)) refuse(
-      s"${its.target} decides a key or the event time of a stateful operator, and their state would stay under the " +
-        "former keys: start a new query for that")
-  }
-
-  private def keys(plan: LogicalPlan): Seq[Expression] = plan.collect {
-    case node: Aggregate if node.isStreaming => node.groupingExpressions
-    case node: Deduplicate if node.isStreaming => node.keys
-    case node: DeduplicateWithinWatermark if node.isStreaming => node.keys
-    case node: Join if node.left.isStreaming && node.right.isStreaming => node.condition.toSeq
-    case node: FlatMapGroupsInPandasWithState => node.groupingAttributes
-    case node: TransformWithStateInPySpark => node.leftAttributes
-    case node: EventTimeWatermark => Seq(node.eventTime)
-  }.flatten
 
   private def analysed(plan: LogicalPlan, session: SparkSession): LogicalPlan =
     session.sessionState.analyzer.executeAndCheck(plan.clone(), new QueryPlanningTracker)

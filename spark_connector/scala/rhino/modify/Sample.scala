@@ -3,7 +3,7 @@ package rhino.spark.modify
 import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
-import org.apache.spark.sql.catalyst.expressions.{Alias, NamedArgumentExpression, PythonUDF, UnsafeRow, WindowExpression}
+import org.apache.spark.sql.catalyst.expressions.{Alias, Expression, KnownNotNull, NamedArgumentExpression, UnsafeRow, WindowExpression}
 import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateExpression
 import org.apache.spark.sql.catalyst.plans.logical._
 import org.apache.spark.sql.classic.SparkSession
@@ -20,21 +20,27 @@ import org.apache.spark.sql.types.DataType
  * @param rows     its arguments
  * @param types    their types
  */
-private[modify] case class Sample(function: PythonUDF, rows: Seq[InternalRow], types: Seq[DataType])
+private[modify] case class Sample[F <: Expression](function: F, rows: Seq[InternalRow], types: Seq[DataType])
 
 private[modify] object Sample extends AdaptiveSparkPlanHelper {
   private val BytesMax = 4L << 20
   private val Steps = Seq(1, 4, 16) // partitions that are asked at once, as long as rows are missing
 
-  /** `inForce`: what the batch was planned with. Throws IllegalArgumentException if rows cannot be had. */
-  def of(name: String, most: Int, batch: QueryExecution, inForce: Seq[Modification]): Sample = {
+  /**
+   * `wanted`: which calls are meant. `inForce`: what the batch was planned with. Throws IllegalArgumentException if
+   * rows cannot be had.
+   */
+  def of[F <: Expression](name: String, most: Int, batch: QueryExecution, inForce: Seq[Modification])(
+      wanted: PartialFunction[Expression, F]): Sample[F] = {
     val session = batch.sparkSession
     val plan = session.sessionState.analyzer.execute(Overlay(batch.logical.clone(), inForce, session))
     val (function, below) = plan.collectFirst {
-      case node if node.children.size == 1 && calls(node, name).nonEmpty => calls(node, name).head -> node.children.head
+      case node if node.children.size == 1 && calls(node, wanted).nonEmpty =>
+        calls(node, wanted).head -> node.children.head
     }.getOrElse(refuse(s"$name is called where rows of several inputs meet"))
     val arguments = function.children.map {
       case NamedArgumentExpression(_, value) => value
+      case KnownNotNull(value) => value // the query does not call the function for null, see JarComparison
       case value => value
     }
     if (arguments.exists(_.exists(of => of.isInstanceOf[AggregateExpression] || of.isInstanceOf[WindowExpression])))
@@ -48,8 +54,8 @@ private[modify] object Sample extends AdaptiveSparkPlanHelper {
     Sample(function, take(rows, most), arguments.map(_.dataType))
   }
 
-  private def calls(node: LogicalPlan, name: String): Seq[PythonUDF] =
-    node.expressions.flatMap(_.collect { case udf: PythonUDF if udf.name == name => udf })
+  private def calls[F <: Expression](node: LogicalPlan, wanted: PartialFunction[Expression, F]): Seq[F] =
+    node.expressions.flatMap(_.collect(wanted))
 
   /** The plan without what only a streaming query can run. */
   private def readable(plan: LogicalPlan, batch: QueryExecution, session: SparkSession): LogicalPlan =

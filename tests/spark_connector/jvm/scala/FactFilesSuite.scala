@@ -35,7 +35,7 @@ class FactFilesSuite extends Suite {
       Files.writeString(root.resolve("outcomes").resolve("note.txt"), "of a person")
       expect((files.exists, files.numbers("outcomes"), files.numbers("records")), (true, Seq(3L, 12L), Nil))
       expect(files.text("outcomes", 12), "twelve")
-      expect(files.owner("outcomes", 12), System.getProperty("user.name"))
+      expect(files.owner("outcomes", "12"), System.getProperty("user.name"))
       val age = System.currentTimeMillis() - files.changedMs("outcomes")
       expect(age >= -1000 && age < 60000, true)
     }

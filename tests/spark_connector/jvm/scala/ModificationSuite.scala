@@ -23,6 +23,20 @@ class ModificationSuite extends Suite {
     expect(Modification.read(1, record("columns")).functions, Seq.empty[PointFunction])
   }
 
+  test("a record with a class of a jar is of the slot of functions") {
+    val digest = "0f" * 32
+    def jar(sha256: String) = s""", "jar": {"class": "com.acme.Score", "sha256": "$sha256", "bytes": 12}"""
+    val its = Modification.read(1, record("function+jar", jar(digest)))
+    expect(its.slot, "function" -> "scored")
+    expect(its.jar.map(code => (code.className, code.digest)), Some(("com.acme.Score", digest)))
+    expect(Modification.read(1, record("function", jar(digest))).jar.isEmpty, true)
+    fails[IllegalArgumentException]("record 1 is not readable", "is no SHA-256")(
+      Modification.read(1, record("function+jar", jar("../../etc"))))
+    fails[IllegalArgumentException]("record 1 is not readable")(Modification.read(1, record("function+jar")))
+    fails[IllegalArgumentException]("does not know the kind 'filter+jar'")(
+      Modification.read(1, record("filter+jar", jar(digest))))
+  }
+
   test("a record of a kind that this version does not know is refused") {
     def read(kind: String, more: String = ""): Modification = Modification.read(1, record(kind, more))
     fails[IllegalArgumentException]("record 1", "does not know the kind 'columns+sorts'")(read("columns+sorts"))

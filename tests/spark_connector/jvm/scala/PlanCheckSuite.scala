@@ -1,10 +1,10 @@
 package rhino.spark
 
-import rhino.spark.modify.PlanCheck
+import rhino.spark.modify._
 
 import org.apache.spark.sql.catalyst.expressions.{Alias, AttributeReference, ScalaUDF}
 import org.apache.spark.sql.catalyst.plans.logical.{LocalRelation, Project}
-import org.apache.spark.sql.types.LongType
+import org.apache.spark.sql.types.{LongType, StringType}
 
 /** Why a function cannot be replaced. */
 class PlanCheckSuite extends Suite {
@@ -12,13 +12,38 @@ class PlanCheckSuite extends Suite {
   private val twice = ScalaUDF((x: Long) => 2 * x, LongType, Seq(value), udfName = Some("twice"))
   private val plan = Project(Seq(Alias(twice, "y")()), LocalRelation(value))
 
-  test("a Scala function is named as such, with what can be done instead") {
-    val reason = PlanCheck.missing("twice", plan)
-    expect(reason.startsWith("twice is a Scala or Java function, and its code is in the jars"), true)
-    expect(reason.contains("give its column another value at a point that the query observes"), true)
+  test("a Scala function is named as such, with how it is replaced") {
+    expect(
+      PlanCheck.missing("twice", plan),
+      "twice is a Scala or Java function: give its new version by --jar and --class")
   }
 
   test("a function that is not there is missing") {
     expect(PlanCheck.missing("nobody", plan), "the query has no Python function nobody; it has none")
+  }
+
+  private val jar = JarCode("com.acme.Score", "ab" * 32)
+  private def change(target: String): Modification =
+    Modification(1, Modification.Function, target, removes = false, dryRun = false, jar = Some(jar))
+
+  test("a class of a jar is for the functions of its name, with what they give and take") {
+    val its = JarCheck.fitted(change("twice"), plan)
+    expect(JarCheck.fits(its, twice), true)
+    expect(JarCheck.fits(its, twice.copy(udfName = Some("thrice"))), false)
+    expect(JarCheck.fits(its, twice.copy(dataType = StringType)), false)
+    expect(JarCheck.fits(change("twice"), twice), false)
+    expect(Overlay.misplaced(plan, Seq(its)), Nil)
+    expect(Overlay.misplaced(LocalRelation(value), Seq(its)), Seq(its))
+  }
+
+  test("a class is refused where the query has no such function, several, or one of Python") {
+    fails[IllegalArgumentException]("the query has no Scala or Java function nobody; it has twice")(
+      JarCheck.fitted(change("nobody"), plan))
+    val other = twice.copy(function = (x: Long) => 3 * x)
+    fails[IllegalArgumentException]("several functions with the name twice")(
+      JarCheck.fitted(change("twice"), Project(Seq(Alias(other, "z")()), plan)))
+    fails[IllegalArgumentException]("twice is declared as non-deterministic")(
+      JarCheck.checkPlan(change("twice"), Project(Seq(Alias(twice.copy(udfDeterministic = false), "y")()),
+        LocalRelation(value))))
   }
 }
