@@ -16,7 +16,8 @@ from tests.spark.conftest import wait_for
 from tests.spark.queries import QUERIES
 from tests.spark.run import Run, assert_equals_batch, job, placed
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+# DivisionSuite has the shares, and tests/chaos kills executors: here are both together.
+pytestmark = [pytest.mark.spark, pytest.mark.exhaustive, pytest.mark.timeout(600)]
 PARTITIONS = 8
 NAME = "aggregation"
 SETTINGS = {
