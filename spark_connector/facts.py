@@ -1,6 +1,6 @@
 """Facts beside a query checkpoint: small files whose names are numbers, each written once and atomically.
 
-A fact may need a larger file. That is written before it.
+A fact may name a larger file, which is written before the fact.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is expected of a virtual node, from its load in some windows."""
+"""The forecast of a virtual node's load from some windows."""
 
 from __future__ import annotations
 
