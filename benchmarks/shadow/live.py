@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from benchmarks.applications import application
 from benchmarks.stateful import QUERY_NAME, Running, stream
 from rhino import HandoverClient, branch
-from rhino.client.overview import fetch_overview
 from rhino.testing.query_watch import Batch, QueryWatch, RunError
+from rhino_core.errors import PreconditionError
 
 APPLICATION = "benchmarks.shadow.application"
 STEADY = 10  # batches without a shadow, before it and after it
@@ -131,8 +131,14 @@ def _committed(checkpoint: Path, batch: int) -> bool:
 
 
 def _forget(run: Running, job: str) -> None:
-    """Its state goes as soon as the manager knows that its driver has ended."""
-    manager = run.cluster.manager
-    run.watch.wait_for(lambda: not any(one.job == job and one.connected for one in fetch_overview(manager).jobs))
-    with HandoverClient(manager) as client:
-        client.forget_job(job, now=True)
+    """Its state goes as soon as the manager knows that its driver has ended and does not come back."""
+    deadline = time.monotonic() + WAIT_S
+    with HandoverClient(run.cluster.manager) as client:
+        for _ in run.watch.polls():
+            try:
+                client.forget_job(job, now=True)
+            except PreconditionError:
+                if time.monotonic() > deadline:
+                    raise
+            else:
+                return
