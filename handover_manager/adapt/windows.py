@@ -22,7 +22,7 @@ from rhino_core.planning.goals import Weight
 ROWS_KEPT = 32  # windows whose input rows are kept: a backlog may last long
 CATCHING_UP = 2.0  # a batch with so many times the usual input rows may be a backlog
 TREND_WINDOWS = 4  # windows that rise before a forecast follows them: three rise by chance once in six times
-TREND_NEWEST = 3  # of them: their rise has to exceed chance, too. A step before them makes all of them rise once
+TREND_NEWEST = 3  # windows whose rise has to exceed chance. A step of the load before them lifts all loads once
 TREND_ERRORS = 3.0  # standard errors of a difference that chance hardly ever reaches
 TREND_MAX = 2.0  # a forecast is at most so many times the usual load
 
