@@ -61,8 +61,11 @@ def _run() -> None:
                 for load in arguments.loads:
                     if arguments.changes:
                         checkpoint = cluster.folder / load
-                        with running(spark, cluster, load, arguments.rows_per_batch, checkpoint) as watch:
-                            changed, batches = change(watch, load, checkpoint, arguments.changes, say)
+                        plan = arguments.rows_per_batch, checkpoint, arguments.every_ms
+                        with running(spark, cluster, load, *plan) as watch:
+                            changed, batches = change(
+                                watch, load, checkpoint, arguments.changes, say, arguments.every_ms
+                            )
                         found.changed += changed
                         found.batches[load] = batches
                         _write(arguments.json, facts, found)
@@ -144,6 +147,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--changes", type=int, default=5, help="of each query in a round (default: 5; 0: none)")
     parser.add_argument("--rounds", type=int, default=3, help="each in a cluster of its own (default: 3)")
     parser.add_argument("--rows-per-batch", type=int, default=20_000)
+    parser.add_argument(
+        "--every-ms", type=int, default=0, help="the trigger begins a batch so often (default: 0, without a pause)"
+    )
     parser.add_argument("--cost-rounds", type=int, default=0, help="slices with and without a modification")
     parser.add_argument("--idle-rounds", type=int, default=0, help="slices with and without Rhino's part, unmodified")
     parser.add_argument("--batches", type=int, default=10, help="that count, of each slice")

@@ -6,7 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -34,7 +34,8 @@ class Changed:
     `wait_ms`: from the call to the start of the first batch in force. `done_ms`: to the end of that batch. `switch_ms`:
     how long that batch took. `steady_ms`: the median of the batches before. `skipped`: batches that began between the
     call and the first batch in force, so 0 if it is in force with the next batch. `before_ms`: the time of the batch
-    before, beside which a change is checked and compiled.
+    before, beside which a change is checked and compiled. `every_ms`: the trigger begins a batch so often; 0: without
+    pauses.
     """
 
     load: str
@@ -47,6 +48,7 @@ class Changed:
     steady_ms: float
     skipped: int
     before_ms: float
+    every_ms: int = 0
 
     @property
     def ratio(self) -> float:
@@ -54,8 +56,8 @@ class Changed:
 
     @property
     def in_time(self) -> bool:
-        """Not later than one batch and 0.2 s."""
-        return self.wait_ms <= self.steady_ms + 200
+        """Not later than one batch, or the time from one to the next, and 0.2 s."""
+        return self.wait_ms <= max(self.steady_ms, self.every_ms) + 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +72,16 @@ class Slice:
 
 @contextmanager
 def running(
-    spark: SparkSession, cluster: LocalCluster, load: str, rows_per_batch: int, checkpoint: Path
+    spark: SparkSession, cluster: LocalCluster, load: str, rows_per_batch: int, checkpoint: Path, every_ms: int = 0
 ) -> Iterator[QueryWatch]:
-    """The query, without pauses between its batches."""
+    """The query. Its trigger begins a batch every `every_ms`, or with 0 as soon as the former one has ended."""
     its = LOADS[load]
     query = (
         its.stream(spark, rows_per_batch)
         .writeStream.queryName(QUERY)
         .outputMode(its.mode)
         .format("noop")
+        .trigger(processingTime=f"{every_ms} milliseconds")
         .option("checkpointLocation", str(checkpoint))
         .start()
     )
@@ -89,7 +92,7 @@ def running(
 
 
 def change(
-    watch: QueryWatch, load: str, checkpoint: Path, changes: int, say: Callable[[str], None]
+    watch: QueryWatch, load: str, checkpoint: Path, changes: int, say: Callable[[str], None], every_ms: int = 0
 ) -> tuple[list[Changed], list[Batch]]:
     """Changes the query so often. Returns the figures of the changes, and all batches. Raises RunError."""
     say(f"{load}: warming up")
@@ -99,7 +102,8 @@ def change(
         say(f"{load}: change {number} of {changes}")
         newest = watch.committed()
         watch.wait_for_batch(newest + BETWEEN)
-        time.sleep(_steady(watch.batches(newest + BETWEEN)) / 1000 * (number % PHASES) / PHASES)
+        period_ms = max(every_ms, _steady(watch.batches(newest + BETWEEN)))
+        time.sleep(period_ms / 1000 * (number % PHASES) / PHASES)
         at_ms = time.time_ns() // 1_000_000
         view = ledger.wait(LOADS[load].change(ledger, number).record.number)
         if view.state is not State.IN_FORCE or view.first_batch is None:
@@ -108,7 +112,8 @@ def change(
     last = called[-1][1].first_batch or 0
     watch.wait_for_batch(last + BETWEEN)
     batches = watch.batches(last + BETWEEN)
-    return [_changed(load, number, at_ms, view, batches) for number, (at_ms, view) in enumerate(called, 1)], batches
+    found = [_changed(load, number, at_ms, view, batches) for number, (at_ms, view) in enumerate(called, 1)]
+    return [replace(one, every_ms=every_ms) for one in found], batches
 
 
 def _changed(load: str, number: int, called_ms: int, view: View, batches: list[Batch]) -> Changed:

@@ -45,6 +45,8 @@ def test_a_change_is_measured_from_the_call_to_its_first_batch() -> None:
     assert found.in_time
     assert changed(19_400).in_time
     assert not changed(19_399).in_time, "one batch and 0.2 s"
+    assert replace(changed(18_800), every_ms=1000).in_time
+    assert not replace(changed(18_799), every_ms=1000).in_time, "the time from one batch to the next, and 0.2 s"
     assert [changed(ms).skipped for ms in (19_001, 19_000, 18_999, 17_500)] == [0, 1, 1, 2], (
         "batches begin at 18 000, ..."
     )
