@@ -38,10 +38,13 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The command that runs a class of the tests."""
     _, jars = spark_jars()
     jar = ensure_jar()
-    classes = tmp_path_factory.mktemp("scala") / "classes"
+    folder = tmp_path_factory.mktemp("scala")
+    classes, temporary = folder / "classes", folder / "tmp"
+    temporary.mkdir()
     compile_scala(jars, sorted(SUITES.glob("*.scala")), classes, classpath=[jar])
     on_path = os.pathsep.join([str(classes), str(jar), f"{jars}/*"])
-    return [str(find_java()), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", on_path]
+    options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", f"-Djava.io.tmpdir={temporary}"]
+    return [str(find_java()), *options, "-cp", on_path]
 
 
 @pytest.fixture(scope="module")
