@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from rhino import HandoverClient, Modifications, branch, rhino_checkpoint
+from rhino import Canary, HandoverClient, Modifications, branch, rhino_checkpoint
 from rhino.testing import LocalCluster
 from spark_connector.conf import SPARK_PROVIDER, STREAMING
 from tests.spark.conftest import SharedSession, wait_for
@@ -44,9 +44,18 @@ def check(run: Run, used: dict[int, str]) -> None:
     assert_same_rows(run.result(batches), scored_batch(run.spark, batches, views, used))
 
 
-def branched(run: Run, cluster: LocalCluster, folder: Path, locate: Callable[[Path], str] = str) -> Run:
-    """A branch of a running query after its newest batch. It has the output so far, as its user would copy it."""
-    made = branch(cluster.manager, run.checkpoint, folder / "checkpoint")
+def assert_differs(run: Run, spark: SparkSession) -> None:
+    """From what the query computes without modifications."""
+    batches = run.logged()
+    with pytest.raises(AssertionError, match="rows missing"):
+        assert_same_rows(run.result(batches), scored_batch(spark, batches, [], {}))
+
+
+def branched(
+    run: Run, cluster: LocalCluster, folder: Path, locate: Callable[[Path], str] = str, batch: int | None = None
+) -> Run:
+    """A branch of a query after its newest batch, or this one. It has the output so far, as its user would copy it."""
+    made = branch(cluster.manager, run.checkpoint, folder / "checkpoint", batch=batch)
     for batch in range(made.batch + 1):
         shutil.copytree(run.output / str(batch), folder / "output" / str(batch))
     shadow = Run(run.spark, replace(SCORED, name="shadow"), folder, locate)
@@ -89,6 +98,32 @@ def test_a_branch_of_a_running_query_goes_its_own_way(
     shadow.advance(shadowing, 2)
     shadowing.stop()
     check(shadow, of_shadow)
+
+
+@pytest.mark.exhaustive
+def test_a_branch_at_the_batch_before_a_canary_goes_on_as_if_it_had_never_been(
+    cluster: LocalCluster, shared: SharedSession, tmp_path: Path
+) -> None:
+    with shared.with_settings(SETTINGS | {"spark.sql.streaming.minBatchesToRetain": "10"}) as spark:
+        run = Run(spark, SCORED, tmp_path / "live")
+        running = run.start()
+        run.advance(running, 3)
+        changes = Modifications(run.checkpoint)
+        number = changes.replace_function("score", functions()["minus"], canary=Canary(3)).record.number
+        tried = changes.wait(number)
+        assert (tried.state, len(tried.figures)) == ("in_force", 3), tried.reason
+        assert changes.wait(changes.remove("function", "score").record.number).state == "in_force"
+        first = tried.first_batch
+        assert first is not None
+        running.stop()
+        assert_differs(run, spark)
+
+        before = branched(run, cluster, tmp_path / "before", batch=first - 1)
+        going = before.start()
+        before.advance(going, 5)
+        going.stop()
+        assert Modifications(before.checkpoint).list() == ()
+        check(before, {})
 
 
 def test_a_branch_on_rhino_of_a_query_on_rhino(cluster: LocalCluster, shared: SharedSession, tmp_path: Path) -> None:

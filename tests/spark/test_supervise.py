@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -170,6 +171,8 @@ def test_code_is_replaced_by_another_process(cluster: LocalCluster, spark: Spark
         assert other.line().startswith("jvm ")
         assert first.wait(180) is Outcome.REPLACED
         assert not [*story.restarts.rehearsals.iterdir()]
+        (log,) = tmp_path.glob("driver-triple-*.log")
+        assert len(re.findall(rf"Rhino loaded {job}/\S+ once to warm up", log.read_text())) == 1
         with HandoverClient(cluster.manager) as client:
             assert {seen.job for seen in client.jobs()} <= known  # no rehearsal is a job
         # A query that is started without `supervise` is refused while another process has it.
