@@ -15,7 +15,7 @@ from tests.simulation.seeds import failures, run, usable_processors
 from tests.simulation.spread import SpreadCluster
 
 # By replication factor: one copy and guests, one link, two, rings of three and more among the members.
-SEEDS_IN_CI = {0: 40, 1: 60, 2: 30, 3: 10}
+SEEDS_IN_CI = {0: 25, 1: 40, 2: 20, 3: 7}
 SEEDS = {0: 100, 1: 400, 2: 200, 3: 50}
 SEEDS_FOR_A_BUG = 150
 # Tried before the others, as the first seeds do not find these bugs.
