@@ -3,8 +3,8 @@
 The query of benchmarks.recovery runs on three workers, with one secondary copy of its state (r = 1), a batch each
 interval, and keeps the output of each batch apart. A shadow with the same code runs and compares some batches on a
 branch. Live batches beside it are compared with those before and after it. "late": from the end of a batch in the live
-query to the shadow's commit of it. It is late from the start, by the time that its process and its first batches take.
-A shadow that is later with each batch falls behind.
+query to the shadow's commit of it. It is late from the start, because its first batches are slow. A shadow that is
+later with each batch falls behind.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.applications import application
 from benchmarks.stateful import QUERY_NAME, Running, stream
-from rhino import HandoverClient, branch
+from rhino import HandoverClient
 from rhino.testing.query_watch import Batch, QueryWatch, RunError
 from rhino_core.errors import PreconditionError
 
@@ -29,8 +29,8 @@ class Beside:
     """One shadow. `without_ms`: the median of batches before and after it. `with_ms`: of those while it ran batches.
 
     `shadow_ms`: from one commit of the shadow to the next, the median. `first_late_ms`, `last_late_ms`: from the end of
-    its first and of its last batch in the live query to its own commit of that batch. It has been late from the start
-    by the time that its process took to start. `behind`: batches that the live query has run when the shadow has run
+    its first and of its last batch in the live query to its own commit of that batch. It is late from the start,
+    because its first batches are slow. `behind`: batches that the live query has run when the shadow has run
     its last one.
     """
 
@@ -53,6 +53,29 @@ class Beside:
     def growth_ms(self) -> float:
         """By how much the shadow is later with each batch."""
         return (self.last_late_ms - self.first_late_ms) / (self.batches - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A branch. `batch`: the last batch of the live query that it has. `job`: its id at the manager."""
+
+    batch: int
+    job: str
+
+    def write(self, branch: Path) -> None:
+        """Beside the branch, for the process that waits for it."""
+        part = branch.with_suffix(".part")
+        part.write_text(f"{self.batch} {self.job}")
+        part.rename(branch.with_suffix(".made"))
+
+    @classmethod
+    def read(cls, branch: Path) -> Made | None:
+        """None as long as there is none."""
+        path = branch.with_suffix(".made")
+        if not path.exists():
+            return None
+        batch, job = path.read_text().split()
+        return cls(int(batch), job)
 
 
 def written(output: Path) -> Callable[[SparkSession, int], DataFrame]:
@@ -81,14 +104,18 @@ def live(run: Running, output: Path, interval_ms: int) -> Iterator[None]:
 def beside(run: Running, output: Path, target: Path, interval_ms: int, number: int, batches: int) -> Beside:
     """Runs a shadow on the new branch `target`, of which `batches` batches count.
 
-    Raises RunError if its output is not that of the live query.
+    Its process makes the branch when its session is open: until then, the live query may forget the batches that the
+    shadow has to follow. Raises RunError if its output is not that of the live query.
     """
     run.watch.wait_for_batch(run.watch.committed() + STEADY)
-    asked_ms = time.time() * 1000
-    made = branch(run.cluster.manager, run.checkpoint, target)
-    first, last = made.batch + 1 + WARM_UP, made.batch + WARM_UP + batches
-    arguments = (str(run.load.state_bytes), str(run.checkpoint), str(target), str(output), str(WARM_UP + batches))
+    began_ms = time.time() * 1000
+    places = (str(run.checkpoint), str(target), str(output))
+    arguments = (run.cluster.manager, str(run.load.state_bytes), *places, str(WARM_UP + batches))
     with application(run, APPLICATION, *arguments) as other:
+        run.watch.wait_for(lambda: Made.read(target) is not None or not other.running)
+        if (made := Made.read(target)) is None:
+            raise RunError(f"the shadow {other.outcome(WAIT_S)}")
+        first, last = made.batch + 1 + WARM_UP, made.batch + WARM_UP + batches
         run.watch.wait_for(lambda: _committed(target, last) or not other.running)
         if (outcome := other.outcome(WAIT_S)) != "agrees":
             raise RunError(f"the shadow {outcome}")
@@ -97,7 +124,7 @@ def beside(run: Running, output: Path, target: Path, interval_ms: int, number: i
     done = run.watch.batches(run.watch.committed())
     commits = [(target / "commits" / str(batch)).stat().st_mtime * 1000 for batch in range(first, last + 1)]
     _forget(run, made.job)
-    without_ms, with_ms = costs(done, (asked_ms, ended_ms), (commits[0], commits[-1]))
+    without_ms, with_ms = costs(done, (began_ms, ended_ms), (commits[0], commits[-1]))
     late = lateness(done, first, commits)
     return Beside(run.load.state_bytes, interval_ms, number, without_ms, with_ms, batches, *late)
 
@@ -105,7 +132,7 @@ def beside(run: Running, output: Path, target: Path, interval_ms: int, number: i
 def costs(done: Sequence[Batch], process: tuple[float, float], shadow: tuple[float, float]) -> tuple[float, float]:
     """Returns the medians of live batches without and with a shadow, in milliseconds.
 
-    `process`: when the branch was asked for, and when the process had ended. `shadow`: its first and last commit.
+    `process`: when the process was started, and when it had ended. `shadow`: its first and last commit.
     Batches between the two do not count: processes start and end then.
     """
     before = [batch.duration_ms for batch in done if batch.ended_ms <= process[0]][-STEADY:]
