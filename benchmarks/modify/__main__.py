@@ -4,7 +4,8 @@ The stateful map query of BTW 2019 gets another function for its state, NBQ5 and
 the same work, so the batch that switches is compared with the batches before it. The commands come in different phases
 of a batch. With `--cost-rounds`, two checkpoints of each query run in turns: one with a modification in force and
 nothing on its way, one without any. With `--idle-rounds`, none has a modification, and one runs without what Rhino has
-for them; `--changes 0` measures nothing else. Compare ratios, and absolute figures only within a run.
+for them; `--changes 0` measures nothing else. Slices have no pauses, whatever `--every-ms` says. Compare ratios, and
+absolute figures only within a run.
 """
 
 from __future__ import annotations
@@ -141,15 +142,20 @@ def _write(path: Path | None, facts: object, found: Found) -> None:
     path.write_text(json.dumps(report, indent=2) + "\n")
 
 
+def _milliseconds(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r}: expected whole milliseconds, such as 1000, or 0")
+    return int(text)
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.modify", description=__doc__)
     parser.add_argument("--loads", nargs="+", choices=tuple(LOADS), default=tuple(LOADS))
     parser.add_argument("--changes", type=int, default=5, help="of each query in a round (default: 5; 0: none)")
     parser.add_argument("--rounds", type=int, default=3, help="each in a cluster of its own (default: 3)")
     parser.add_argument("--rows-per-batch", type=int, default=20_000)
-    parser.add_argument(
-        "--every-ms", type=int, default=0, help="the trigger begins a batch so often (default: 0, without a pause)"
-    )
+    every = "the trigger begins a batch so often (default: 0, as soon as the former one has ended)"
+    parser.add_argument("--every-ms", type=_milliseconds, default=0, help=every)
     parser.add_argument("--cost-rounds", type=int, default=0, help="slices with and without a modification")
     parser.add_argument("--idle-rounds", type=int, default=0, help="slices with and without Rhino's part, unmodified")
     parser.add_argument("--batches", type=int, default=10, help="that count, of each slice")

@@ -30,8 +30,8 @@ class Beside:
 
     `shadow_ms`: from one commit of the shadow to the next, the median. `first_late_ms`, `last_late_ms`: from the end of
     its first and of its last batch in the live query to its own commit of that batch. It is late from the start,
-    because its first batches are slow. `behind`: batches that the live query has run when the shadow has run
-    its last one.
+    because its first batches are slow. `behind`: batches that the live query has run when the shadow has run its last
+    one.
     """
 
     state_bytes: int

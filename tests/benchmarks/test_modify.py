@@ -25,7 +25,7 @@ from benchmarks.restructure.__main__ import summarise as restructurings_of
 from benchmarks.restructure.__main__ import table as restructuring_table
 from benchmarks.shadow.__main__ import summarise as shadows_of
 from benchmarks.shadow.__main__ import table as shadow_table
-from benchmarks.shadow.live import Beside, costs, lateness
+from benchmarks.shadow.live import Beside, Made, costs, lateness
 from rhino.testing.query_watch import Batch
 from spark_connector.modify.ledger import State, View
 from spark_connector.modify.record import Change, Kind, Record
@@ -113,6 +113,13 @@ def test_all_versions_of_the_map_function_go_on_counting() -> None:
         (made,) = counting(version)((1,), iter([frame]), state)
         assert list(made.columns) == columns
         assert list(made["ordinal"]) == expected
+
+
+def test_what_the_process_of_a_shadow_says_of_its_branch_is_read(tmp_path: Path) -> None:
+    target = tmp_path / "shadow-2000-1"
+    assert Made.read(target) is None
+    Made(17, "9a6e").write(target)
+    assert Made.read(target) == Made(17, "9a6e")
 
 
 def test_branches_are_summed_up_by_size() -> None:

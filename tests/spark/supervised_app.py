@@ -16,7 +16,7 @@ def main() -> None:
     conf, folder, version = sys.argv[1:]
     failpoints.arm(os.environ)
     spark = open_session(json.loads(conf), log_path=Path(folder) / f"driver-{version}-{os.getpid()}.log")
-    spark.sparkContext.setLogLevel("INFO")  # a test looks for what an executor says
+    spark.sparkContext.setLogLevel("INFO")  # a test reads there that an executor has loaded a store
     print(f"jvm {spark.sparkContext._gateway.proc.pid}", flush=True)
     running = start(spark, Path(folder), version)
     try:

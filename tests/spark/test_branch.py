@@ -45,7 +45,7 @@ def check(run: Run, used: dict[int, str]) -> None:
 
 
 def assert_differs(run: Run, spark: SparkSession) -> None:
-    """From what the query computes without modifications."""
+    """The output differs from what the query computes without modifications."""
     batches = run.logged()
     with pytest.raises(AssertionError, match="rows missing"):
         assert_same_rows(run.result(batches), scored_batch(spark, batches, [], {}))
@@ -56,8 +56,8 @@ def branched(
 ) -> Run:
     """A branch of a query after its newest batch, or this one. It has the output so far, as its user would copy it."""
     made = branch(cluster.manager, run.checkpoint, folder / "checkpoint", batch=batch)
-    for batch in range(made.batch + 1):
-        shutil.copytree(run.output / str(batch), folder / "output" / str(batch))
+    for written in range(made.batch + 1):
+        shutil.copytree(run.output / str(written), folder / "output" / str(written))
     shadow = Run(run.spark, replace(SCORED, name="shadow"), folder, locate)
     assert shadow.logged() == made.batch + 1
     assert made.linked_bytes > 0
