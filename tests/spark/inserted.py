@@ -143,9 +143,4 @@ REFUSED_FUNCTIONS: list[Refused] = [
     ),
     ("a function of another Python", recorded(python="2.7"), "PYTHON_VERSION_MISMATCH"),
     ("a function of groups", recorded(eval_type=202), "flip is of PySpark's kind 202, and SQL calls functions that"),
-    (
-        "a filter by a function above a stateful operator",
-        lambda query: query.set_filter("counted", "seldom(n)", functions={"seldom": inserted_functions()["seldom"]}),
-        "a point between it and the source",
-    ),
 ]

@@ -138,7 +138,6 @@ CASES: list[Refused] = [
     ("a key of state", _set("good", k="coalesce(table.bonus, k)"), "start a new query for that"),
     ("random", _set("good", y="table.bonus + cast(rand() as bigint)"), "not deterministic"),
     ("no such point", _semi("good", point="elsewhere"), 'name it by .observe("elsewhere", ...)'),
-    ("above state", _semi("good", point="counted"), "a join must be at a point between it and the source"),
     ("nothing to remove", lambda query, tables: query.remove("join", POINT), "no modification of join scored is in"),
 ]
 

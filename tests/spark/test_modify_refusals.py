@@ -126,7 +126,11 @@ CASES: list[Case] = [
         "it has shown, keyed, score, noise",
     ),
     ("no such point", lambda q: q.set_filter("elsewhere", "y > 0"), 'name it by .observe("elsewhere", ...)'),
-    ("above a stateful operator", lambda q: q.set_filter("counted", "n > 0"), "a point between it and the source"),
+    (
+        "a filter by another table",
+        lambda q: q.set_filter(POINT, "y in (select id from range(9))"),
+        "Join the table by `rhino modify join`",
+    ),
     (
         "rows of a point that does not count them",
         lambda q: q.set_filter(POINT, "y > 0", canary=Canary(2, min_rows=1, point="counted")),

@@ -3,7 +3,7 @@ package rhino.spark
 import org.apache.spark.sql.SparkSessionExtensions
 
 import rhino.spark.driver.StartCheck
-import rhino.spark.modify.ModifyRule
+import rhino.spark.modify.{ModifyRule, PointStrategy}
 
 /**
  * Refuses a query in `start()` if Rhino could not keep its state, and plans batches with the modifications that are
@@ -13,5 +13,6 @@ class RhinoExtensions extends (SparkSessionExtensions => Unit) {
   override def apply(extensions: SparkSessionExtensions): Unit = {
     extensions.injectCheckRule(new StartCheck(_))
     extensions.injectPostHocResolutionRule(new ModifyRule(_))
+    extensions.injectPlannerStrategy(_ => PointStrategy)
   }
 }

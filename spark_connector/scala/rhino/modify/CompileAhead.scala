@@ -35,13 +35,15 @@ private[modify] object CompileAhead extends AdaptiveSparkPlanHelper with Logging
 
   /**
    * Starts to prepare what a query needs with the modifications `next`, on the driver and on the executors. Returns
-   * when that is done, or after `waitMs`, which may be 0 or less: then it goes on beside. It gives up if a batch is
-   * planned first, as `bound` says. A failure only makes the batch slower.
+   * when that is done, or after `waitMs`, which may be 0 or less: then it goes on beside. It does nothing if the newest
+   * batch has the same code, as `same` says, and gives up if a batch is planned first, as `bound` says. A failure only
+   * makes the batch slower.
    */
   def attempt(
       stream: StreamExecution, next: Seq[Modification], executors: Seq[(String, String)], waitMs: Long)(
-      bound: => Boolean): Unit = {
-    val task = new FutureTask[Unit](() => prepare(stream, next, executors, () => if (bound) throw TooLate), ())
+      same: IncrementalExecution => Boolean, bound: => Boolean): Unit = {
+    def goOn(): Unit = if (bound) throw TooLate
+    val task = new FutureTask[Unit](() => prepare(stream, next, executors)(same, () => goOn()), ())
     val thread = new Thread(task, "rhino-compile-ahead")
     thread.setDaemon(true)
     // Part of the key of a compiled class.
@@ -55,28 +57,36 @@ private[modify] object CompileAhead extends AdaptiveSparkPlanHelper with Logging
   }
 
   private def prepare(
-      stream: StreamExecution, next: Seq[Modification], executors: Seq[(String, String)], goOn: () => Unit): Unit = {
+      stream: StreamExecution, next: Seq[Modification], executors: Seq[(String, String)])(
+      same: IncrementalExecution => Boolean, goOn: () => Unit): Unit = {
     val started = System.nanoTime()
     def ms: Long = (System.nanoTime() - started) / 1000000
     try {
       val batch = newest(stream)
-      val trial = planned(batch, next, goOn)
-      val planMs = ms
-      val places = executors.map { case (host, id) => Seq(Internals.executorPlace(host, id)) }
-      LimitedJob.run(batch.sparkSession.sparkContext, "Rhino compiles the code of a modified batch") {
-        Internals.withArtifacts(stream) {
-          val parts = RunAhead.parts(trial)
-          val running = run(batch.sparkSession, parts, if (places.isEmpty) Seq(Nil) else places)
-          val left = batch.sparkSession.withActive(generated(trial, without = if (running.isEmpty) Nil else parts))
-          val others = compileElsewhere(left, places, batch.sparkSession)
-          (running ++ others).foreach(Await.result(_, Duration.Inf))
-        }
+      if (!same(batch)) {
+        val trial = planned(batch, next, goOn)
+        val planMs = ms
+        compile(stream, batch.sparkSession, trial, executors)
+        logInfo(s"query ${stream.id}: the next batch was planned in $planMs ms, and its code was ready after $ms ms")
       }
-      logInfo(s"query ${stream.id}: the next batch was planned in $planMs ms, and its code was ready after $ms ms")
     } catch {
       case TooLate => logInfo(s"query ${stream.id}: the next batch began before it was planned ahead, after $ms ms")
       case NonFatal(error) => // Spark's planner and compiler have no common class
         logInfo(s"query ${stream.id}: the code of the next batch cannot be compiled ahead", error)
+    }
+  }
+
+  private def compile(
+      stream: StreamExecution, session: SparkSession, trial: SparkPlan, executors: Seq[(String, String)]): Unit = {
+    val places = executors.map { case (host, id) => Seq(Internals.executorPlace(host, id)) }
+    LimitedJob.run(session.sparkContext, "Rhino compiles the code of a modified batch") {
+      Internals.withArtifacts(stream) {
+        val parts = RunAhead.parts(trial)
+        val running = run(session, parts, if (places.isEmpty) Seq(Nil) else places)
+        val left = session.withActive(generated(trial, without = if (running.isEmpty) Nil else parts))
+        val others = compileElsewhere(left, places, session)
+        (running ++ others).foreach(Await.result(_, Duration.Inf))
+      }
     }
   }
 

@@ -136,9 +136,9 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
       val next = synchronized(ledger.get).expected(its)
       val passedMs = if (its.join.nonEmpty) 0 else (System.nanoTime() - started) / 1000000 // tables take their time
       if (!synchronized(plannedWith(next.map(_.number).toSet)))
-        CompileAhead.attempt(stream, next, executors(), ModifiedQuery.DecisionMs - passedMs) {
-          synchronized(ledger.get).bindings.values.exists(_.contains(its.number))
-        }
+        CompileAhead.attempt(stream, next, executors(), ModifiedQuery.DecisionMs - passedMs)(
+          same = batch => OwnCode.isOf(its, batch, synchronized(ledger.get).inForce(batch.currentBatchId)),
+          bound = synchronized(ledger.get).bindings.values.exists(_.contains(its.number)))
     }
 
   /** The code of a function is not in the code of the plan. But that names the class which Spark calls for a jar. */

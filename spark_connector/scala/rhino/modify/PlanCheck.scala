@@ -2,8 +2,7 @@ package rhino.spark.modify
 
 import org.apache.spark.sql.AnalysisException
 import org.apache.spark.sql.catalyst.QueryPlanningTracker
-import org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
-import org.apache.spark.sql.catalyst.expressions.{Attribute, Expression, PythonUDF}
+import org.apache.spark.sql.catalyst.expressions.{Attribute, Expression, PythonUDF, SubqueryExpression}
 import org.apache.spark.sql.catalyst.plans.logical._
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.state.seam.PythonCode
@@ -90,16 +89,8 @@ private[spark] object PlanCheck {
     found.head
   }
 
-  private def checkFilter(its: Modification, point: CollectMetrics, sql: PointSql): Unit = {
+  private def checkFilter(its: Modification, point: CollectMetrics, sql: PointSql): Unit =
     requireDeterministic(known(point) { sql.condition(its.filter, point.child) })
-    requireBelowState(its, point)
-  }
-
-  /** Spark would push it below the operator, and rows that do not arrive there would never get into its state. */
-  private[modify] def requireBelowState(its: Modification, point: CollectMetrics): Unit =
-    if (point.child.exists(node => node.isStreaming && UnsupportedOperationChecker.isStatefulOperation(node))) refuse(
-      s"the point ${its.target} is above a stateful operator: a ${its.kind} must be at a point between it and the " +
-        "source")
 
   private[modify] def checkColumns(
       its: Modification, point: CollectMetrics, plan: LogicalPlan, make: String => Expression): Unit =
@@ -130,8 +121,12 @@ private[spark] object PlanCheck {
 
   private def columnsOf(point: CollectMetrics): String = list(point.child.output.map(_.name))
 
-  private def requireDeterministic(made: Expression): Unit =
+  private def requireDeterministic(made: Expression): Unit = {
+    if (made.exists(_.isInstanceOf[SubqueryExpression])) refuse(
+      "a subquery reads its table in each batch: a batch that is tried again would differ. Join the table by " +
+        "`rhino modify join`")
     if (!made.deterministic) refuse(s"${made.sql} is not deterministic: a batch that is tried again would differ")
+  }
 
   private def analysed(plan: LogicalPlan, session: SparkSession): LogicalPlan =
     session.sessionState.analyzer.executeAndCheck(plan.clone(), new QueryPlanningTracker)

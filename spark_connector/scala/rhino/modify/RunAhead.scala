@@ -31,6 +31,7 @@ private[spark] object RunAhead {
       case _: MicroBatchScanExec | _: WholeStageCodegenExec | _: InputAdapter | _: ColumnarToRowExec => true
       case _: ProjectExec | _: FilterExec | _: ExpandExec | _: GenerateExec | _: UnionExec | _: SortExec => true
       case _: BaseAggregateExec | _: CollectMetricsExec | _: EventTimeWatermarkExec => true
+      case _: PointFilterExec | _: PointColumnsExec => true
       case _ => false
     }
     known && plan.expressions.forall(!_.exists(foreign)) && plan.children.forall(safe)

@@ -1,0 +1,48 @@
+package rhino.spark.modify
+
+import org.apache.spark.rdd.RDD
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.catalyst.expressions.{Attribute, AttributeSet, Expression, UnsafeProjection}
+import org.apache.spark.sql.catalyst.plans.logical.{LogicalPlan, UnaryNode}
+import org.apache.spark.sql.execution.{SparkPlan, UnaryExecNode}
+
+/**
+ * Gives columns of a point other values. Unlike Spark's `Project`, it says nothing about them to the optimizer, and
+ * the other columns pass without being named here: so those that nobody needs are pruned as they were without it.
+ *
+ * @param former columns that do not come out
+ * @param values what comes out instead, in the same order, as the columns `made`
+ */
+private[spark] case class PointColumns(
+    former: Seq[Attribute], values: Seq[Expression], made: Seq[Attribute], child: LogicalPlan) extends UnaryNode {
+  override def output: Seq[Attribute] = PointColumns.replaced(child.output, former, made)
+  override def producedAttributes: AttributeSet = AttributeSet(made)
+  override protected def withNewChildInternal(newChild: LogicalPlan): LogicalPlan = copy(child = newChild)
+}
+
+private object PointColumns {
+  def replaced[E >: Attribute](columns: Seq[Attribute], former: Seq[Attribute], by: Seq[E]): Seq[E] = {
+    val others = former.map(_.exprId).zip(by).toMap
+    columns.map(column => others.getOrElse(column.exprId, column))
+  }
+}
+
+/** The code of its values is its own, so the Java code of the operators around it stays as it is. */
+private[modify] case class PointColumnsExec(
+    former: Seq[Attribute], values: Seq[Expression], made: Seq[Attribute], child: SparkPlan) extends UnaryExecNode {
+  override def output: Seq[Attribute] = PointColumns.replaced(child.output, former, made)
+  override def producedAttributes: AttributeSet = AttributeSet(made)
+
+  override protected def doExecute(): RDD[InternalRow] = {
+    val (columns, its) = (child.output, PointColumns.replaced(child.output, former, values))
+    child.execute().mapPartitionsWithIndex(
+      (partition, rows) => {
+        val projection = UnsafeProjection.create(its, columns)
+        projection.initialize(partition)
+        rows.map(projection)
+      },
+      preservesPartitioning = true)
+  }
+
+  override protected def withNewChildInternal(newChild: SparkPlan): SparkPlan = copy(child = newChild)
+}
