@@ -20,7 +20,7 @@ private[spark] case class PointColumns(
   override protected def withNewChildInternal(newChild: LogicalPlan): LogicalPlan = copy(child = newChild)
 }
 
-private object PointColumns {
+private[spark] object PointColumns {
   def replaced[E >: Attribute](columns: Seq[Attribute], former: Seq[Attribute], by: Seq[E]): Seq[E] = {
     val others = former.map(_.exprId).zip(by).toMap
     columns.map(column => others.getOrElse(column.exprId, column))

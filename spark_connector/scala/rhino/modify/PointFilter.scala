@@ -19,7 +19,7 @@ private[spark] case class PointFilter(condition: Expression, child: LogicalPlan)
 }
 
 /** The code of its condition is its own, so the Java code of the operators around it stays as it is. */
-private[modify] case class PointFilterExec(condition: Expression, child: SparkPlan) extends UnaryExecNode {
+private[spark] case class PointFilterExec(condition: Expression, child: SparkPlan) extends UnaryExecNode {
   override lazy val metrics = Map("numOutputRows" -> SQLMetrics.createMetric(sparkContext, "number of output rows"))
 
   override def output: Seq[Attribute] = child.output

@@ -1,7 +1,7 @@
 package rhino.spark
 
 import org.apache.spark.sql.catalyst.InternalRow
-import org.apache.spark.sql.catalyst.expressions.{Add, Alias, AttributeReference, Expression, Literal, Rand, ScalaUDF}
+import org.apache.spark.sql.catalyst.expressions.{Add, Alias, AttributeReference, Expression, GreaterThan, Literal, Rand, ScalaUDF}
 import org.apache.spark.sql.connector.read.{InputPartition, PartitionReader, PartitionReaderFactory, Scan}
 import org.apache.spark.sql.connector.read.streaming.{MicroBatchStream, Offset}
 import org.apache.spark.sql.execution.{FilterExec, ProjectExec, SparkPlan, WholeStageCodegenExec}
@@ -9,7 +9,7 @@ import org.apache.spark.sql.execution.datasources.v2.MicroBatchScanExec
 import org.apache.spark.sql.execution.streaming.state.seam.TrialBatch
 import org.apache.spark.sql.types.{LongType, StructType}
 
-import rhino.spark.modify.RunAhead
+import rhino.spark.modify.{PointFilterExec, RunAhead}
 
 /** What an executor may run over a few rows before the first batch with a modification. */
 class RunAheadSuite extends Suite {
@@ -27,6 +27,11 @@ class RunAheadSuite extends Suite {
   test("what only Spark's own code makes from a source is run, up to the first exchange") {
     expect(RunAhead.parts(Plans.exchange(plus)), Seq(plus))
     expect(RunAhead.parts(stage(Add(value, Literal(2L)), Plans.stateful(0, Plans.exchange(plus)))), Seq(plus))
+  }
+
+  test("what a modification has put at a point is run, too") {
+    val filtered = PointFilterExec(GreaterThan(value, Literal(1L)), plus)
+    expect(RunAhead.parts(Plans.exchange(filtered)), Seq(filtered))
   }
 
   test("functions of users, and what may differ from call to call, are not run") {
