@@ -9,12 +9,12 @@ import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanHelper
 import org.apache.spark.sql.execution.streaming.runtime.IncrementalExecution
 import org.apache.spark.sql.execution.streaming.state.seam.MadePlan
 
-/** Modifications whose code stands beside that of the operators of a batch, so that Spark has nothing else to compile. */
+/** Modifications that leave the Java code of the operators of a batch as it is: they have code of their own. */
 private[modify] object OwnCode extends AdaptiveSparkPlanHelper {
 
   /**
-   * Whether the operators of a batch keep their Java code with this modification. They do not if they have to bring
-   * other columns to its point.
+   * Whether a batch with this modification, too, has the Java code of this batch. It has not if its operators must bring
+   * other columns to the point.
    *
    * @param inForce what the batch was planned with
    */
