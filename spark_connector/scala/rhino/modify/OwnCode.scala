@@ -13,7 +13,7 @@ import org.apache.spark.sql.execution.streaming.state.seam.MadePlan
 private[modify] object OwnCode extends AdaptiveSparkPlanHelper {
 
   /**
-   * Whether a batch with this modification, too, has the Java code of this batch. It has not if its operators must bring
+   * Whether a batch with this modification, too, has the Java code of this batch. Not if its operators must bring
    * other columns to the point.
    *
    * @param inForce what the batch was planned with
