@@ -4,6 +4,7 @@ import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.{Attribute, AttributeSet, Expression, UnsafeProjection}
 import org.apache.spark.sql.catalyst.plans.logical.{LogicalPlan, UnaryNode}
+import org.apache.spark.sql.catalyst.plans.physical.{Partitioning, UnknownPartitioning}
 import org.apache.spark.sql.execution.{SparkPlan, UnaryExecNode}
 
 /**
@@ -32,6 +33,12 @@ private[modify] case class PointColumnsExec(
     former: Seq[Attribute], values: Seq[Expression], made: Seq[Attribute], child: SparkPlan) extends UnaryExecNode {
   override def output: Seq[Attribute] = PointColumns.replaced(child.output, former, made)
   override def producedAttributes: AttributeSet = AttributeSet(made)
+
+  /** As without it: otherwise a stateful operator above would get a shuffle that it does not need. */
+  override def outputPartitioning: Partitioning = child.outputPartitioning match {
+    case its: Expression if its.references.intersect(AttributeSet(former)).nonEmpty => UnknownPartitioning(0)
+    case its => its
+  }
 
   override protected def doExecute(): RDD[InternalRow] = {
     val (columns, its) = (child.output, PointColumns.replaced(child.output, former, values))
