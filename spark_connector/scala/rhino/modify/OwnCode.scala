@@ -13,8 +13,8 @@ import org.apache.spark.sql.execution.streaming.state.seam.MadePlan
 private[modify] object OwnCode extends AdaptiveSparkPlanHelper {
 
   /**
-   * Whether a batch with this modification, too, has the Java code of this batch. Not if its operators must bring
-   * other columns to the point.
+   * Whether the Java code of this batch also serves a batch with this modification. It does not if the operators must
+   * bring other columns to the point.
    *
    * @param inForce what the batch was planned with
    */
