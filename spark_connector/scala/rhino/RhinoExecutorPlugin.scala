@@ -10,6 +10,7 @@ import rhino.spark.sidecar.{Sidecar, SidecarReports}
 
 private[spark] class RhinoExecutorPlugin extends ExecutorPlugin {
   private var reports: SidecarReports = _
+  private val sockets = new PythonSockets
 
   /** Attaches in the background. A task that needs the sidecar waits for it, or fails with the socket's name. */
   override def init(context: PluginContext, extra: JavaMap[String, String]): Unit = {
@@ -22,9 +23,13 @@ private[spark] class RhinoExecutorPlugin extends ExecutorPlugin {
     Sidecar.start(host, client, settings)
     reports = new SidecarReports(context, host)
     reports.start()
+    sockets.start()
   }
 
+  override def onTaskStart(): Unit = sockets.taskBegins()
+
   override def shutdown(): Unit = {
+    sockets.interrupt()
     if (reports != null) reports.interrupt()
     Sidecar.stop()
   }

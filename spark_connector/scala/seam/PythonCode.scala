@@ -60,6 +60,13 @@ object PythonCode {
     case _ => its.copy(evalType = PythonEvalType.SQL_BATCHED_UDF)
   }
 
+  /** The same code for a worker that only loads it, with what Spark imports for functions of this kind. */
+  def warming(its: PythonUDF): PythonUDF = {
+    val kind =
+      if (PythonUDF.isScalarPythonUDF(its)) loading(its).evalType else PythonEvalType.SQL_SCALAR_PANDAS_UDF
+    PythonUDF(its.name, its.func, LongType, Nil, kind, udfDeterministic = true)
+  }
+
   /** Whether a worker gets its rows without Arrow. */
   def isPlain(its: PythonUDF): Boolean = its.evalType == PythonEvalType.SQL_BATCHED_UDF
 

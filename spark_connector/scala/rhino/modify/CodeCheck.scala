@@ -6,13 +6,10 @@ import scala.util.control.NonFatal
 
 import org.apache.spark.FutureAction
 import org.apache.spark.sql.catalyst.InternalRow
-import org.apache.spark.sql.catalyst.expressions.{AttributeReference, PythonUDF}
+import org.apache.spark.sql.catalyst.expressions.PythonUDF
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
 import org.apache.spark.sql.classic.SparkSession
-import org.apache.spark.sql.execution.RDDScanExec
-import org.apache.spark.sql.execution.python.{ArrowEvalPythonExec, BatchEvalPythonExec}
 import org.apache.spark.sql.execution.streaming.state.seam.{Internals, PythonCode}
-import org.apache.spark.sql.types.LongType
 
 /**
  * Whether the Python workers of the executors can load the code of a modification, with all that it imports. A job with
@@ -57,22 +54,16 @@ private[modify] object CodeCheck {
     errors.find(_.nonEmpty).foreach(refuse(_, null))
   }
 
-  /**
-   * Each task answers with the error of the code, or "". A task that failed would be tried again elsewhere, and speak
-   * against its executor. The plan is made by hand: Spark's planner would take longer than the job.
-   */
+  /** Each task answers with the error of the code, or "". A task that failed would speak against its executor. */
   private def job(
       udf: PythonUDF, executors: Seq[(String, String)], session: SparkSession): FutureAction[Seq[String]] = {
     val context = session.sparkContext
     val places = executors.map { case (host, id) => id -> Seq(Internals.executorPlace(host, id)) }
-    val none = if (places.isEmpty) context.makeRDD(Seq("driver"), 1) else context.makeRDD(places)
-    val (input, loaded) = (AttributeReference("id", LongType)(), AttributeReference("loaded", LongType)())
-    val rows = RDDScanExec(Seq(input), none.mapPartitions(_ => Iterator.empty[InternalRow]), "executors")
-    val called = Seq(udf.copy(children = Seq(input)))
-    val plan =
-      if (PythonCode.isPlain(udf)) BatchEvalPythonExec(called, Seq(loaded), rows)
-      else ArrowEvalPythonExec(called, Seq(loaded), rows, udf.evalType)
-    Internals.withArtifactsOf(session)(plan.execute().mapPartitions(rows => Iterator(errorOf(rows))).collectAsync())
+    val tasks = if (places.isEmpty) context.makeRDD(Seq("driver"), 1) else context.makeRDD(places)
+    val rows = tasks.mapPartitions(_ => Iterator.empty[InternalRow])
+    Internals.withArtifactsOf(session) {
+      WorkerCall.of(udf, rows).mapPartitions(rows => Iterator(errorOf(rows))).collectAsync()
+    }
   }
 
   private def errorOf(rows: Iterator[InternalRow]): String =

@@ -24,6 +24,8 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
     new ModificationFolder(new Path(stream.resolvedCheckpointRoot), session.sessionState.newHadoopConf())
   private val refusedFiles = mutable.Set.empty[Long] // whose outcome could not be written
   private val sampled = mutable.Map.empty[Long, IncrementalExecution] // by dry run, the batch whose rows it compares
+  private val checks = new LateChecks(() => System.nanoTime() / 1000000)
+  private val rehearsal = new Rehearsal(stream, executors)
   private val looks = new Looks(() => folder.recordsChangedMs, () => System.currentTimeMillis())
   private var ledger = Option.empty[Ledger] // read when the run plans its first batch
   private var planned = Option.empty[(Long, Seq[Modification])]
@@ -33,7 +35,12 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
   def isLocal: Boolean = folder.isLocal
 
   /** What the batch must be planned with. Binds what is ready before it returns. The same answer for each try. */
-  def at(batch: Long): Seq[Modification] = synchronized {
+  def at(batch: Long): Seq[Modification] = {
+    if (!synchronized(planned).exists(_._1 == batch)) checks.awaitLate()
+    planning(batch)
+  }
+
+  private def planning(batch: Long): Seq[Modification] = synchronized {
     planned match {
       case Some((same, modifications)) if same == batch => modifications
       case former =>
@@ -96,18 +103,27 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
   def look(): Unit = {
     val execution = stream.lastExecution
     val known = synchronized(ledger.isDefined)
+    rehearsal.look()
     if (known && execution != null) looks.ifDue {
       val decided = folder.numbers("outcomes").toSet ++ refusedFiles
       val (waiting, due) = folder.numbers("records").filterNot(decided).partition(waits)
-      Internals.withArtifacts(stream)(due.foreach(decide)) // its code may import what a client has added
+      // Its code may import what a client has added.
+      Internals.withArtifacts(stream)(due.foreach { number =>
+        if (isDryRun(number)) decide(number) else checks.during(number)(decide(number))
+      })
       waiting.isEmpty
     }
   }
 
   /** A dry run that compares waits for the end of the batch that it finds. Its rows are read again then. */
   private def waits(number: Long): Boolean =
-    Try(folder.record(number)).toOption.exists(_.sample.nonEmpty) && // `decide` refuses what is not readable
+    recordIf(number).exists(_.sample.nonEmpty) &&
       !folder.committed(sampled.getOrElseUpdate(number, stream.lastExecution).currentBatchId)
+
+  private def isDryRun(number: Long): Boolean = recordIf(number).exists(_.dryRun)
+
+  /** None for a record that is not readable: `decide` refuses it. */
+  private def recordIf(number: Long): Option[Modification] = Try(folder.record(number)).toOption
 
   private def decide(number: Long): Unit = {
     val started = System.nanoTime()

@@ -1,0 +1,104 @@
+package rhino.spark.modify
+
+import scala.concurrent.Await
+import scala.concurrent.duration.{Deadline, Duration, DurationLong}
+import scala.util.control.NonFatal
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.catalyst.expressions.PythonUDF
+import org.apache.spark.sql.execution.streaming.runtime.{IncrementalExecution, StreamExecution}
+import org.apache.spark.sql.execution.streaming.state.seam.{Internals, PythonCode, PythonWorkers}
+
+/**
+ * Makes the first change of a function as fast as later ones, while a run is young. Executors load a new function in a
+ * Python worker, beside the tasks of a batch. If these have all workers, another one starts, which takes a second or
+ * longer: the change comes late, or the batch that finds its worker taken. So each executor starts that worker before:
+ * a task takes a worker, and waits until the batch has started what it needs besides. An executor never gets more
+ * workers than it runs tasks at once. Then the present function is checked as a new one would be.
+ */
+private[modify] class Rehearsal(stream: StreamExecution, executors: () => Seq[(String, String)]) extends Logging {
+  private var known = Set.empty[String] // ids of executors
+  private var newest = Option.empty[Long] // batch
+
+  /** When a batch has begun, and an executor is new: rehearses, on a thread of its own. */
+  def look(): Unit = {
+    val batch = stream.lastExecution
+    if (batch != null && !newest.contains(batch.currentBatchId)) {
+      newest = Some(batch.currentBatchId)
+      val tookMs = stream.recentProgress.filter(_.durationMs.containsKey("addBatch")).map(_.batchDuration)
+      if (tookMs.length >= Rehearsal.Batches)
+        PointSql.functionsOf(batch.logical).headOption.foreach(start(_, batch, tookMs.last))
+    }
+  }
+
+  private def start(function: PythonUDF, batch: IncrementalExecution, batchMs: Long): Unit = {
+    val due = Internals.executors(batch.sparkSession.sparkContext).filterNot(its => known(its.id))
+    known ++= due.map(_.id)
+    if (due.nonEmpty) {
+      val thread = new Thread(() => rehearse(function, batch, due, batchMs), "rhino-rehearsal")
+      thread.setDaemon(true)
+      thread.start()
+    }
+  }
+
+  /** A change does not depend on it. */
+  private def rehearse(
+      function: PythonUDF, batch: IncrementalExecution, due: Seq[Internals.Executor], batchMs: Long): Unit =
+    try {
+      // With one slot, an executor loads functions between two tasks.
+      Internals.withArtifacts(stream)(batch.sparkSession.withActive {
+        startWorkers(PythonCode.warming(function), batch, due.filter(_.slots > 1), batchMs)
+        check(function, batch)
+      })
+      logInfo(s"query ${stream.id}: executors ${due.map(_.id).mkString(", ")} are ready for changes of functions")
+    } catch {
+      case NonFatal(error) => // Python workers and Spark's analysis have no common class
+        logInfo(s"query ${stream.id}: the first change of a function may take longer", error)
+    }
+
+  private def startWorkers(
+      function: PythonUDF, batch: IncrementalExecution, due: Seq[Internals.Executor], batchMs: Long): Unit =
+    if (due.nonEmpty) LimitedJob.run(batch.sparkSession.sparkContext, "Rhino starts Python workers for changes") {
+      val maxMs = (Rehearsal.KeptBatches * batchMs).min(Rehearsal.KeepMaxMs)
+      val places = due.map(its => its.slots -> Seq(Internals.executorPlace(its.host, its.id)))
+      val rows = batch.sparkSession.sparkContext.makeRDD(places).mapPartitions(its => Rehearsal.keep(its.next(), maxMs))
+      val calls = WorkerCall.of(function, rows).mapPartitions(Rehearsal.errorOf)
+      val errors = Await.result(Internals.withArtifactsOf(batch.sparkSession)(calls.collectAsync()), Duration.Inf)
+      errors.headOption.foreach(error => throw new IllegalStateException(error))
+    }
+
+  private def check(present: PythonUDF, batch: IncrementalExecution): Unit = {
+    val code = PythonCode.of(present).toArray
+    val its = Modification(
+      0, Modification.Function, present.name, removes = false, dryRun = true, code, present.evalType,
+      present.dataType.json)
+    CodeCheck.check(Seq(CodeCheck.replacing(code, present)), executors(), batch.sparkSession) {
+      PlanCheck.check(its, batch.logical, Nil, batch.sparkSession)
+    }
+  }
+}
+
+private[modify] object Rehearsal {
+  private val Batches = 2 // of a run, until one is about as long as the next
+  private val KeptBatches = 2 // at most: the batch may have begun before the task
+  private val KeepMaxMs = 10000L
+  private val PollMs = 10L
+
+  /** No rows, which come when there is a worker more, or as many as `slots`, or after `maxMs`. */
+  private def keep(slots: Int, maxMs: Long): Iterator[InternalRow] = {
+    val (before, end) = (PythonWorkers.count, Deadline.now + maxMs.millis)
+    def waits: Boolean = PythonWorkers.count match {
+      case now => now <= before && now < slots && end.hasTimeLeft()
+    }
+    new Iterator[InternalRow] {
+      override def hasNext: Boolean = { while (waits) Thread.sleep(PollMs); false }
+      override def next(): InternalRow = throw new NoSuchElementException
+    }
+  }
+
+  /** A task that failed would speak against its executor. */
+  private def errorOf(rows: Iterator[InternalRow]): Iterator[String] =
+    try { rows.foreach(_ => ()); Iterator.empty }
+    catch { case NonFatal(error) => Iterator(CodeCheck.reason(error)) }
+}
