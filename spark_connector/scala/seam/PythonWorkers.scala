@@ -3,7 +3,7 @@ package seam
 
 import java.lang.reflect.Field
 import java.net.StandardSocketOptions.TCP_NODELAY
-import java.nio.channels.ClosedChannelException
+import java.nio.channels.{ClosedChannelException, SocketChannel}
 
 import scala.collection.mutable
 
@@ -29,10 +29,12 @@ object PythonWorkers {
    * until the worker has confirmed the function, and a worker that has nothing to answer confirms after 40 ms.
    */
   def sendAtOnce(): Unit =
-    each(_.keys.map(_.channel).filter(_.supportedOptions.contains(TCP_NODELAY)).foreach { its =>
+    channels.filter(_.supportedOptions.contains(TCP_NODELAY)).foreach { its =>
       try its.setOption(TCP_NODELAY, java.lang.Boolean.TRUE)
       catch { case _: ClosedChannelException => () } // its worker has ended
-    })
+    }
+
+  def channels: Seq[SocketChannel] = each(_.keys.map(_.channel).toSeq).flatten
 
   /** May wait until a worker has started. */
   private def each[T](act: mutable.Map[PythonWorker, _] => T): Seq[T] = {

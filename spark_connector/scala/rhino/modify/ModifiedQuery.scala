@@ -25,7 +25,7 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
   private val refusedFiles = mutable.Set.empty[Long] // whose outcome could not be written
   private val sampled = mutable.Map.empty[Long, IncrementalExecution] // by dry run, the batch whose rows it compares
   private val checks = new LateChecks(() => System.nanoTime() / 1000000)
-  private val rehearsal = new Rehearsal(stream, executors)
+  private val warmUp = new WarmUp(stream, executors)
   private val looks = new Looks(() => folder.recordsChangedMs, () => System.currentTimeMillis())
   private var ledger = Option.empty[Ledger] // read when the run plans its first batch
   private var planned = Option.empty[(Long, Seq[Modification])]
@@ -103,7 +103,7 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
   def look(): Unit = {
     val execution = stream.lastExecution
     val known = synchronized(ledger.isDefined)
-    rehearsal.look()
+    warmUp.look()
     if (known && execution != null) looks.ifDue {
       val decided = folder.numbers("outcomes").toSet ++ refusedFiles
       val (waiting, due) = folder.numbers("records").filterNot(decided).partition(waits)

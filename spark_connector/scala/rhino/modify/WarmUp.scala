@@ -17,17 +17,17 @@ import org.apache.spark.sql.execution.streaming.state.seam.{Internals, PythonCod
  * a task takes a worker, and waits until the batch has started what it needs besides. An executor never gets more
  * workers than it runs tasks at once. Then the present function is checked as a new one would be.
  */
-private[modify] class Rehearsal(stream: StreamExecution, executors: () => Seq[(String, String)]) extends Logging {
+private[modify] class WarmUp(stream: StreamExecution, executors: () => Seq[(String, String)]) extends Logging {
   private var known = Set.empty[String] // ids of executors
   private var newest = Option.empty[Long] // batch
 
-  /** When a batch has begun, and an executor is new: rehearses, on a thread of its own. */
+  /** When a batch has begun, and an executor is new: warms up, on a thread of its own. */
   def look(): Unit = {
     val batch = stream.lastExecution
     if (batch != null && !newest.contains(batch.currentBatchId)) {
       newest = Some(batch.currentBatchId)
       val tookMs = stream.recentProgress.filter(_.durationMs.containsKey("addBatch")).map(_.batchDuration)
-      if (tookMs.length >= Rehearsal.Batches)
+      if (tookMs.length >= WarmUp.Batches)
         PointSql.functionsOf(batch.logical).headOption.foreach(start(_, batch, tookMs.last))
     }
   }
@@ -36,14 +36,14 @@ private[modify] class Rehearsal(stream: StreamExecution, executors: () => Seq[(S
     val due = Internals.executors(batch.sparkSession.sparkContext).filterNot(its => known(its.id))
     known ++= due.map(_.id)
     if (due.nonEmpty) {
-      val thread = new Thread(() => rehearse(function, batch, due, batchMs), "rhino-rehearsal")
+      val thread = new Thread(() => warmUp(function, batch, due, batchMs), "rhino-warm-up")
       thread.setDaemon(true)
       thread.start()
     }
   }
 
   /** A change does not depend on it. */
-  private def rehearse(
+  private def warmUp(
       function: PythonUDF, batch: IncrementalExecution, due: Seq[Internals.Executor], batchMs: Long): Unit =
     try {
       // With one slot, an executor loads functions between two tasks.
@@ -60,10 +60,10 @@ private[modify] class Rehearsal(stream: StreamExecution, executors: () => Seq[(S
   private def startWorkers(
       function: PythonUDF, batch: IncrementalExecution, due: Seq[Internals.Executor], batchMs: Long): Unit =
     if (due.nonEmpty) LimitedJob.run(batch.sparkSession.sparkContext, "Rhino starts Python workers for changes") {
-      val maxMs = (Rehearsal.KeptBatches * batchMs).min(Rehearsal.KeepMaxMs)
+      val maxMs = (WarmUp.KeptBatches * batchMs).min(WarmUp.KeepMaxMs)
       val places = due.map(its => its.slots -> Seq(Internals.executorPlace(its.host, its.id)))
-      val rows = batch.sparkSession.sparkContext.makeRDD(places).mapPartitions(its => Rehearsal.keep(its.next(), maxMs))
-      val calls = WorkerCall.of(function, rows).mapPartitions(Rehearsal.errorOf)
+      val rows = batch.sparkSession.sparkContext.makeRDD(places).mapPartitions(its => WarmUp.keep(its.next(), maxMs))
+      val calls = WorkerCall.of(function, rows).mapPartitions(WarmUp.errorOf)
       val errors = Await.result(Internals.withArtifactsOf(batch.sparkSession)(calls.collectAsync()), Duration.Inf)
       errors.headOption.foreach(error => throw new IllegalStateException(error))
     }
@@ -79,7 +79,7 @@ private[modify] class Rehearsal(stream: StreamExecution, executors: () => Seq[(S
   }
 }
 
-private[modify] object Rehearsal {
+private[modify] object WarmUp {
   private val Batches = 2 // of a run, until one is about as long as the next
   private val KeptBatches = 2 // at most: the batch may have begun before the task
   private val KeepMaxMs = 10000L

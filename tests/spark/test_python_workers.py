@@ -1,0 +1,27 @@
+"""Executors have the Python workers that changes of functions need, before there is one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+
+def test_an_executor_has_a_worker_more_than_its_batches_need(tmp_path: Path) -> None:
+    """A process of its own, because it needs a session of its own."""
+    command = [sys.executable, "-m", "tests.spark.python_workers", str(tmp_path)]
+    environment = os.environ | {"PYSPARK_PYTHON": sys.executable}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout.splitlines()[-1]) == {
+        "one more than batches need": True,
+        "at once": True,
+        "changes": ["in_force", "in_force"],
+        "workers": 2,
+    }
