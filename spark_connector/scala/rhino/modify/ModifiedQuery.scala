@@ -25,7 +25,7 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
   private val refusedFiles = mutable.Set.empty[Long] // whose outcome could not be written
   private val sampled = mutable.Map.empty[Long, IncrementalExecution] // by dry run, the batch whose rows it compares
   private val checks = new LateChecks(() => System.nanoTime() / 1000000)
-  private val warmUp = new WarmUp(stream, executors)
+  private val warmUp = new FunctionWarmUp(stream, executors)
   private val looks = new Looks(() => folder.recordsChangedMs, () => System.currentTimeMillis())
   private var ledger = Option.empty[Ledger] // read when the run plans its first batch
   private var planned = Option.empty[(Long, Seq[Modification])]

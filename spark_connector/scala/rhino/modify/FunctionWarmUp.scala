@@ -17,7 +17,7 @@ import org.apache.spark.sql.execution.streaming.state.seam.{Internals, PythonCod
  * a task takes a worker, and waits until the batch has started what it needs besides. An executor never gets more
  * workers than it runs tasks at once. Then the present function is checked as a new one would be.
  */
-private[modify] class WarmUp(stream: StreamExecution, executors: () => Seq[(String, String)]) extends Logging {
+private[modify] class FunctionWarmUp(stream: StreamExecution, executors: () => Seq[(String, String)]) extends Logging {
   private var known = Set.empty[String] // ids of executors
   private var newest = Option.empty[Long] // batch
 
@@ -27,7 +27,7 @@ private[modify] class WarmUp(stream: StreamExecution, executors: () => Seq[(Stri
     if (batch != null && !newest.contains(batch.currentBatchId)) {
       newest = Some(batch.currentBatchId)
       val tookMs = stream.recentProgress.filter(_.durationMs.containsKey("addBatch")).map(_.batchDuration)
-      if (tookMs.length >= WarmUp.Batches)
+      if (tookMs.length >= FunctionWarmUp.Batches)
         PointSql.functionsOf(batch.logical).headOption.foreach(start(_, batch, tookMs.last))
     }
   }
@@ -60,10 +60,11 @@ private[modify] class WarmUp(stream: StreamExecution, executors: () => Seq[(Stri
   private def startWorkers(
       function: PythonUDF, batch: IncrementalExecution, due: Seq[Internals.Executor], batchMs: Long): Unit =
     if (due.nonEmpty) LimitedJob.run(batch.sparkSession.sparkContext, "Rhino starts Python workers for changes") {
-      val maxMs = (WarmUp.KeptBatches * batchMs).min(WarmUp.KeepMaxMs)
+      val maxMs = (FunctionWarmUp.KeptBatches * batchMs).min(FunctionWarmUp.KeepMaxMs)
       val places = due.map(its => its.slots -> Seq(Internals.executorPlace(its.host, its.id)))
-      val rows = batch.sparkSession.sparkContext.makeRDD(places).mapPartitions(its => WarmUp.keep(its.next(), maxMs))
-      val calls = WorkerCall.of(function, rows).mapPartitions(WarmUp.errorOf)
+      val tasks = batch.sparkSession.sparkContext.makeRDD(places)
+      val rows = tasks.mapPartitions(slots => FunctionWarmUp.keep(slots.next(), maxMs))
+      val calls = WorkerCall.of(function, rows).mapPartitions(FunctionWarmUp.errorOf)
       val errors = Await.result(Internals.withArtifactsOf(batch.sparkSession)(calls.collectAsync()), Duration.Inf)
       errors.headOption.foreach(error => throw new IllegalStateException(error))
     }
@@ -79,10 +80,10 @@ private[modify] class WarmUp(stream: StreamExecution, executors: () => Seq[(Stri
   }
 }
 
-private[modify] object WarmUp {
+private[modify] object FunctionWarmUp {
   private val Batches = 2 // of a run, until one is about as long as the next
   private val KeptBatches = 2 // at most: the batch may have begun before the task
-  private val KeepMaxMs = 10000L
+  private val KeepMaxMs = 2000L // less than spark.locality.wait: tasks wait for a slot where their state is
   private val PollMs = 10L
 
   /** No rows, which come when there is a worker more, or as many as `slots`, or after `maxMs`. */
