@@ -14,7 +14,6 @@ import psutil
 from rhino.testing.process import ClusterError
 
 POLL_S = 0.005
-TAIL_BYTES = 4096
 _POINT = re.compile(rb"^failpoint (\S+)$", re.MULTILINE)
 Act = Callable[[], object]
 
@@ -29,6 +28,7 @@ class Puppeteer(threading.Thread):
         super().__init__(name="puppeteer", daemon=True)
         self._pid = pid
         self._log = log
+        self._read = 0  # bytes of the log
         self._script: list[tuple[str, Act]] = []
         self._lock = threading.Lock()
         self._ending = threading.Event()
@@ -61,16 +61,23 @@ class Puppeteer(threading.Thread):
                 self._failure = error
 
     def _stands(self, pid: int) -> None:
+        """Several threads may have reached points: each of them stops the process, the first one for all."""
         try:
-            with self._lock:
-                act = self._script.pop(0)[1] if self._script and self._script[0][0] == self._point() else None
-            if act is not None:
-                act()
+            for point in self._reached():
+                with self._lock:
+                    act = self._script.pop(0)[1] if self._script and self._script[0][0] == point else None
+                if act is not None:
+                    act()
         finally:
             os.kill(pid, signal.SIGCONT)
 
-    def _point(self) -> str:
+    def _reached(self) -> list[str]:
+        """The points since the last call."""
         with self._log.open("rb") as file:
-            file.seek(max(self._log.stat().st_size - TAIL_BYTES, 0))
-            points: list[bytes] = _POINT.findall(file.read())
-        return points[-1].decode()
+            if self._log.stat().st_size < self._read:  # a new process has begun the log again
+                self._read = 0
+            file.seek(self._read)
+            lines, newline, _ = file.read().rpartition(b"\n")
+        self._read += len(lines + newline)
+        points: list[bytes] = _POINT.findall(lines)
+        return [point.decode() for point in points]
