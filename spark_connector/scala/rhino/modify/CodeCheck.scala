@@ -61,9 +61,8 @@ private[modify] object CodeCheck {
     val places = executors.map { case (host, id) => id -> Seq(Internals.executorPlace(host, id)) }
     val tasks = if (places.isEmpty) context.makeRDD(Seq("driver"), 1) else context.makeRDD(places)
     val rows = tasks.mapPartitions(_ => Iterator.empty[InternalRow])
-    Internals.withArtifactsOf(session) {
-      WorkerCall.of(udf, rows).mapPartitions(rows => Iterator(errorOf(rows))).collectAsync()
-    }
+    val plan = WorkerCall.of(udf, rows)
+    Internals.withArtifactsOf(session)(plan.execute().mapPartitions(rows => Iterator(errorOf(rows))).collectAsync())
   }
 
   private def errorOf(rows: Iterator[InternalRow]): String =

@@ -64,8 +64,11 @@ private[modify] class FunctionWarmUp(stream: StreamExecution, executors: () => S
       val places = due.map(its => its.slots -> Seq(Internals.executorPlace(its.host, its.id)))
       val tasks = batch.sparkSession.sparkContext.makeRDD(places)
       val rows = tasks.mapPartitions(slots => FunctionWarmUp.keep(slots.next(), maxMs))
-      val calls = WorkerCall.of(function, rows).mapPartitions(FunctionWarmUp.errorOf)
-      val errors = Await.result(Internals.withArtifactsOf(batch.sparkSession)(calls.collectAsync()), Duration.Inf)
+      val plan = WorkerCall.of(function, rows)
+      val job = Internals.withArtifactsOf(batch.sparkSession) {
+        plan.execute().mapPartitions(FunctionWarmUp.errorOf).collectAsync()
+      }
+      val errors = Await.result(job, Duration.Inf)
       errors.headOption.foreach(error => throw new IllegalStateException(error))
     }
 
