@@ -14,16 +14,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from rhino import Modifications, local_session
-from rhino.testing.spark_daemons import lean_jvm
+from tests.spark.notebook.sessions import SMALL
 
-SETTINGS = {
-    "spark.master": "local[2]",
-    "spark.ui.enabled": "false",
-    "spark.sql.shuffle.partitions": "1",
-    "spark.driver.memory": "600m",
-    "spark.driver.extraJavaOptions": " ".join(lean_jvm()),
-    "spark.log.level": "WARN",
-}
 TIMEOUT_S = 120
 
 
@@ -59,7 +51,7 @@ def sends_at_once(spark: SparkSession, workers: Any) -> bool:
 
 def main() -> None:
     folder = Path(sys.argv[1])
-    spark = local_session(SETTINGS, data_dir=folder / "state")
+    spark = local_session(SMALL, data_dir=folder / "state")
     jvm: Any = spark._jvm
     workers = jvm.org.apache.spark.sql.execution.streaming.state.seam.PythonWorkers
     query, said = start(spark, folder / "checkpoint"), dict[str, Any]()

@@ -92,8 +92,9 @@ private[modify] object FunctionWarmUp {
   /** No rows, which come when there is a worker more, or as many as `slots`, or after `maxMs`. */
   private def keep(slots: Int, maxMs: Long): Iterator[InternalRow] = {
     val (before, end) = (PythonWorkers.count, Deadline.now + maxMs.millis)
-    def waits: Boolean = PythonWorkers.count match {
-      case now => now <= before && now < slots && end.hasTimeLeft()
+    def waits: Boolean = {
+      val now = PythonWorkers.count
+      now <= before && now < slots && end.hasTimeLeft()
     }
     new Iterator[InternalRow] {
       override def hasNext: Boolean = { while (waits) Thread.sleep(PollMs); false }

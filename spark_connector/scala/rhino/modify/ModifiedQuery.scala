@@ -238,5 +238,5 @@ private[modify] object ModifiedQuery {
    * 0.2 s after the command has to bind it: with the batch after that, it would come in force too late. The batch
    * beside which all this happens takes up to a quarter longer on two processors, and that counts, too.
    */
-  private val DecisionMs = 120L
+  private val DecisionMs = LateChecks.LateMs
 }
