@@ -1,6 +1,6 @@
 package rhino.spark.modify
 
-import java.util.concurrent.{ExecutionException, FutureTask, TimeUnit, TimeoutException}
+import java.util.concurrent.CompletableFuture
 
 import scala.concurrent.Await
 import scala.concurrent.duration.Duration
@@ -26,43 +26,38 @@ import org.apache.spark.sql.execution.streaming.state.seam.{Internals, MadePlan,
  * compiled classes by their source text, so whatever compiles the same text serves the batch.
  */
 private[modify] object CompileAhead extends AdaptiveSparkPlanHelper with Logging {
-  private val PlanMs = 1000L
-  private val PollMs = 5L
+  private val Rehearsals = 2
   private val TrialRows = 500 // of a partition. With 256, new code was still interpreted afterwards
 
   /** A batch is planned with the modifications before this object has planned it. */
   private object TooLate extends ControlThrowable
 
   /**
-   * Starts to prepare what a query needs with the modifications `next`, on the driver and on the executors. Returns
-   * when that is done, or after `waitMs`, which may be 0 or less: then it goes on beside. It does nothing if the newest
-   * batch has the same code, as `same` says, and gives up if a batch is planned first, as `bound` says. A failure only
-   * makes the batch slower.
+   * Starts to prepare what a query needs with the modifications `next`, on the driver and on the executors. The result
+   * tells when that is done. It does nothing if the newest batch has the same code, as `same` says, and gives up if a
+   * batch is planned first, as `bound` says. A failure only makes the batch slower.
    */
-  def attempt(
-      stream: StreamExecution, next: Seq[Modification], executors: Seq[(String, String)], waitMs: Long)(
-      same: IncrementalExecution => Boolean, bound: => Boolean): Unit = {
+  def start(
+      stream: StreamExecution, newest: IncrementalExecution, next: Seq[Modification], executors: Seq[(String, String)])(
+      same: IncrementalExecution => Boolean, bound: => Boolean): CompletableFuture[Unit] = {
     def goOn(): Unit = if (bound) throw TooLate
-    val task = new FutureTask[Unit](() => prepare(stream, next, executors)(same, () => goOn()), ())
-    val thread = new Thread(task, "rhino-compile-ahead")
+    val done = new CompletableFuture[Unit]
+    val thread = new Thread(
+      () => try prepare(stream, newest, next, executors)(same, () => goOn()) finally { done.complete(()); () },
+      "rhino-compile-ahead")
     thread.setDaemon(true)
     // Part of the key of a compiled class.
     thread.setContextClassLoader(stream.queryExecutionThread.getContextClassLoader)
     thread.start()
-    try task.get(waitMs, TimeUnit.MILLISECONDS)
-    catch {
-      case _: TimeoutException => ()
-      case error: ExecutionException => logWarning(s"query ${stream.id}: compiling ahead has failed", error)
-    }
+    done
   }
 
   private def prepare(
-      stream: StreamExecution, next: Seq[Modification], executors: Seq[(String, String)])(
+      stream: StreamExecution, batch: IncrementalExecution, next: Seq[Modification], executors: Seq[(String, String)])(
       same: IncrementalExecution => Boolean, goOn: () => Unit): Unit = {
     val started = System.nanoTime()
     def ms: Long = (System.nanoTime() - started) / 1000000
     try {
-      val batch = newest(stream)
       if (!same(batch)) {
         val trial = planned(batch, next, goOn)
         val planMs = ms
@@ -76,15 +71,25 @@ private[modify] object CompileAhead extends AdaptiveSparkPlanHelper with Logging
     }
   }
 
+  /**
+   * Does the same without a modification, while a run is young. All code is there already, so some is compiled again, as
+   * another text. A preparation that is the first one of its processes would take twice the time: they load classes for
+   * it, and interpret the compiler.
+   */
+  def rehearse(stream: StreamExecution, batch: IncrementalExecution, executors: Seq[(String, String)]): Unit =
+    compile(stream, batch.sparkSession, planned(batch, Nil, () => ()), executors, again = Rehearsals)
+
   private def compile(
-      stream: StreamExecution, session: SparkSession, trial: SparkPlan, executors: Seq[(String, String)]): Unit = {
+      stream: StreamExecution, session: SparkSession, trial: SparkPlan, executors: Seq[(String, String)],
+      again: Int = 0): Unit = {
     val places = executors.map { case (host, id) => Seq(Internals.executorPlace(host, id)) }
     LimitedJob.run(session.sparkContext, "Rhino compiles the code of a modified batch") {
       Internals.withArtifacts(stream) {
         val parts = RunAhead.parts(trial)
         val running = run(session, parts, if (places.isEmpty) Seq(Nil) else places)
-        val left = session.withActive(generated(trial, without = if (running.isEmpty) Nil else parts))
-        val others = compileElsewhere(left, places, session)
+        val done = if (running.isEmpty || again > 0) Nil else parts
+        val left = session.withActive(generated(trial, without = done))
+        val others = compileElsewhere(left ++ (1 to again).flatMap(of => left.map(another(_, of))), places, session)
         (running ++ others).foreach(Await.result(_, Duration.Inf))
       }
     }
@@ -106,15 +111,11 @@ private[modify] object CompileAhead extends AdaptiveSparkPlanHelper with Logging
     else Some(session.sparkContext.makeRDD(places.map(found -> _)).foreachAsync(_.foreach(compiled)))
   }
 
+  private def another(its: CodeAndComment, number: Int): CodeAndComment =
+    new CodeAndComment(s"${its.body}\n// $number\n", its.comment)
+
   /** Spark runs code that cannot be compiled in another way. A task that failed would speak against its executor. */
   private def compiled(code: CodeAndComment): Unit = Try(CodeGenerator.compile(code))
-
-  /** The newest batch. Its thread may be planning it just now. */
-  private def newest(stream: StreamExecution): IncrementalExecution = {
-    val polls = Iterator.fill((PlanMs / PollMs).toInt) { Thread.sleep(PollMs); stream.lastExecution }
-    (Iterator(stream.lastExecution) ++ polls).find(MadePlan.of(_).nonEmpty).getOrElse(
-      throw new IllegalStateException("no batch is planned yet"))
-  }
 
   /**
    * The Java code of a batch like this one with these modifications, without operators whose code can be generated only

@@ -4,67 +4,35 @@ import scala.concurrent.Await
 import scala.concurrent.duration.{Deadline, Duration, DurationLong}
 import scala.util.control.NonFatal
 
-import org.apache.spark.internal.Logging
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.PythonUDF
-import org.apache.spark.sql.execution.streaming.runtime.{IncrementalExecution, StreamExecution}
+import org.apache.spark.sql.execution.streaming.runtime.IncrementalExecution
 import org.apache.spark.sql.execution.streaming.state.seam.{Internals, PythonCode, PythonWorkers}
 
 /**
- * Makes the first change of a function as fast as later ones, while a run is young. Executors load a new function in a
- * Python worker, beside the tasks of a batch. If these have all workers, another one starts, which takes a second or
- * longer: the change comes late, or the batch that finds its worker taken. So each executor starts that worker before:
- * a task takes a worker, and waits until the batch has started what it needs besides. An executor never gets more
- * workers than it runs tasks at once. Then the present function is checked as a new one would be.
+ * Makes the first change of a function as fast as later ones. Executors load a new function in a Python worker, beside
+ * the tasks of a batch. If these have all workers, another one starts, which takes a second or longer: the change comes
+ * late, or the batch that finds its worker taken. So each executor starts that worker before: a task takes a worker, and
+ * waits until the batch has started what it needs besides. An executor never gets more workers than it runs tasks at
+ * once. Then the present function is checked as a new one would be.
  */
-private[modify] class FunctionWarmUp(stream: StreamExecution, executors: () => Seq[(String, String)]) extends Logging {
-  private var known = Set.empty[String] // ids of executors
-  private var newest = Option.empty[Long] // batch
+private[modify] class FunctionWarmUp(
+    function: PythonUDF, batch: IncrementalExecution, executors: () => Seq[(String, String)]) {
 
-  /** When a batch has begun, and an executor is new: warms up, on a thread of its own. */
-  def look(): Unit = {
-    val batch = stream.lastExecution
-    if (batch != null && !newest.contains(batch.currentBatchId)) {
-      newest = Some(batch.currentBatchId)
-      val tookMs = stream.recentProgress.filter(_.durationMs.containsKey("addBatch")).map(_.batchDuration)
-      if (tookMs.length >= FunctionWarmUp.Batches)
-        PointSql.functionsOf(batch.logical).headOption.foreach(start(_, batch, tookMs.last))
-    }
+  /** For the thread that has the files of the query's thread. `batchMs`: how long a batch takes. */
+  def run(due: Seq[Internals.Executor], batchMs: Long): Unit = {
+    // With one slot, an executor loads functions between two tasks.
+    startWorkers(PythonCode.warming(function), due.filter(_.slots > 1), batchMs)
+    check()
   }
 
-  private def start(function: PythonUDF, batch: IncrementalExecution, batchMs: Long): Unit = {
-    val due = Internals.executors(batch.sparkSession.sparkContext).filterNot(its => known(its.id))
-    known ++= due.map(_.id)
-    if (due.nonEmpty) {
-      val thread = new Thread(() => warmUp(function, batch, due, batchMs), "rhino-warm-up")
-      thread.setDaemon(true)
-      thread.start()
-    }
-  }
-
-  /** A change does not depend on it. */
-  private def warmUp(
-      function: PythonUDF, batch: IncrementalExecution, due: Seq[Internals.Executor], batchMs: Long): Unit =
-    try {
-      // With one slot, an executor loads functions between two tasks.
-      Internals.withArtifacts(stream)(batch.sparkSession.withActive {
-        startWorkers(PythonCode.warming(function), batch, due.filter(_.slots > 1), batchMs)
-        check(function, batch)
-      })
-      logInfo(s"query ${stream.id}: executors ${due.map(_.id).mkString(", ")} are ready for changes of functions")
-    } catch {
-      case NonFatal(error) => // Python workers and Spark's analysis have no common class
-        logInfo(s"query ${stream.id}: the first change of a function may take longer", error)
-    }
-
-  private def startWorkers(
-      function: PythonUDF, batch: IncrementalExecution, due: Seq[Internals.Executor], batchMs: Long): Unit =
+  private def startWorkers(warming: PythonUDF, due: Seq[Internals.Executor], batchMs: Long): Unit =
     if (due.nonEmpty) LimitedJob.run(batch.sparkSession.sparkContext, "Rhino starts Python workers for changes") {
       val maxMs = (FunctionWarmUp.KeptBatches * batchMs).min(FunctionWarmUp.KeepMaxMs)
       val places = due.map(its => its.slots -> Seq(Internals.executorPlace(its.host, its.id)))
       val tasks = batch.sparkSession.sparkContext.makeRDD(places)
       val rows = tasks.mapPartitions(slots => FunctionWarmUp.keep(slots.next(), maxMs))
-      val plan = WorkerCall.of(function, rows)
+      val plan = WorkerCall.of(warming, rows)
       val job = Internals.withArtifactsOf(batch.sparkSession) {
         plan.execute().mapPartitions(FunctionWarmUp.errorOf).collectAsync()
       }
@@ -72,19 +40,18 @@ private[modify] class FunctionWarmUp(stream: StreamExecution, executors: () => S
       errors.headOption.foreach(error => throw new IllegalStateException(error))
     }
 
-  private def check(present: PythonUDF, batch: IncrementalExecution): Unit = {
-    val code = PythonCode.of(present).toArray
+  private def check(): Unit = {
+    val code = PythonCode.of(function).toArray
     val its = Modification(
-      0, Modification.Function, present.name, removes = false, dryRun = true, code, present.evalType,
-      present.dataType.json)
-    CodeCheck.check(Seq(CodeCheck.replacing(code, present)), executors(), batch.sparkSession) {
+      0, Modification.Function, function.name, removes = false, dryRun = true, code, function.evalType,
+      function.dataType.json)
+    CodeCheck.check(Seq(CodeCheck.replacing(code, function)), executors(), batch.sparkSession) {
       PlanCheck.check(its, batch.logical, Nil, batch.sparkSession)
     }
   }
 }
 
 private[modify] object FunctionWarmUp {
-  private val Batches = 2 // of a run, until one is about as long as the next
   private val KeptBatches = 2 // at most: the batch may have begun before the task
   private val KeepMaxMs = 2000L // less than spark.locality.wait: tasks wait for a slot where their state is
   private val PollMs = 10L

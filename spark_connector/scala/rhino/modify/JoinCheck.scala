@@ -15,7 +15,7 @@ private[modify] object JoinCheck {
 
   def check(its: Modification, point: CollectMetrics, plan: LogicalPlan, session: SparkSession): Unit = {
     val join = its.join.getOrElse(refuse("the record names no table"))
-    val made = new PointJoin(join, point.child, PointSql.of(its, plan, session))
+    val made = new JoinedPoint(join, point.child, PointSql.of(its, plan, session))
     val keys = made.keys
     keys.foreach { case (of, column) => checkTypes(of.name, of.dataType, column.name, column.dataType) }
     if (join.filters && its.columns.nonEmpty) refuse(

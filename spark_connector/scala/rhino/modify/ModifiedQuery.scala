@@ -9,8 +9,9 @@ import org.apache.hadoop.fs.Path
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.execution.streaming.ProcessingTimeTrigger
 import org.apache.spark.sql.execution.streaming.runtime.{IncrementalExecution, StreamExecution}
-import org.apache.spark.sql.execution.streaming.state.seam.Internals
+import org.apache.spark.sql.execution.streaming.state.seam.{BetweenBatches, Internals, MadePlan}
 
 /**
  * The modifications of one run of a query. The thread of the query asks `at` when it plans a batch. Another thread
@@ -24,23 +25,20 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
     new ModificationFolder(new Path(stream.resolvedCheckpointRoot), session.sessionState.newHadoopConf())
   private val refusedFiles = mutable.Set.empty[Long] // whose outcome could not be written
   private val sampled = mutable.Map.empty[Long, IncrementalExecution] // by dry run, the batch whose rows it compares
-  private val checks = new LateChecks(() => System.nanoTime() / 1000000)
-  private val warmUp = new FunctionWarmUp(stream, executors)
+  private val late = new LateRecords(() => System.nanoTime() / 1000000, holds)
+  private val holds: Boolean = BetweenBatches.call(stream)(late.hold(periodMs))
+  private val warmUp = new ChangeWarmUp(stream, executors)
   private val looks = new Looks(() => folder.recordsChangedMs, () => System.currentTimeMillis())
   private var ledger = Option.empty[Ledger] // read when the run plans its first batch
   private var planned = Option.empty[(Long, Seq[Modification])]
   private var firstBatch = Option.empty[Long] // of this run
+  @volatile private var newest = Option.empty[IncrementalExecution] // batch of this run that is planned
   private val plannedWith = mutable.Set.empty[Set[Long]] // by batches of this run: the code of these is there
 
   def isLocal: Boolean = folder.isLocal
 
   /** What the batch must be planned with. Binds what is ready before it returns. The same answer for each try. */
-  def at(batch: Long): Seq[Modification] = {
-    if (!synchronized(planned).exists(_._1 == batch)) checks.awaitLate()
-    planning(batch)
-  }
-
-  private def planning(batch: Long): Seq[Modification] = synchronized {
+  def at(batch: Long): Seq[Modification] = synchronized {
     planned match {
       case Some((same, modifications)) if same == batch => modifications
       case former =>
@@ -103,13 +101,14 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
   def look(): Unit = {
     val execution = stream.lastExecution
     val known = synchronized(ledger.isDefined)
-    warmUp.look()
+    if (execution != null && MadePlan.of(execution).nonEmpty) newest = Some(execution)
+    newest.foreach(warmUp.look)
     if (known && execution != null) looks.ifDue {
       val decided = folder.numbers("outcomes").toSet ++ refusedFiles
       val (waiting, due) = folder.numbers("records").filterNot(decided).partition(waits)
       // Its code may import what a client has added.
       Internals.withArtifacts(stream)(due.foreach { number =>
-        if (isDryRun(number)) decide(number) else checks.during(number)(decide(number))
+        if (isDryRun(number)) decide(number) else late.during(lateMs(number))(decide(number))
       })
       waiting.isEmpty
     }
@@ -119,6 +118,12 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
   private def waits(number: Long): Boolean =
     recordIf(number).exists(_.sample.nonEmpty) &&
       !folder.committed(sampled.getOrElseUpdate(number, stream.lastExecution).currentBatchId)
+
+  private def lateMs(number: Long): Long = recordIf(number) match {
+    case Some(its) if its.join.nonEmpty && !its.removes => LateRecords.TableMs
+    case Some(its) if its.kind == Modification.Function && its.jar.isEmpty => LateRecords.FunctionMs
+    case _ => 0
+  }
 
   private def isDryRun(number: Long): Boolean = recordIf(number).exists(_.dryRun)
 
@@ -136,7 +141,7 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
     found match {
       case Right(its) =>
         sampled.remove(number).foreach(compare(its, _))
-        compileAhead(its, started)
+        compileAhead(its)
         accept(its, started)
       case Left(reason) =>
         logWarning(s"query ${stream.id}: modification $number is refused: $reason")
@@ -147,15 +152,25 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
   }
 
   /** A record counts for the first batch that is planned after its outcome is written. So this comes before it. */
-  private def compileAhead(its: Modification, started: Long): Unit =
+  private def compileAhead(its: Modification): Unit =
     if (!its.dryRun && changesCode(its)) {
       val next = synchronized(ledger.get).expected(its)
-      val passedMs = if (its.join.nonEmpty) 0 else (System.nanoTime() - started) / 1000000 // tables take their time
-      if (!synchronized(plannedWith(next.map(_.number).toSet)))
-        CompileAhead.attempt(stream, next, executors(), ModifiedQuery.DecisionMs - passedMs)(
-          same = batch => OwnCode.isOf(its, batch, synchronized(ledger.get).inForce(batch.currentBatchId)),
-          bound = synchronized(ledger.get).bindings.values.exists(_.contains(its.number)))
+      if (its.join.nonEmpty) late.restart()
+      for (batch <- newest if !synchronized(plannedWith(next.map(_.number).toSet)))
+        late.awaitCode(CompileAhead.start(stream, batch, next, executors())(
+          same = OwnCode.isOf(its, _),
+          bound = synchronized(ledger.get).bindings.values.exists(_.contains(its.number))))
     }
+
+  /** From the start of a batch to that of the next one, as of late. */
+  private def periodMs: Long = {
+    val batches = stream.recentProgress.filter(_.durationMs.containsKey("addBatch")).map(_.batchDuration).takeRight(10)
+    val median = batches.sorted.lift(batches.length / 2).getOrElse(0L)
+    stream.trigger match {
+      case ProcessingTimeTrigger(intervalMs) => median.max(intervalMs)
+      case _ => median
+    }
+  }
 
   /** The code of a function is not in the code of the plan. But that names the class which Spark calls for a jar. */
   private def changesCode(its: Modification): Boolean = its.kind != Modification.Function || its.jar.nonEmpty ||
@@ -233,10 +248,4 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
 
 private[modify] object ModifiedQuery {
   private val ReasonMax = 4000 // characters; Spark's errors may carry whole plans
-  /**
-   * From when a record is found until it does not wait for its code any longer. A batch that is planned later than
-   * 0.2 s after the command has to bind it: with the batch after that, it would come in force too late. The batch
-   * beside which all this happens takes up to a quarter longer on two processors, and that counts, too.
-   */
-  private val DecisionMs = LateChecks.LateMs
 }

@@ -1,6 +1,6 @@
 package rhino.spark.modify
 
-import org.apache.spark.sql.catalyst.expressions.{Alias, Attribute, AttributeMap, AttributeReference, Expression, NamedExpression, PythonUDF, ScalaUDF}
+import org.apache.spark.sql.catalyst.expressions.{Attribute, AttributeMap, AttributeReference, Expression, PythonUDF, ScalaUDF}
 import org.apache.spark.sql.catalyst.plans.logical.{AnalysisHelper, CollectMetrics, LogicalPlan, Project}
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.state.seam.PythonCode
@@ -51,39 +51,33 @@ private[spark] object Overlay {
     plan.transform {
       case point: CollectMetrics if points.contains(point.name) && point.isStreaming =>
         val its = points(point.name)
-        point.copy(child = filtered(sql(its).condition(its.filter, point.child), point.child))
+        point.copy(child = PointFilter(sql(its).condition(its.filter, point.child), point.child))
     }
   }
-
-  /** Spark calls Python functions in a node of its own, below the one that needs their values. */
-  private def filtered(condition: Expression, rows: LogicalPlan): LogicalPlan =
-    if (!callsPython(condition)) PointFilter(condition, rows)
-    else {
-      val passes = Alias(condition, "passes")()
-      Project(rows.output, PointFilter(passes.toAttribute, Project(rows.output :+ passes, rows)))
-    }
 
   private def withColumns(plan: LogicalPlan, all: Seq[Modification], sql: Modification => PointSql): LogicalPlan =
     below(plan, all) { (its, child) =>
-      val values = its.columns.map { case (name, text) => name -> sql(its).expression(text, child) }
-      if (values.values.exists(callsPython)) projection(values, child, child) else columns(values, child)
+      columns(its.columns.map { case (name, text) => name -> sql(its).expression(text, child) }, child, child)
     }
-
-  private def columns(values: Map[String, Expression], rows: LogicalPlan): LogicalPlan = {
-    val former = rows.output.filter(column => values.contains(column.name))
-    val made = former.map { column =>
-      AttributeReference(column.name, column.dataType, column.nullable, column.metadata)()
-    }
-    PointColumns(former, former.map(column => values(column.name)), made, rows)
-  }
-
-  private def callsPython(expression: Expression): Boolean = expression.exists(_.isInstanceOf[PythonUDF])
 
   private def withJoins(plan: LogicalPlan, all: Seq[Modification], sql: Modification => PointSql): LogicalPlan =
     below(plan, all) { (its, child) =>
-      val join = new PointJoin(its.join.get, PointFence(child), sql(its))
-      PointFence(projection(its.columns.map { case (name, text) => name -> join.expression(text) }, child, join.plan))
+      val join = new JoinedPoint(its.join.get, child, sql(its))
+      val made = columns(its.columns.map { case (name, text) => name -> join.expression(text) }, child, join.plan)
+      if (made.output.size == child.output.size) made else Project(made.output.take(child.output.size), made)
     }
+
+  /**
+   * The columns of a point, with new values from `rows`. Changed columns have new ids: with the former ones, Spark's
+   * inference would take old and new values for equal.
+   */
+  private def columns(values: Map[String, Expression], point: LogicalPlan, rows: LogicalPlan): LogicalPlan = {
+    val former = point.output.filter(column => values.contains(column.name))
+    val made = former.map { column =>
+      AttributeReference(column.name, column.dataType, column.nullable, column.metadata)()
+    }
+    if (former.isEmpty) rows else PointColumns(former, former.map(column => values(column.name)), made, rows)
+  }
 
   /** Each point with what `make` puts between it and the plan below it. */
   private def below(plan: LogicalPlan, all: Seq[Modification])(
@@ -99,15 +93,4 @@ private[spark] object Overlay {
         (point.copy(metrics = metrics.asInstanceOf[point.metrics.type], child = made), changed)
     }
   }
-
-  /**
-   * The columns of a point, with new values from `rows`. Changed columns have new ids: with the former ones, Spark's
-   * inference would take old and new values for equal.
-   */
-  private def projection(values: Map[String, Expression], point: LogicalPlan, rows: LogicalPlan): Project =
-    Project(point.output.map { attribute =>
-      values.get(attribute.name).fold[NamedExpression](attribute) { value =>
-        Alias(value, attribute.name)(explicitMetadata = Some(attribute.metadata))
-      }
-    }, rows)
 }

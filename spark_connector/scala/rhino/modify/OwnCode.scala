@@ -6,6 +6,7 @@ import org.apache.spark.sql.catalyst.expressions.AttributeSet
 import org.apache.spark.sql.catalyst.plans.logical.CollectMetrics
 import org.apache.spark.sql.execution.{CollectMetricsExec, SparkPlan}
 import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanHelper
+import org.apache.spark.sql.execution.python.EvalPythonExec
 import org.apache.spark.sql.execution.streaming.runtime.IncrementalExecution
 import org.apache.spark.sql.execution.streaming.state.seam.MadePlan
 
@@ -15,29 +16,23 @@ private[modify] object OwnCode extends AdaptiveSparkPlanHelper {
   /**
    * Whether the Java code of this batch also serves a batch with this modification. It does not if the operators must
    * bring other columns to the point.
-   *
-   * @param inForce what the batch was planned with
    */
-  def isOf(its: Modification, batch: IncrementalExecution, inForce: Seq[Modification]): Boolean = {
-    val present = inForce.filter(_.target == its.target).filterNot(_.kind == Modification.Function)
-    (its +: present).forall(plain) && MadePlan.of(batch).flatMap(below(its.target, _)).exists {
-      case (nodes, rows) =>
-        // One that needs other columns has an operator above it that drops them.
-        nodes == present.size && (its.removes || needed(its, batch).subsetOf(rows.outputSet))
+  def isOf(its: Modification, batch: IncrementalExecution): Boolean =
+    (its.removes || plain(its.kind)) && MadePlan.of(batch).flatMap(point(its.target, _)).exists { case (made, rows) =>
+      // Otherwise a modification in force needs a column that nothing else needs.
+      made.output.size == rows.output.size && (its.removes || needed(its, batch).subsetOf(rows.outputSet))
     }
-  }
 
-  private def plain(its: Modification): Boolean =
-    Set(Modification.Filter, Modification.Columns)(its.kind) && its.functions.isEmpty
+  /** The table of a join is better sent ahead. */
+  private def plain(kind: String): Boolean = kind == Modification.Filter || kind == Modification.Columns
 
-  /** How many nodes of modifications come directly below a point, and what they get their rows from. */
-  private def below(point: String, made: SparkPlan): Option[(Int, SparkPlan)] = {
-    @tailrec def past(plan: SparkPlan, nodes: Int): (Int, SparkPlan) = plan match {
-      case PointFilterExec(_, child) => past(child, nodes + 1)
-      case columns: PointColumnsExec => past(columns.child, nodes + 1)
-      case other => (nodes, other)
+  /** What a point gets its rows from: the operators of modifications, and what comes below these. */
+  private def point(name: String, made: SparkPlan): Option[(SparkPlan, SparkPlan)] = {
+    @tailrec def below(plan: SparkPlan): SparkPlan = plan match {
+      case _: PointFilterExec | _: PointColumnsExec | _: PointJoinExec | _: EvalPythonExec => below(plan.children.head)
+      case other => other
     }
-    collectFirst(made) { case node: CollectMetricsExec if node.name == point => past(node.child, 0) }
+    collectFirst(made) { case node: CollectMetricsExec if node.name == name => (node.child, below(node.child)) }
   }
 
   /** The columns that it reads or replaces. */

@@ -28,20 +28,24 @@ private[spark] object PointColumns {
   }
 }
 
-/** The code of its values is its own, so the Java code of the operators around it stays as it is. */
-private[modify] case class PointColumnsExec(
-    former: Seq[Attribute], values: Seq[Expression], made: Seq[Attribute], child: SparkPlan) extends UnaryExecNode {
-  override def output: Seq[Attribute] = PointColumns.replaced(child.output, former, made)
-  override def producedAttributes: AttributeSet = AttributeSet(made)
+/**
+ * The code of its values is its own, so the Java code of the operators around it stays as it is.
+ *
+ * @param values one for each column of the output, from the columns of the child
+ */
+private[spark] case class PointColumnsExec(values: Seq[Expression], output: Seq[Attribute], child: SparkPlan)
+  extends UnaryExecNode {
+
+  override def producedAttributes: AttributeSet = outputSet -- child.outputSet
 
   /** As without it: otherwise a stateful operator above would get a shuffle that it does not need. */
   override def outputPartitioning: Partitioning = child.outputPartitioning match {
-    case its: Expression if its.references.intersect(AttributeSet(former)).nonEmpty => UnknownPartitioning(0)
+    case its: Expression if !its.references.subsetOf(outputSet) => UnknownPartitioning(0)
     case its => its
   }
 
   override protected def doExecute(): RDD[InternalRow] = {
-    val (columns, its) = (child.output, PointColumns.replaced(child.output, former, values))
+    val (its, columns) = (values, child.output)
     child.execute().mapPartitionsWithIndex(
       (partition, rows) => {
         val projection = UnsafeProjection.create(its, columns)
@@ -52,4 +56,9 @@ private[modify] case class PointColumnsExec(
   }
 
   override protected def withNewChildInternal(newChild: SparkPlan): SparkPlan = copy(child = newChild)
+}
+
+private[spark] object PointColumnsExec {
+  def of(its: PointColumns, child: SparkPlan): PointColumnsExec =
+    PointColumnsExec(PointColumns.replaced(its.child.output, its.former, its.values), its.output, child)
 }

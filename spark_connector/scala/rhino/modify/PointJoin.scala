@@ -1,77 +1,76 @@
 package rhino.spark.modify
 
-import org.apache.spark.sql.catalyst.expressions.{And, Attribute, AttributeReference, Cast, EqualTo, Expression, GetStructField}
-import org.apache.spark.sql.catalyst.plans.{Inner, JoinType, LeftAnti, LeftOuter, LeftSemi}
-import org.apache.spark.sql.catalyst.plans.logical.{BROADCAST, HintInfo, Join, JoinHint, LocalRelation, LogicalPlan}
-import org.apache.spark.sql.catalyst.types.DataTypeUtils
-import org.apache.spark.sql.types.StructType
+import org.apache.spark.broadcast.Broadcast
+import org.apache.spark.rdd.RDD
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.catalyst.expressions.{Attribute, AttributeSet, BindReferences, Expression, SortOrder}
+import org.apache.spark.sql.catalyst.optimizer.BuildRight
+import org.apache.spark.sql.catalyst.plans.{JoinType, LeftExistence, LeftOuter}
+import org.apache.spark.sql.catalyst.plans.logical.{BinaryNode, LeafNode, LogicalPlan, Statistics}
+import org.apache.spark.sql.catalyst.plans.physical.{BroadcastPartitioning, Distribution, Partitioning}
+import org.apache.spark.sql.execution.{BinaryExecNode, LeafExecNode, SparkPlan}
+import org.apache.spark.sql.execution.joins.{BroadcastHashJoinExec, HashedRelationBroadcastMode, HashJoin}
 
 /**
- * The rows of a point with those of a table that is broadcast. Expressions name the columns of the table as
- * `table.<column>`. Any other name is a column of the point.
+ * The rows of a point with those of a table that have the same keys. Unlike Spark's `Join`, it says nothing about them
+ * to the optimizer, and nothing of it moves.
  */
-private[modify] class PointJoin(join: TableJoin, child: LogicalPlan, sql: PointSql) {
-  private val rows = join.table.rows
+private[spark] case class PointJoin(
+    kind: JoinType, leftKeys: Seq[Expression], rightKeys: Seq[Expression], left: LogicalPlan, right: LogicalPlan)
+  extends BinaryNode {
 
-  /** Those of the table. */
-  val columns: Seq[Attribute] = DataTypeUtils.toAttributes(rows.schema)
-
-  /** The columns as they come out of the join. */
-  private val joined = if (join.how == TableJoin.Left) columns.map(_.withNullability(true)) else columns
-
-  // Names of its fields cannot be mixed up with those of the point.
-  private val struct = AttributeReference(
-    PointJoin.Table, StructType(rows.schema), nullable = join.how == TableJoin.Left)()
-
-  def plan: LogicalPlan = {
-    val table = LocalRelation(columns, TableRows.asData(rows.rows))
-    val hint = JoinHint(None, Some(HintInfo(strategy = Some(BROADCAST))))
-    Join(child, table, kind, Some(keys.map { case (of, its) => equal(of, its) }.reduce(And(_, _))), hint)
+  override def output: Seq[Attribute] = kind match {
+    case LeftExistence(_) => left.output
+    case LeftOuter => left.output ++ right.output.map(_.withNullability(true))
+    case _ => left.output ++ right.output
   }
 
-  /** Columns of the point and of the table that must be equal. Throws IllegalArgumentException. */
-  def keys: Seq[(Attribute, Attribute)] = join.on.toSeq.sorted.map { case (of, its) =>
-    one(of, child.output, "the point") -> one(its, columns, "the table")
-  }
+  /** Columns of the table are not pruned: executors have it as it is. */
+  @transient override lazy val references: AttributeSet = AttributeSet(leftKeys ++ rightKeys) ++ right.outputSet
 
-  /** Throws IllegalArgumentException, AnalysisException or ParseException. */
-  def expression(text: String): Expression = {
-    if (child.output.exists(_.name.equalsIgnoreCase(PointJoin.Table))) refuse(
-      s"the point has a column ${PointJoin.Table}, and ${PointJoin.Table}.NAME is a column of the joined table: let " +
-        "the query rename it")
-    val found = sql.expression(text, LocalRelation(child.output :+ struct))
-    val made = found.transform {
-      case GetStructField(its: Attribute, place, _) if its.exprId == struct.exprId => joined(place)
-    }
-    if (made.references.contains(struct)) refuse(s"$text takes all of ${PointJoin.Table}: name one of its columns")
-    made
-  }
-
-  private def kind: JoinType = join.how match {
-    case TableJoin.Inner => Inner
-    case TableJoin.Left => LeftOuter
-    case TableJoin.Semi => LeftSemi
-    case _ => LeftAnti
-  }
-
-  /** Their types are the same, or integers of different size. */
-  private def equal(of: Attribute, its: Attribute): Expression = {
-    val wider = Seq(of.dataType, its.dataType).maxBy(_.defaultSize)
-    def cast(key: Attribute): Expression = if (key.dataType == wider) key else Cast(key, wider)
-    EqualTo(cast(of), cast(its))
-  }
-
-  private def one(name: String, among: Seq[Attribute], whose: String): Attribute =
-    among.filter(_.name == name) match {
-      case Seq(found) => found
-      case Nil => refuse(s"$whose has no column $name; it has ${among.map(_.name).mkString(", ")}")
-      case _ => refuse(s"$whose has several columns with the name $name")
-    }
-
-  private def refuse(reason: String): Nothing = throw new IllegalArgumentException(reason)
+  override protected def withNewChildrenInternal(newLeft: LogicalPlan, newRight: LogicalPlan): LogicalPlan =
+    copy(left = newLeft, right = newRight)
 }
 
-private[modify] object PointJoin {
-  /** How expressions name the table. */
-  val Table = "table"
+/** All rows of a table that is joined at a point. */
+private[spark] case class PointTable(table: StaticTable, output: Seq[Attribute]) extends LeafNode {
+  override def computeStats(): Statistics = Statistics(table.rows.bytes)
+}
+
+/** Executors get it for these keys, unless they have it from an earlier batch. */
+private[modify] case class PointTableExec(
+    @transient table: StaticTable, output: Seq[Attribute], mode: HashedRelationBroadcastMode) extends LeafExecNode {
+
+  @transient private lazy val sent = table.broadcast(mode, sparkContext) // as long as the plan
+
+  override def outputPartitioning: Partitioning = BroadcastPartitioning(mode)
+  override def doExecuteBroadcast[T](): Broadcast[T] = sent.relation.asInstanceOf[Broadcast[T]]
+  override protected def doExecute(): RDD[InternalRow] = throw new UnsupportedOperationException("only for joins")
+}
+
+/** Spark's join with a table that is broadcast. The Java code of the operators around it stays as it is. */
+private[spark] case class PointJoinExec(
+    kind: JoinType, leftKeys: Seq[Expression], rightKeys: Seq[Expression], left: SparkPlan, right: SparkPlan)
+  extends BinaryExecNode {
+
+  @transient private lazy val join =
+    BroadcastHashJoinExec(leftKeys, rightKeys, kind, BuildRight, condition = None, left, right)
+
+  override lazy val metrics = join.metrics
+  override def output: Seq[Attribute] = join.output
+  override def outputPartitioning: Partitioning = left.outputPartitioning
+  override def outputOrdering: Seq[SortOrder] = left.outputOrdering
+  override def requiredChildDistribution: Seq[Distribution] = join.requiredChildDistribution
+  override protected def doExecute(): RDD[InternalRow] = join.execute()
+
+  override protected def withNewChildrenInternal(newLeft: SparkPlan, newRight: SparkPlan): SparkPlan =
+    copy(left = newLeft, right = newRight)
+}
+
+private[modify] object PointJoinExec {
+  def of(its: PointJoin, table: PointTable, left: SparkPlan): PointJoinExec = {
+    val keys = BindReferences.bindReferences(HashJoin.rewriteKeyExpr(its.rightKeys), table.output)
+    val right = PointTableExec(table.table, table.output, HashedRelationBroadcastMode(keys))
+    PointJoinExec(its.kind, its.leftKeys, its.rightKeys, left, right)
+  }
 }

@@ -31,10 +31,14 @@ private[spark] object RunAhead {
       case _: MicroBatchScanExec | _: WholeStageCodegenExec | _: InputAdapter | _: ColumnarToRowExec => true
       case _: ProjectExec | _: FilterExec | _: ExpandExec | _: GenerateExec | _: UnionExec | _: SortExec => true
       case _: BaseAggregateExec | _: CollectMetricsExec | _: EventTimeWatermarkExec => true
-      case _: PointFilterExec | _: PointColumnsExec => true
+      case _: PointFilterExec | _: PointColumnsExec | _: PointJoinExec => true
       case _ => false
     }
-    known && plan.expressions.forall(!_.exists(foreign)) && plan.children.forall(safe)
+    val sources = plan match {
+      case join: PointJoinExec => Seq(join.left) // the rows of its table are in the plan
+      case other => other.children
+    }
+    known && plan.expressions.forall(!_.exists(foreign)) && sources.forall(safe)
   }
 
   /** Of users, or perhaps of users, or a query of its own. */

@@ -1,6 +1,6 @@
 package rhino.spark.modify
 
-import java.lang.ref.SoftReference
+import java.lang.ref.{SoftReference, WeakReference}
 import java.nio.ByteBuffer
 import java.nio.charset.StandardCharsets.UTF_8
 import java.util.zip.CRC32C
@@ -8,8 +8,10 @@ import java.util.zip.CRC32C
 import scala.collection.immutable.ArraySeq
 import scala.util.Try
 
-import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.SparkContext
+import org.apache.spark.broadcast.Broadcast
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.execution.joins.HashedRelationBroadcastMode
 import org.apache.spark.sql.types.{DataType, StructType}
 import org.json4s._
 import org.json4s.JsonDSL._
@@ -60,25 +62,15 @@ private[spark] object TableRows {
     sum.update(bytes, from, bytes.length - from)
     sum.getValue
   }
-
-  /** For a plan. Spark compares and hashes plans, and need not look at every row for that. */
-  def asData(rows: Seq[UnsafeRow]): Seq[InternalRow] = new Data(rows)
-
-  private class Data(val rows: Seq[UnsafeRow]) extends scala.collection.immutable.AbstractSeq[InternalRow] {
-    override def apply(place: Int): InternalRow = rows(place)
-    override def length: Int = rows.size
-    override def iterator: Iterator[InternalRow] = rows.iterator
-    override def hashCode: Int = System.identityHashCode(rows)
-    override def equals(other: Any): Boolean = other match {
-      case same: Data => same.rows eq rows
-      case _ => false
-    }
-  }
 }
 
-/** A table in the folder of the modifications. It leaves the memory when that is scarce, and no plan has it. */
+/**
+ * A table in the folder of the modifications. Its rows leave the memory when that is scarce. Executors get them once,
+ * as what a join looks keys up in, and have that as long as a plan has it.
+ */
 private[spark] class StaticTable(load: () => TableRows, loaded: Option[TableRows] = None) {
   private var kept = new SoftReference(loaded.orNull)
+  private var sent = new WeakReference[StaticTable.Sent](null)
 
   /** Throws IllegalStateException if the file is not there, or damaged. */
   def rows: TableRows = synchronized {
@@ -88,9 +80,21 @@ private[spark] class StaticTable(load: () => TableRows, loaded: Option[TableRows
       read
     }
   }
+
+  /** Throws as `rows`. */
+  def broadcast(mode: HashedRelationBroadcastMode, context: SparkContext): StaticTable.Sent = synchronized {
+    Option(sent.get).filter(_.mode == mode).getOrElse {
+      val all = rows.rows
+      val made = StaticTable.Sent(mode, context.broadcast[Any](mode.transform(all.iterator, Some(all.size.toLong))))
+      sent = new WeakReference(made)
+      made
+    }
+  }
 }
 
 private[spark] object StaticTable {
+  case class Sent(mode: HashedRelationBroadcastMode, relation: Broadcast[Any])
+
   /** That is not in the folder, or not yet. */
   def of(rows: TableRows): StaticTable = new StaticTable(() => rows)
 
