@@ -72,9 +72,9 @@ private[modify] object CompileAhead extends AdaptiveSparkPlanHelper with Logging
   }
 
   /**
-   * Does the same without a modification, while a run is young. All code is there already, so some is compiled again, as
-   * another text. A preparation that is the first one of its processes would take twice the time: they load classes for
-   * it, and interpret the compiler.
+   * Does the same without a modification, while a run is young. All code is there already, so it is compiled again, as
+   * other texts. The first preparation of a process would take twice the time: it loads classes for that, and
+   * interprets the compiler.
    */
   def rehearse(stream: StreamExecution, batch: IncrementalExecution, executors: Seq[(String, String)]): Unit =
     compile(stream, batch.sparkSession, planned(batch, Nil, () => ()), executors, again = Rehearsals)

@@ -12,9 +12,9 @@ import org.apache.spark.sql.execution.streaming.state.seam.{Internals, PythonCod
 /**
  * Makes the first change of a function as fast as later ones. Executors load a new function in a Python worker, beside
  * the tasks of a batch. If these have all workers, another one starts, which takes a second or longer: the change comes
- * late, or the batch that finds its worker taken. So each executor starts that worker before: a task takes a worker, and
- * waits until the batch has started what it needs besides. An executor never gets more workers than it runs tasks at
- * once. Then the present function is checked as a new one would be.
+ * late, or the batch that finds its worker taken. So each executor starts that worker before: a task takes a worker,
+ * and waits until the batch has started what it needs besides. An executor never gets more workers than it runs tasks
+ * at once. Then the present function is checked as a new one would be.
  */
 private[modify] class FunctionWarmUp(
     function: PythonUDF, batch: IncrementalExecution, executors: () => Seq[(String, String)]) {

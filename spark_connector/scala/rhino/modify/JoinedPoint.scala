@@ -36,8 +36,8 @@ private[modify] class JoinedPoint(join: TableJoin, child: LogicalPlan, sql: Poin
   /** Throws IllegalArgumentException, AnalysisException or ParseException. */
   def expression(text: String): Expression = {
     if (child.output.exists(_.name.equalsIgnoreCase(JoinedPoint.Table))) refuse(
-      s"the point has a column ${JoinedPoint.Table}, and ${JoinedPoint.Table}.NAME is a column of the joined table: let " +
-        "the query rename it")
+      s"the point has a column ${JoinedPoint.Table}, and ${JoinedPoint.Table}.NAME is a column of the joined table: " +
+        "let the query rename it")
     val found = sql.expression(text, LocalRelation(child.output :+ struct))
     val made = found.transform {
       case GetStructField(its: Attribute, place, _) if its.exprId == struct.exprId => joined(place)

@@ -6,8 +6,8 @@ import java.util.concurrent.{CompletableFuture, TimeUnit, TimeoutException}
  * Lets a batch begin a little later, so that a record which is nearly ready is in force with it. The goal is that the
  * first batch begins one batch and 0.2 s after the command at the latest, and that it is no longer than the others. A
  * check may have waited for a slot of an executor until the last batch left one free: then the record would come too
- * late with the batch after this one. Or the code of the next batch is prepared. Beside a batch that takes several times
- * as long, and a batch whose code is not ready is longer by more than the wait.
+ * late with the batch after this one. Or the code of the next batch is prepared. That takes several times as long
+ * beside a batch, and a batch whose code is not ready is longer by more than the wait.
  *
  * @param nowMs a clock
  * @param holds whether `hold` is called between batches

@@ -35,13 +35,16 @@ class LateRecordsSuite extends Suite {
     def waiting(): Thread = {
       val its = new Thread(() => boundary())
       its.start()
-      Suite.until("it waits") { assert(its.isAlive, "it does not wait"); its.getState == Thread.State.TIMED_WAITING }
+      while (its.getState != Thread.State.TIMED_WAITING) {
+        assert(its.isAlive, "it does not wait")
+        Thread.sleep(1)
+      }
       its
     }
 
     def check(): Unit = {
       checked.countDown()
-      Suite.until("the code is prepared")(prepares)
+      while (!prepares) Thread.sleep(1)
     }
 
     def fail(): Unit = { code.completeExceptionally(new IllegalStateException("disk")); () }

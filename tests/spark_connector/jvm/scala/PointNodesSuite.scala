@@ -1,12 +1,14 @@
 package rhino.spark
 
-import org.apache.spark.sql.catalyst.expressions.{Add, AttributeReference, EqualTo, Expression, GreaterThan, Literal}
+import org.apache.spark.sql.catalyst.expressions.{Add, Alias, AttributeReference, EqualTo, Expression, GreaterThan, Literal}
 import org.apache.spark.sql.catalyst.optimizer.{ColumnPruning, InferFiltersFromConstraints, PushPredicateThroughNonJoin}
-import org.apache.spark.sql.catalyst.plans.Inner
+import org.apache.spark.sql.catalyst.plans.{Inner, JoinType, LeftAnti, LeftOuter, LeftSemi}
 import org.apache.spark.sql.catalyst.plans.logical._
+import org.apache.spark.sql.catalyst.plans.physical.{HashPartitioning, UnknownPartitioning}
+import org.apache.spark.sql.execution.exchange.ShuffleExchangeExec
 import org.apache.spark.sql.types.LongType
 
-import rhino.spark.modify.{PointColumns, PointFence, PointFilter}
+import rhino.spark.modify._
 
 /** What Spark's optimizer makes of the nodes of points. */
 class PointNodesSuite extends Suite {
@@ -14,6 +16,8 @@ class PointNodesSuite extends Suite {
   private val Seq(key, value, unread, other, changed) =
     Seq("key", "value", "unread", "other", "changed").map(column): @unchecked
   private val rows = LocalRelation(key, value, unread)
+  private val table = PointTable(StaticTable.none, Seq(other, changed))
+  private def joined(kind: JoinType) = PointJoin(kind, Seq(key), Seq(other), rows, table)
   private val great = GreaterThan(key, Literal(10L))
 
   /** Conditions of the other input of a join on the key, other than that the key is there. */
@@ -28,8 +32,10 @@ class PointNodesSuite extends Suite {
     expect(inferred(PointFilter(great, rows)), Nil)
   }
 
-  test("nothing that is true of joined rows is inferred above the fence") {
-    expect(inferred(PointFence(Filter(great, rows))), Nil)
+  test("nothing is inferred from a join of a point") {
+    expect(inferred(joined(LeftSemi)), Nil)
+    val made = InferFiltersFromConstraints(joined(Inner))
+    expect(made, joined(Inner)) // Spark's join would have conditions on both sides
   }
 
   test("conditions of the query below a filter of a point count as without it") {
@@ -38,13 +44,13 @@ class PointNodesSuite extends Suite {
 
   test("no condition of the query passes a node of a point") {
     def pushed(below: LogicalPlan): LogicalPlan = PushPredicateThroughNonJoin(Filter(great, below))
-    for (node <- Seq[LogicalPlan](PointFilter(GreaterThan(value, key), rows), PointFence(rows)))
+    for (node <- Seq[LogicalPlan](PointFilter(GreaterThan(value, key), rows), joined(LeftSemi)))
       expect(pushed(node), Filter(great, node))
   }
 
   private def pruned(above: Expression*)(node: LogicalPlan): Seq[String] = {
     val made = ColumnPruning(Project(above.map(_.asInstanceOf[AttributeReference]), node))
-    made.collectFirst { case point: PointFilter => point; case point: PointColumns => point }.get
+    made.collectFirst { case point @ (_: PointFilter | _: PointColumns | _: PointJoin) => point }.get
       .children.head.output.map(_.name)
   }
 
@@ -54,5 +60,29 @@ class PointNodesSuite extends Suite {
     expect(columns.output.map(_.name), Seq("key", "changed", "unread"))
     expect((columns.resolved, columns.missingInput.isEmpty), (true, true))
     expect(pruned(key, changed)(columns), Seq("key", "value"))
+  }
+
+  test("columns of a table are not pruned, and what comes out of a join depends on its kind") {
+    expect(pruned(key, changed)(joined(LeftOuter)), Seq("key"))
+    val all = Seq("key", "value", "unread")
+    val made = Seq(LeftSemi, LeftAnti, Inner).map(joined(_).output.map(_.name))
+    expect(made, Seq(all, all, all ++ Seq("other", "changed")))
+    expect(joined(LeftOuter).output.takeRight(2).map(_.nullable), Seq(true, true))
+  }
+
+  test("what drops columns above a node of a point is no operator of Spark") {
+    PointStrategy(Project(Seq(key), PointFilter(great, rows))) match {
+      case Seq(PointColumnsExec(Seq(one), Seq(same), PointFilterExec(`great`, _))) =>
+        expect((one, same), (key, key))
+      case its => throw new AssertionError(s"$its")
+    }
+    expect(PointStrategy(Project(Seq(Alias(Add(key, value), "sum")()), PointFilter(great, rows))), Nil)
+    expect(PointStrategy(Project(Seq(key), Filter(great, rows))), Nil)
+  }
+
+  test("rows stay where they are if columns change that do not decide it") {
+    val spread = ShuffleExchangeExec(HashPartitioning(Seq(key), 2), Plans.scan)
+    expect(PointColumnsExec(Seq(key, value), Seq(key, changed), spread).outputPartitioning, spread.outputPartitioning)
+    expect(PointColumnsExec(Seq(key), Seq(changed), spread).outputPartitioning, UnknownPartitioning(0))
   }
 }

@@ -34,14 +34,6 @@ class StaticTableSuite extends Suite {
       fails[IllegalArgumentException]("its checksum is wrong")(TableRows.ofFile(written.take(cut)))
   }
 
-  test("the rows of one table are the same for a plan, without a look at them") {
-    val data = TableRows.asData(table.rows)
-    expect((data.size, data(1).getInt(0), data.map(_.isNullAt(1))), (2, 2, Seq(false, true)))
-    expect(data == TableRows.asData(table.rows), true)
-    expect(data.hashCode, TableRows.asData(table.rows).hashCode)
-    expect(data == TableRows.asData(TableRows.ofFile(table.toFile).rows), false)
-  }
-
   test("a table is loaded when it is needed, and kept") {
     var loads = 0
     val kept = new StaticTable(() => { loads += 1; table })
