@@ -34,8 +34,9 @@ class Changed:
     `wait_ms`: from the call to the start of the first batch in force. `done_ms`: to the end of that batch. `switch_ms`:
     how long that batch took. `steady_ms`: the median of the batches before. `skipped`: batches that began between the
     call and the first batch in force, so 0 if it is in force with the next batch. `before_ms`: the time of the batch
-    before, beside which a change is checked and compiled. `every_ms`: the trigger begins a batch so often; 0: without
-    pauses.
+    before, beside which a change is checked and compiled. `pause_ms`: from its end to the start of the first batch in
+    force. `after_ms`: the median of the batches after that one, which do the same work. `every_ms`: the trigger begins
+    a batch so often; 0: without pauses.
     """
 
     load: str
@@ -48,11 +49,17 @@ class Changed:
     steady_ms: float
     skipped: int
     before_ms: float
+    pause_ms: float
+    after_ms: float
     every_ms: int = 0
 
     @property
     def ratio(self) -> float:
         return self.switch_ms / self.steady_ms
+
+    @property
+    def after_ratio(self) -> float:
+        return self.switch_ms / self.after_ms
 
     @property
     def in_time(self) -> bool:
@@ -92,9 +99,13 @@ def running(
 
 
 def change(
-    watch: QueryWatch, load: str, checkpoint: Path, changes: int, say: Callable[[str], None], every_ms: int = 0
+    watch: QueryWatch, load: str, checkpoint: Path, changes: int, say: Callable[[str], None], plan: tuple[int, int]
 ) -> tuple[list[Changed], list[Batch]]:
-    """Changes the query so often. Returns the figures of the changes, and all batches. Raises RunError."""
+    """Changes the query so often. Returns the figures of the changes, and all batches. Raises RunError.
+
+    `plan`: the trigger begins a batch every so many ms, and the number of the round, which moves the phases.
+    """
+    every_ms, round_number = plan
     say(f"{load}: warming up")
     watch.wait_for_batch(WARM_UP)
     ledger, called = Modifications(checkpoint), list[tuple[int, View]]()
@@ -103,7 +114,7 @@ def change(
         newest = watch.committed()
         watch.wait_for_batch(newest + BETWEEN)
         period_ms = max(every_ms, _steady(watch.batches(newest + BETWEEN)))
-        time.sleep(period_ms / 1000 * (number % PHASES) / PHASES)
+        time.sleep(period_ms / 1000 * ((number + round_number - 1) % PHASES) / PHASES)
         at_ms = time.time_ns() // 1_000_000
         view = ledger.wait(LOADS[load].change(ledger, number).record.number)
         if view.state is not State.IN_FORCE or view.first_batch is None:
@@ -123,8 +134,10 @@ def _changed(load: str, number: int, called_ms: int, view: View, batches: list[B
     wait_ms, done_ms = its.started_ms - called_ms, its.ended_ms - called_ms
     skipped = sum(called_ms <= batch.started_ms < its.started_ms for batch in batches)
     (before,) = (batch for batch in batches if batch.batch_id == first - 1)
+    after = [batch for batch in batches if first < batch.batch_id <= first + STEADY]
     return Changed(
-        load, number, called_ms, first, wait_ms, done_ms, its.duration_ms, steady_ms, skipped, before.duration_ms
+        *(load, number, called_ms, first, wait_ms, done_ms, its.duration_ms, steady_ms, skipped),
+        *(before.duration_ms, its.started_ms - before.ended_ms, _steady(after)),
     )
 
 

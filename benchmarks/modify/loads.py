@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -20,6 +24,7 @@ from workloads.nexmark.query import Streams
 INSTANCES = 8
 OUTPUT = "value bigint, instance bigint, ordinal bigint"
 FUNCTION = "count"
+TABLE_ROWS = 5000
 BIDS, PERSONS = "bids", "persons"
 
 
@@ -79,8 +84,20 @@ def _another_filter(point: str, column: str) -> Callable[[Modifications, int], V
     return lambda changes, number: changes.set_filter(point, f"{column} >= {-number - 1}")
 
 
+def _another_table(changes: Modifications, number: int) -> View:
+    """Some persons get another name. Returns when the table has been read."""
+    names = pa.table({"id": range(TABLE_ROWS), "name": [f"person {number}"] * TABLE_ROWS})
+    with tempfile.TemporaryDirectory(prefix="rhino-table-") as folder:
+        path = Path(folder) / "table.parquet"
+        pq.write_table(names, path)
+        changed = {"name": "coalesce(table.name, name)"}
+        return changes.wait(changes.set_join(PERSONS, str(path), {"id": "id"}, columns=changed).record.number)
+
+
 LOADS = {
     "mapquery": Load("append", _map_query, _another_function),
     "nbq5": Load("append", _nbq5, _another_filter(BIDS, "auction")),
+    "nbq5price": Load("append", _nbq5, _another_filter(BIDS, "price")),
+    "nbq8join": Load("append", _nbq8, _another_table),
     "nbq8": Load("append", _nbq8, _another_filter(PERSONS, "id")),
 }

@@ -19,7 +19,8 @@ def changes_of(results: Sequence[Changed]) -> list[Row]:
     """One row per load. `in_time`: how many were in force within one batch and 0.2 s.
 
     `with_the_next`: with the next batch. `lower_ratio` and `upper_ratio` are the quartiles. `before_ratio`: the same
-    ratio of the batch before the first one in force.
+    ratio of the batch before the first one in force. `longest_pause_ms`: between these two. `after_ratio`: of the first
+    batch to those after it.
     """
     rows = []
     for load in dict.fromkeys(result.load for result in results):
@@ -30,6 +31,8 @@ def changes_of(results: Sequence[Changed]) -> list[Row]:
         ratios = [result.ratio for result in mine]
         row["lower_ratio"], _, row["upper_ratio"] = _quartiles(ratios)
         row["highest_ratio"] = max(ratios)
+        row["after_ratio"] = statistics.median(result.after_ratio for result in mine)
+        row["longest_pause_ms"] = max(result.pause_ms for result in mine)
         row["in_time"] = sum(result.in_time for result in mine)
         row["before_ratio"] = statistics.median(result.before_ms / result.steady_ms for result in mine)
         row["with_the_next"] = sum(result.skipped == 0 for result in mine)
@@ -67,7 +70,9 @@ def tables(changes: Sequence[Row], costs: Sequence[Row]) -> list[Table]:
             "ratio",
             "quartiles",
             "highest",
+            "to the batches after it",
             "the batch before it",
+            "longest pause before it",
             "in time",
             "with the next batch",
         ),
@@ -75,9 +80,10 @@ def tables(changes: Sequence[Row], costs: Sequence[Row]) -> list[Table]:
     for row in changes:
         times = (f"{row[name]:.0f} ms" for name in ("steady_ms", "wait_ms", "longest_wait_ms", "done_ms", "switch_ms"))
         quartiles = f"{row['lower_ratio']:.2f} to {row['upper_ratio']:.2f}"
-        ratios = f"{row['ratio']:.2f}", quartiles, f"{row['highest_ratio']:.2f}", f"{row['before_ratio']:.2f}"
+        ratios = (quartiles, *(f"{row[name]:.2f}" for name in ("highest_ratio", "after_ratio", "before_ratio")))
+        figures = f"{row['ratio']:.2f}", *ratios, f"{row['longest_pause_ms']:.0f} ms"
         counts = (f"{row[name]} of {row['changes']}" for name in ("in_time", "with_the_next"))
-        shown.add_row(row["load"], str(row["changes"]), *times, *ratios, *counts)
+        shown.add_row(row["load"], str(row["changes"]), *times, *figures, *counts)
     paired = Table("load", "slices", "without a modification", "with one in force", "ratio", "of the slices")
     for row in costs:
         spread = f"{row['lowest']:.3f} to {row['highest']:.3f}"
