@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -50,6 +51,7 @@ def local_session(
     if active is not None:
         _check_same("socket", active.get("spark.rhino.socket", ""), str(directory.socket), directory)
     export_java_home()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # PySpark would take python3, which may have no packages
     daemons = join(directory.path)
     ours = daemons.conf(integration=integration, jar=jar)
     settings = ours | given | {key: ",".join([ours[key], given[key]]) for key in LISTS if key in given}

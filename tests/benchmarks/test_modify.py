@@ -41,7 +41,8 @@ def changed(called_ms: int) -> Changed:
 def test_a_change_is_measured_from_the_call_to_its_first_batch() -> None:
     found = changed(19_700)
     assert (found.wait_ms, found.done_ms, found.switch_ms, found.steady_ms) == (300, 740, 440, 400)
-    assert found.ratio == pytest.approx(1.1)
+    assert (found.pause_ms, found.after_ms) == (600, 400), "batch 19 ends at 19 400, and batch 20 begins at 20 000"
+    assert found.ratio == found.after_ratio == pytest.approx(1.1)
     assert found.in_time
     assert changed(19_400).in_time
     assert not changed(19_399).in_time, "one batch and 0.2 s"

@@ -15,7 +15,7 @@ import java.util.concurrent.{CompletableFuture, TimeUnit, TimeoutException}
 private[spark] class LateRecords(nowMs: () => Long, holds: => Boolean) {
   import LateRecords._
 
-  private class Record(@volatile var lateMs: Long) {
+  private class Record(@volatile var patience: Patience) {
     @volatile var sinceMs: Long = nowMs()
     @volatile var held = false
     @volatile var prepares = false
@@ -25,13 +25,9 @@ private[spark] class LateRecords(nowMs: () => Long, holds: => Boolean) {
   }
   @volatile private var present = Option.empty[Record]
 
-  /**
-   * For the thread that decides about records.
-   *
-   * @param lateMs how old the record is when batches begin to wait for it
-   */
-  def during(lateMs: Long)(decide: => Unit): Unit = {
-    val its = new Record(lateMs)
+  /** For the thread that decides about records. */
+  def during(patience: Patience)(decide: => Unit): Unit = {
+    val its = new Record(patience)
     present = Some(its)
     try decide
     finally {
@@ -40,10 +36,10 @@ private[spark] class LateRecords(nowMs: () => Long, holds: => Boolean) {
     }
   }
 
-  /** For the same thread. The record has had a table, which took its time to read, and batches wait from now on. */
+  /** For the same thread. The record has had a table, which may have taken long to read: batches wait once more. */
   def restart(): Unit = present.foreach { its =>
     its.sinceMs = nowMs()
-    its.lateMs = 0
+    its.held = false
   }
 
   /** For the same thread. Returns when the code is ready, or when a batch does not wait for it any longer. */
@@ -58,12 +54,12 @@ private[spark] class LateRecords(nowMs: () => Long, holds: => Boolean) {
    *
    * @param batchMs how long it usually is from the start of a batch to that of the next one
    */
-  def hold(batchMs: => Long): Unit = present.filter(its => its.ageMs >= its.lateMs).foreach { its =>
+  def hold(batchMs: => Long): Unit = present.filter(its => its.ageMs >= its.patience.lateMs).foreach { its =>
     if (!its.held) {
       its.held = true
       val begunMs = nowMs()
-      val codeMs = (begunMs + CodeMaxMs).min(its.sinceMs + batchMs + AllowedMs)
-      def leftMs: Long = (if (its.prepares) codeMs else begunMs + CheckMaxMs) - nowMs()
+      val limitMs = its.sinceMs + batchMs + AllowedMs
+      def leftMs: Long = limitMs.min(begunMs + (if (its.prepares) MaxMs else its.patience.checkMs)) - nowMs()
       while (leftMs > 0 && !awaited(its, leftMs)) ()
     }
     if (its.prepares) {
@@ -78,14 +74,18 @@ private[spark] class LateRecords(nowMs: () => Long, holds: => Boolean) {
 }
 
 private[spark] object LateRecords {
-  /** With the batch after one that begins earlier, a function is in time, too. */
-  val FunctionMs = 120L
-  /** No batch waits while a table is read. */
-  val TableMs = Long.MaxValue
+  /** How old a record is when batches begin to wait for it, and how long they wait for its check. */
+  case class Patience(lateMs: Long, checkMs: Long)
+
   /** In addition to one batch. The rest of 0.2 s passed before the record was found, or passes with its outcome. */
   val AllowedMs = 140L
-  private val UnheldMs = 120L // until a record goes on without its code, if no batch can be held
-  val CheckMaxMs = 100L
-  private val CodeMaxMs = 1000L
+  private val MaxMs = 1000L
   private val AcceptMs = 50L // it writes a file
+  private val UnheldMs = 120L // until a record goes on without its code, if no batch can be held
+
+  /** With the batch after the next one, a young one is in time, too. Its code may take long to load. */
+  val ofFunction: Patience = Patience(lateMs = 120, checkMs = 100)
+  /** Its table is read by jobs, which take several times as long beside a batch. */
+  val ofTable: Patience = Patience(lateMs = 0, checkMs = MaxMs)
+  val ofOthers: Patience = Patience(lateMs = 0, checkMs = 100)
 }

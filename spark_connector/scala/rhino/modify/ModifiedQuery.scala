@@ -108,7 +108,7 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
       val (waiting, due) = folder.numbers("records").filterNot(decided).partition(waits)
       // Its code may import what a client has added.
       Internals.withArtifacts(stream)(due.foreach { number =>
-        if (isDryRun(number)) decide(number) else late.during(lateMs(number))(decide(number))
+        if (isDryRun(number)) decide(number) else late.during(patience(number))(decide(number))
       })
       waiting.isEmpty
     }
@@ -119,10 +119,10 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
     recordIf(number).exists(_.sample.nonEmpty) &&
       !folder.committed(sampled.getOrElseUpdate(number, stream.lastExecution).currentBatchId)
 
-  private def lateMs(number: Long): Long = recordIf(number) match {
-    case Some(its) if its.join.nonEmpty && !its.removes => LateRecords.TableMs
-    case Some(its) if its.kind == Modification.Function && its.jar.isEmpty => LateRecords.FunctionMs
-    case _ => 0
+  private def patience(number: Long): LateRecords.Patience = recordIf(number) match {
+    case Some(its) if its.join.nonEmpty && !its.removes => LateRecords.ofTable
+    case Some(its) if its.kind == Modification.Function && its.jar.isEmpty => LateRecords.ofFunction
+    case _ => LateRecords.ofOthers
   }
 
   private def isDryRun(number: Long): Boolean = recordIf(number).exists(_.dryRun)

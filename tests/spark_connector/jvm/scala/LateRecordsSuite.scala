@@ -8,7 +8,7 @@ import rhino.spark.modify.LateRecords
 class LateRecordsSuite extends Suite {
   private val BatchMs = 1000L
 
-  private class Decided(lateMs: Long, holds: Boolean = true) {
+  private class Decided(patience: LateRecords.Patience, holds: Boolean = true) {
     @volatile private var now = 1000L
     private val records = new LateRecords(() => now, holds)
     private val (begun, checked) = (new CountDownLatch(1), new CountDownLatch(1))
@@ -16,7 +16,7 @@ class LateRecordsSuite extends Suite {
     @volatile var readsTable = false
     @volatile private var prepares = false
     private val running = CompletableFuture.runAsync { () =>
-      records.during(lateMs) {
+      records.during(patience) {
         begun.countDown()
         checked.await()
         if (readsTable) records.restart()
@@ -54,8 +54,8 @@ class LateRecordsSuite extends Suite {
   }
 
   test("a batch waits for a function that would be late with the next one, until its check has ended") {
-    val its = new Decided(LateRecords.FunctionMs)
-    its.later(LateRecords.FunctionMs - 1)
+    val its = new Decided(LateRecords.ofFunction)
+    its.later(LateRecords.ofFunction.lateMs - 1)
     its.boundary()
     its.later(1)
     val batch = its.waiting()
@@ -68,7 +68,7 @@ class LateRecordsSuite extends Suite {
   }
 
   test("a batch waits for its code, also if the record has just been found") {
-    val its = new Decided(0)
+    val its = new Decided(LateRecords.ofOthers)
     val batch = its.waiting()
     its.check()
     its.prepare()
@@ -77,7 +77,7 @@ class LateRecordsSuite extends Suite {
   }
 
   test("a batch waits no longer than the goal allows, and the record goes on without its code") {
-    val its = new Decided(0)
+    val its = new Decided(LateRecords.ofOthers)
     its.check()
     its.later(BatchMs + LateRecords.AllowedMs)
     assert(!its.isDecided, "no batch has asked")
@@ -85,20 +85,20 @@ class LateRecordsSuite extends Suite {
     its.end()
   }
 
-  test("a check is waited for once, and no batch waits while a table is read") {
-    val slow = new Decided(0)
+  test("a check is waited for once, and once more when its table has been read") {
+    val slow = new Decided(LateRecords.ofOthers)
     slow.later(1)
     val batch = slow.waiting()
-    slow.later(LateRecords.CheckMaxMs)
+    slow.later(LateRecords.ofOthers.checkMs)
     batch.join()
     slow.boundary()
     slow.prepare()
     slow.check()
     slow.end()
-    val table = new Decided(LateRecords.TableMs)
+    val table = new Decided(LateRecords.ofTable)
     table.readsTable = true
     table.later(5000)
-    table.boundary()
+    table.boundary() // it is too late for a wait
     table.check()
     val after = table.waiting()
     table.prepare()
@@ -107,10 +107,10 @@ class LateRecordsSuite extends Suite {
   }
 
   test("where no batch can be held, a record goes on after a while, and when its code cannot be prepared") {
-    val unheld = new Decided(0, holds = false)
+    val unheld = new Decided(LateRecords.ofOthers, holds = false)
     unheld.check()
     unheld.end()
-    val failed = new Decided(0)
+    val failed = new Decided(LateRecords.ofOthers)
     failed.check()
     failed.fail()
     failed.end()
