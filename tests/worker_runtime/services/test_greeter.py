@@ -143,7 +143,7 @@ async def test_a_sidecar_with_other_users(tmp_path: Path) -> None:
         [sidecar] = await cluster.start("a", allow_uid="65534", audit_log=str(audit))
         token = await asyncio.to_thread(greeting.ask, sidecar.settings.socket)
         assert await attached(sidecar, token) is grpc.StatusCode.OK
-        while '"ended"' not in audit.read_text():  # a client has left before its sidecar sees that
+        while '"ended"' not in audit.read_text():  # noqa: ASYNC110  a client has left before its sidecar sees that
             await asyncio.sleep(0.01)
         for wrong in (token, b"", bytes(16)):
             assert await attached(sidecar, wrong) is REFUSED
