@@ -237,6 +237,8 @@ def test_the_first_batch_of_a_change_finds_its_code(spark: SparkSession, tmp_pat
     stream = marked_twice(spark).writeStream.outputMode("update").option("checkpointLocation", str(checkpoint))
     running = stream.foreachBatch(sink).start()
     wait_for(lambda: len(running.recentProgress) > 3 and not compiles_ahead(spark), "nothing is rehearsed any more")
+    clock = running._jsq.streamingQuery().triggerExecutor().clock()
+    assert clock.getClass().getSimpleName() == "ActingClock", "batches can wait for a change"
     first = First(spark, running, held, Modifications(checkpoint))
     changes = first.changes
     try:

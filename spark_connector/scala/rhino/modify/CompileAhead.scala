@@ -20,10 +20,10 @@ import org.apache.spark.sql.execution.streaming.runtime.{IncrementalExecution, S
 import org.apache.spark.sql.execution.streaming.state.seam.{Internals, MadePlan, TrialBatch}
 
 /**
- * Prepares the Java code of the next batch before that batch is planned. A join at a point, a class of a jar, and other
- * columns at a point make a plan for which Spark generates other code. Without this, the driver and then every executor
- * would compile it within the first batch, and the executors would interpret it until it is translated. Spark keeps
- * compiled classes by their source text, so whatever compiles the same text serves the batch.
+ * Prepares the Java code of the next batch before that batch is planned. A class of a jar, and other columns at a point
+ * make a plan for which Spark generates other code. Without this, the driver and then every executor would compile it
+ * within the first batch, and the executors would interpret it until it is translated. Spark keeps compiled classes by
+ * their source text, so whatever compiles the same text serves the batch. Executors also get the table of a join.
  */
 private[modify] object CompileAhead extends AdaptiveSparkPlanHelper with Logging {
   private val Rehearsals = 2
@@ -89,7 +89,7 @@ private[modify] object CompileAhead extends AdaptiveSparkPlanHelper with Logging
         val running = run(session, parts, if (places.isEmpty) Seq(Nil) else places)
         val done = if (running.isEmpty || again > 0) Nil else parts
         val left = session.withActive(generated(trial, without = done))
-        val others = compileElsewhere(left ++ (1 to again).flatMap(of => left.map(another(_, of))), places, session)
+        val others = compileElsewhere(left ++ Seq.fill(again)(left.map(another)).flatten, places, session)
         (running ++ others).foreach(Await.result(_, Duration.Inf))
       }
     }
@@ -111,8 +111,9 @@ private[modify] object CompileAhead extends AdaptiveSparkPlanHelper with Logging
     else Some(session.sparkContext.makeRDD(places.map(found -> _)).foreachAsync(_.foreach(compiled)))
   }
 
-  private def another(its: CodeAndComment, number: Int): CodeAndComment =
-    new CodeAndComment(s"${its.body}\n// $number\n", its.comment)
+  /** The same code as a text that no process has compiled. */
+  private def another(its: CodeAndComment): CodeAndComment =
+    new CodeAndComment(s"${its.body}\n// ${System.nanoTime()}\n", its.comment)
 
   /** Spark runs code that cannot be compiled in another way. A task that failed would speak against its executor. */
   private def compiled(code: CodeAndComment): Unit = Try(CodeGenerator.compile(code))

@@ -15,7 +15,7 @@ import java.util.concurrent.{CompletableFuture, TimeUnit, TimeoutException}
 private[spark] class LateRecords(nowMs: () => Long, holds: => Boolean) {
   import LateRecords._
 
-  private class Record(@volatile var patience: Patience) {
+  private class Record(val patience: Patience) {
     @volatile var sinceMs: Long = nowMs()
     @volatile var held = false
     @volatile var prepares = false
