@@ -6,7 +6,7 @@ private[modify] object Arities {
 
   private type A = AnyRef // one for each argument
 
-  def of(arity: Int, its: JarFunction): AnyRef = arity match {
+  def of(arity: Int, its: CalledFunction): AnyRef = arity match {
     case 0 => () => its(Array[A]())
     case 1 => (a: A) => its(Array[A](a))
     case 2 => (a: A, b: A) => its(Array[A](a, b))

@@ -53,10 +53,9 @@ private[modify] class ChangeWarmUp(stream: StreamExecution, executors: () => Seq
 private object ChangeWarmUp {
   private val Batches = 2 // of a run, until one is about as long as the next
 
-  /** Only at a point, and with a class of a jar, a change may need other Java code. */
-  private def mayNeedCode(plan: LogicalPlan): Boolean =
-    JarCheck.functionsOf(plan).exists(_.udfName.nonEmpty) || plan.exists {
-      case point: CollectMetrics => point.isStreaming
-      case _ => false
-    }
+  /** Only at a point, a change may need other Java code. */
+  private def mayNeedCode(plan: LogicalPlan): Boolean = plan.exists {
+    case point: CollectMetrics => point.isStreaming
+    case _ => false
+  }
 }

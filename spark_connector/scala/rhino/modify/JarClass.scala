@@ -1,5 +1,6 @@
 package rhino.spark.modify
 
+import java.lang.invoke.{MethodHandle, MethodHandles, MethodType}
 import java.lang.reflect.{InvocationTargetException, Method, Modifier, Type}
 
 import scala.util.Try
@@ -73,6 +74,10 @@ private[spark] object JarClass {
  */
 private[spark] case class FunctionForm(interface: Class[_], method: String, arity: Int) {
 
+  /** What calls this object. */
+  def bound(its: AnyRef): MethodHandle =
+    MethodHandles.publicLookup.findVirtual(interface, method, MethodType.genericMethodType(arity)).bindTo(its)
+
   /**
    * Types of the arguments and of the result as the class declares them, None where it does not say. Generic
    * interfaces of Scala do not name primitive types, so the method itself is asked.
@@ -95,11 +100,14 @@ private[spark] case class FunctionForm(interface: Class[_], method: String, arit
 }
 
 private[spark] object FunctionForm {
-  private val known: Seq[FunctionForm] = (0 to Arities.Max).flatMap { arity =>
-    Seq(s"org.apache.spark.sql.api.java.UDF$arity" -> "call", s"scala.Function$arity" -> "apply").map {
-      case (name, method) => FunctionForm(Class.forName(name), method, arity)
-    }
+  private val scalas =
+    (0 to Arities.Max).map(arity => FunctionForm(Class.forName(s"scala.Function$arity"), "apply", arity))
+  private val javas = (0 to Arities.Max).map { arity =>
+    FunctionForm(Class.forName(s"org.apache.spark.sql.api.java.UDF$arity"), "call", arity)
   }
+  private val known: Seq[FunctionForm] = javas ++ scalas
+
+  def ofScala(arity: Int): FunctionForm = scalas(arity)
 
   def all(its: Class[_]): Seq[FunctionForm] = known.filter(_.interface.isAssignableFrom(its))
 

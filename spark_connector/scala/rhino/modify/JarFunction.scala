@@ -1,26 +1,20 @@
 package rhino.spark.modify
 
-import java.lang.invoke.{MethodHandle, MethodHandles, MethodType}
+import java.lang.invoke.MethodHandle
 
 /**
  * A function of a jar, as plans carry it. The tasks that call it make an object of the class, each its own. `bytes`:
  * the jar.
  */
-private[spark] class JarFunction(val className: String, val digest: String, bytes: () => Array[Byte], val arity: Int)
-  extends Serializable {
+private[spark] class JarFunction(val className: String, val digest: String, bytes: () => Array[Byte], arity: Int)
+  extends CalledFunction(arity) {
 
-  @transient private lazy val called: MethodHandle = {
+  override protected def method(): MethodHandle = {
     val its = newInstance()
     val form = FunctionForm.of(its.getClass, arity).getOrElse(
       throw new IllegalStateException(s"$className does not take $arity arguments")) // the check has seen to that
-    MethodHandles.publicLookup
-      .findVirtual(form.interface, form.method, MethodType.genericMethodType(arity))
-      .bindTo(its)
-      .asSpreader(classOf[Array[AnyRef]], arity)
-      .asType(MethodType.methodType(classOf[AnyRef], classOf[Array[AnyRef]]))
+    form.bound(its)
   }
-
-  def apply(arguments: Array[AnyRef]): AnyRef = called.invokeExact(arguments)
 
   /** With the classes of the thread that asks. Nothing of the class runs. */
   def loaded(): Class[_] = {
@@ -30,7 +24,4 @@ private[spark] class JarFunction(val className: String, val digest: String, byte
 
   /** Throws IllegalArgumentException with what is wrong with the class. */
   def newInstance(): AnyRef = JarClass.instance(loaded())
-
-  /** What `ScalaUDF` takes. It is one object, so plans see that calls with the same arguments are equal. */
-  @transient lazy val asFunction: AnyRef = Arities.of(arity, this)
 }

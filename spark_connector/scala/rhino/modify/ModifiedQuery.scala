@@ -153,7 +153,7 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
 
   /** A record counts for the first batch that is planned after its outcome is written. So this comes before it. */
   private def compileAhead(its: Modification): Unit =
-    if (!its.dryRun && changesCode(its)) {
+    if (!its.dryRun && its.kind != Modification.Function) { // a plan does not have the code of its functions
       val next = synchronized(ledger.get).expected(its)
       if (its.join.nonEmpty) late.restart()
       for (batch <- newest if !synchronized(plannedWith(next.map(_.number).toSet)))
@@ -171,10 +171,6 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
       case _ => median
     }
   }
-
-  /** The code of a function is not in the code of the plan. But that names the class which Spark calls for a jar. */
-  private def changesCode(its: Modification): Boolean = its.kind != Modification.Function || its.jar.nonEmpty ||
-    synchronized(ledger.get).inForce(Long.MaxValue).exists(former => former.slot == its.slot && former.jar.nonEmpty)
 
   /** Under the lock of `at`: a record that counts for a batch was accepted before that batch was planned. */
   private def accept(its: Modification, started: Long): Unit = synchronized {

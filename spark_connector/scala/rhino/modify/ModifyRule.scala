@@ -21,12 +21,13 @@ private[spark] class ModifyRule(session: SparkSession) extends Rule[LogicalPlan]
   override def apply(plan: LogicalPlan): LogicalPlan = batch(plan).fold(plan) { case (query, number) =>
     Restarts.pass(query, number) // a closed gate parks the batch before anything is decided about it
     val modifications = Modifications.at(query, number)
-    if (modifications.isEmpty) plan
+    val session = this.session.asInstanceOf[ClassicSession]
+    if (modifications.isEmpty) Overlay(plan, Nil, session)
     else {
       misplaced.see(number, Overlay.misplaced(plan, modifications)).foreach { its =>
         logWarning(s"query $query: $its changes nothing, because the application has no such place any more")
       }
-      Failpoints.around("plan")(Overlay(plan, modifications, session.asInstanceOf[ClassicSession]))
+      Failpoints.around("plan")(Overlay(plan, modifications, session))
     }
   }
 

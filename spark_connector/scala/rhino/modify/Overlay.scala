@@ -1,19 +1,24 @@
 package rhino.spark.modify
 
+import java.util.IdentityHashMap
+
 import org.apache.spark.sql.catalyst.expressions.{Attribute, AttributeMap, AttributeReference, Expression, PythonUDF, ScalaUDF}
 import org.apache.spark.sql.catalyst.plans.logical.{AnalysisHelper, CollectMetrics, LogicalPlan, Project}
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.state.seam.PythonCode
 import org.apache.spark.sql.types.DataType
 
-/** The plan of a batch with modifications. Attributes that others refer to keep their names and types. */
+/**
+ * The plan of a batch with modifications. Functions of Scala and Java that can be replaced are called through an object
+ * of ours, replaced or not. Attributes that others refer to keep their names and types.
+ */
 private[spark] object Overlay {
 
   def apply(plan: LogicalPlan, modifications: Seq[Modification], session: SparkSession): LogicalPlan =
-    if (modifications.isEmpty) plan
+    if (modifications.isEmpty && JarCheck.functionsOf(plan).isEmpty) plan
     else AnalysisHelper.allowInvokingTransformsInAnalyzer {
       val functions = modifications.filter(_.kind == Modification.Function).map(m => m.target -> m).toMap
-      val replaced = if (functions.isEmpty) plan else withFunctions(plan, functions, session)
+      val replaced = withFunctions(plan, functions, session)
       val sql = (its: Modification) => PointSql.of(its, plan, session)
       val filters = modifications.filter(_.kind == Modification.Filter)
       val joins = modifications.filter(_.kind == Modification.Join)
@@ -22,14 +27,18 @@ private[spark] object Overlay {
     }
 
   private def withFunctions(
-      plan: LogicalPlan, functions: Map[String, Modification], session: SparkSession): LogicalPlan =
+      plan: LogicalPlan, functions: Map[String, Modification], session: SparkSession): LogicalPlan = {
+    val own = new IdentityHashMap[AnyRef, OwnFunction] // calls of the same function must stay equal
     plan.transformAllExpressions {
       case udf: PythonUDF if functions.get(udf.name).exists(fits(_, udf)) =>
         PythonCode.replaced(udf, functions(udf.name).code)
       case udf: ScalaUDF if udf.udfName.flatMap(functions.get).exists(JarCheck.fits(_, udf)) =>
         val its = functions(udf.udfName.get).jar.get
         udf.copy(function = its.loaded(udf.children.size, session.sparkContext).asFunction)
+      case udf: ScalaUDF if udf.udfName.nonEmpty =>
+        udf.copy(function = own.computeIfAbsent(udf.function, new OwnFunction(_, udf.children.size)).asFunction)
     }
+  }
 
   /** Of the same kind and type. A later version of the application may have another function of this name. */
   private def fits(its: Modification, udf: PythonUDF): Boolean = its.jar.isEmpty && its.fits(udf.evalType) &&

@@ -2,9 +2,12 @@ package rhino.spark
 
 import java.io.{ByteArrayInputStream, ByteArrayOutputStream, ObjectInputStream, ObjectOutputStream}
 
+import scala.util.Try
+
 import rhino.spark.jarred.Jars
 import rhino.spark.modify._
 
+import org.apache.spark.SparkException
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.encoders.{AgnosticEncoders, ExpressionEncoder}
 import org.apache.spark.sql.catalyst.expressions.{AttributeReference, BoundReference, ScalaUDF}
@@ -64,15 +67,26 @@ class JarSuite extends Suite {
     }
   }
 
-  test("Spark generates the same Java code for all classes of jars, so only the first one has to be compiled") {
+  test("a batch has the same Java code with a function of the query and with a class of a jar in its place") {
     val bound = present.copy(children = Seq(BoundReference(0, LongType, nullable = true)))
     def text(of: ScalaUDF): String = {
       val made = of.genCode(new CodegenContext)
       s"${made.code} ${made.isNull} ${made.value}"
     }
     def replaced(name: String): ScalaUDF = bound.copy(function = function(name, Jars.of(name)).asFunction)
+    val own = bound.copy(function = new OwnFunction(bound.function, 1).asFunction)
+    expect(text(replaced("Plus")), text(own))
     expect(text(replaced("Plus")), text(replaced("Twice")))
-    expect(text(replaced("Plus")) == text(bound), false) // it names the class of the function for errors
+    expect(text(own) == text(bound), false) // it names the class of the function for errors
+    expect(own.eval(InternalRow(7L)), 7L)
+  }
+
+  test("a function of the query is called for each row, and its error is the cause of Spark's") {
+    val failing = present.copy(
+      function = new OwnFunction((_: Any) => throw new IllegalStateException("no score"), 1).asFunction,
+      children = Seq(BoundReference(0, LongType, nullable = true)))
+    fails[SparkException]("score (")(failing.eval(InternalRow(7L)))
+    expect(Try(failing.eval(InternalRow(7L))).failed.get.getCause.getMessage, "no score")
   }
 
   test("a class of the jar comes before one of the application, and Spark is that of the process") {

@@ -26,6 +26,18 @@ class PlanCheckSuite extends Suite {
   private def change(target: String): Modification =
     Modification(1, Modification.Function, target, removes = false, dryRun = false, jar = Some(jar))
 
+  test("a batch calls functions that can be replaced through objects of ours, and equal calls stay equal") {
+    val unnamed = twice.copy(udfName = None)
+    val calls = Seq(twice, twice.copy(), unnamed).map(Alias(_, "y")())
+    val made = Overlay(Project(calls, LocalRelation(value)), Nil, session = null)
+    val udfs = made.expressions.flatMap(_.collect { case udf: ScalaUDF => udf })
+    expect(udfs.size, calls.size)
+    expect(udfs(0), udfs(1))
+    expect(udfs(0) == twice, false)
+    expect(udfs(0).copy(function = twice.function), twice)
+    expect(udfs(2), unnamed)
+  }
+
   test("a class of a jar is for the functions of its name, with what they give and take") {
     val its = JarCheck.fitted(change("twice"), plan)
     expect(JarCheck.fits(its, twice), true)
