@@ -6,6 +6,7 @@ import inspect
 import runpy
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,7 +21,7 @@ from pyspark.sql.types import DataType, StringType
 from pyspark.util import PythonEvalType
 
 from rhino_core.errors import InvalidRequestError
-from spark_connector.modify import comparer, variables
+from spark_connector.modify import blank, comparer, variables
 from spark_connector.modify.functions import CODE_MAX_BYTES, Code, check_functions
 
 SCALAR = (
@@ -33,9 +34,17 @@ PROCESSORS = (
     PythonEvalType.SQL_TRANSFORM_WITH_STATE_PANDAS_UDF,
     PythonEvalType.SQL_TRANSFORM_WITH_STATE_PYTHON_ROW_UDF,
 )
-ITERATING = (PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF, PythonEvalType.SQL_SCALAR_ARROW_ITER_UDF)
 PLAIN = SCALAR[:2]  # called with one row
+BLANKS: dict[int, Callable[..., Any]] = {
+    PythonEvalType.SQL_BATCHED_UDF: blank.of_row,
+    PythonEvalType.SQL_ARROW_BATCHED_UDF: blank.of_row,
+    PythonEvalType.SQL_SCALAR_PANDAS_UDF: blank.of_series,
+    PythonEvalType.SQL_SCALAR_ARROW_UDF: blank.of_arrays,
+    PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF: blank.of_each_series,
+    PythonEvalType.SQL_SCALAR_ARROW_ITER_UDF: blank.of_each_array,
+}
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+TEXT = StringType()
 ANY = 2**31 - 1  # arguments
 MODULE = "rhino_modification"  # no module of this name exists, so its functions are pickled with their code
 
@@ -93,13 +102,16 @@ def code_of(function: Any) -> Code:
 
 def codes_of(functions: Mapping[str, Any]) -> dict[str, Code]:
     """Pickles functions that SQL at a point calls by these names, as `code_of`. Raises InvalidRequestError."""
-    codes = {name: code_of(function) for name, function in functions.items()}
-    for name, code in codes.items():
-        if code.eval_type not in (*SCALAR, *ITERATING):
+    codes = {}
+    for name, function in functions.items():
+        code = code_of(function)
+        if code.eval_type not in BLANKS:
             raise InvalidRequestError(
                 f"{name} does not make one value of each row: at a point, give functions of udf, pandas_udf or "
                 "arrow_udf"
             )
+        made = _by_value(blank, BLANKS[code.eval_type], function.returnType)
+        codes[name] = replace(code, blank=made)
     return check_functions(codes)
 
 
@@ -111,11 +123,11 @@ def comparer_of(code: Code) -> bytes | None:
     return _by_value(comparer, made)
 
 
-def _by_value(module: ModuleType, function: Callable[..., Any]) -> bytes:
-    """Pickles a UDF that makes a text. Executors need not have the module."""
+def _by_value(module: ModuleType, function: Callable[..., Any], returns: DataType = TEXT) -> bytes:
+    """Pickles a UDF of a module. Executors need not have the module."""
     cloudpickle.register_pickle_by_value(module)
     try:
-        return bytes(CloudPickleSerializer().dumps((function, StringType())))
+        return bytes(CloudPickleSerializer().dumps((function, returns)))
     finally:
         cloudpickle.unregister_pickle_by_value(module)
 

@@ -59,9 +59,10 @@ private[modify] object CompileAhead extends AdaptiveSparkPlanHelper with Logging
     def ms: Long = (System.nanoTime() - started) / 1000000
     try {
       if (!same(batch)) {
-        val trial = planned(batch, next, goOn)
+        val tried = next.map(_.blanked)
+        val trial = planned(batch, tried, goOn)
         val planMs = ms
-        compile(stream, batch.sparkSession, trial, executors)
+        compile(stream, batch.sparkSession, trial, executors, tried)
         logInfo(s"query ${stream.id}: the next batch was planned in $planMs ms, and its code was ready after $ms ms")
       }
     } catch {
@@ -77,15 +78,15 @@ private[modify] object CompileAhead extends AdaptiveSparkPlanHelper with Logging
    * interprets the compiler.
    */
   def rehearse(stream: StreamExecution, batch: IncrementalExecution, executors: Seq[(String, String)]): Unit =
-    compile(stream, batch.sparkSession, planned(batch, Nil, () => ()), executors, again = Rehearsals)
+    compile(stream, batch.sparkSession, planned(batch, Nil, () => ()), executors, Nil, again = Rehearsals)
 
   private def compile(
       stream: StreamExecution, session: SparkSession, trial: SparkPlan, executors: Seq[(String, String)],
-      again: Int = 0): Unit = {
+      tried: Seq[Modification], again: Int = 0): Unit = {
     val places = executors.map { case (host, id) => Seq(Internals.executorPlace(host, id)) }
     LimitedJob.run(session.sparkContext, "Rhino compiles the code of a modified batch") {
       Internals.withArtifacts(stream) {
-        val parts = RunAhead.parts(trial)
+        val parts = RunAhead.parts(trial, tried.flatMap(_.functions).map(_.blank.toSeq).filter(_.nonEmpty).toSet)
         val running = run(session, parts, if (places.isEmpty) Seq(Nil) else places)
         val done = if (running.isEmpty || again > 0) Nil else parts
         val left = session.withActive(generated(trial, without = done))

@@ -12,14 +12,16 @@ import org.apache.spark.sql.execution.streaming.state.seam.MadePlan
 
 /** Modifications that leave the Java code of the operators of a batch as it is: they have code of their own. */
 private[modify] object OwnCode extends AdaptiveSparkPlanHelper {
-  private val kinds = Set(Modification.Filter, Modification.Columns) // the table of a join is better sent before
+  /** The table of a join is better sent before, and new functions need Python workers. */
+  private def isAlone(its: Modification): Boolean =
+    (its.kind == Modification.Filter || its.kind == Modification.Columns) && its.functions.isEmpty
 
   /**
    * Whether the Java code of this batch also serves a batch with this modification. It does not if the operators must
    * bring other columns to the point.
    */
   def isOf(its: Modification, batch: IncrementalExecution): Boolean =
-    (its.removes || kinds(its.kind)) && MadePlan.of(batch).flatMap(point(its.target, _)).exists { case (made, rows) =>
+    (its.removes || isAlone(its)) && MadePlan.of(batch).flatMap(point(its.target, _)).exists { case (made, rows) =>
       // Otherwise a modification in force needs a column that nothing else needs.
       made.output.size == rows.output.size && (its.removes || needed(its, batch).subsetOf(rows.outputSet))
     }

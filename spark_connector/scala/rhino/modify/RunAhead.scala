@@ -5,12 +5,14 @@ import scala.util.Try
 import org.apache.spark.{NarrowDependency, Partition, TaskContext}
 import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.catalyst.InternalRow
-import org.apache.spark.sql.catalyst.expressions.{Expression, UserDefinedExpression}
+import org.apache.spark.sql.catalyst.expressions.{Expression, PythonUDF, UserDefinedExpression}
 import org.apache.spark.sql.catalyst.expressions.objects.{Invoke, StaticInvoke}
 import org.apache.spark.sql.execution._
 import org.apache.spark.sql.execution.aggregate.BaseAggregateExec
 import org.apache.spark.sql.execution.datasources.v2.MicroBatchScanExec
+import org.apache.spark.sql.execution.python.EvalPythonExec
 import org.apache.spark.sql.execution.streaming.operators.stateful.EventTimeWatermarkExec
+import org.apache.spark.sql.execution.streaming.state.seam.PythonCode
 
 /**
  * Which parts of a plan an executor may run over a few rows, so that a JVM has not only compiled, but also loaded,
@@ -20,29 +22,30 @@ private[spark] object RunAhead {
 
   /**
    * The largest parts that read nothing but sources, and have only operators and functions of Spark: code of users may
-   * count on it that a row comes once.
+   * count on it that a row comes once. `blanks`: code of Python functions that are not of users.
    */
-  def parts(plan: SparkPlan): Seq[SparkPlan] =
-    if (safe(plan)) Seq(plan).filter(_.exists(_.isInstanceOf[WholeStageCodegenExec]))
-    else plan.children.flatMap(parts)
+  def parts(plan: SparkPlan, blanks: Set[Seq[Byte]] = Set.empty): Seq[SparkPlan] =
+    if (safe(plan, blanks)) Seq(plan).filter(_.exists(_.isInstanceOf[WholeStageCodegenExec]))
+    else plan.children.flatMap(parts(_, blanks))
 
-  private def safe(plan: SparkPlan): Boolean = {
+  private def safe(plan: SparkPlan, blanks: Set[Seq[Byte]]): Boolean = {
     val known = plan match {
       case _: MicroBatchScanExec | _: WholeStageCodegenExec | _: InputAdapter | _: ColumnarToRowExec => true
       case _: ProjectExec | _: FilterExec | _: ExpandExec | _: GenerateExec | _: UnionExec | _: SortExec => true
       case _: BaseAggregateExec | _: CollectMetricsExec | _: EventTimeWatermarkExec => true
-      case _: PointFilterExec | _: PointColumnsExec | _: PointJoinExec => true
+      case _: PointFilterExec | _: PointColumnsExec | _: PointJoinExec | _: EvalPythonExec => true
       case _ => false
     }
     val sources = plan match {
       case join: PointJoinExec => Seq(join.left) // the rows of its table are in the plan
       case other => other.children
     }
-    known && plan.expressions.forall(!_.exists(foreign)) && sources.forall(safe)
+    known && plan.expressions.forall(!_.exists(foreign(_, blanks))) && sources.forall(safe(_, blanks))
   }
 
   /** Of users, or perhaps of users, or a query of its own. */
-  private def foreign(expression: Expression): Boolean = expression match {
+  private def foreign(expression: Expression, blanks: Set[Seq[Byte]]): Boolean = expression match {
+    case udf: PythonUDF => !blanks(PythonCode.of(udf))
     case _: UserDefinedExpression | _: Invoke | _: StaticInvoke | _: ExecSubqueryExpression => true
     case other => !other.deterministic
   }

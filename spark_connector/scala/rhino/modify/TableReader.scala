@@ -16,6 +16,7 @@ private[modify] object TableReader {
   private val BytesMax = 64L << 20
   /** Of a heap. Spark builds a hash table of the rows, and has both, and copies of both, while it broadcasts them. */
   private val Part = 32
+  private val PartitionsMax = 8 // that are read by one job
   private val Cancelled = "SPARK_JOB_CANCELLED"
 
   /** Throws IllegalArgumentException. The jobs are cancelled after a minute. */
@@ -37,40 +38,41 @@ private[modify] object TableReader {
     val rdd = frame.queryExecution.toRdd
     val context = session.sparkContext
     val most = limit(context)
-    val sizes = context.runJob(rdd, (rows: Iterator[InternalRow]) => sizeOf(rows, schema, most)).toSeq
-    if (sizes.sum > most) refuse(
-      s"the table ${source.path} has more than ${most >> 20} MiB of rows in memory, and driver and executors " +
-        s"broadcast ${BytesMax >> 20} MiB at most, or 1/$Part of their memory: give a smaller one, with the rows and " +
-        "columns that the join needs")
-    val parts = context.runJob(rdd, (rows: Iterator[InternalRow]) => copies(rows, schema, most)).toSeq
-    val all = ArraySeq.unsafeWrapArray(parts.toArray.flatten)
+    // The driver would have the rows of many partitions in memory before it knows that they are too many.
+    if (rdd.partitions.length > PartitionsMax)
+      checkSize(context.runJob(rdd, (rows: Iterator[InternalRow]) => sizeOf(rows, schema, most)).sum, source, most)
+    val parts = context.runJob(rdd, (rows: Iterator[InternalRow]) => copies(rows, schema, most))
+    val all = ArraySeq.unsafeWrapArray(parts.flatten)
+    checkSize(all.iterator.map(TableRows.sizeOf).sum, source, most)
     if (all.isEmpty) refuse(s"the table ${source.path} has no rows: a filter needs no table")
     TableRows(schema, all)
   }
+
+  private def checkSize(bytes: Long, source: TableSource, most: Long): Unit = if (bytes > most) refuse(
+    s"the table ${source.path} has more than ${most >> 20} MiB of rows in memory, and driver and executors " +
+      s"broadcast ${BytesMax >> 20} MiB at most, or 1/$Part of their memory: give a smaller one, with the rows and " +
+      "columns that the join needs")
 
   private def limit(context: SparkContext): Long = {
     val executors = context.getConf.getSizeAsBytes("spark.executor.memory", "1g")
     math.min(BytesMax, math.min(Runtime.getRuntime.maxMemory, executors) / Part)
   }
 
-  private def unsafe(rows: Iterator[InternalRow], schema: StructType): Iterator[UnsafeRow] = {
+  private def sizeOf(rows: Iterator[InternalRow], schema: StructType, most: Long): Long =
+    limited(rows, schema, most).map(TableRows.sizeOf).sum
+
+  private def copies(rows: Iterator[InternalRow], schema: StructType, most: Long): Array[UnsafeRow] =
+    limited(rows, schema, most).map(_.copy()).toArray
+
+  /** As far as the row that passes the limit. */
+  private def limited(rows: Iterator[InternalRow], schema: StructType, most: Long): Iterator[UnsafeRow] = {
     val made = UnsafeProjection.create(schema)
-    rows.map(made(_))
-  }
-
-  /** Stops when the limit is passed. */
-  private def sizeOf(rows: Iterator[InternalRow], schema: StructType, most: Long): Long = {
     var bytes = 0L
-    unsafe(rows, schema).takeWhile(_ => bytes <= most).foreach(row => bytes += TableRows.sizeOf(row))
-    bytes
-  }
-
-  private def copies(rows: Iterator[InternalRow], schema: StructType, most: Long): Array[UnsafeRow] = {
-    var left = most
-    unsafe(rows, schema).map(_.copy()).takeWhile { row =>
-      left -= TableRows.sizeOf(row)
-      left >= 0
-    }.toArray
+    rows.map(made(_)).takeWhile { row =>
+      val within = bytes <= most
+      bytes += TableRows.sizeOf(row)
+      within
+    }
   }
 
   /** Spark's errors of reading quote rows. An outcome has none, so it names the conditions only. */
