@@ -34,17 +34,21 @@ private[modify] object CompileAhead extends AdaptiveSparkPlanHelper with Logging
 
   /**
    * Starts to prepare what a query needs with the modifications `next`, on the driver and on the executors. The result
-   * tells when that is done. It does nothing if the newest batch has the same code, as `same` says, and gives up if a
-   * batch is planned first, as `bound` says. A failure only makes the batch slower.
+   * tells when that is done. Executors keep the tables of joins as long as it is there. It does nothing if the newest
+   * batch has the same code, as `same` says, and gives up if a batch is planned first, as `bound` says. A failure only
+   * makes the batch slower.
    */
   def start(
       stream: StreamExecution, newest: IncrementalExecution, next: Seq[Modification], executors: Seq[(String, String)])(
-      same: IncrementalExecution => Boolean, bound: => Boolean): CompletableFuture[Unit] = {
+      same: IncrementalExecution => Boolean, bound: => Boolean): CompletableFuture[Option[SparkPlan]] = {
     def goOn(): Unit = if (bound) throw TooLate
-    val done = new CompletableFuture[Unit]
+    val done = new CompletableFuture[Option[SparkPlan]]
     val thread = new Thread(
-      () => try prepare(stream, newest, next, executors)(same, () => goOn()) finally { done.complete(()); () },
-      "rhino-compile-ahead")
+      () => {
+        var trial = Option.empty[SparkPlan]
+        try trial = prepare(stream, newest, next, executors)(same, () => goOn())
+        finally { done.complete(trial); () }
+      }, "rhino-compile-ahead")
     thread.setDaemon(true)
     // Part of the key of a compiled class.
     thread.setContextClassLoader(stream.queryExecutionThread.getContextClassLoader)
@@ -54,21 +58,26 @@ private[modify] object CompileAhead extends AdaptiveSparkPlanHelper with Logging
 
   private def prepare(
       stream: StreamExecution, batch: IncrementalExecution, next: Seq[Modification], executors: Seq[(String, String)])(
-      same: IncrementalExecution => Boolean, goOn: () => Unit): Unit = {
+      same: IncrementalExecution => Boolean, goOn: () => Unit): Option[SparkPlan] = {
     val started = System.nanoTime()
     def ms: Long = (System.nanoTime() - started) / 1000000
     try {
-      if (!same(batch)) {
+      if (same(batch)) None
+      else {
         val tried = next.map(_.blanked)
         val trial = planned(batch, tried, goOn)
         val planMs = ms
         compile(stream, batch.sparkSession, trial, executors, tried)
         logInfo(s"query ${stream.id}: the next batch was planned in $planMs ms, and its code was ready after $ms ms")
+        Some(trial)
       }
     } catch {
-      case TooLate => logInfo(s"query ${stream.id}: the next batch began before it was planned ahead, after $ms ms")
+      case TooLate =>
+        logInfo(s"query ${stream.id}: the next batch began before it was planned ahead, after $ms ms")
+        None
       case NonFatal(error) => // Spark's planner and compiler have no common class
         logInfo(s"query ${stream.id}: the code of the next batch cannot be compiled ahead", error)
+        None
     }
   }
 

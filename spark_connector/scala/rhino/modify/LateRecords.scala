@@ -43,7 +43,7 @@ private[spark] class LateRecords(nowMs: () => Long, holds: => Boolean) {
   }
 
   /** For the same thread. Returns when the code is ready, or when a batch does not wait for it any longer. */
-  def awaitCode(ready: CompletableFuture[Unit]): Unit = present.foreach { its =>
+  def awaitCode(ready: CompletableFuture[_]): Unit = present.foreach { its =>
     its.prepares = true
     if (!holds) its.due.completeOnTimeout((), UnheldMs - its.ageMs, TimeUnit.MILLISECONDS)
     CompletableFuture.anyOf(ready, its.due).get()

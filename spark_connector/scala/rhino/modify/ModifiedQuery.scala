@@ -33,6 +33,7 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
   private var planned = Option.empty[(Long, Seq[Modification])]
   private var firstBatch = Option.empty[Long] // of this run
   @volatile private var newest = Option.empty[IncrementalExecution] // batch of this run that is planned
+  private var prepared = Option.empty[(Long, AnyRef)] // until its first batch has been planned, so it is not collected
   private val plannedWith = mutable.Set.empty[Set[Long]] // by batches of this run: the code of these is there
 
   def isLocal: Boolean = folder.isLocal
@@ -43,6 +44,7 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
       case Some((same, modifications)) if same == batch => modifications
       case former =>
         if (ledger.isEmpty) ledger = Some(if (folder.exists) folder.read() else Ledger())
+        prepared = prepared.filterNot { case (number, _) => ledger.get.bindings.values.exists(_.contains(number)) }
         former.foreach { case (committed, _) => judge(committed, next = batch) }
         if (former.isEmpty) firstBatch = Some(batch)
         bind(batch, firstOfRun = former.isEmpty)
@@ -156,10 +158,13 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
     if (!its.dryRun && its.kind != Modification.Function) { // a plan does not have the code of its functions
       val next = synchronized(ledger.get).expected(its)
       if (its.join.nonEmpty) late.restart()
-      for (batch <- newest if !synchronized(plannedWith(next.map(_.number).toSet)))
-        late.awaitCode(CompileAhead.start(stream, batch, next, executors())(
+      for (batch <- newest if !synchronized(plannedWith(next.map(_.number).toSet))) {
+        val ready = CompileAhead.start(stream, batch, next, executors())(
           same = OwnCode.isOf(its, _),
-          bound = synchronized(ledger.get).bindings.values.exists(_.contains(its.number))))
+          bound = synchronized(ledger.get).bindings.values.exists(_.contains(its.number)))
+        synchronized { prepared = Some(its.number -> ready) }
+        late.awaitCode(ready)
+      }
     }
 
   /** From the start of a batch to that of the next one, as of late. */
