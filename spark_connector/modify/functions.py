@@ -20,8 +20,8 @@ class Code:
 
     `takes`: the least and the most arguments of a scalar function, None: not known. `guard`: for a processor of
     `transformWithState`, a pickled UDF that compares the state variables of two of them. `python`: the version that has
-    pickled it, such as "3.11". `blank`: for a function at a point, a pickled one of the same kind and type that gives no
-    values.
+    pickled it, such as "3.11". `blank`: for a function at a point, a pickled one of the same kind and type that gives
+    no values.
     """
 
     pickled: bytes = b""
