@@ -18,6 +18,7 @@ from tests.spark.conftest import SharedSession, wait_for
 from tests.spark.inserted import BARE, inserted_batch, inserted_functions
 from tests.spark.joined import bonuses, write
 from tests.spark.modified import POINT, SCORED
+from tests.spark.queries import ROWS_PER_BATCH
 from tests.spark.run import Run, assert_same_rows
 from tests.spark.test_modify_refusals import Gate
 
@@ -112,6 +113,29 @@ def test_functions_of_all_kinds_in_columns_and_in_a_join(
     running.stop()
     batches = run.logged()
     assert_same_rows(run.result(batches), inserted_batch(spark, batches, changes.list(), meant, first="value + 1"))
+
+
+def test_a_function_gets_the_rows_of_its_batches_and_no_others(spark: SparkSession, tmp_path: Path) -> None:
+    """Its first batch is prepared without it."""
+    log = tmp_path / "values"
+
+    def logged(value: int) -> int:
+        with log.open("a") as file:  # one line is one write
+            file.write(f"{value}\n")
+        return value
+
+    run = Run(spark, SCORED, tmp_path)
+    running = run.start()
+    run.advance(running, 2)
+    changes = Modifications(run.checkpoint)
+    function = {"logged": F.udf(logged, LongType())}
+    view = in_force(changes, changes.set_columns(POINT, {"y": "logged(y)"}, functions=function))
+    run.advance(running, 1)
+    running.stop()
+    assert view.first_batch is not None
+    first, end = (batch * ROWS_PER_BATCH + 1 for batch in (view.first_batch, run.logged()))  # SCORED adds one
+    values = [int(line) for line in log.read_text().split()]
+    assert sorted(value for value in values if value < end) == list(range(first, end))  # the last batch may be stopped
 
 
 @pytest.mark.exhaustive  # what a batch that fails does is the same for every kind of modification

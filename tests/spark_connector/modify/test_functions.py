@@ -12,7 +12,7 @@ from pyspark.sql.functions import arrow_udf, pandas_udf, udf
 from pyspark.sql.types import LongType, StructField, StructType
 
 from rhino_core.errors import ConflictError, IntegrityError, InvalidRequestError
-from spark_connector.modify.code import PYTHON, code_of, state_function
+from spark_connector.modify.code import PYTHON, code_of, codes_of, state_function
 from spark_connector.modify.functions import CODE_MAX_BYTES
 from spark_connector.modify.modifications import Modifications
 from spark_connector.modify.record import Kind, Record
@@ -45,7 +45,7 @@ def test_a_record_has_the_functions_that_its_sql_calls(checkpoint: Path) -> None
     kinds = [Kind.COLUMNS, Kind.FILTER, Kind.JOIN]
     for view, kind in zip(query.list(), kinds, strict=True):
         assert view.record.slot == (kind, "scored")
-        assert view.record.change.functions == {"plus": code_of(PLUS)}
+        assert view.record.change.functions == codes_of({"plus": PLUS})
     assert code_of(PLUS).python == PYTHON
     with pytest.raises(ConflictError, match="modification 1 of columns scored is on its way"):
         query.set_columns("scored", {"y": "y"})  # one set of columns, with functions or without
@@ -68,6 +68,15 @@ def test_a_record_of_before_functions_has_none(checkpoint: Path) -> None:
     del fields["functions"]
     (checkpoint / "modifications" / "records" / "1").write_text(json.dumps(fields))
     assert query.get(1).record.change.functions == {}
+
+
+def test_a_record_of_before_blanks_has_functions_without_them(checkpoint: Path) -> None:
+    query = Modifications(checkpoint)
+    query.set_columns("scored", {"y": "plus(y)"}, functions={"plus": PLUS})
+    fields = record_of(checkpoint)
+    del fields["functions"]["plus"]["blank"]
+    (checkpoint / "modifications" / "records" / "1").write_text(json.dumps(fields))
+    assert query.get(1).record.change.functions == {"plus": code_of(PLUS)}
 
 
 @pytest.mark.parametrize(
