@@ -57,8 +57,3 @@ private[spark] case class PointColumnsExec(values: Seq[Expression], output: Seq[
 
   override protected def withNewChildInternal(newChild: SparkPlan): SparkPlan = copy(child = newChild)
 }
-
-private[spark] object PointColumnsExec {
-  def of(its: PointColumns, child: SparkPlan): PointColumnsExec =
-    PointColumnsExec(PointColumns.replaced(its.child.output, its.former, its.values), its.output, child)
-}

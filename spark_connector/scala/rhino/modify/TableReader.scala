@@ -9,6 +9,7 @@ import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.{UnsafeProjection, UnsafeRow}
 import org.apache.spark.sql.catalyst.parser.ParseException
 import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.execution.{ColumnarToRowExec, SparkPlan}
 import org.apache.spark.sql.types.StructType
 
 /** Reads the table of a join at its check. What it returns is what every batch sees. */
@@ -35,7 +36,7 @@ private[modify] object TableReader {
     val reader = session.read.format(source.format).options(options)
     val frame = (if (source.schema.isEmpty) reader else reader.schema(source.schema)).load(source.path)
     val schema = frame.schema
-    val rdd = frame.queryExecution.toRdd
+    val rdd = rowsOf(frame.queryExecution.sparkPlan).execute()
     val context = session.sparkContext
     val most = limit(context)
     // The driver would have the rows of many partitions in memory before it knows that they are too many.
@@ -47,6 +48,9 @@ private[modify] object TableReader {
     if (all.isEmpty) refuse(s"the table ${source.path} has no rows: a filter needs no table")
     TableRows(schema, all)
   }
+
+  /** Spark would make Java code of it, and each executor would compile that for this table alone. */
+  private def rowsOf(plan: SparkPlan): SparkPlan = if (plan.supportsColumnar) ColumnarToRowExec(plan) else plan
 
   private def checkSize(bytes: Long, source: TableSource, most: Long): Unit = if (bytes > most) refuse(
     s"the table ${source.path} has more than ${most >> 20} MiB of rows in memory, and driver and executors " +

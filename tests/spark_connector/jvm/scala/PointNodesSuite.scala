@@ -72,12 +72,36 @@ class PointNodesSuite extends Suite {
 
   test("what drops columns above a node of a point is no operator of Spark") {
     PointStrategy(Project(Seq(key), PointFilter(great, rows))) match {
-      case Seq(PointColumnsExec(Seq(one), Seq(same), PointFilterExec(`great`, _))) =>
-        expect((one, same), (key, key))
+      case Seq(PointColumnsExec(Seq(one), Seq(same), child)) =>
+        expect((one, same, child.output), (key, key, rows.output))
       case its => throw new AssertionError(s"$its")
     }
     expect(PointStrategy(Project(Seq(Alias(Add(key, value), "sum")()), PointFilter(great, rows))), Nil)
     expect(PointStrategy(Project(Seq(key), Filter(great, rows))), Nil)
+  }
+
+  test("columns of a join are made by one operator") {
+    val join = joined(LeftOuter)
+    val taken = join.output.last
+    val dropped = Project(Seq(key, value, taken), join)
+    val made = column("made")
+    val changes = PointColumns(Seq(value), Seq(Add(value, taken)), Seq(made), dropped)
+    PointStrategy(Project(Seq(key, made), changes)) match {
+      case Seq(PointColumnsExec(values, output, child)) =>
+        expect((values, output), (Seq(key, Add(value, taken)), Seq(key, made)))
+        expect(child.output, join.output)
+      case its => throw new AssertionError(s"$its")
+    }
+  }
+
+  test("two operators make columns if a row would compute a value twice otherwise") {
+    val (first, second) = (column("first"), column("second"))
+    val sum = PointColumns(Seq(value), Seq(Add(value, key)), Seq(first), rows)
+    PointStrategy(PointColumns(Seq(first), Seq(Add(first, first)), Seq(second), sum)) match {
+      case Seq(PointColumnsExec(values, _, child)) =>
+        expect((values, child.output), (Seq(key, Add(first, first), unread), sum.output))
+      case its => throw new AssertionError(s"$its")
+    }
   }
 
   test("rows stay where they are if columns change that do not decide it") {

@@ -1,15 +1,13 @@
 package rhino.spark
 
-import org.apache.spark.api.python.SimplePythonFunction
 import org.apache.spark.sql.catalyst.InternalRow
-import org.apache.spark.sql.catalyst.expressions.{Add, Alias, AttributeReference, Expression, GreaterThan, Literal, PythonUDF, Rand, ScalaUDF}
+import org.apache.spark.sql.catalyst.expressions.{Add, Alias, AttributeReference, Expression, GreaterThan, Literal, Rand, ScalaUDF}
 import org.apache.spark.sql.connector.read.{InputPartition, PartitionReader, PartitionReaderFactory, Scan}
 import org.apache.spark.sql.connector.read.streaming.{MicroBatchStream, Offset}
 import org.apache.spark.sql.execution.{FilterExec, ProjectExec, SparkPlan, WholeStageCodegenExec}
 import org.apache.spark.sql.execution.datasources.v2.MicroBatchScanExec
-import org.apache.spark.sql.execution.python.BatchEvalPythonExec
-import org.apache.spark.sql.execution.streaming.state.seam.TrialBatch
-import org.apache.spark.sql.types.{BooleanType, LongType, StructType}
+import org.apache.spark.sql.execution.streaming.state.seam.{PythonFunctions, TrialBatch}
+import org.apache.spark.sql.types.{LongType, StructType}
 
 import rhino.spark.modify.{PointFilterExec, RunAhead}
 
@@ -24,7 +22,6 @@ class RunAheadSuite extends Suite {
   private def stage(expression: Expression, child: SparkPlan): SparkPlan =
     WholeStageCodegenExec(ProjectExec(Seq(Alias(expression, "y")()), child))(1)
 
-  private val PlainUdf = 100 // SQL_BATCHED_UDF
   private val plus = stage(Add(value, Literal(1L)), scan)
 
   test("what only Spark's own code makes from a source is run, up to the first exchange") {
@@ -45,17 +42,11 @@ class RunAheadSuite extends Suite {
   }
 
   test("a Python function is run only as a blank") {
-    def calling(code: Byte): SparkPlan = {
-      val function = new SimplePythonFunction(Array(code), null, null, "python3", "3.11", null, null)
-      val udf = PythonUDF("passes", function, BooleanType, Seq(value), PlainUdf, udfDeterministic = true)
-      val made = AttributeReference("made", BooleanType)()
-      PointFilterExec(made, BatchEvalPythonExec(Seq(udf), Seq(made), plus))
-    }
-    val blanks = Set(Seq[Byte](1))
-    val blank = calling(1)
+    def calling(code: Byte): SparkPlan = stage(PythonFunctions.of(Seq(code), value), scan)
+    val (blank, blanks) = (calling(1), Set(Seq[Byte](1)))
     expect(RunAhead.parts(Plans.exchange(blank), blanks), Seq(blank))
-    expect(RunAhead.parts(Plans.exchange(blank)), Seq(plus))
-    expect(RunAhead.parts(Plans.exchange(calling(2)), blanks), Seq(plus))
+    expect(RunAhead.parts(Plans.exchange(blank)), Nil)
+    expect(RunAhead.parts(Plans.exchange(calling(2)), blanks), Nil)
   }
 
   test("a plan without generated code, and one that reads something else than a source, are not run") {
