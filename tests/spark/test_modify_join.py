@@ -23,13 +23,16 @@ from tests.spark.run import Run, assert_same_rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 SETTINGS = {"spark.sql.shuffle.partitions": "2"}
+# With these, the tables have more partitions than one job reads.
+SPLIT = {"spark.sql.files.maxPartitionBytes": "128", "spark.sql.files.openCostInBytes": "1"}
 ON = {"k": "id"}
 ADDS = {"y": "y + coalesce(table.bonus, 7)"}
 
 
 @pytest.fixture
 def spark(shared: SharedSession) -> Iterator[SparkSession]:
-    with shared.with_settings(SETTINGS | {f"{STREAMING}.stateStore.providerClass": SPARK_PROVIDER}) as session:
+    provider = {f"{STREAMING}.stateStore.providerClass": SPARK_PROVIDER}
+    with shared.with_settings(SETTINGS | SPLIT | provider) as session:
         yield session
 
 
