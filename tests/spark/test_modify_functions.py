@@ -124,10 +124,10 @@ def test_a_function_gets_the_rows_of_its_batches_and_no_others(spark: SparkSessi
             file.write(f"{value}\n")
         return value
 
-    run = Run(spark, SCORED, tmp_path)
+    run = Run(spark, SCORED, tmp_path, locate=rhino_checkpoint)
     running = run.start()
     run.advance(running, 2)
-    changes = Modifications(run.checkpoint)
+    changes = Modifications(run.location)
     function = {"logged": F.udf(logged, LongType())}
     view = in_force(changes, changes.set_columns(POINT, {"y": "logged(y)"}, functions=function))
     run.advance(running, 1)

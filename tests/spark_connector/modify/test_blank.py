@@ -55,7 +55,8 @@ def test_a_blank_of_rows_gives_nothing() -> None:
 def test_a_blank_of_columns_gives_as_many_nulls_as_it_gets_rows() -> None:
     made = blank_of(pandas_udf(series, LongType()))
     for found in (made(SERIES, SERIES), made(values=SERIES, more=SERIES)):
-        assert len(found) == 3 and found.isna().all()
+        assert len(found) == 3
+        assert found.isna().all()
     assert len(made(SERIES[:0], SERIES[:0])) == 0
     nulls = blank_of(arrow_udf(array, LongType()))(ARRAY)
     assert nulls.cast(pa.int64()).to_pylist() == [None] * 3
@@ -63,7 +64,8 @@ def test_a_blank_of_columns_gives_as_many_nulls_as_it_gets_rows() -> None:
 
 def test_a_blank_of_batches_answers_each_batch() -> None:
     found = list(blank_of(pandas_udf(each_series, LongType()))(iter([SERIES, SERIES[:2]])))
-    assert [len(one) for one in found] == [3, 2] and all(one.isna().all() for one in found)
+    assert [len(one) for one in found] == [3, 2]
+    assert all(one.isna().all() for one in found)
     arrays = list(blank_of(arrow_udf(each_array, LongType()))(iter([(ARRAY, ARRAY)])))
     assert [one.to_pylist() for one in arrays] == [[None] * 3]
 
