@@ -20,10 +20,10 @@ import org.apache.spark.sql.execution.streaming.runtime.{IncrementalExecution, S
 import org.apache.spark.sql.execution.streaming.state.seam.{Internals, MadePlan, TrialBatch}
 
 /**
- * Prepares the Java code of the next batch before that batch is planned. A class of a jar, and other columns at a point
- * make a plan for which Spark generates other code. Without this, the driver and then every executor would compile it
- * within the first batch, and the executors would interpret it until it is translated. Spark keeps compiled classes by
- * their source text, so whatever compiles the same text serves the batch. Executors also get the table of a join.
+ * Prepares the next batch before it is planned. If a point needs other columns, Spark generates other Java code.
+ * Without this, the driver and then every executor would compile it within the first batch, and the executors would
+ * interpret it until it is translated. Spark keeps compiled classes by their source text, so whatever compiles the
+ * same text serves the batch. Executors also get the table of a join, and run blanks of the functions at a point.
  */
 private[modify] object CompileAhead extends AdaptiveSparkPlanHelper with Logging {
   private val Rehearsals = 2
