@@ -297,6 +297,31 @@ async def test_a_stop_waits_for_what_tasks_wait_for_and_for_no_snapshot(cluster:
     assert ("commits are still waiting for copies" in log) == (end == "changelog"), log
 
 
+async def test_a_member_that_is_stopped_while_it_catches_up_ends_and_goes_on_later(cluster: Cluster) -> None:
+    """Catch-ups begin before, during and after its stop: the group changes all the time."""
+    a, _ = await cluster.start("a", "b")
+    c = cluster.make("c", catch_up_bytes_per_s=2_000_000)
+    await c.start()
+    data = [f"SSTs/{number:06d}-x.sst" for number in range(1, 13)]
+    async with a.attach() as client:
+        for number, name in enumerate(data):
+            await client.add(STORE, name, changelog_bytes(number, 300_000))
+        await client.commit(STORE, version(1), zip_bytes(*(Path(name).name for name in data)), [], end="zip")
+        for _ in range(4):
+            cluster.manager.set_group(STORE.group, "a", "b", "c", whole="a,b", required=2)
+            fetched = len(list(c.settings.data_dir.rglob("*.sst")))
+            async with asyncio.timeout(20):
+                while len(list(c.settings.data_dir.rglob("*.sst"))) == fetched < len(data):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            ending = asyncio.ensure_future(c.end(signal.SIGTERM))
+            while not ending.done():
+                cluster.manager.set_group(STORE.group, "a", "b", "c", whole="a,b", required=2)
+                await asyncio.sleep(0.005)
+            assert ending.result() == 0, (c.settings.data_dir.parent / "log").read_text()
+            await c.start()
+        await cluster.manager.until_whole(STORE.group)
+
+
 async def test_a_full_replica_delays_a_commit_until_it_has_room(cluster: Cluster) -> None:
     (a,) = await cluster.start("a")
     (b,) = await cluster.start("b", reserve_bytes=1 << 60)

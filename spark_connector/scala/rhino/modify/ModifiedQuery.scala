@@ -184,7 +184,7 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
         now.copy(records = now.records + (its.number -> its), accepted = now.accepted + its.number))
       val ms = (System.nanoTime() - started) / 1000000
       logInfo(s"query ${stream.id}: $its is accepted, $ms ms after it was found")
-    }
+    } else prepared = prepared.filterNot { case (number, _) => number == its.number } // no batch will come with it
   }
 
   private def checked(number: Long): Modification = {
