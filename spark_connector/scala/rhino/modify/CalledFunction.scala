@@ -12,11 +12,8 @@ private[spark] abstract class CalledFunction(val arity: Int) extends Serializabl
   /** The function itself, as the method that is called. Each task asks once. */
   protected def method(): MethodHandle
 
-  @transient private lazy val called: MethodHandle = method()
-    .asSpreader(classOf[Array[AnyRef]], arity)
-    .asType(MethodType.methodType(classOf[AnyRef], classOf[Array[AnyRef]]))
-
-  def apply(arguments: Array[AnyRef]): AnyRef = called.invokeExact(arguments)
+  /** Takes and returns objects, as many as Spark passes, so that a call needs no array of them. */
+  @transient private[modify] lazy val called: MethodHandle = method().asType(MethodType.genericMethodType(arity))
 
   /** What `ScalaUDF` takes. It is one object, so plans see that calls with the same arguments are equal. */
   @transient lazy val asFunction: AnyRef = Arities.of(arity, this)
