@@ -239,6 +239,7 @@ def test_the_first_batch_of_a_change_finds_its_code(spark: SparkSession, tmp_pat
     wait_for(lambda: len(running.recentProgress) > 3 and not compiles_ahead(spark), "nothing is rehearsed any more")
     clock = running._jsq.streamingQuery().triggerExecutor().clock()
     assert clock.getClass().getSimpleName() == "ActingClock", "batches can wait for a change"
+    assert made_up(spark, running) == ["filter", "join"]
     first = First(spark, running, held, Modifications(checkpoint))
     changes = first.changes
     try:
@@ -336,6 +337,15 @@ def code_ahead(spark: SparkSession, held: StreamingQuery, run: Run, numbers: lis
     folder = jvm.rhino.spark.modify.ModificationFolder(checkpoint, spark._jsc.hadoopConfiguration())
     modifications = jvm.PythonUtils.toSeq([folder.record(number) for number in numbers])
     return bodies(jvm.rhino.spark.modify.CompileAhead.sources(newest_batch(held), modifications))
+
+
+def made_up(spark: SparkSession, query: StreamingQuery) -> list[str]:
+    """The kinds of the changes that a young run prepares. Spark plans them with the newest batch, and compiles them."""
+    modify: Any = spark._jvm.rhino.spark.modify
+    batch = newest_batch(query)
+    changes = modify.MadeUpChanges.of(batch.logical())
+    assert bodies(modify.CompileAhead.sources(batch, changes))
+    return [changes.apply(place).kind() for place in range(changes.size())]
 
 
 def newest_batch(query: StreamingQuery) -> Any:
