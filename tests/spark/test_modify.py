@@ -340,7 +340,7 @@ def code_ahead(spark: SparkSession, held: StreamingQuery, run: Run, numbers: lis
 
 
 def made_up(spark: SparkSession, query: StreamingQuery) -> list[str]:
-    """The kinds of the changes that a young run prepares. Spark plans them with the newest batch, and compiles them."""
+    """The kinds of the changes that a young run prepares. Spark can plan the newest batch with them."""
     modify: Any = spark._jvm.rhino.spark.modify
     batch = newest_batch(query)
     changes = modify.MadeUpChanges.of(batch.logical())

@@ -14,7 +14,7 @@ private[spark] object MadeUpChanges {
   private val PandasUdf = 200 // SQL_SCALAR_PANDAS_UDF: part of PySpark's protocol
   private val Name = "rhino_made_up"
 
-  /** A filter that calls a Python function, and a join, at the first point with a column. */
+  /** A filter that calls a Python function, and a join, at the first point. None if no column of it fits both. */
   def of(plan: LogicalPlan): Seq[Modification] =
     plan.collectFirst { case point: CollectMetrics if point.isStreaming => point }.toSeq.flatMap { point =>
       column(point).toSeq.flatMap(its => Seq(filter(point.name, its), join(point.name, its)))
