@@ -11,6 +11,7 @@ import rhino.spark.sidecar.{Sidecar, SidecarReports}
 private[spark] class RhinoExecutorPlugin extends ExecutorPlugin {
   private var reports: SidecarReports = _
   private val sockets = new PythonSockets
+  private val kept = new KeptPythonWorkers
 
   /** Attaches in the background. A task that needs the sidecar waits for it, or fails with the socket's name. */
   override def init(context: PluginContext, extra: JavaMap[String, String]): Unit = {
@@ -24,12 +25,14 @@ private[spark] class RhinoExecutorPlugin extends ExecutorPlugin {
     reports = new SidecarReports(context, host)
     reports.start()
     sockets.start()
+    if (settings.keepPythonWorkers) kept.start()
   }
 
   override def onTaskStart(): Unit = sockets.taskBegins()
 
   override def shutdown(): Unit = {
     sockets.interrupt()
+    kept.interrupt()
     if (reports != null) reports.interrupt()
     Sidecar.stop()
   }

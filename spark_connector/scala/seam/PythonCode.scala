@@ -44,13 +44,20 @@ object PythonCode {
     }
   }
 
-  private def executable(settings: SparkConf): String =
+  /** The Python of functions that the application does not have. */
+  def executable(settings: SparkConf): String =
     settings.getOption("spark.pyspark.python").orElse(sys.env.get("PYSPARK_PYTHON")).getOrElse("python3")
 
   /** A plain UDF with this code and the environment of `like`. Without rows its code is only loaded. */
   def loading(like: PythonUDF, code: Array[Byte]): PythonUDF =
     PythonUDF(
       like.name, replaced(like, code).func, LongType, Nil, PythonEvalType.SQL_BATCHED_UDF, udfDeterministic = true)
+
+  /** A plain UDF with this code, for an application without Python functions. Without rows its code is only loaded. */
+  def loading(name: String, code: Array[Byte], version: String, context: SparkContext): PythonUDF =
+    PythonUDF(
+      name, made(code, version, like = None, context), LongType, Nil, PythonEvalType.SQL_BATCHED_UDF,
+      udfDeterministic = true)
 
   /** The same function for a worker that only loads it. One of iterators would be called, even without rows. */
   def loading(its: PythonUDF): PythonUDF = its.evalType match {

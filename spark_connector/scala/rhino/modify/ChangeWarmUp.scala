@@ -7,6 +7,8 @@ import org.apache.spark.sql.catalyst.plans.logical.{CollectMetrics, LogicalPlan}
 import org.apache.spark.sql.execution.streaming.runtime.{IncrementalExecution, StreamExecution}
 import org.apache.spark.sql.execution.streaming.state.seam.Internals
 
+import rhino.spark.settings.Settings
+
 /** Makes the first change of a run as fast as later ones, while the run is young. Executors may join later. */
 private[modify] class ChangeWarmUp(stream: StreamExecution, executors: () => Seq[(String, String)]) extends Logging {
   private var known = Set.empty[String] // ids of executors
@@ -34,20 +36,33 @@ private[modify] class ChangeWarmUp(stream: StreamExecution, executors: () => Seq
   /** A change does not depend on it. */
   private def warmUp(batch: IncrementalExecution, due: Seq[Internals.Executor], batchMs: Long): Unit =
     try {
-      PointSql.functionsOf(batch.logical).headOption.foreach { function =>
-        Internals.withArtifacts(stream)(batch.sparkSession.withActive {
-          new FunctionWarmUp(function, batch, executors).run(due, batchMs)
-        })
-      }
+      val function = PointSql.functionsOf(batch.logical).headOption
+      function.foreach(its => asQuery(batch)(new FunctionWarmUp(its, batch, executors).run(due, batchMs)))
       if (ChangeWarmUp.mayNeedCode(batch.logical)) {
+        val keeps = Settings(Internals.conf(batch.sparkSession.sparkContext)).keepPythonWorkers
+        val python = if (function.isEmpty && keeps) startPython(batch, due) else None
         val places = executors().filter { case (_, id) => due.exists(_.id == id) } // none in local mode
-        CompileAhead.rehearse(stream, batch, places)
+        CompileAhead.rehearse(stream, batch, places, MadeUpChanges.of(batch.logical, python))
       }
       logInfo(s"query ${stream.id}: executors ${due.map(_.id).mkString(", ")} are ready for changes")
     } catch {
       case NonFatal(error) => // Python workers and Spark's planner have no common class
         logInfo(s"query ${stream.id}: the first change may take longer", error)
     }
+
+  /** Returns the version of Python. Somebody has asked for it, and reads why they do not get it. */
+  private def startPython(batch: IncrementalExecution, due: Seq[Internals.Executor]): Option[String] =
+    try Some(asQuery(batch)(new PythonStart(batch, executors).run(due)))
+    catch {
+      case NonFatal(error) => // of Python workers and of jobs
+        logWarning(
+          s"query ${stream.id}: ${Settings.KeepPythonWorkers} is true, but executors have no Python workers for " +
+            s"changes yet: ${error.getMessage}")
+        None
+    }
+
+  private def asQuery[T](batch: IncrementalExecution)(act: => T): T =
+    Internals.withArtifacts(stream)(batch.sparkSession.withActive(act))
 }
 
 private object ChangeWarmUp {

@@ -84,11 +84,13 @@ private[modify] object CompileAhead extends AdaptiveSparkPlanHelper with Logging
   /**
    * Does the same without a modification, while a run is young. All code is there already, so it is compiled again, as
    * other texts. The first preparation of a process would take twice the time: it loads classes for that, and
-   * interprets the compiler. Then it prepares changes that nobody has asked for.
+   * interprets the compiler. Then it prepares changes that nobody has asked for, see `MadeUpChanges`.
    */
-  def rehearse(stream: StreamExecution, batch: IncrementalExecution, executors: Seq[(String, String)]): Unit = {
+  def rehearse(
+      stream: StreamExecution, batch: IncrementalExecution, executors: Seq[(String, String)],
+      changes: Seq[Modification]): Unit = {
     compile(stream, batch.sparkSession, planned(batch, Nil, () => ()), executors, Nil, again = Rehearsals)
-    MadeUpChanges.of(batch.logical).map(Seq(_)).foreach { its =>
+    changes.map(change => Seq(change.blanked)).foreach { its =>
       compile(stream, batch.sparkSession, planned(batch, its, () => ()), executors, its)
     }
   }

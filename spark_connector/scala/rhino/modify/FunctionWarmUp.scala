@@ -2,7 +2,6 @@ package rhino.spark.modify
 
 import scala.concurrent.Await
 import scala.concurrent.duration.{Deadline, Duration, DurationLong}
-import scala.util.control.NonFatal
 
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.PythonUDF
@@ -34,7 +33,7 @@ private[modify] class FunctionWarmUp(
       val rows = tasks.mapPartitions(slots => FunctionWarmUp.keep(slots.next(), maxMs))
       val plan = WorkerCall.of(warming, rows)
       val job = Internals.withArtifactsOf(batch.sparkSession) {
-        plan.execute().mapPartitions(FunctionWarmUp.errorOf).collectAsync()
+        plan.execute().mapPartitions(WorkerCall.errorOf).collectAsync()
       }
       val errors = Await.result(job, Duration.Inf)
       errors.headOption.foreach(error => throw new IllegalStateException(error))
@@ -68,9 +67,4 @@ private[modify] object FunctionWarmUp {
       override def next(): InternalRow = throw new NoSuchElementException
     }
   }
-
-  /** A task that failed would speak against its executor. */
-  private def errorOf(rows: Iterator[InternalRow]): Iterator[String] =
-    try { rows.foreach(_ => ()); Iterator.empty }
-    catch { case NonFatal(error) => Iterator(CodeCheck.reason(error)) }
 }

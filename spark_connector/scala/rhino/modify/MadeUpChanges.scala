@@ -14,10 +14,13 @@ private[spark] object MadeUpChanges {
   private val PandasUdf = 200 // SQL_SCALAR_PANDAS_UDF: part of PySpark's protocol
   private val Name = "rhino_made_up"
 
-  /** A filter that calls a Python function, and a join, at the first point. None if no column of it fits both. */
-  def of(plan: LogicalPlan): Seq[Modification] =
+  /**
+   * A filter that calls a Python function, and a join, at the first point. None if no column of it fits both. `python`:
+   * the version of Python that the executors have, if workers run. Then the function has code.
+   */
+  def of(plan: LogicalPlan, python: Option[String] = None): Seq[Modification] =
     plan.collectFirst { case point: CollectMetrics if point.isStreaming => point }.toSeq.flatMap { point =>
-      column(point).toSeq.flatMap(its => Seq(filter(point.name, its), join(point.name, its)))
+      column(point).toSeq.flatMap(its => Seq(filter(point.name, its, python), join(point.name, its)))
     }
 
   private def column(point: CollectMetrics): Option[Attribute] = {
@@ -25,9 +28,11 @@ private[spark] object MadeUpChanges {
     columns.find(its => RowOrdering.isOrderable(its.dataType) && columns.count(_.name.equalsIgnoreCase(its.name)) == 1)
   }
 
-  /** Nothing runs its function, so that has no code. */
-  private def filter(point: String, its: Attribute): Modification = {
-    val function = PointFunction(Name, Array.empty, PandasUdf, BooleanType.json, "", None, Array.empty)
+  private def filter(point: String, its: Attribute, python: Option[String]): Modification = {
+    val (code, blank) = if (python.isEmpty) (None, None) else (Some(MadeUpCode.Imports), Some(MadeUpCode.IsNull))
+    val function = PointFunction(
+      Name, code.getOrElse(Array.empty), PandasUdf, BooleanType.json, python.getOrElse(""), takes = None,
+      blank.getOrElse(Array.empty))
     made(point, Modification.Filter).copy(filter = s"$Name(${quoted(its)})", functions = Seq(function))
   }
 

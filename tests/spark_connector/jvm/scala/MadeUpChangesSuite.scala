@@ -28,6 +28,15 @@ class MadeUpChangesSuite extends Suite {
     expect(join.columns, Map("the `key`" -> "coalesce(table.value, `the ``key```)"))
   }
 
+  test("the function has code, and a blank of other code, only for workers that run") {
+    val plan = point(true, column("k", LongType))
+    def function(python: Option[String]) = MadeUpChanges.of(plan, python).head.functions.head
+    val (none, made) = (function(None), function(Some("3.12")))
+    expect((none.python, none.code.length, none.blank.length), ("", 0, 0))
+    expect((made.python, made.code.isEmpty, made.blank.isEmpty), ("3.12", false, false))
+    expect(made.blanked.code.sameElements(made.code), false)
+  }
+
   test("without a streaming point that has such a column there is none") {
     expect(MadeUpChanges.of(LocalRelation(column("k", LongType))), Nil)
     expect(MadeUpChanges.of(point(false, column("k", LongType))), Nil)
