@@ -2,10 +2,10 @@
 
 The stateful map query of BTW 2019 gets another function for its state, NBQ5 and NBQ8 another filter. All versions do
 the same work, so the batch that switches is compared with the batches before it. The first change of `nbq5price` needs
-a column that the query has not had, and so other Java code. `nbq8join` joins a table, and `mapfilter` calls a new
-function for each row. Both are work of their own, so their batches are also compared with those after it. Give these
-three `--changes 1` and several rounds: a new cluster has no such code. The commands come in different phases of a
-batch.
+a column that the query has not had, and so other Java code. `nbq8join` joins a table. `mapfilter` and
+`nbq5function` call a new Python function for each row; NBQ5 itself has none. These three are work of their own, so their
+batches are also compared with those after it. Give these four `--changes 1` and several rounds: a new cluster has no
+such code. The commands come in different phases of a batch.
 
 With `--cost-rounds`, two checkpoints of each query run in turns: one with a modification in force and nothing on its
 way, one without any. With `--idle-rounds`, none has a modification, and one runs without what Rhino has for them;
@@ -117,7 +117,8 @@ def _session(folder: Path, arguments: argparse.Namespace) -> Iterator[tuple[Loca
     shape = ClusterShape(executor_memory_mb=1024)
     with LocalCluster(folder, workers=arguments.workers, shape=shape) as cluster:
         partitions = {"spark.sql.shuffle.partitions": str(arguments.partitions)}
-        spark = cluster.session("rhino benchmark", CONF | partitions)
+        kept = {"spark.rhino.keepPythonWorkers": "true"} if arguments.keep_python else {}
+        spark = cluster.session("rhino benchmark", CONF | partitions | kept)
         try:
             yield cluster, spark
         finally:
@@ -165,6 +166,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--batches", type=int, default=10, help="that count, of each slice")
     parser.add_argument("--partitions", type=int, default=6)
     parser.add_argument("--workers", type=int, default=3)
+    parser.add_argument("--keep-python", action="store_true", help="executors have Python workers before a change")
     parser.add_argument("--dir", type=folder, help="where to work")
     parser.add_argument("--json", type=Path, help="write all results there")
     parser.add_argument("--picture", type=Path, help="write a PNG of the last round there")

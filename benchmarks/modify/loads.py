@@ -97,14 +97,17 @@ def _another_function(number: int) -> Ask:
     return lambda changes: changes.replace_function(FUNCTION, state_function(counting(number), OUTPUT))
 
 
-def _function_at(number: int) -> Ask:
+def _function_at(point: str, column: str) -> Callable[[int], Ask]:
     """A function that the query did not have. All rows pass it."""
 
-    def passes(values: pd.Series) -> pd.Series:
-        return values >= -number
+    def change(number: int) -> Ask:
+        def passes(values: pd.Series) -> pd.Series:
+            return values >= -number
 
-    made = {"passes": pandas_udf(passes, BooleanType())}
-    return lambda changes: changes.set_filter(RECEIVED, "passes(value)", functions=made)
+        made = {"passes": pandas_udf(passes, BooleanType())}
+        return lambda changes: changes.set_filter(point, f"passes({column})", functions=made)
+
+    return change
 
 
 def _another_filter(point: str, column: str) -> Callable[[int], Ask]:
@@ -129,9 +132,10 @@ def _another_table(number: int) -> Ask:
 
 LOADS = {
     "mapquery": Load("append", _map_query, _another_function),
-    "mapfilter": Load("append", _map_query_observed, _function_at),
+    "mapfilter": Load("append", _map_query_observed, _function_at(RECEIVED, "value")),
     "nbq5": Load("append", _nbq5, _another_filter(BIDS, "auction")),
     "nbq5price": Load("append", _nbq5, _another_filter(BIDS, "price")),
+    "nbq5function": Load("append", _nbq5, _function_at(BIDS, "auction")),
     "nbq8join": Load("append", _nbq8, _another_table),
     "nbq8": Load("append", _nbq8, _another_filter(PERSONS, "id")),
 }
