@@ -57,11 +57,11 @@ private[modify] class PythonStart(batch: IncrementalExecution, executors: () => 
   private def placeOf(its: Internals.Executor): Seq[String] = Seq(Internals.executorPlace(its.host, its.id))
 }
 
-private[modify] object PythonStart {
+private[spark] object PythonStart {
   private val Version = "import sys; print('%d.%d' % sys.version_info[:2])"
 
   /** Of the Python that this executor has, or why it has none. A worker of another version than told loads nothing. */
-  private def versionOf(executable: String): Either[String, String] = Try {
+  def versionOf(executable: String): Either[String, String] = Try {
     val process = new ProcessBuilder(executable, "-c", Version).redirectError(Redirect.DISCARD).start()
     process.getOutputStream.close()
     new String(process.getInputStream.readAllBytes(), UTF_8).trim
