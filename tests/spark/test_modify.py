@@ -341,9 +341,10 @@ def code_ahead(spark: SparkSession, held: StreamingQuery, run: Run, numbers: lis
 
 def made_up(spark: SparkSession, query: StreamingQuery) -> list[str]:
     """The kinds of the changes that a young run prepares. Spark can plan the newest batch with them."""
-    modify: Any = spark._jvm.rhino.spark.modify
+    jvm: Any = spark._jvm
+    modify, no_python = jvm.rhino.spark.modify, jvm.scala.Option.empty()
     batch = newest_batch(query)
-    changes = modify.MadeUpChanges.of(batch.logical())
+    changes = modify.MadeUpChanges.of(batch.logical(), no_python)
     assert bodies(modify.CompileAhead.sources(batch, changes))
     return [changes.apply(place).kind() for place in range(changes.size())]
 
