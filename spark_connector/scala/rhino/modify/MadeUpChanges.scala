@@ -29,10 +29,10 @@ private[spark] object MadeUpChanges {
   }
 
   private def filter(point: String, its: Attribute, python: Option[String]): Modification = {
-    val (code, blank) = if (python.isEmpty) (None, None) else (Some(MadeUpCode.Imports), Some(MadeUpCode.IsNull))
-    val function = PointFunction(
-      Name, code.getOrElse(Array.empty), PandasUdf, BooleanType.json, python.getOrElse(""), takes = None,
-      blank.getOrElse(Array.empty))
+    val none = PointFunction(Name, Array.empty, PandasUdf, BooleanType.json, "", None, Array.empty)
+    val function = python.fold(none) { version =>
+      none.copy(code = MadeUpCode.Imports, python = version, blank = MadeUpCode.IsNull)
+    }
     made(point, Modification.Filter).copy(filter = s"$Name(${quoted(its)})", functions = Seq(function))
   }
 

@@ -51,8 +51,7 @@ object Suite {
     new FactFilesSuite, new PlanCheckSuite, new TaskGroupSuite, new NodeWorkSuite, new IdleCheckSuite,
     new FollowerSuite, new TlsSuite, new RestartSuite, new StaticTableSuite, new MisplacedSuite, new RunAheadSuite,
     new ModificationSuite, new JarSuite, new KeyCheckSuite, new PointNodesSuite, new LateRecordsSuite,
-    new MadeUpChangesSuite,
-    new PythonStartSuite)
+    new MadeUpChangesSuite, new PythonStartSuite)
 
   /** Prints a JSON object for each test, and at last one of what Python compares with its own. */
   def main(arguments: Array[String]): Unit = {
