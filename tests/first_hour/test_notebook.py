@@ -19,7 +19,6 @@ from tests.spark.notebook.kernel import Kernel, started
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(700)]
 PAGE, TITLE = "docs/quickstart.md", "In a notebook"
-SOME_BATCHES = "while len(query.recentProgress) < 3: query.awaitTermination(0.2)"  # the reader waits some seconds
 
 
 @contextmanager
@@ -42,7 +41,6 @@ def run_cells(notebook: Kernel, cells: list[str]) -> int:
     assert "/.local/share/rhino-state/local" in notebook.printed
     for cell in others:
         notebook.run(cell)
-    notebook.run(SOME_BATCHES)
     commit_ms = notebook.run(last)
     assert isinstance(commit_ms, int)
     return int(re.findall(r"\|\s*(\d+)\|", notebook.printed)[-1])
