@@ -26,6 +26,16 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {whole % 60} s" if minutes else f"{whole} s"
 
 
+def query_handle(name: str, job: str) -> str:
+    """Returns a name for one of several queries of the same name, which `--job` takes: "counts@1f0c2a9b"."""
+    return f"{name}@{job[:8]}"
+
+
+def count(number: int, one: str, more: str = "") -> str:
+    """Returns "1 step", "2 steps". `more`: the plural, if it is not `one` with an s."""
+    return f"{number} {one if number == 1 else more or one + 's'}"
+
+
 def _commands(character: str) -> bool:
     return character in _TURNING or unicodedata.category(character) in _UNSEEN
 

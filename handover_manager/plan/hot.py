@@ -9,6 +9,8 @@ from rhino_core.ids import VirtualNode
 from rhino_core.planning.goals import Goals, Weight
 from rhino_core.planning.plan import Plan
 
+HOT_BYTES_MIN = 64 << 20  # less state is copied within seconds wherever it lies: no imbalance of it is worth a line
+
 
 class HotNode(NamedTuple):
     """`worker`: where it is after the plan. `shares`: its weight as a multiple of a worker's share."""
@@ -33,7 +35,10 @@ def hot_nodes(plan: Plan, goals: Goals) -> tuple[HotNode, ...]:
         site = model.sites[plan.placed.get(index, model.owner[index])]
         weights = [w for w in goals.weights if w is not Weight.COUNT and goals.bands[w] < math.inf]
         shares = {
-            w: model.columns[w][index] / bound.mean for w in weights if (bound := plan.certificate.bounds[w]).mean
+            w: model.columns[w][index] / bound.mean
+            for w in weights
+            if (bound := plan.certificate.bounds[w]).mean
+            and (w is not Weight.BYTES or model.columns[w][index] >= HOT_BYTES_MIN)
         }
         by = next((weight for weight, share in shares.items() if share > 1), None)
         if by is not None and site is not None:

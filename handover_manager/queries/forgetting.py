@@ -15,7 +15,7 @@ from handover_manager.events import DeleteJob, Effect, Persist, QueryStarted, Re
 from handover_manager.queries.run import Run
 from rhino_core.errors import InvalidRequestError, PreconditionError, UnknownError
 from rhino_core.records import Record
-from rhino_core.text import duration
+from rhino_core.text import duration, query_handle
 
 DELETION_PREFIX = "handover_manager/deletion/"
 RECORD_S = 300.0  # the time that is left is journalled as often as this
@@ -93,13 +93,14 @@ class Deletions:
         return list(self._jobs.values())
 
     def find(self, name: str) -> Deletion | None:
-        """Finds a forgotten job by its id or name. Raises InvalidRequestError if several have the name."""
+        """Finds a forgotten job by its id, name or handle. Raises InvalidRequestError if several have the name."""
         if name in self._jobs:
             return self._jobs[name]
-        named = [deletion for deletion in self._jobs.values() if name and deletion.name == name]
+        called = [one for one in self._jobs.values() if one.name]
+        named = [one for one in called if name in (one.name, query_handle(one.name, one.job))]
         if len(named) > 1:
-            ids = ", ".join(deletion.job for deletion in named)
-            raise InvalidRequestError(f"{name!r} is the name of several forgotten jobs: use one of {ids}")
+            handles = ", ".join(query_handle(deletion.name, deletion.job) for deletion in named)
+            raise InvalidRequestError(f"{name!r} is the name of several forgotten jobs: use one of {handles}")
         return named[0] if named else None
 
     def restart(self, runs: Mapping[str, str]) -> list[Effect]:

@@ -14,6 +14,7 @@ from handover_manager.queries.run import Running
 from handover_manager.view import ClusterView, Standing
 from rhino_core.errors import InvalidRequestError, UnknownError
 from rhino_core.ids import VirtualNode
+from rhino_core.text import query_handle
 
 NODES_OF_A_VIEW = 1000  # virtual nodes whose maps are made in one view; of a larger map all of them
 
@@ -36,18 +37,20 @@ class Jobs:
         return list(self._jobs.values())
 
     def find(self, name: str) -> Job:
-        """Finds a job by its id or its unique query name. Connected queries come first.
+        """Finds a job by its id, its unique query name or its handle. Connected queries come first.
 
         Raises UnknownError, and InvalidRequestError if several queries have the name.
         """
         if name in self._jobs:
             return self._jobs[name]
-        named = [job for job in self._jobs.values() if name and job.run.name == name]
+        called = ((job, job.run.name) for job in self._jobs.values() if job.run.name)
+        named = [job for job, given in called if name in (given, query_handle(given, job.job))]
         named = [job for job in named if job.run.session is not None] or named
         if not named:
             raise UnknownError(f"job {name!r}: no query with this id or name has reported to this manager")
         if len(named) > 1:
-            raise InvalidRequestError(f"job name {name!r} is not unique: use one of {', '.join(j.job for j in named)}")
+            handles = ", ".join(query_handle(job.run.name, job.job) for job in named)
+            raise InvalidRequestError(f"job name {name!r} is not unique: use one of {handles}")
         return named[0]
 
     def add(self, job: str) -> Job:

@@ -15,7 +15,7 @@ from rhino.client.codec import plain
 from rhino.client.forget import CALL_TIMEOUT_S, ForgottenJob, ForgottenWorker, forget_worker
 from rhino.client.handover_client import HandoverClient
 from rhino_core.errors import InvalidRequestError
-from rhino_core.text import duration
+from rhino_core.text import count, duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def _ask(planned: ForgottenJob | ForgottenWorker) -> None:
     _show(planned, console(error=True), "would be")
     if isinstance(planned, ForgottenJob):
         size = decimal(sum(usage.bytes for usage in planned.workers))
-        what = f"all state of job {planned.job}: {size} on {len(planned.workers)} workers"
+        what = f"all state of job {planned.job}: {size} on {count(len(planned.workers), 'worker')}"
         when = f"in {duration(planned.left_s)}. Until then --undo takes it back, and the query does not start"
         confirm(f"This deletes {what}, {when if planned.left_s else 'at once. It cannot be undone'}", yes=False)
     else:

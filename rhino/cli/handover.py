@@ -17,6 +17,7 @@ from rhino.client.handover_client import HandoverClient
 from rhino.client.handovers import Handover, Phase, Plan, PlannedStep, Prediction, Step
 from rhino.client.overview import query_names
 from rhino_core.errors import UnavailableError, UnknownError
+from rhino_core.text import count
 
 
 def run_plan(request: Request, call: CallOptions) -> int:
@@ -171,7 +172,7 @@ def _predicted_as(seconds: float | None) -> str:
 
 def show_plan(plan: Plan, names: Mapping[str, str]) -> None:
     """Prints the moves as columns, and the predictions. `names`: of the queries, by id."""
-    say(f"{plan.intent}: {plan.strategy}, {len(plan.steps)} steps, {decimal(plan.bytes_to_move)} to move")
+    say(f"{plan.intent}: {plan.strategy}, {count(len(plan.steps), 'step')}, {decimal(plan.bytes_to_move)} to move")
     _show_moves(plan, names)
     for hot in plan.hot:
         query = names.get(hot.job, hot.job)

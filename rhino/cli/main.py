@@ -24,7 +24,6 @@ from rhino.cli import (
     spark_commands,
 )
 from rhino.cli.arguments import check_encoding, one_of, seconds
-from rhino.cli.confirm import confirm
 from rhino.cli.former import refuse_former
 from rhino.cli.invocation import Invocation
 from rhino.cli.option_groups import expanded
@@ -270,12 +269,8 @@ def release(
 ) -> None:
     """Export the state of a query to Spark's own RocksDB provider. Run it on the node of a worker."""
     from rhino.cli.takeover import TakeoverArguments, run_release
-    from spark_connector.query_checkpoint import QueryCheckpoint
 
-    if not dry_run:
-        job = QueryCheckpoint(checkpoint).job
-        confirm(f"This rewrites {checkpoint}, so that query {job} runs without Rhino from then on", yes=yes)
-    raise typer.Exit(run_release(TakeoverArguments(checkpoint, socket, dry_run, idle_s, as_json)))
+    raise typer.Exit(run_release(TakeoverArguments(checkpoint, socket, dry_run, idle_s, as_json, yes=yes)))
 
 
 access.attach(app)

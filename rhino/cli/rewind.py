@@ -12,6 +12,7 @@ from rhino.cli.output import say, say_json
 from rhino.client.inventories import collect_files, require_stopped
 from rhino_core.errors import InvalidRequestError
 from rhino_core.ids import GroupId
+from rhino_core.text import count
 from spark_connector.query_checkpoint import QueryCheckpoint
 from spark_connector.rewind.files import backup_name, checkpoint_files, local_path, move_away, sink_log_files
 from spark_connector.rewind.plan import RewindPlan, plan_rewind
@@ -82,7 +83,7 @@ def _report(plan: RewindPlan, files: list[Path], backup: Path | None, *, as_json
         say(f"batch {batch.batch}: no worker holds {batch.versions} of its versions, for example {batch.example}")
     verb = "is" if backup else "would be"
     say(f"query {plan.job} {verb} reset from batch {plan.newest} to batch {plan.batch}")
-    say(f"{len(files)} files {f'were moved to {backup}' if backup else 'would be moved'}")
+    say(f"{count(len(files), 'file')} {f'moved to {backup}' if backup else 'to move'}")
     for line in _consequences(plan):
         say(line)
 

@@ -14,7 +14,7 @@ from rhino.cli.columns import Cell, Row, say_to, show_columns
 from rhino.client.overview import GroupView, JobView, Overview, WorkerView, query_names
 from rhino.client.scrub import ScrubView
 from rhino.client.verdict import Level, Verdict, group_name, judge, whole_copies
-from rhino_core.text import duration
+from rhino_core.text import count, duration
 from rhino_core.version import rhino_version
 
 DEFAULT_SECTIONS = ("workers", "queries", "forgotten", "balance", "handovers")
@@ -40,8 +40,8 @@ def render(overview: Overview, out: Console, sections: Collection[str] = ()) -> 
 
 def _say_verdict(overview: Overview, verdict: Verdict, out: Console) -> None:
     live = sum(worker.state == "live" for worker in overview.workers)
-    counts = f"{live} of {len(overview.workers)} workers live, {_count(len(overview.jobs), 'query', 'queries')}, "
-    counts += _count(len(overview.groups), "replica group", "replica groups")
+    counts = f"{live} of {len(overview.workers)} workers live, {count(len(overview.jobs), 'query', 'queries')}, "
+    counts += count(len(overview.groups), "replica group")
     level = Cell(verdict.level.value.upper(), _LEVELS[verdict.level])
     first, *others = verdict.reasons or (counts,)
     say_to(out, level, f": {first}")
@@ -51,10 +51,6 @@ def _say_verdict(overview: Overview, verdict: Verdict, out: Console) -> None:
         say_to(out, f"  {counts}")
     for hint in verdict.hints:
         say_to(out, f"  note: {hint}")
-
-
-def _count(number: int, one: str, more: str) -> str:
-    return f"{number} {one if number == 1 else more}"
 
 
 def _workers(overview: Overview) -> list[Row]:

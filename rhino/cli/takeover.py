@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.filesize import decimal
 
 from rhino.cli import exit_codes
+from rhino.cli.confirm import confirm
 from rhino.cli.output import console, say, say_json
 from rhino.client.codec import plain
 from rhino.client.overview import Overview, fetch_overview
@@ -23,7 +24,7 @@ from spark_connector.takeover import AdoptOptions, Outcome, Progress, adopt, che
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TakeoverArguments:
-    """`integration`, `replication_factor` and `to_format` are for adopt only."""
+    """`integration`, `replication_factor` and `to_format` are for adopt only, `yes` for release."""
 
     checkpoint: Path
     socket: Path
@@ -33,6 +34,7 @@ class TakeoverArguments:
     integration: str = "provider"
     replication_factor: int = 1
     to_format: int | None = None
+    yes: bool = False
 
 
 def run_adopt(arguments: TakeoverArguments) -> int:
@@ -80,6 +82,8 @@ def run_release(arguments: TakeoverArguments) -> int:
         overview = fetch_overview(session.manager)
         check_released(folder, stored=any(known.group.job == job for known in overview.groups))
         _refuse_running(overview, session.manager, job)
+        if not arguments.dry_run:
+            confirm(f"This rewrites {folder}, so that query {job} runs without Rhino from then on", yes=arguments.yes)
         outcome = release(folder, session, dry_run=arguments.dry_run, idle_s=arguments.idle_s, report=report)
     if arguments.as_json:
         say_json({"dry_run": arguments.dry_run, **plain(outcome)})

@@ -16,6 +16,7 @@ from rhino.client.loads import SourceLag
 from rhino.client.scrub import NO_SCRUB, ScrubView
 from rhino_core import ids
 from rhino_core.rpc.channel import call_sync
+from rhino_core.text import query_handle
 from rhino_pb import handover_pb2, handover_pb2_grpc, replication_pb2, replication_pb2_grpc
 
 DEFAULTS = ids.JobSettings()
@@ -132,9 +133,9 @@ class Overview:
 
 
 def query_names(jobs: Iterable[JobView]) -> dict[str, str]:
-    """A name for each job id: the query's name if no other query has it, otherwise the id.
+    """A name for each job id: the query's name if no other query has it, otherwise its handle (`query_handle`).
 
-    A forgotten query leaves its name to another one.
+    A forgotten query leaves its name to another one. A query without a name has its id.
     """
     jobs = tuple(jobs)
     uses = Counter(job.name for job in jobs)
@@ -143,7 +144,12 @@ def query_names(jobs: Iterable[JobView]) -> dict[str, str]:
     def unique(job: JobView) -> bool:
         return uses[job.name] == 1 or (job.delete_in_s is None and present[job.name] == 1)
 
-    return {job.job: job.name if job.name and unique(job) else job.job for job in jobs}
+    def named(job: JobView) -> str:
+        if not job.name:
+            return job.job
+        return job.name if unique(job) else query_handle(job.name, job.job)
+
+    return {job.job: named(job) for job in jobs}
 
 
 def fetch_overview(manager: str, *, timeout_s: float = 5.0) -> Overview:

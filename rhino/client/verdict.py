@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rhino.client.overview import GroupView, Overview, query_names
 from rhino_core.ids import GroupId
-from rhino_core.text import duration
+from rhino_core.text import count, duration
 
 NAMED_MAX = 3  # names in one reason
 
@@ -56,7 +56,7 @@ def _degraded(overview: Overview) -> Iterator[str]:
         yield f"{len(lost)} of {len(workers)} workers lost: {_named(lost)}"
     if suspect:
         yield f"{len(suspect)} of {len(workers)} workers suspect: {_named(suspect)}"
-    if not any(worker.state == "live" for worker in workers):
+    if not workers:
         yield "0 workers live"
     for state in ("failing", "full"):
         disks = [worker.worker_id for worker in workers if worker.disk == state]
@@ -100,9 +100,10 @@ def _hints(overview: Overview) -> Iterator[str]:
         yield f"{len(versions)} versions of Rhino run: {_named(sorted(versions))}; `--section versions` shows where"
     draining = [worker.worker_id for worker in overview.workers if worker.draining]
     if draining:
-        yield f"{len(draining)} workers draining: {_named(draining)}"
+        yield f"{count(len(draining), 'worker')} draining: {_named(draining)}"
     if overview.handovers:
-        yield f"{len(overview.handovers)} handovers running: {_named([one.handover_id for one in overview.handovers])}"
+        running = [one.handover_id for one in overview.handovers]
+        yield f"{count(len(running), 'handover')} running: {_named(running)}"
     names = query_names(overview.jobs)
     for job in overview.jobs:
         if job.delete_in_s is not None:
@@ -110,8 +111,8 @@ def _hints(overview: Overview) -> Iterator[str]:
             yield f"{text}; `rhino forget --job {names[job.job]} --undo` takes it back"
     away = [(names[job.job], job.missed_now) for job in overview.jobs if job.missed_now]
     if away:
-        count = sum(missed for _, missed in away)
-        yield f"{count} virtual nodes ran elsewhere than desired in the newest batch: {_named([n for n, _ in away])}"
+        nodes = count(sum(missed for _, missed in away), "virtual node")
+        yield f"{nodes} ran elsewhere than desired in the newest batch: {_named([name for name, _ in away])}"
 
 
 def _zone_hints(overview: Overview, copies: Mapping[GroupId, list[str]]) -> Iterator[str]:

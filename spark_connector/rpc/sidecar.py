@@ -32,6 +32,12 @@ class SidecarSession:
         self._info = sidecar_pb2.SessionInfo()
 
     def __enter__(self) -> Self:
+        """Raises UnavailableError if no sidecar answers."""
+        token = greeting.ask(self._socket)
+        if not token:
+            raise UnavailableError(
+                f"no Rhino sidecar answers on {self._socket}: start one on this node, or name its socket (--socket)"
+            )
         self._channel = sync_channel(f"unix://{self._socket.absolute()}")
         self._stub: Any = sidecar_pb2_grpc.SidecarStub(self._channel)
         request = sidecar_pb2.AttachRequest(
@@ -39,7 +45,7 @@ class SidecarSession:
             settings=settings_to_pb(self._settings),
             commit_timeout_s=self._timeout_s,
             protocol_version="1",
-            token=greeting.ask(self._socket),
+            token=token,
         )
 
         def first() -> sidecar_pb2.SessionInfo:

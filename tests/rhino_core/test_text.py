@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rhino_core.text import duration
+from rhino_core.text import count, duration
 
 
 @pytest.mark.parametrize(
@@ -21,3 +21,9 @@ from rhino_core.text import duration
 )
 def test_a_duration_has_its_two_largest_units(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0 steps"), (1, "1 step"), (2, "2 steps")])
+def test_one_is_singular(number: int, text: str) -> None:
+    assert count(number, "step") == text
+    assert count(number, "query", "queries") == text.replace("steps", "queries").replace("step", "query")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rhino_core.errors import LostError, PreconditionError
+from rhino_core.errors import LostError, PreconditionError, UnavailableError
 from rhino_core.ids import JobSettings
 from spark_connector import operator_metadata
 from spark_connector.conf import PROVIDER_CLASSES
@@ -96,3 +96,11 @@ async def test_what_cannot_be_opened_is_not_adopted(tmp_path: Path) -> None:
         with pytest.raises(PreconditionError, match="not compressed with LZ4"):
             await asyncio.to_thread(run_adopt, a, folder)
     assert checkpoint.provider() == PROVIDER_CLASSES["checkpoint"]
+
+
+def test_a_node_without_a_sidecar_is_named_with_the_way_out(tmp_path: Path) -> None:
+    with (
+        pytest.raises(UnavailableError, match=r"^no Rhino sidecar answers on .*/s.sock: start one on this node"),
+        SidecarSession(tmp_path / "s.sock", JobSettings(), client="test"),
+    ):
+        raise AssertionError("attached")

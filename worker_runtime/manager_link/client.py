@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 import uuid
 from collections.abc import Awaitable, Callable, Collection
 
@@ -14,7 +15,8 @@ import grpc
 import grpc.aio
 
 from rhino_core import retry
-from rhino_core.errors import PreconditionError, RhinoError, UnavailableError, UnknownError
+from rhino_core.descriptors import LogLimits
+from rhino_core.errors import AlreadyThereError, PreconditionError, RhinoError, UnavailableError, UnknownError
 from rhino_core.ids import Epoch, GroupId, JobSettings, ReplicaGroup, StoreVersion, Worker
 from rhino_core.job_settings import check_changeable
 from rhino_core.protocol import PROTOCOL, check_protocol
@@ -218,7 +220,7 @@ class ManagerClient:
 
     async def run(self) -> None:
         """Register, send heartbeats and watch groups, until cancelled or gone. Restart whenever one of these fails."""
-        pauses = retry.MANAGER.pauses()
+        pauses, complaints = retry.MANAGER.pauses(), LogLimits(time.monotonic)
         while not self._beats.leaving:
             try:
                 await self._register()
@@ -226,10 +228,8 @@ class ManagerClient:
                 beats = self._stub.Heartbeat(timeout=CALL_S_MAX)  # type: ignore[call-arg]  # written below
                 await _first_end(self._beats.run(beats), self._watch())
             except (RhinoError, OSError) as error:
-                log.warning(
-                    "no manager; known groups go on working",
-                    extra={"manager": self.address, "error": str(error), "retry_in_s": pauses.next_s},
-                )
+                if complaints.due(str(error)) is not None:
+                    log.warning(_headline(error), extra={"manager": self.address, "error": str(error)})
             finally:
                 self.connected = False
             await pauses.sleep()
@@ -345,6 +345,12 @@ class ManagerClient:
             self._settings.pop(job, None)
         for group in [group for group in self._reported if group.job in jobs]:
             del self._reported[group]
+
+
+def _headline(error: Exception) -> str:
+    if isinstance(error, AlreadyThereError):
+        return "not registered: another sidecar has this worker id"
+    return "no manager; known groups go on working"
 
 
 async def _first_end(*parts: Awaitable[None]) -> None:

@@ -79,5 +79,5 @@ def test_bytes_and_kinds(play: Play) -> None:
 def test_a_job_by_its_unique_name(play: Play) -> None:
     assert play.plan(Request("q", ("0/0",), "w2")).jobs == (JOB,)
     play.begin(job="job-b", session=2, name="q")
-    with pytest.raises(errors.InvalidRequestError, match=r"not unique.*job-a, job-b"):
+    with pytest.raises(errors.InvalidRequestError, match=r"not unique.*q@job-a, q@job-b"):
         play.plan(Request("q", ("0/0",), "w2"))

@@ -163,9 +163,9 @@ def test_a_name_that_two_forgotten_jobs_have_takes_none_back() -> None:
     deletions = Deletions(0.0)
     for job in ("job-a", "job-b"):
         deletions.begin(job, Run(name="q"), GRACE_S, 0.0)
-    with pytest.raises(InvalidRequestError, match="several forgotten jobs: use one of job-a, job-b"):
+    with pytest.raises(InvalidRequestError, match="several forgotten jobs: use one of q@job-a, q@job-b"):
         deletions.undo("q")
-    deletions.undo("job-a")
+    deletions.undo("q@job-a")
     assert deletions.undo("q") == [ev.Persist(deletion_key("job-b"), None)]
 
 

@@ -53,8 +53,8 @@ def test_no_name_is_cut_or_wrapped_in_a_pipe(folder: Path, command: tuple[str, .
     assert shown.returncode == 0, shown.stderr
     where, head, row, other, *_ = shown.stdout.splitlines()
     assert where == str(folder)
-    assert head.split() == ["QUERY", "FILES", "BYTES", "LAST", "CHANGE"]
-    assert row.split()[:4] == [name, "2", "1.5", "kB"]
+    assert head.split() == ["QUERY", "NAME", "FILES", "BYTES", "LAST", "CHANGE"]
+    assert row.split()[:5] == [name, "-", "2", "1.5", "kB"]
     assert other.startswith("journal, index, logs and temporary files: ")
     assert shown.stdout.isascii(), "no lines of a table"
 

@@ -37,7 +37,7 @@ def test_the_verdict_is_first_with_its_reasons() -> None:
     lines = printed(CLUSTER)
     assert lines[0] == "DEGRADED: 1 of 3 workers lost: worker-0"
     assert lines[1].endswith("1 of 2 replica groups has fewer complete copies than minCopies: counts/0/0")
-    assert "note: 1 virtual nodes ran elsewhere than desired in the newest batch: counts" in lines[3]
+    assert "note: 1 virtual node ran elsewhere than desired in the newest batch: counts" in lines[3]
     assert printed(WELL)[0] == "OK: 2 of 2 workers live, 1 query, 1 replica group"
     assert printed(LOST)[0].startswith("CRITICAL: 1 of 1 replica groups has no complete copy")
 
@@ -71,8 +71,8 @@ def test_a_forgotten_query_is_shown_with_the_time_left_and_leaves_its_name_to_a_
     assert lines[at + 1].split()[3:] == ["rhino://c/operator/alice", "23", "h", "59", "min"]
     new = dataclasses.replace(WELL.jobs[0], job="new")
     both = printed(dataclasses.replace(WELL, jobs=(new, old)), "forgotten")
-    assert [line.split()[:2] for line in both if line.startswith(JOB)] == [[JOB, JOB]]
-    assert query_names((new, old)) == {"new": "counts", JOB: JOB}
+    assert [line.split()[:2] for line in both if line.startswith("counts@")] == [[f"counts@{JOB[:8]}", JOB]]
+    assert query_names((new, old)) == {"new": "counts", JOB: f"counts@{JOB[:8]}"}
     assert "FORGOTTEN" not in "".join(printed(WELL))
 
 

@@ -91,11 +91,11 @@ def test_several_versions_are_a_hint() -> None:
     assert judge(dataclasses.replace(same, jobs=(away,))).hints == ()
 
 
-def test_queries_with_the_same_name_are_named_by_id() -> None:
+def test_queries_with_the_same_name_are_named_with_a_part_of_their_ids() -> None:
     twins = [job(node(0, "a", "b"), job_id=name, missed=1) for name in ("one", "two")]
     verdict = judge(overview(ALL, [group(0, "a-", job="one"), group(0, "a b", job="two")], twins))
-    assert verdict.reasons == ("1 of 2 replica groups has no complete copy on a reachable worker: one/0/0",)
-    assert verdict.hints == ("2 virtual nodes ran elsewhere than desired in the newest batch: one, two",)
+    assert verdict.reasons == ("1 of 2 replica groups has no complete copy on a reachable worker: counts@one/0/0",)
+    assert verdict.hints == ("2 virtual nodes ran elsewhere than desired in the newest batch: counts@one, counts@two",)
 
 
 def test_zones_that_are_missing_or_not_used_are_hints() -> None:

@@ -18,7 +18,7 @@ from rhino.daemons.manager_process import run_manager
 from rhino_core.ids import StoreId, Version
 from rhino_core.settings import ManagerSettings
 from rhino_pb import sidecar_pb2
-from tests.worker_runtime.cluster import Cluster, changelog_bytes
+from tests.worker_runtime.cluster import Cluster, Process, changelog_bytes
 
 STORE = StoreId("job", 0, 3, "default")
 
@@ -189,3 +189,20 @@ async def test_a_drained_worker_writes_as_a_guest_and_is_not_missed(
                         sidecar_pb2.PREPARE_STATE_READY,
                         sidecar_pb2.SOURCE_REPLICA,
                     )
+
+
+async def test_a_second_sidecar_of_one_worker_id_says_so(cluster: Cluster, tmp_path: Path) -> None:
+    async with asyncio.timeout(60), manager(settings_of(tmp_path)) as address:
+        cluster.address = address
+        (a,) = await cluster.start("a")
+        folder = tmp_path / "twin"
+        folder.mkdir()
+        twin = Process(replace(a.settings, data_dir=folder / "data", socket=folder / "s.sock"))
+        await twin.start(wait=False)
+        log = folder / "log"
+        async with asyncio.timeout(30):
+            while "give each one its own --worker-id" not in log.read_text():  # noqa: ASYNC110  a file
+                await asyncio.sleep(0.05)
+        await twin.end(signal.SIGTERM)
+        lines = [line for line in log.read_text().splitlines() if "own --worker-id" in line]
+        assert all("not registered: another sidecar has this worker id" in line for line in lines)
