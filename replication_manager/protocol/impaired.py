@@ -12,7 +12,7 @@ from collections.abc import Collection
 from replication_manager.protocol.group_table import GroupTable
 from replication_manager.protocol.membership import Membership
 from replication_manager.protocol.worker_record import WorkerRecord
-from rhino_core.ids import DiskState, ReplicaGroup
+from rhino_core.ids import DiskState, GroupId, ReplicaGroup, StoreVersion
 
 MUTE_S = 3.0  # a worker is mute if all its receivers have lacked a changelog or zip of it for longer than this
 # A mute worker counts as impaired after this time. A process that was stopped may only need a moment to recover.
@@ -30,6 +30,8 @@ class Impaired:
         self._table = table
         self._ids: dict[str, float | None] = {}  # with the time since which nothing was wrong
         self._mute_since: dict[str, float] = {}  # also before the proof is complete
+        # by worker that lags with one receiver: that receiver, and what it held of others' groups when that began
+        self._held_before: dict[str, tuple[str, dict[GroupId, frozenset[StoreVersion]]]] = {}
 
     def ids(self) -> Collection[str]:
         return self._ids.keys()
@@ -68,18 +70,20 @@ class Impaired:
     def forget(self, worker_id: str) -> None:
         self._ids.pop(worker_id, None)
         self._mute_since.pop(worker_id, None)
+        self._held_before.pop(worker_id, None)
 
     def _is_mute(self, record: WorkerRecord, now: float) -> bool:
         """Whether the worker is mute: it lags with the first fit member of each chain that it owns.
 
         Only chains of jobs in which it lags count. The receivers must not be at fault: there are several of them, or
-        the only one keeps up with another sender.
+        files of another sender reach the only one.
         """
         me = record.worker.worker_id
         bar_s = MUTE_S * CALM if me in self._mute_since else MUTE_S
         lags = [lag for lag in record.lags if lag.oldest_s > bar_s]
         late = {lag.to for lag in lags if self._is_fit(lag.to, now)}
         if not late:
+            self._held_before.pop(me, None)
             return False
         jobs = {lag.group.job for lag in lags}
         owned = [g for g in self._table.groups_of(me) if g.group.job in jobs and g.owner.worker_id == me]
@@ -87,17 +91,32 @@ class Impaired:
         known = me in self._ids  # it may own no group any more
         if not known and not (firsts and firsts <= late):
             return False
-        return len(late) > 1 or self._keeps_up(next(iter(late)), me, now)
+        return len(late) > 1 or self._is_reached(next(iter(late)), me, now)
 
-    def _keeps_up(self, to: str, but: str, now: float) -> bool:
-        """Whether another owner sends to this receiver without reporting a lag."""
-        senders = {
-            g.owner.worker_id
+    def _is_reached(self, to: str, but: str, now: float) -> bool:
+        """Whether a file of another owner has reached this receiver since the worker `but` lags with it alone.
+
+        An owner that reports no lag proves nothing by that: its query may be idle.
+        """
+        others = [
+            g.group
             for g in self._table.groups_of(to)
-            if g.owner.worker_id not in (to, but) and self._first(g, now) == to
-        }
-        records = [self._membership.records[sender] for sender in senders if self._is_fit(sender, now)]
-        return any(all(lag.to != to for lag in record.lags) for record in records)
+            if g.owner.worker_id not in (to, but) and self._first(g, now) == to and self._waits_not(g, to, now)
+        ]
+        reports = self._membership.records[to].reports
+        found = {group: report for group in others if (report := reports.get(group)) is not None}
+        known, before = self._held_before.get(but, ("", {}))
+        if known != to:
+            before = {}
+            self._held_before[but] = to, before
+        for group, report in found.items():
+            before.setdefault(group, frozenset(report.newest_held))
+        return any({*r.newest_held}.difference(r.newest_written, before[group]) for group, r in found.items())
+
+    def _waits_not(self, group: ReplicaGroup, to: str, now: float) -> bool:
+        """Whether the owner of the group is fit, and lags with this receiver in no group."""
+        sender = group.owner.worker_id
+        return self._is_fit(sender, now) and all(lag.to != to for lag in self._membership.records[sender].lags)
 
     def _first(self, group: ReplicaGroup, now: float) -> str:
         others = (m.worker.worker_id for m in group.members[1:])

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from replication_manager.protocol.group_table import GroupTable
 from replication_manager.protocol.membership import Membership
 from replication_manager.protocol.worker_record import Lag, WorkerRecord, WorkerState
-from rhino_core.ids import GroupId
+from rhino_core.ids import GroupId, StoreVersion
 
 PROOF_S = 5.0  # a lag beyond the cap counts once it has lasted this long
-PATIENCE_S = 30.0  # time for the replacement to become whole; a member that hangs would otherwise prevent that for ever
+PATIENCE_S = 5.0  # a laggard that has stored no version for so long hangs: nobody becomes whole while it is a member
 # Cooldown of a worker that was dropped: it is placed nowhere. The cooldown doubles each time, up to COOLDOWN_S_MAX.
 COOLDOWN_S = 300.0
 COOLDOWN_S_MAX = 3600.0  # also: the history of a worker is forgotten this long after its last cooldown
@@ -38,12 +38,17 @@ class LagCap:
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """A laggard that leaves once its replacement, added at monotonic time `since`, is whole."""
+    """A laggard that leaves once its replacement is whole. It has held the versions `held` since monotonic time `since`.
+
+    `replacement`: the member that was added for it. Empty: another member was already joining a longer chain.
+    """
 
     worker_id: str
+    replacement: str
+    held: frozenset[StoreVersion]
     since: float
 
-    def overdue(self, now: float) -> bool:
+    def hangs(self, now: float) -> bool:
         return now - self.since >= PATIENCE_S
 
 

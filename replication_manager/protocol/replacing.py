@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from replication_manager.protocol import events as ev
 from replication_manager.protocol import groups as rules
 from replication_manager.protocol.chains import Chains
@@ -10,7 +12,7 @@ from replication_manager.protocol.logged import LoggedVersions
 from replication_manager.protocol.membership import Membership
 from replication_manager.protocol.returned import covered
 from replication_manager.protocol.worker_record import WorkerRecord
-from rhino_core.ids import BelowMinCopies, GroupId, ReplicaGroup
+from rhino_core.ids import BelowMinCopies, GroupId, ReplicaGroup, StoreVersion
 
 
 class Replacements:
@@ -34,7 +36,7 @@ class Replacements:
                 lags = (group_id, worker_id) in proved or self._laggards.proved(group_id, worker_id, now)
                 effects += self._part_from(group, worker_id, now, lags=lags)
             elif leaving is not None and leaving.worker_id == worker_id:
-                effects += self._keep_as_owner(group)
+                effects += self._keep_as_owner(group, leaving)
         return effects
 
     def forget(self, worker_id: str) -> None:
@@ -75,31 +77,60 @@ class Replacements:
     def _part_from(self, group: ReplicaGroup, worker_id: str, now: float, *, lags: bool) -> list[ev.Effect]:
         """Removes a laggard. While fewer than min_copies other members are whole, it adds another member first.
 
-        That member cannot become whole while the laggard does not answer. So under DEGRADED the wait is limited.
+        Nothing is added to a chain that is longer than usual: some member of it is about to become whole already.
+        None can while the laggard hangs, because it does not answer. So under DEGRADED a laggard that hangs leaves.
         """
-        leaving = self._laggards.leaving.get(group.group)
+        leaving = self._followed(group, now)
+        mine = leaving is not None and leaving.worker_id == worker_id
         degraded = group.settings.below_min_copies is BelowMinCopies.DEGRADED
-        overdue = lags and leaving is not None and leaving.overdue(now) and degraded
+        waited_for = lags or self._is_waited_for(group, worker_id)
+        hangs = mine and waited_for and degraded and leaving is not None and leaving.hangs(now)
         others = tuple(m for m in group.members if m.worker.worker_id != worker_id)
-        if self._whole(others) >= (1 if overdue else group.settings.copies):
-            self._laggards.leaving.pop(group.group, None)
+        if self._whole(others) >= (1 if hangs else group.settings.copies):
+            if mine:
+                del self._laggards.leaving[group.group]
             self._laggards.dropped(group.group, worker_id, now)
             return self._chains.repair(group, others)
-        if len(group.members) > group.settings.replication_factor + 1:
+        if leaving is not None and not mine:
             return []
-        self._laggards.leaving.pop(group.group, None)
-        added = self._chains.extend(group, worker_id) if lags else []
-        if added:
-            self._laggards.leaving[group.group] = Leaving(worker_id, now)
+        longer = len(group.members) > group.settings.replication_factor + 1
+        added = self._chains.extend(group, worker_id) if lags and not longer else []
+        if added or (longer and lags and not mine):
+            replacement = self._chains.groups[group.group].members[-1].worker.worker_id if added else ""
+            held = self._held(group.group, worker_id)
+            self._laggards.leaving[group.group] = Leaving(worker_id, replacement, held, now)
+        elif not longer:
+            self._laggards.leaving.pop(group.group, None)
         return added
 
-    def _keep_as_owner(self, group: ReplicaGroup) -> list[ev.Effect]:
-        """Keeps a laggard that became the owner before its replacement was whole. The last of the chain leaves."""
+    def _followed(self, group: ReplicaGroup, now: float) -> Leaving | None:
+        """The laggard that is to leave the group next. Its time begins again when it has stored another version."""
+        leaving = self._laggards.leaving.get(group.group)
+        if leaving is None or group.member(leaving.worker_id) is None:
+            return None
+        held = self._held(group.group, leaving.worker_id)
+        if held != leaving.held:
+            leaving = self._laggards.leaving[group.group] = replace(leaving, held=held, since=now)
+        return leaving
+
+    def _held(self, group: GroupId, worker_id: str) -> frozenset[StoreVersion]:
+        report = self._membership.records[worker_id].reports.get(group)
+        return frozenset(report.newest_held) if report is not None else frozenset()
+
+    def _is_waited_for(self, group: ReplicaGroup, worker_id: str) -> bool:
+        """Whether a member waits for this one to store a changelog or zip, since a moment at least."""
+        records = (self._membership.records[m.worker.worker_id] for m in group.members)
+        lags = (lag for record in records for lag in record.lags)
+        return any(lag.group == group.group and lag.to == worker_id and lag.oldest_s > 0 for lag in lags)
+
+    def _keep_as_owner(self, group: ReplicaGroup, leaving: Leaving) -> list[ev.Effect]:
+        """Keeps a laggard that became the owner before its replacement was whole. The replacement leaves."""
+        others = tuple(m for m in group.members if m.worker.worker_id != leaving.replacement)
         longer = len(group.members) > group.settings.replication_factor + 1
-        if longer and self._whole(group.members[:-1]) < group.settings.copies:
+        if longer and self._whole(others) < group.settings.copies:
             return []
-        self._laggards.leaving.pop(group.group, None)
-        return self._chains.repair(group, group.members[:-1]) if longer else []
+        del self._laggards.leaving[group.group]
+        return self._chains.repair(group, others) if longer and len(others) < len(group.members) else []
 
     def _whole(self, members: rules.Members) -> int:
         return sum(m.whole and self._membership.is_present(m.worker) for m in members)

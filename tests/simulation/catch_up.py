@@ -19,7 +19,8 @@ FILES_AT_ONCE = 4
 class CatchUp:
     """The catch-up of one group at one epoch.
 
-    It begins again when a member is out of reach, has not seen the epoch or lacks a file.
+    It begins again when a member lacks a file, and once it has pulled what there is while a member is out of reach or
+    has not seen the epoch.
     """
 
     def __init__(self, sidecar: Sidecar, order: ev.StartCatchUp) -> None:
@@ -64,11 +65,7 @@ class CatchUp:
 
     def _compare(self) -> None:
         """A member that was whole waits as long as missing files come through the chain."""
-        inventories = pulling.complete(self.order, self._answers)
-        if inventories is None:
-            self._again(RETRY_S)
-            return
-        self._inventories = inventories
+        self._inventories = pulling.counted(self.order, self._answers)
         before, self._finds = self._finds, self._lacking()
         if pulling.left_to_the_chain(self.order, before, self._finds):
             self._next(PATIENCE_S)
@@ -91,5 +88,7 @@ class CatchUp:
             self._next(self._world.delay())
         elif self._lacking():  # retention has deleted what later files need
             self._again(0.0)
+        elif len(self._inventories) < len(self.order.members):
+            self._again(RETRY_S)
         else:
             self._me.handle(ev.CatchUpFinished(self.order.group, self.order.epoch))

@@ -72,10 +72,10 @@ def acks_of_another_epoch_are_passed_on(patch_: Patch) -> None:
 def inventory_of_any_epoch_counts(patch_: Patch) -> None:
     """A catch-up believes a member that has not heard of the new members, and stores on without them."""
 
-    def complete(order: ev.StartCatchUp, answers: Sequence[Any]) -> list[pulling.Inventory] | None:
-        return None if None in answers else list(answers)
+    def counted(order: ev.StartCatchUp, answers: Sequence[Any]) -> list[pulling.Inventory]:
+        return [answer for answer in answers if answer is not None]
 
-    patch_.setattr(pulling, "complete", complete)
+    patch_.setattr(pulling, "counted", counted)
 
 
 def snapshot_of_version_1_is_forgotten(patch_: Patch) -> None:

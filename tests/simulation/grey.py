@@ -2,7 +2,8 @@
 cut in one direction, a process that hangs, a restart, an executor whose sidecar is gone. Tasks run where they are meant
 to, and nowhere else by luck.
 
-For each kind the time is stated within which every store goes on: what noticing it takes, and two seconds.
+For each kind the time is stated within which every store goes on: what noticing it takes, and two seconds. A second
+query has been stopped before: its groups are there, and nobody sends anything for them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from unittest.mock import patch
 
 from replication_manager.protocol import events as manager_ev
 from replication_manager.protocol import logged
-from rhino_core.ids import GroupId, ReplicaGroup, StoreVersion
+from rhino_core.ids import GroupId, ReplicaGroup, StoreId, StoreVersion
 from tests.simulation import manager, workload
 from tests.simulation.cluster import DRAINING_S, SETTLING_S, SOUND_S, Cluster
 from tests.simulation.facts import Violation, require
@@ -27,7 +28,7 @@ from tests.simulation.workload import ATTEMPT_S, Store, Workload
 from tests.simulation.world import Faults
 from worker_runtime.protocol import slow_commits
 
-BEGIN_S = (4.0, 6.0)
+STOPPED_S, BEGIN_S = 3.0, (5.0, 7.0)
 LASTING_S = 12.0
 GO_ON_S = 2.0 + 0.7  # once it has been noticed, and a batch of the usual length
 LAG_CAP_S, PATIENCE_S = 3.0, 1.0  # the second as in cluster.py
@@ -78,6 +79,7 @@ class GreyCluster(Cluster):
         self.world.faults = Faults.none()
         self.workload: MeantWorkload = MeantWorkload(self)
         self._random = Random(f"grey {seed}")
+        self._stopped = Workload(self, [StoreId("stopped", 0, partition, "default") for partition in range(factor + 2)])
         self.lag_cap_s = 0.0
 
     @contextlib.contextmanager
@@ -101,9 +103,11 @@ class GreyCluster(Cluster):
         self.lag_cap_s = kind.lag_cap_s
         with self.scaled_periods():
             self.start()
+            self._stopped.start()
             self.workload.patient = kind.restart
+            self.world.run_until(STOPPED_S)
+            self._stopped.stop()
             if kind.by_a_guest:
-                self.world.run_until(3.0)
                 self.workload.only = self.outsider()
             self.began = began = self._random.uniform(*BEGIN_S)
             self.world.run_until(began)
@@ -127,8 +131,12 @@ class GreyCluster(Cluster):
             was = before[group.group]
             now, then = ({m.worker.worker_id for m in g.members} for g in (group, was))
             require(now == then or group.epoch < was.epoch, f"{group.group}: a copy was moved, from {then} to {now}")
-            stays = not kind.restart or group.owner.worker_id == was.owner.worker_id
-            require(stays, f"{group.group}: another worker owns it")
+        for group in self.checkers.issued() if kind.owner_stays else ():
+            if group.group not in {store.group for store in stores}:
+                continue
+            was = before[group.group]
+            stays = group.epoch < was.epoch or group.owner.worker_id == was.owner.worker_id
+            require(stays, f"{group.group}: another worker than {was.owner.worker_id} owns it")
 
     # ------------------------------------------------------------ who
 
@@ -186,6 +194,41 @@ class GreyCluster(Cluster):
         for other in (*self.others(name), MANAGER):
             self.cut(other, name)
 
+    def deafen_secondary(self) -> None:
+        """Nothing that other workers send arrives there. All the rest works, so the manager finds nothing wrong."""
+        name = self.group().members[1].worker.worker_id
+        for other in self.others(name):
+            self.cut(other, name)
+
+    def hang_for_others(self) -> None:
+        """The manager alone goes on hearing it."""
+        name = self.group().members[1].worker.worker_id
+        for other in self.others(name):
+            self.cut(other, name)
+            self.cut(name, other)
+
+    def hang_while_another_joins(self) -> None:
+        """The target of a handover, which is given up in the end."""
+        self.hang_for_others()
+        for name in {store.id.group for store in self.workload.stores}:
+            group = self.manager.core.groups[name]
+            outsider = next(name for name in sorted(self.sidecars) if group.member(name) is None)
+            self.manager.change(name, add_member=outsider)
+            self.world.after(LASTING_S, lambda name=name: self._give_up(name))  # type: ignore[misc]
+
+    def _give_up(self, name: GroupId) -> None:
+        self.manager.change(name, make_owner=self.manager.core.groups[name].owner.worker_id)
+
+    def hang_while_an_unknown_one_joins(self) -> None:
+        """The manager has forgotten why there is another member."""
+        self.hang_while_another_joins()
+        self.manager.crash()
+        self.world.after(0.5, self.manager.start)
+
+    def hang_with_nobody_else(self) -> None:
+        self.sidecars[self.outsider()].crash()
+        self.hang_for_others()
+
     def restart_owner(self) -> None:
         self._restart(self.group().owner.worker_id)
 
@@ -207,7 +250,8 @@ class Kind:
     begin: Callable[[GreyCluster], None]
     bound_s: float
     factors: tuple[int, ...] = (1, 2)
-    restart: bool = False  # the owner stays
+    restart: bool = False
+    owner_stays: bool = False
     by_a_guest: bool = False
     lag_cap_s: float = 0.0
 
@@ -237,8 +281,27 @@ KINDS = [
     Kind(GreyCluster.mute_owner, LAG_S + PATIENCE_S + GO_ON_S, factors=(1,), lag_cap_s=LAG_CAP_S),
     Kind(GreyCluster.hang, BROKEN_S + GO_ON_S, factors=(2,), lost=True),
     Kind(GreyCluster.hang, LEASE_S + GO_ON_S, factors=(1,), lost=True),
-    Kind(GreyCluster.restart_owner, ATTEMPT_S + GO_ON_S, restart=True),  # the attempt under way is lost
-    Kind(GreyCluster.restart_secondary, GO_ON_S, restart=True),
+    Kind(
+        GreyCluster.restart_owner, ATTEMPT_S + GO_ON_S, restart=True, owner_stays=True
+    ),  # the attempt under way is lost
+    Kind(GreyCluster.restart_secondary, GO_ON_S, restart=True, owner_stays=True),
+    Kind(GreyCluster.deafen_secondary, BROKEN_S + GO_ON_S, factors=(2,), owner_stays=True),
+    Kind(
+        GreyCluster.deafen_secondary,
+        LAG_S + PATIENCE_S + GO_ON_S,
+        factors=(1,),
+        lag_cap_s=LAG_CAP_S,
+        owner_stays=True,
+    ),
+    *(
+        Kind(begin, LAG_S + PATIENCE_S + GO_ON_S, factors=(1,), lag_cap_s=LAG_CAP_S, owner_stays=True)
+        for begin in (
+            GreyCluster.hang_for_others,
+            GreyCluster.hang_while_another_joins,
+            GreyCluster.hang_while_an_unknown_one_joins,
+            GreyCluster.hang_with_nobody_else,
+        )
+    ),
 ]
 
 

@@ -52,15 +52,18 @@ class Puller:
             del self._running[group]
 
     async def _run(self, order: ev.StartCatchUp) -> None:
-        """Runs until everything is here, or until this worker is no longer a member."""
-        started, pauses = time.monotonic(), CATCH_UP.pauses()
+        """Runs until everything is here, or until this worker is no longer a member.
+
+        A member that does not answer delays the end, and not the files of the others.
+        """
+        started, pauses, fetched_bytes = time.monotonic(), CATCH_UP.pauses(), 0
         while self._still_member(order.group):
             inventories = await self._ask_all(order)
-            if inventories is not None:
-                fetched = await self._pull_all(order, inventories)
-                if fetched is not None:
-                    self._report(order, fetched, time.monotonic() - started)
-                    return
+            fetched = await self._pull_all(order, inventories)
+            fetched_bytes += fetched or 0
+            if fetched is not None and len(inventories) == len(order.members):
+                self._report(order, fetched_bytes, time.monotonic() - started)
+                return
             await pauses.sleep()
 
     def _report(self, order: ev.StartCatchUp, fetched_bytes: int, duration_s: float) -> None:
@@ -73,9 +76,9 @@ class Puller:
         known = self._replication.group(group)
         return known is not None and known.member(self._replication.me.worker_id) is not None
 
-    async def _ask_all(self, order: ev.StartCatchUp) -> list[Inventory] | None:
+    async def _ask_all(self, order: ev.StartCatchUp) -> list[Inventory]:
         answers = await asyncio.gather(*(self._ask(member, order) for member in order.members))
-        return pulling.complete(order, answers)
+        return pulling.counted(order, answers)
 
     async def _ask(self, member: Worker, order: ev.StartCatchUp) -> Inventory | None:
         async with self._inventories:

@@ -33,14 +33,13 @@ class Found:
     holders: tuple[Worker, ...]
 
 
-def complete(order: ev.StartCatchUp, answers: Iterable[Inventory | None]) -> list[Inventory] | None:
-    """The inventories of all members, or None if one is missing or outdated.
+def counted(order: ev.StartCatchUp, answers: Iterable[Inventory | None]) -> list[Inventory]:
+    """The inventories that count. What they name is pulled, but a catch-up ends only with those of all members.
 
-    An inventory is outdated if its member had not yet seen the epoch. Such a member may not have pushed to this worker
-    what it stored after its answer.
+    An outdated inventory does not count: its member had not yet seen the epoch. Such a member may not have pushed to
+    this worker what it stored after its answer.
     """
-    counted = [inventory for inventory in answers if inventory is not None and inventory.epoch >= order.epoch]
-    return counted if len(counted) == len(order.members) else None
+    return [inventory for inventory in answers if inventory is not None and inventory.epoch >= order.epoch]
 
 
 def finds(

@@ -7,12 +7,13 @@ import pytest
 from replication_manager.protocol import events as ev
 from replication_manager.protocol.impaired import CALM_S, MUTE_S, PROOF_S
 from replication_manager.protocol.worker_record import Lag, Report
-from rhino_core.ids import BelowMinCopies, DiskState, GroupId, JobSettings, Placement
+from rhino_core.ids import BelowMinCopies, DiskState, GroupId, JobSettings, Placement, StoreId, StoreVersion, Version
 from tests.replication_manager.protocol.harness import GROUP, Manager
 from tests.replication_manager.protocol.test_full_disks import say
 
 R0, R2 = JobSettings(0, 1), JobSettings(2)
-OTHER = GroupId("job", 0, 9)
+OTHER_STORE = StoreId("job", 0, 9, "default")
+OTHER = OTHER_STORE.group
 
 
 def owned(names: str = "abc", settings: JobSettings | None = None) -> Manager:
@@ -198,16 +199,64 @@ def test_who_reaches_one_of_them_is_not_to_blame() -> None:
     assert manager.members() == before
 
 
-def test_of_two_it_cannot_be_told_unless_another_reaches_the_second() -> None:
+def of_two() -> Manager:
+    """The groups are "ab", and "cb" of another query."""
     manager = owned()
-    complains(manager, "b")
-    assert manager.members() == "ab"
     manager.do(ev.DrainSet("a", True))  # so that the group of c goes to b
     manager.do(ev.Resolve(OTHER, "c", JobSettings()))
     manager.do(ev.DrainSet("a", False))
     assert manager.members(OTHER) == "cb"
+    return manager
+
+
+def holds(manager: Manager, name: str, number: int, *, wrote: bool = False) -> None:
+    """The worker reports that it has this version of the other query, and perhaps that it wrote it itself."""
+    held = (StoreVersion(OTHER_STORE, Version(number, f"id{number}")),)
+    epoch = manager.group(OTHER).epoch
+    manager.beat(name, Report(OTHER, epoch, True, 10, held, held if wrote else ()))
+
+
+def test_of_two_it_cannot_be_told_unless_another_reaches_the_second() -> None:
+    manager = of_two()
+    holds(manager, "b", 1)
+    complains(manager, "b")
+    assert manager.members() == "abc?"
+    holds(manager, "b", 2)
     complains(manager, "b")
     assert [manager.members()[0], manager.group().required_copies] == ["b", 1]
+
+
+def test_an_idle_sender_without_a_lag_does_not_show_that_its_receiver_is_well() -> None:
+    """The query of c is stopped, and nothing that anybody sends reaches b."""
+    manager = of_two()
+    holds(manager, "b", 1)
+    for _ in range(5):
+        complains(manager, "b")
+        holds(manager, "b", 1)
+    assert manager.members() == "abc?"
+
+
+def test_what_the_receiver_wrote_itself_did_not_reach_it() -> None:
+    manager = of_two()
+    holds(manager, "b", 1)
+    complains(manager, "b")
+    holds(manager, "b", 2, wrote=True)
+    complains(manager, "b")
+    assert manager.members() == "abc?"
+
+
+def test_a_sender_that_waits_for_the_receiver_as_well_does_not_show_that_it_is_well() -> None:
+    manager = of_two()
+    holds(manager, "b", 1)
+    complains(manager, "b")
+    holds(manager, "b", 2)
+    owes(manager, "c", 2.0, "b", group=OTHER)
+    for _ in range(5):
+        manager.beat("b")
+        owes(manager, "c", 2.0, "b", group=OTHER)
+        owes(manager, "a", MUTE_S + 0.5, "b")
+        manager.now += PROOF_S / 3
+    assert manager.members() == "abc?"
 
 
 def test_receivers_that_are_silent_themselves_prove_nothing() -> None:

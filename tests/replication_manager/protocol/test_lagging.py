@@ -8,7 +8,7 @@ from replication_manager.protocol import events as ev
 from replication_manager.protocol.lagging import COOLDOWN_S, PATIENCE_S, PROOF_S, LagCap
 from replication_manager.protocol.worker_record import Lag, Report
 from rhino_core.ids import BelowMinCopies, GroupId, JobSettings
-from tests.replication_manager.protocol.harness import GROUP, Manager
+from tests.replication_manager.protocol.harness import GROUP, Manager, written
 
 CAP_S = LagCap().seconds
 R2 = JobSettings(replication_factor=2)
@@ -90,6 +90,69 @@ def test_patience_is_for_those_that_still_lag() -> None:
     wait(manager, PATIENCE_S)
     owes(manager, "a")
     assert manager.members() == f"a{slow}{other}?"
+
+
+def holding(manager: Manager, name: str, number: int) -> None:
+    manager.beat(name, Report(GROUP, manager.group().epoch, True, 10, (written(number),)))
+
+
+def test_a_new_attempt_at_a_batch_does_not_begin_the_wait_again() -> None:
+    """The files of an attempt that has timed out are no longer owed. Those of the next one are, since a moment."""
+    manager, slow, other = pair()
+    holding(manager, slow, 1)
+    proved(manager, "a", lag(slow))
+    owes(manager, "a")
+    wait(manager, PATIENCE_S)
+    owes(manager, "a", lag(slow, oldest_s=1.0))
+    assert manager.members() == f"a{other}?"
+
+
+def test_a_laggard_that_still_stores_versions_waits_for_its_replacement_to_be_whole() -> None:
+    manager, slow, other = pair()
+    holding(manager, slow, 1)
+    proved(manager, "a", lag(slow))
+    for number in range(2, 5):
+        wait(manager, PATIENCE_S - 1)
+        holding(manager, slow, number)
+        owes(manager, "a", lag(slow))
+    assert manager.members() == f"a{slow}{other}?"
+    manager.whole(other)
+    owes(manager, "a", lag(slow))
+    assert manager.members() == f"a{other}"
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_member_that_hangs_leaves_a_chain_that_is_longer_than_usual(restarted: bool) -> None:
+    """The incomplete target of a handover cannot become whole while the member that hangs does not answer."""
+    manager = Manager("abcd")
+    manager.resolve("a")
+    slow = manager.members()[1]
+    target = next(name for name in "bcd" if name != slow)
+    manager.do(ev.Change(GROUP, None, target, ""))
+    if restarted:
+        manager.restart()
+        for name in "abcd":
+            manager.register(name)
+    assert manager.members() == f"a{slow}{target}?"
+    proved(manager, "a", lag(slow))
+    assert manager.members() == f"a{slow}{target}?", "the target may become whole in a moment"
+    wait(manager, PATIENCE_S)
+    owes(manager, "a", lag(slow))
+    assert manager.members() == f"a{target}?"
+    assert manager.group().required_copies == 1
+
+
+def test_of_two_members_that_hang_one_leaves_after_the_other() -> None:
+    manager = Manager("abcdef")
+    settings = JobSettings(replication_factor=2, min_copies=3)
+    manager.resolve("a", settings=settings)
+    one, two = list(manager.members()[1:])
+    for _ in range(3):
+        proved(manager, "a", lag(one), lag(two))
+        wait(manager, PATIENCE_S)
+        owes(manager, "a", lag(one), lag(two))
+    assert one not in manager.members()
+    assert two not in manager.members()
 
 
 def test_without_anybody_to_take_its_place_it_stays() -> None:
@@ -229,3 +292,14 @@ def test_a_laggard_that_becomes_the_owner_stays_and_who_was_added_goes() -> None
     assert manager.members() == f"{slow}a?{other}?"
     manager.beat("a", Report(GROUP, manager.group().epoch, True, 10), incarnation=2)
     assert manager.members() == f"{slow}a"
+
+
+def test_a_laggard_that_becomes_the_owner_leaves_the_target_of_a_handover_where_it_is() -> None:
+    manager, slow, other = pair()
+    manager.do(ev.Change(GROUP, None, other, ""))
+    proved(manager, "a", lag(slow))
+    manager.do(ev.StreamBroken("a", "a-process"))
+    manager.register("a", incarnation=2, process="second")
+    assert manager.members() == f"{slow}a?{other}?"
+    manager.beat("a", Report(GROUP, manager.group().epoch, True, 10), incarnation=2)
+    assert manager.members() == f"{slow}a{other}?"

@@ -8,7 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from rhino_core.ids import Epoch, FileEntry, GroupId, ReplicaGroup
+from rhino_core.errors import UnavailableError
+from rhino_core.ids import Epoch, FileEntry, GroupId, ReplicaGroup, Worker
 from tests.worker_runtime.scenario import STORE, group, sst, worker
 from worker_runtime.fetch import catch_up, priorities
 from worker_runtime.fetch.catch_up import Puller
@@ -29,6 +30,7 @@ class Scene:
         self.comes = comes
         self.pulled: list[FileEntry] = []
         self.collected: list[FileEntry] = []  # retention deletes them once, right after they have come
+        self.silent: set[str] = set()
         self.finished = asyncio.Event()
         self.me = worker("b")
         self.loading = False
@@ -45,7 +47,9 @@ class Scene:
     def post(self, event: ev.Event) -> None:
         self.finished.set()
 
-    async def inventory(self, member: object, of: GroupId) -> Inventory:
+    async def inventory(self, member: Worker, of: GroupId) -> Inventory:
+        if member.worker_id in self.silent:
+            raise UnavailableError(f"{member.worker_id} does not answer")
         return Inventory(worker("a"), FILES, Epoch(1, 1))
 
     async def pull(self, found: Found) -> int:
@@ -60,10 +64,10 @@ class Scene:
         if self.comes:
             self.catalogue.add(self.comes.pop(0))
 
-    async def run(self, *, whole: bool) -> list[FileEntry]:
+    async def run(self, *, whole: bool, members: tuple[Worker, ...] = MEMBERS) -> list[FileEntry]:
         async with asyncio.TaskGroup() as tasks:
             puller = Puller(cast("Any", self), cast("Any", self), 2, 0, tasks)
-            puller.start(ev.StartCatchUp(STORE.group, Epoch(1, 1), MEMBERS, whole))
+            puller.start(ev.StartCatchUp(STORE.group, Epoch(1, 1), members, whole))
             await self.finished.wait()
         return self.pulled
 
@@ -114,3 +118,16 @@ async def test_a_catch_up_goes_on_though_loads_never_end(monkeypatch: pytest.Mon
     scene = Scene([])
     scene.loading = True
     assert await scene.run(whole=False) == list(FILES)
+
+
+async def test_a_member_that_does_not_answer_delays_the_end_but_not_the_files_of_the_others() -> None:
+    scene = Scene([])
+    scene.silent = {"c"}
+    running = asyncio.ensure_future(scene.run(whole=False, members=(worker("a"), worker("c"))))
+    async with asyncio.timeout(5):
+        while len(scene.pulled) < len(FILES):
+            await asyncio.sleep(0)
+    assert not scene.finished.is_set(), "c may have a file that nobody else has"
+    scene.silent.clear()
+    async with asyncio.timeout(5):
+        assert await running == list(FILES)

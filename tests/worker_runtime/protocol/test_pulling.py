@@ -21,12 +21,12 @@ def inventory(name: str, epoch: int, *files: FileEntry) -> Inventory:
 
 def test_inventories_count_from_who_has_seen_the_epoch_or_a_later_one() -> None:
     answers = [inventory("a", 5), inventory("c", 6)]
-    assert pulling.complete(ORDER, answers) == answers
+    assert pulling.counted(ORDER, answers) == answers
 
 
 @pytest.mark.parametrize("answer", [inventory("c", 4), None])
-def test_one_inventory_from_before_the_epoch_or_none_at_all_is_one_too_few(answer: Inventory | None) -> None:
-    assert pulling.complete(ORDER, [inventory("a", 5), answer]) is None
+def test_an_inventory_from_before_the_epoch_counts_like_none_at_all(answer: Inventory | None) -> None:
+    assert pulling.counted(ORDER, [inventory("a", 5), answer]) == [inventory("a", 5)]
 
 
 def test_what_is_not_here_is_found_with_all_who_have_it() -> None:
