@@ -14,7 +14,8 @@ from replication_manager.protocol.worker_record import Lag, WorkerRecord, Worker
 from rhino_core.ids import GroupId, StoreVersion
 
 PROOF_S = 5.0  # a lag beyond the cap counts once it has lasted this long
-PATIENCE_S = 5.0  # a laggard that has stored no version for so long hangs: nobody becomes whole while it is a member
+# A laggard hangs if it has stored no version for so long while somebody waited: nobody becomes whole beside it.
+PATIENCE_S = 5.0
 # Cooldown of a worker that was dropped: it is placed nowhere. The cooldown doubles each time, up to COOLDOWN_S_MAX.
 COOLDOWN_S = 300.0
 COOLDOWN_S_MAX = 3600.0  # also: the history of a worker is forgotten this long after its last cooldown
@@ -38,9 +39,10 @@ class LagCap:
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """A laggard that leaves once its replacement is whole. It has held the versions `held` since monotonic time `since`.
+    """A laggard that leaves once its replacement is whole. It has held `held` since monotonic time `since`.
 
-    `replacement`: the member that was added for it. Empty: another member was already joining a longer chain.
+    `replacement`: the member that was added for it. Empty: no worker is eligible, or the chain was already longer than
+    usual.
     """
 
     worker_id: str

@@ -80,41 +80,49 @@ class Replacements:
         Nothing is added to a chain that is longer than usual: some member of it is about to become whole already.
         None can while the laggard hangs, because it does not answer. So under DEGRADED a laggard that hangs leaves.
         """
-        leaving = self._followed(group, now)
-        mine = leaving is not None and leaving.worker_id == worker_id
-        degraded = group.settings.below_min_copies is BelowMinCopies.DEGRADED
-        waited_for = lags or self._is_waited_for(group, worker_id)
-        hangs = mine and waited_for and degraded and leaving is not None and leaving.hangs(now)
         others = tuple(m for m in group.members if m.worker.worker_id != worker_id)
-        if self._whole(others) >= (1 if hangs else group.settings.copies):
-            if mine:
-                del self._laggards.leaving[group.group]
-            self._laggards.dropped(group.group, worker_id, now)
-            return self._chains.repair(group, others)
-        if leaving is not None and not mine:
+        if self._whole(others) >= group.settings.copies:
+            return self._drop(group, others, worker_id, now)
+        leaving = self._followed(group, now)
+        if leaving is not None and leaving.worker_id != worker_id:
             return []
         longer = len(group.members) > group.settings.replication_factor + 1
         added = self._chains.extend(group, worker_id) if lags and not longer else []
-        if added or (longer and lags and not mine):
+        if added or (lags and leaving is None):
             replacement = self._chains.groups[group.group].members[-1].worker.worker_id if added else ""
-            held = self._held(group.group, worker_id)
-            self._laggards.leaving[group.group] = Leaving(worker_id, replacement, held, now)
-        elif not longer:
-            self._laggards.leaving.pop(group.group, None)
-        return added
+            self._laggards.leaving[group.group] = Leaving(worker_id, replacement, self._held(group, worker_id), now)
+            return added
+        degraded = group.settings.below_min_copies is BelowMinCopies.DEGRADED
+        if degraded and leaving is not None and leaving.hangs(now) and self._whole(others):
+            return self._drop(group, others, worker_id, now)
+        return []
+
+    def _drop(self, group: ReplicaGroup, others: rules.Members, worker_id: str, now: float) -> list[ev.Effect]:
+        leaving = self._laggards.leaving.get(group.group)
+        if leaving is not None and leaving.worker_id == worker_id:
+            del self._laggards.leaving[group.group]
+        self._laggards.dropped(group.group, worker_id, now)
+        return self._chains.repair(group, others)
 
     def _followed(self, group: ReplicaGroup, now: float) -> Leaving | None:
-        """The laggard that is to leave the group next. Its time begins again when it has stored another version."""
+        """The laggard that is to leave the group next.
+
+        Its time begins again while nobody waits for it, and when it has stored another version. In the second case it
+        no longer has to leave, unless its replacement is under way.
+        """
         leaving = self._laggards.leaving.get(group.group)
         if leaving is None or group.member(leaving.worker_id) is None:
             return None
-        held = self._held(group.group, leaving.worker_id)
-        if held != leaving.held:
+        held = self._held(group, leaving.worker_id)
+        if held != leaving.held and group.member(leaving.replacement) is None:
+            del self._laggards.leaving[group.group]
+            return None
+        if held != leaving.held or not self._is_waited_for(group, leaving.worker_id):
             leaving = self._laggards.leaving[group.group] = replace(leaving, held=held, since=now)
         return leaving
 
-    def _held(self, group: GroupId, worker_id: str) -> frozenset[StoreVersion]:
-        report = self._membership.records[worker_id].reports.get(group)
+    def _held(self, group: ReplicaGroup, worker_id: str) -> frozenset[StoreVersion]:
+        report = self._membership.records[worker_id].reports.get(group.group)
         return frozenset(report.newest_held) if report is not None else frozenset()
 
     def _is_waited_for(self, group: ReplicaGroup, worker_id: str) -> bool:

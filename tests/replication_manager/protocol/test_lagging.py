@@ -155,12 +155,42 @@ def test_of_two_members_that_hang_one_leaves_after_the_other() -> None:
     assert two not in manager.members()
 
 
-def test_without_anybody_to_take_its_place_it_stays() -> None:
+def test_without_anybody_to_take_its_place_it_stays_as_long_as_it_stores_versions() -> None:
     manager = Manager("ab")
     manager.resolve("a")
     epoch = manager.group().epoch
     proved(manager, "a", lag("b"))
+    for number in range(1, 4):
+        wait(manager, PATIENCE_S - 1)
+        holding(manager, "b", number)
+        owes(manager, "a", lag("b"))
     assert (manager.members(), manager.group().epoch) == ("ab", epoch)
+
+
+@pytest.mark.parametrize("policy", BelowMinCopies)
+def test_without_anybody_to_take_its_place_a_member_that_hangs_leaves_unless_commits_are_to_wait(
+    policy: BelowMinCopies,
+) -> None:
+    manager = Manager("ab")
+    manager.resolve("a", settings=JobSettings(below_min_copies=policy))
+    proved(manager, "a", lag("b"))
+    wait(manager, PATIENCE_S)
+    owes(manager, "a", lag("b"))
+    assert manager.members() == ("ab" if policy is BelowMinCopies.BLOCK else "a")
+    wait(manager, COOLDOWN_S)
+    assert manager.members() == ("ab" if policy is BelowMinCopies.BLOCK else "ab?")
+
+
+def test_a_member_that_has_recovered_must_lag_as_long_as_at_first_to_leave() -> None:
+    manager = Manager("ab")
+    manager.resolve("a")
+    proved(manager, "a", lag("b"))
+    owes(manager, "a")
+    holding(manager, "b", 1)
+    owes(manager, "a", lag("b", oldest_s=2.0))
+    wait(manager, PATIENCE_S)
+    owes(manager, "a", lag("b", oldest_s=2.0 + PATIENCE_S))
+    assert manager.members() == "ab"
 
 
 def test_a_lag_that_passes_is_not_proved() -> None:

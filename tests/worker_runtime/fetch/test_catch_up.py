@@ -31,7 +31,7 @@ class Scene:
         self.pulled: list[FileEntry] = []
         self.collected: list[FileEntry] = []  # retention deletes them once, right after they have come
         self.silent: set[str] = set()
-        self.finished = asyncio.Event()
+        self.finished, self.all_pulled = asyncio.Event(), asyncio.Event()
         self.me = worker("b")
         self.loading = False
         self.turns = Turns(lambda: self.loading)
@@ -54,6 +54,8 @@ class Scene:
 
     async def pull(self, found: Found) -> int:
         self.pulled.append(found.entry)
+        if len(self.pulled) == len(FILES):
+            self.all_pulled.set()
         self.catalogue.add(found.entry)
         if found.entry in self.collected:
             self.collected.remove(found.entry)
@@ -125,8 +127,7 @@ async def test_a_member_that_does_not_answer_delays_the_end_but_not_the_files_of
     scene.silent = {"c"}
     running = asyncio.ensure_future(scene.run(whole=False, members=(worker("a"), worker("c"))))
     async with asyncio.timeout(5):
-        while len(scene.pulled) < len(FILES):
-            await asyncio.sleep(0)
+        await scene.all_pulled.wait()
     assert not scene.finished.is_set(), "c may have a file that nobody else has"
     scene.silent.clear()
     async with asyncio.timeout(5):
