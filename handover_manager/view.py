@@ -73,7 +73,8 @@ class ClusterView:
     groups. None: unknown. `editions`: for each group a number that is another one whenever the group, or what a worker
     stores of it, has changed; as `stored_bytes`, it is that of the time of the access. None: unknown.
     `members`: ids of all workers that are a member of some group. None: to be found in `groups`. `copy_decisions`: for
-    a group and a worker why its copy is there, if the correlation of loads decided.
+    a group and a worker why its copy is there, if the correlation of loads decided. `ungrouped`: for a worker the
+    groups of which it stores files and that do not exist: the journal was lost, and no query has asked for them since.
     """
 
     workers: Mapping[str, WorkerSeen] = field(default_factory=dict)
@@ -84,6 +85,7 @@ class ClusterView:
     editions: Mapping[GroupId, int] | None = None
     members: Collection[str] | None = None
     copy_decisions: Mapping[GroupId, Mapping[str, CopyDecision]] = field(default_factory=dict)
+    ungrouped: Mapping[str, Collection[GroupId]] = field(default_factory=dict)
 
     def all_members(self) -> Collection[str]:
         """Ids of all workers that are a member of some group."""

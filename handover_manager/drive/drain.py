@@ -75,6 +75,7 @@ def drain_state(
         node for job in acting for node in job.map.nodes if node in job.map.desired and node not in job.logged.actual
     ]
     short = [seen for seen in view.groups.values() if _concerns(seen, worker) and not _has_copies(seen, worker, view)]
+    ungrouped = view.ungrouped.get(worker, ())
     draining = view.workers[worker].draining
     mine = [h for h in handovers if any(worker in (m.origin, m.target) for s in _open(h) for m in s)]
     blockers = [
@@ -85,12 +86,17 @@ def drain_state(
         *_named("virtual nodes that have not run since the manager's start", [_name(n) for n in sorted(unseen)]),
         *_named("groups that lack whole copies apart from it", [str(s.group.group) for s in short]),
         *(_lacking_workers(worker, view) if short else ()),
+        *_named(
+            "files of jobs that have had no group since the journal was lost (start the queries, or forget the jobs)",
+            sorted({group.job for group in ungrouped}),
+        ),
         *(f"handover {h.handover_id} is under way" for h in mine),
     ]
     count = len(meant.union(was, unseen))
     moving = {m.node for h in mine for s in _open(h) for m in s if m.origin == worker}
     handover_id = mine[0].handover_id if mine else ""
-    return DrainState(worker, draining, tuple(blockers), count, len(short), handover_id, len(meant - moving))
+    groups = len(short) + len(ungrouped)
+    return DrainState(worker, draining, tuple(blockers), count, groups, handover_id, len(meant - moving))
 
 
 def _open(handover: Handover) -> list[tuple[Move, ...]]:

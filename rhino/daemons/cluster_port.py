@@ -76,6 +76,7 @@ class ClusterPort:
             editions=self._editions,
             members=self._core.members(),
             copy_decisions=self._core.copy_decisions,
+            ungrouped=Ungrouped(self._core),
         )
 
     def _worker(self, record: WorkerRecord) -> WorkerSeen:
@@ -140,6 +141,24 @@ class StoredBytes(Mapping[str, int]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+
+class Ungrouped(Mapping[str, Collection[GroupId]]):
+    """Groups that do not exist and of which a worker stores files, by its last report."""
+
+    def __init__(self, core: ReplicationMachine) -> None:
+        self._core = core
+
+    def __getitem__(self, worker_id: str) -> list[GroupId]:
+        core, reports = self._core, self._core.membership.records[worker_id].reports.values()
+        stored = (report.group for report in reports if report.stored_files)
+        return [group for group in stored if group not in core.groups and group.job not in core.forgotten]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._core.membership.records)
+
+    def __len__(self) -> int:
+        return len(self._core.membership.records)
 
 
 class Sources(Collection[str]):

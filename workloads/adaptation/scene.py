@@ -53,6 +53,7 @@ class Cluster:
     def __init__(self, *workers: str) -> None:
         self.workers = {w: WorkerSeen(worker(w), True, True, 1_000) for w in workers}
         self.groups: dict[GroupId, GroupSeen] = {}
+        self.ungrouped: dict[str, list[GroupId]] = {}
 
     def chain(self, group_id: GroupId, members: str, stored: dict[str, int] | None = None, factor: int = 1) -> None:
         names = members.split()
@@ -78,7 +79,7 @@ class Cluster:
 
     @property
     def view(self) -> ClusterView:
-        return ClusterView(dict(self.workers), dict(self.groups))
+        return ClusterView(dict(self.workers), dict(self.groups), ungrouped=self.ungrouped)
 
 
 def _is_history(effect: ev.Effect) -> bool:

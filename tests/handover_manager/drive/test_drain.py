@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -12,8 +14,12 @@ from handover_manager.machine import SETTLE_S
 from handover_manager.plan.intents import Drain
 from handover_manager.plan.planner import Request
 from handover_manager.view import TaskGroup
+from replication_manager.protocol import events as replication
+from replication_manager.protocol.worker_record import Report
+from rhino.daemons.cluster_port import ClusterPort
 from rhino_core.errors import TooFewWorkersError, UnknownError
-from rhino_core.ids import GroupId
+from rhino_core.ids import Epoch, GroupId
+from tests.replication_manager.protocol.harness import GROUP, Manager, written
 from workloads.adaptation.scene import JOB, Cluster, Play, group
 
 G0, G1 = group(0, 0), group(0, 1)
@@ -91,6 +97,35 @@ def test_a_stopped_query_needs_its_copies_only(play: Play) -> None:
     assert blockers(play) == "groups that lack whole copies apart from it: 1 (job-a/0/0)"
     play.cluster.chain(G0, "w1 w2 w3")  # still its owner, but nothing is lost with it
     assert blockers(play) == ""
+
+
+def test_files_of_a_job_without_groups_block_by_its_name(play: Play) -> None:
+    """The journal was lost, and the query has not been started since: nobody makes other copies of what it stored."""
+    play.cluster.worker("w1", draining=True)
+    play.cluster.chain(G0, "w2 w3")
+    play.batch(2, {G0: "w2", G1: "w2"})
+    play.cluster.ungrouped["w1"] = [group(0, 1, "job-b"), group(0, 0, "job-b")]
+    assert blockers(play) == (
+        "files of jobs that have had no group since the journal was lost (start the queries, or forget the jobs): "
+        "1 (job-b)"
+    )
+    assert play.core.drain_state("w1", now=play.now).groups == 2
+    assert "job-b" not in blockers(play, "w2")
+
+
+def test_groups_that_only_reports_know_are_those_of_a_lost_journal() -> None:
+    manager = Manager(fresh=True)
+    report = Report(GROUP, Epoch(1, 5), True, 10, (written(1),), stored_files=1)
+    for name in "abc":
+        manager.register(name, *([report] if name != "c" else []))
+    port = ClusterPort(SimpleNamespace(core=manager.machine, forget_job=None, forget_worker=None, runtime=Mock()))  # type: ignore[arg-type]
+    view = port.view(asked_at=0.0)
+    assert {name: list(groups) for name, groups in view.ungrouped.items()} == {"a": [GROUP], "b": [GROUP], "c": []}
+    manager.resolve("a")
+    assert not any(view.ungrouped.values())
+    manager.do(replication.JobForgotten(GROUP.job))
+    manager.beat("a", report)
+    assert not any(view.ungrouped.values()), "they are about to be deleted"
 
 
 def test_after_a_start_of_the_manager_drivers_are_waited_for(play: Play) -> None:
