@@ -15,7 +15,7 @@
     │   └── TooFewWorkersError  fewer live workers than the replication factor needs
     ├── AccessDeniedError       the caller is not who it must be for this call
     ├── UnavailableError        a process cannot be reached, or does not answer in time
-    │   └── CopiesTimeoutError  too few members confirmed a version within the commit timeout
+    │   └── CopiesTimeoutError  too few members confirmed a version, and nothing moved any more
     ├── NoSpaceError            the disk is full or nearly full
     └── IntegrityError          stored or received bytes do not match their checksum
         └── LostError           every worker that may have a version has answered, and none has it
@@ -82,7 +82,7 @@ class UnavailableError(RhinoError):
 
 
 class CopiesTimeoutError(UnavailableError):
-    """Too few members confirmed a version within the commit timeout."""
+    """Too few members confirmed a version as long as bytes moved, and for the commit timeout after that."""
 
 
 class NoSpaceError(RhinoError):

@@ -166,10 +166,10 @@ class SidecarSettings:
         ),
     ] = 128 * MIB
     commit_timeout_s: Annotated[
-        float, Setting("How long a commit waits for copies, in seconds, unless the query says.", POSITIVE)
+        float, Setting("A commit fails when nothing has moved for so many seconds, unless the query says.", POSITIVE)
     ] = 60.0
     prepare_timeout_s: Annotated[
-        float, Setting("How long a task's load may fetch missing files, in seconds.", POSITIVE)
+        float, Setting("A task's load fails when nothing of the missing files has come for so many seconds.", POSITIVE)
     ] = 120.0
     catch_up_bytes_per_s: Annotated[
         int,

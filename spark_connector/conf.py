@@ -59,6 +59,9 @@ def state_conf() -> dict[str, str]:
         f"{STREAMING}.stateStore.rocksdb.checkStaleReusedFilesInSnapshot": "false",
         # Snapshots reach the replicas soon, so that changelog replays stay short.
         f"{STREAMING}.stateStore.maintenanceInterval": "3s",
+        # Spark measures the age of a snapshot in maintenance intervals. With 3 s it would soon let the tasks themselves
+        # upload gigabytes behind a slow link, at the moment when that link has the most to carry.
+        f"{STREAMING}.stateStore.forceSnapshotUploadOnLag": "false",
     }
 
 

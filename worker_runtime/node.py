@@ -137,6 +137,7 @@ class Node:
             "credit": self._receiver.run,
             "flusher": self._flusher.run,
             "links": self._tidy,
+            "progress": self._links.watch,
             "health": self._report,
             "socket": self._socket.watch,
             "greeter's socket": self._greeter_socket.watch,

@@ -27,7 +27,7 @@ class Links(Protocol):
 
     def connect(self, to: Worker, lane: Lane) -> None: ...
     def offer(self, offer: ev.OfferFile) -> None: ...
-    def withdraw(self, to: str, store: StoreId, name: str, lane: Lane) -> None: ...
+    def withdraw(self, offer: ev.WithdrawOffer) -> None: ...
 
 
 class Upstreams(Protocol):
@@ -110,18 +110,19 @@ class Replication:
     def waiting_commits(self) -> int:
         return len(self._commits)
 
-    async def commit(self, entry: FileEntry, timeout_s: float) -> Copies:
+    async def commit(self, entry: FileEntry, patience_s: float) -> Copies:
         """Replicate a stored file. Return when enough members hold its version (Rhino 4.2.2, phase 2).
 
+        It fails when nothing has moved for `patience_s`: as long as bytes move, it waits.
         Raises CopiesTimeoutError, AlreadyThereError, PreconditionError.
         """
         loop = asyncio.get_running_loop()
         request = next(self._requests)
         answer: asyncio.Future[Copies] = loop.create_future()
         self._commits[request] = answer
-        self.post(ev.CommitRequested(request, entry, loop.time() + timeout_s))
+        self.post(ev.CommitRequested(request, entry, patience_s))
         try:
-            return await answer  # the machine enforces the deadline
+            return await answer  # the machine ends it when nothing moves
         finally:
             del self._commits[request]
             if answer.cancelled():
@@ -159,8 +160,8 @@ class Replication:
                 self._links.connect(to, lane)
             case ev.OfferFile():
                 self._links.offer(effect)
-            case ev.WithdrawOffer(to_id, store, name, lane):
-                self._links.withdraw(to_id, store, name, lane)
+            case ev.WithdrawOffer():
+                self._links.withdraw(effect)
             case ev.ReceiveFile(transfer):
                 self._upstreams.decide(transfer, accept=True)
             case ev.DiscardTransfer(transfer):

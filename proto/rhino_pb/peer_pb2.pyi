@@ -712,7 +712,7 @@ class BranchRequest(_message.Message):
     job: _builtins.str
     """query id of the new job"""
     timeout_s: _builtins.float
-    """seconds for which it may wait for copies; 0: 60 s"""
+    """it fails when nothing has moved for so many seconds; 0: 60 s"""
     @_builtins.property
     def versions(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.StoreVersion]:
         """of one job"""
@@ -740,7 +740,7 @@ class RestructureRequest(_message.Message):
     EMPTY_FIELD_NUMBER: _builtins.int
     TIMEOUT_S_FIELD_NUMBER: _builtins.int
     timeout_s: _builtins.float
-    """seconds for which it may wait for copies; 0: 60 s"""
+    """it fails when nothing has moved for so many seconds; 0: 60 s"""
     @_builtins.property
     def links(self) -> _containers.RepeatedCompositeFieldContainer[Global___StoreLink]:
         """each of some other job, to the same new job"""

@@ -90,7 +90,7 @@ class AttachRequest(_message.Message):
     client: _builtins.str
     """name of the client for logs: "<application id>/<executor id>" """
     commit_timeout_s: _builtins.float
-    """seconds for which Commit may wait for copies; 0: the sidecar's default (60 s)"""
+    """Commit fails when nothing has moved for so many seconds; 0: the sidecar's default (60 s)"""
     protocol_version: _builtins.str
     """"1" """
     token: _builtins.bytes
@@ -282,7 +282,7 @@ class CommitRequest(_message.Message):
     inbox_name: _builtins.str
     """plain file name in the session's inbox; the file is removed on success"""
     timeout_s: _builtins.float
-    """seconds for which it may wait for copies; 0: the session's commit_timeout_s"""
+    """it fails when nothing has moved for so many seconds; 0: the session's commit_timeout_s"""
     @_builtins.property
     def store(self) -> _common_pb2.StoreId: ...
     @_builtins.property

@@ -16,11 +16,11 @@ from rhino_core import failpoints
 from rhino_core.errors import PreconditionError, RhinoError, UnavailableError, UnknownError
 from rhino_core.ids import GroupId, Worker
 from rhino_core.rpc import convert
-from rhino_core.rpc.channel import call_sync
+from rhino_core.rpc.channel import CALL_S_MAX, call_sync
 from rhino_pb import peer_pb2, peer_pb2_grpc, replication_pb2, replication_pb2_grpc
 
 T = TypeVar("T")
-TIMEOUT_S = 60.0  # of a worker's call, which may have to send state to other workers
+TIMEOUT_S = 60.0  # of a call to the manager; and after so long without progress a worker ends a call that sends state
 AT_ONCE = 16
 Holders = Mapping[GroupId, Sequence[Worker]]
 Request = peer_pb2.BranchRequest | peer_pb2.RestructureRequest
@@ -113,10 +113,10 @@ def _call(worker: Worker, stub: peer_pb2_grpc.PeerStub, request: Request) -> pee
     where = f"on worker {worker.worker_id} at {worker.peer_address}"
     if isinstance(request, peer_pb2.BranchRequest):
         branching = request
-        return call_sync(f"branch {where}", lambda: stub.Branch(branching, timeout=TIMEOUT_S + 5))
+        return call_sync(f"branch {where}", lambda: stub.Branch(branching, timeout=CALL_S_MAX))
     restructuring = request
     try:
-        return call_sync(f"restructure {where}", lambda: stub.Restructure(restructuring, timeout=TIMEOUT_S + 5))
+        return call_sync(f"restructure {where}", lambda: stub.Restructure(restructuring, timeout=CALL_S_MAX))
     except UnavailableError as error:
         cause = error.__cause__
         if isinstance(cause, grpc.Call) and cause.code() is grpc.StatusCode.UNIMPLEMENTED:

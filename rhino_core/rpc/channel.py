@@ -39,7 +39,8 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
 # An attempt that ends too early has cost them, and is made again: the manager would be busy with nothing else.
 _ATTEMPT = "grpc.min_reconnect_backoff_ms"
 MANAGER_OPTIONS = tuple((name, 5_000 if name == _ATTEMPT else value) for name, value in CHANNEL_OPTIONS)
-CALL_S_MAX = 30 * 24 * 3600.0  # of a stream between daemons; keepalive detects a dead peer
+# Of streams, and of calls that the server ends when nothing moves any more. Keepalive detects a dead peer.
+CALL_S_MAX = 30 * 24 * 3600.0
 REQUEST_BYTES_MAX = 4 * 1024 * 1024
 # Servers probe, too: a driver that vanished must not count as connected forever.
 SERVER_OPTIONS: tuple[tuple[str, int], ...] = (

@@ -16,6 +16,7 @@ STATUS_OF_ERROR: tuple[tuple[type[errors.RhinoError], grpc.StatusCode], ...] = (
     (errors.ConflictError, grpc.StatusCode.ABORTED),
     (errors.PreconditionError, grpc.StatusCode.FAILED_PRECONDITION),
     (errors.AccessDeniedError, grpc.StatusCode.PERMISSION_DENIED),
+    (errors.CopiesTimeoutError, grpc.StatusCode.DEADLINE_EXCEEDED),  # the sidecar's, so that clients do not ask again
     (errors.UnavailableError, grpc.StatusCode.UNAVAILABLE),
     (errors.NoSpaceError, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (errors.IntegrityError, grpc.StatusCode.DATA_LOSS),

@@ -11,18 +11,21 @@ from typing import Any, Self
 from rhino_core.errors import LostError, UnavailableError
 from rhino_core.ids import FileEntry, FileKind, JobSettings, StoreId, StoreVersion
 from rhino_core.rpc import greeting
-from rhino_core.rpc.channel import call_sync, sync_channel
+from rhino_core.rpc.channel import CALL_S_MAX, call_sync, sync_channel
 from rhino_core.rpc.convert import settings_to_pb, store_to_pb, store_version_to_pb, version_to_pb
 from rhino_core.rpc.gate import checked
 from rhino_pb import sidecar_pb2, sidecar_pb2_grpc
 
 ATTACH_TIMEOUT_S = 10.0
 RETRY_FOR_S = 30.0
-SNAPSHOT_TIMEOUT_FACTOR = 10  # of a changelog's timeout: a snapshot may copy gigabytes
 
 
 class SidecarSession:
-    """One attached session, as a context manager. Its pins end with it."""
+    """One attached session, as a context manager. Its pins end with it.
+
+    `timeout_s`: the sidecar ends a commit during which nothing has moved for so long. Keepalive finds a sidecar that
+    does not answer.
+    """
 
     def __init__(self, socket: Path, settings: JobSettings, *, client: str, timeout_s: float = 120.0) -> None:
         self._socket = socket
@@ -93,12 +96,11 @@ class SidecarSession:
         doing = f"store {entry.store}/{entry.name} in the sidecar"
         if entry.kind in (FileKind.CHANGELOG, FileKind.SNAPSHOT):
             lineage = [version_to_pb(version) for version in entry.lineage]
-            timeout_s = self._timeout_s * (SNAPSHOT_TIMEOUT_FACTOR if entry.kind is FileKind.SNAPSHOT else 1)
-            commit = sidecar_pb2.CommitRequest(**fields, lineage=lineage, timeout_s=timeout_s)
-            call_sync(doing, lambda: self._stub.Commit(commit, timeout=timeout_s + 5), retry_for_s=RETRY_FOR_S)
+            commit = sidecar_pb2.CommitRequest(**fields, lineage=lineage)
+            call_sync(doing, lambda: self._stub.Commit(commit, timeout=CALL_S_MAX), retry_for_s=RETRY_FOR_S)
         else:
             add = sidecar_pb2.AddRequest(**fields)
-            call_sync(doing, lambda: self._stub.Add(add, timeout=self._timeout_s), retry_for_s=RETRY_FOR_S)
+            call_sync(doing, lambda: self._stub.Add(add, timeout=CALL_S_MAX), retry_for_s=RETRY_FOR_S)
 
     def prepare(self, version: StoreVersion) -> None:
         """Makes the version available on this node and pins it. Raises LostError, UnavailableError."""
@@ -107,7 +109,7 @@ class SidecarSession:
         doing = f"prepare {version}"
 
         def attempt() -> None:
-            reply = checked(self._stub.Prepare(request, timeout=self._timeout_s), doing)
+            reply = checked(self._stub.Prepare(request, timeout=CALL_S_MAX), doing)
             if reply.state == sidecar_pb2.PREPARE_STATE_LOST:
                 raise LostError(f"{version}: {reply.message}")
             if reply.state != sidecar_pb2.PREPARE_STATE_READY:

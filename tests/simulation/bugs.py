@@ -37,9 +37,9 @@ def ack_of_another_epoch_counts(patch_: Patch) -> None:
     """An acknowledgement given before an epoch changed is taken for one of the new epoch."""
     original = Completing.acknowledged
 
-    def acknowledged(self: Completing, event: ev.AckReceived) -> list[ev.Effect]:
+    def acknowledged(self: Completing, event: ev.AckReceived, now: float) -> list[ev.Effect]:
         group = self._groups.get(event.store.group)
-        return original(self, dataclasses.replace(event, epoch=group.epoch) if group else event)
+        return original(self, dataclasses.replace(event, epoch=group.epoch) if group else event, now)
 
     patch_.setattr(Completing, "acknowledged", acknowledged)
 

@@ -405,7 +405,7 @@ class Sidecar:
         if entry.kind is FileKind.CHANGELOG and entry.version is not None:
             self.written[entry.store] = entry.version
         wait_s = ZIP_COMMIT_S if entry.kind is FileKind.SNAPSHOT else COMMIT_S
-        self.handle(ev.CommitRequested(request, entry, self.world.now + wait_s))
+        self.handle(ev.CommitRequested(request, entry, wait_s))
 
     def abandon(self, request: int) -> None:
         self.commits.pop(request, None)

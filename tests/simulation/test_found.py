@@ -42,10 +42,12 @@ def test_what_is_owed_below_the_floor_may_be_collected() -> None:
     catalogue, second = Catalogue(), changelog(2, (Version(1, "x"),))
     catalogue.add(second)
     machine = ChainMachine(WORKERS["a"], catalogue, {})
-    machine.handle(ev.GroupAdopted(group(1, "ab")), now=0.0)
-    machine.handle(ev.CommitRequested(1, second, deadline=3.0), now=0.0)
+    machine.handle(ev.GroupAdopted(group(1, "abc")), now=0.0)
+    catalogue.add(changelog(1))
+    machine.handle(ev.CommitRequested(1, second, patience_s=3.0), now=0.0)
     assert machine.view.names_in_use(STORE, Version(3, "x")) == {second.name}, "somebody waits"
-    machine.handle(ev.CommitAbandoned(1), now=0.0)
+    ack = ev.AckReceived("c", STORE, second.name, Epoch(1, 1), WORKERS["c"], holds=True)
+    assert ev.CompleteCommit(1, 2, Epoch(1, 1)) in machine.handle(ack, now=0.0)
     assert machine.view.names_in_use(STORE, Version(2, "x")) == {second.name}, "b may still come to hold it"
     assert machine.view.names_in_use(STORE, Version(3, "x")) == set()
 
@@ -90,7 +92,7 @@ def test_a_snapshot_that_others_hold_is_not_shown_while_a_file_of_it_is_missing_
     members = tuple(Member(WORKERS[name], whole=True) for name in "ab")
     machine = ChainMachine(WORKERS["a"], catalogue, {})
     machine.handle(ev.GroupAdopted(ReplicaGroup(STORE.group, Epoch(1, 1), members, required_copies=1)), now=0.0)
-    machine.handle(ev.CommitRequested(1, zip_, deadline=3.0), now=0.0)
+    machine.handle(ev.CommitRequested(1, zip_, patience_s=3.0), now=0.0)
     ack = ev.AckReceived("b", STORE, zip_.name, Epoch(1, 1), WORKERS["b"], holds=True)
     effects = machine.handle(ack, now=0.0)
     assert [type(effect) for effect in effects] == [ev.CompleteCommit]
@@ -122,13 +124,13 @@ def test_a_guest_pushes_what_members_cannot_fetch_from_it(members: str, pushed: 
     machine.handle(ev.GroupAdopted(group(1, members)), now=0.0)
     for lane in Lane:
         machine.handle(ev.PeerConnected("a", lane), now=0.0)
-    machine.handle(ev.CommitRequested(1, second, deadline=3.0), now=0.0)
+    machine.handle(ev.CommitRequested(1, second, patience_s=3.0), now=0.0)
     machine.handle(ev.AckReceived("a", STORE, second.name, Epoch(1, 1), WORKERS["a"], holds=False), now=0.0)
     effects = machine.handle(ev.Tick(), now=1.0)
     assert {(e.to.worker_id, e.entry.name) for e in effects if isinstance(e, ev.OfferFile)} == {
         ("a", name) for name in pushed
     }
-    assert [type(e) for e in machine.handle(ev.Tick(), now=3.0)] == [ev.CompleteCommit]
+    assert [type(e) for e in machine.handle(ev.Tick(), now=3.0)] == [ev.CompleteCommit, ev.WithdrawOffer]
     machine.check_invariants()
 
 
@@ -140,7 +142,7 @@ def test_two_that_count_on_each_other_for_a_third_offer_it_the_file() -> None:
     machine.handle(ev.GroupAdopted(group(1, "abc")), now=0.0)
     machine.handle(ev.PeerConnected("b", Lane.COMMIT), now=0.0)
     machine.handle(ev.PeerConnected("c", Lane.COMMIT), now=0.0)
-    effects = machine.handle(ev.CommitRequested(1, first, deadline=3.0), now=0.0)
+    effects = machine.handle(ev.CommitRequested(1, first, patience_s=3.0), now=0.0)
     assert [e.to.worker_id for e in effects if isinstance(e, ev.OfferFile)] == ["b"]
     begin = ev.BeginReceived("b", 1, first, Epoch(1, 1), (WORKERS["c"],))
     effects = machine.handle(begin, now=0.0)
@@ -155,7 +157,7 @@ def test_a_waiting_file_that_was_damaged_is_not_offered_before_it_is_back() -> N
     catalogue.add(first)
     machine = ChainMachine(WORKERS["a"], catalogue, {})
     machine.handle(ev.GroupAdopted(group(1, "ab")), now=0.0)
-    machine.handle(ev.CommitRequested(1, first, deadline=3.0), now=0.0)
+    machine.handle(ev.CommitRequested(1, first, patience_s=3.0), now=0.0)
     catalogue.discard(STORE, first.name)
     machine.handle(ev.FilesRemoved(STORE, (first.name,), damaged=True), now=0.0)
     machine.handle(ev.GroupAdopted(group(2, "abc")), now=0.0)
@@ -174,7 +176,7 @@ def test_three_that_count_on_each_other_for_a_fourth_offer_it_the_file(answered_
     machine.handle(ev.GroupAdopted(group(1, "dacb")), now=0.0)
     for name in "db":
         machine.handle(ev.PeerConnected(name, Lane.COMMIT), now=0.0)
-    machine.handle(ev.CommitRequested(1, first, deadline=3.0), now=0.0)
+    machine.handle(ev.CommitRequested(1, first, patience_s=3.0), now=0.0)
     ack = ev.AckReceived("d", STORE, first.name, Epoch(1, 1), WORKERS["d"], holds=True)
     begin = ev.BeginReceived("a", 1, first, Epoch(1, 1), (WORKERS["b"],))
     events: list[ev.Event] = [ack, begin] if answered_first else [begin, ack]
@@ -191,7 +193,7 @@ def test_who_has_sent_the_file_is_asked_for_its_word_in_the_end() -> None:
     machine.handle(ev.GroupAdopted(group(1, "abc")), now=0.0)
     for name in "bc":
         machine.handle(ev.PeerConnected(name, Lane.COMMIT), now=0.0)
-    machine.handle(ev.CommitRequested(1, first, deadline=3.0), now=0.0)
+    machine.handle(ev.CommitRequested(1, first, patience_s=3.0), now=0.0)
     effects = machine.handle(ev.BeginReceived("b", 1, first, Epoch(1, 1), (WORKERS["c"],)), now=0.0)
     assert {type(e): e.to for e in effects if isinstance(e, ev.WithdrawOffer | ev.OfferFile)} == {
         ev.WithdrawOffer: "b",

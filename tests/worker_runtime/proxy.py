@@ -35,16 +35,20 @@ def _is_free(host: str, port: int) -> bool:
 
 class Proxy:
     """In front of one worker. `cut_after_bytes`: each connection that has carried so many of them either way is cut,
-    and from then on none gets through until `open`."""
+    and from then on none gets through until `open`. `bytes_per_s`: how many all connections together carry each way;
+    0: none, until it is changed."""
 
     def __init__(self) -> None:
         self.cut_after_bytes: int | None = None
+        self.bytes_per_s: float | None = None
+        self.carried_bytes = 0
         self.cut = asyncio.Event()
         self._target = ("", 0)
         self.address = ""
         self._servers: list[asyncio.Server] = []
         self.push_port = 0  # to be the worker's, once this listens
         self._writers: set[asyncio.StreamWriter] = set()
+        self._turn = asyncio.Lock()  # one link carries the bytes of all connections
 
     async def __aenter__(self) -> Proxy:
         calls = await asyncio.start_server(self._serve_calls, HOST, 0)
@@ -81,6 +85,12 @@ class Proxy:
         self.cut_after_bytes = None
         self.cut.clear()
 
+    async def carries(self, count: int) -> None:
+        """Waits until so many more bytes have gone through."""
+        end = self.carried_bytes + count
+        while self.carried_bytes < end:  # noqa: ASYNC110  the pumps send no notification
+            await asyncio.sleep(0.05)
+
     def cut_all(self) -> None:
         for writer in self._writers:
             writer.transport.abort()
@@ -101,11 +111,20 @@ class Proxy:
         await asyncio.gather(*pumps, return_exceptions=True)
         self._writers -= {writer, behind_writer}
 
+    async def _slowly(self, count: int) -> None:
+        while self.bytes_per_s == 0:  # noqa: ASYNC110  a test changes it
+            await asyncio.sleep(0.05)
+        if self.bytes_per_s is not None:
+            async with self._turn:
+                await asyncio.sleep(count / self.bytes_per_s)
+
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         carried = 0
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(READ_BYTES):
                 carried += len(data)
+                await self._slowly(len(data))
+                self.carried_bytes += len(data)
                 if self.cut_after_bytes is not None and carried > self.cut_after_bytes:
                     self.cut.set()
                     self.cut_all()

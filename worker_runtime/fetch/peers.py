@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 import grpc.aio
@@ -31,6 +32,7 @@ log = logging.getLogger(__name__)
 ASK_TIMEOUT_S = 3.0
 CHUNK_TIMEOUT_S = 15.0  # a fetch without another chunk for so long is abandoned
 UNUSED_S = 600.0  # a connection used within this time may still carry a fetch
+Reached = Callable[[FileEntry, int], None]
 FETCH_TIMEOUT_S = 24 * 3600.0  # every call needs a deadline; progress is checked per chunk
 
 
@@ -93,10 +95,10 @@ class Peers:
             raise UnavailableError(f"{worker.peer_address} is {reply.worker.worker_id}, not {worker.worker_id}")
         return [check.held for check in reply.checks]
 
-    async def pull(self, found: Found) -> int:
+    async def pull(self, found: Found, reached: Reached = lambda entry, offset: None) -> int:
         """Gets the file from the first holder that delivers it. Returns the bytes fetched (0: they were already here).
 
-        Raises the error of the last holder if none of them delivers it.
+        `reached` is told the offset after each chunk. Raises the error of the last holder if none of them delivers it.
         """
         store, entry = self._replication.store, found.entry
         async with self._pulling.hold((entry.store, entry.content)):  # fetch the same bytes only once
@@ -109,7 +111,7 @@ class Peers:
                 if store.files.record(entry.store, entry.name) is not None:
                     return 0
                 try:
-                    await self._fetch(holder, entry)
+                    await self._fetch(holder, entry, reached)
                 except RhinoError as error:
                     log.info("fetch failed", extra={"from": holder.worker_id, "file": entry.name, "error": str(error)})
                     failure = error
@@ -118,14 +120,14 @@ class Peers:
                     return entry.size_bytes
             raise failure
 
-    async def _fetch(self, holder: Worker, entry: FileEntry) -> None:
+    async def _fetch(self, holder: Worker, entry: FileEntry, reached: Reached) -> None:
         store = self._replication.store
         incoming = await store.received.resume(entry)
         if incoming is None:
             incoming = await store.received.begin(entry)
         self._statistics.resumed_bytes += incoming.size_bytes
         try:
-            await self._copy(holder, entry, incoming)
+            await self._copy(holder, entry, incoming, reached)
         except (IntegrityError, NoSpaceError):  # the received bytes may be damaged, or they occupy space that is needed
             await asyncio.shield(store.received.abort(entry, incoming))
             raise
@@ -138,7 +140,7 @@ class Peers:
             await asyncio.shield(store.received.abort(entry, incoming))
             raise
 
-    async def _copy(self, holder: Worker, entry: FileEntry, incoming: Incoming) -> None:
+    async def _copy(self, holder: Worker, entry: FileEntry, incoming: Incoming, reached: Reached) -> None:
         request = peer_pb2.FetchRequest(store=store_to_pb(entry.store), name=entry.name, offset=incoming.size_bytes)
         doing = f"fetch of {entry.store}/{entry.name} from {holder.worker_id}"
         stream = self._stub(holder).Fetch(request, timeout=FETCH_TIMEOUT_S)
@@ -153,6 +155,7 @@ class Peers:
                     raise RemoteProtocolError(f"{doing}: chunk at {chunk.offset}, expected {incoming.size_bytes}")
                 await self._replication.store.received.append(entry, incoming, (chunk.data,))
                 self._statistics.received_bytes += len(chunk.data)
+                reached(entry, incoming.size_bytes)
         except grpc.RpcError as error:
             raise error_of(error, doing) from error
         except TimeoutError as error:

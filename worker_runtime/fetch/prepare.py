@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Sequence
 
 from rhino_core.errors import IntegrityError, RhinoError
-from rhino_core.ids import StoreId, StoreVersion, Worker
+from rhino_core.ids import FileEntry, StoreId, StoreVersion, Worker
 from worker_runtime.fetch.peers import Peers
 from worker_runtime.manager_link.client import ManagerClient
 from worker_runtime.protocol.preparing import Attempt, Known, PrepareState, Survey, Verdict
@@ -24,6 +24,28 @@ from worker_runtime.statistics import PrepareRecord, Statistics, wall_ms
 log = logging.getLogger(__name__)
 FETCHES_AT_ONCE = 8
 ROUND_PAUSE_S = 0.1  # pause before asking again after a failed fetch
+
+
+class _Progress:
+    """How far the files of one call have come. Bytes that come again are no progress."""
+
+    def __init__(self) -> None:
+        self._at = time.monotonic()
+        self._reached: dict[tuple[StoreId, str], int] = {}
+        self.wanted: Iterable[FileEntry] = ()
+
+    def reached(self, entry: FileEntry, offset: int) -> None:
+        key = entry.store, entry.name
+        if offset > self._reached.get(key, 0):
+            self._reached[key], self._at = offset, time.monotonic()
+
+    def idle_s(self) -> float:
+        return time.monotonic() - self._at
+
+    def __str__(self) -> str:
+        wanted = {(entry.store, entry.name): entry.size_bytes for entry in self.wanted}
+        left = sum(size - min(self._reached.get(key, 0), size) for key, size in wanted.items())
+        return f"{sum(self._reached.values())} bytes have come, {left} are left"
 
 
 class Preparer:
@@ -71,18 +93,18 @@ class Preparer:
         return record
 
     async def _fetch_missing(self, attempt: Attempt) -> Verdict:
-        deadline = time.monotonic() + self._timeout_s
+        progress = _Progress()
         while True:
             await self._drop_damaged(attempt)
             missing = attempt.missing(self._store.catalogue)
             if not missing:
                 self._show(attempt.versions)
                 return PrepareState.READY, ""
-            verdict = await self._fetch_round(missing)
+            verdict = await self._fetch_round(missing, progress)
             if verdict is not None:
                 return verdict
-            if time.monotonic() >= deadline:
-                return PrepareState.UNAVAILABLE, f"not fetched within {self._timeout_s} s"
+            if progress.idle_s() >= self._timeout_s:
+                return PrepareState.UNAVAILABLE, f"nothing has come for {self._timeout_s:g} s; {progress}"
 
     def _closure(self, version: StoreVersion) -> frozenset[str]:
         return self._store.catalogue.store(version.store).closure(version.version) or frozenset()
@@ -104,15 +126,16 @@ class Preparer:
                 self._store.files.set_visible(version.store, name, visible=True)
             self._store.files.set_visible(version.store, f"{version.version}.changelog", visible=True)
 
-    async def _fetch_round(self, missing: list[StoreVersion]) -> Verdict | None:
+    async def _fetch_round(self, missing: list[StoreVersion], progress: _Progress) -> Verdict | None:
         """Asks the live workers and fetches. Returns a final verdict, or None to check again."""
         survey, plans = await self._survey(missing)
         unknown = [version for version, plan in zip(missing, plans, strict=True) if plan is None]
         if unknown:
             return survey.verdict(unknown, self._known(), self._replication.me)
         finds = {(f.entry.store, f.entry.name): f for plan in plans for f in plan or ()}
+        progress.wanted = [found.entry for found in finds.values()]
         with self._peers.turns.prepare():
-            results = await asyncio.gather(*(self._pull(found) for found in finds.values()))
+            results = await asyncio.gather(*(self._pull(found, progress) for found in finds.values()))
         if not all(results):
             await asyncio.sleep(ROUND_PAUSE_S)
         return None
@@ -122,10 +145,11 @@ class Preparer:
         live, absent = tuple(manager.live_workers()), tuple(manager.absent_workers())
         return Known(manager.connected, live, absent, manager.settling)
 
-    async def _pull(self, found: Found) -> bool:
+    async def _pull(self, found: Found, progress: _Progress) -> bool:
         async with self._fetches:
             try:
-                await self._peers.pull(found)
+                await self._peers.pull(found, progress.reached)
+                progress.reached(found.entry, found.entry.size_bytes)
                 return True
             except RhinoError as error:
                 log.warning("prepare could not fetch a file", extra={"file": found.entry.name, "error": str(error)})

@@ -63,7 +63,7 @@ class ChainMachine:
     def handle(self, event: ev.Event, *, now: float) -> list[ev.Effect]:
         match event:  # the events of a commit come first
             case ev.AckReceived():
-                return self._completing.acknowledged(event)
+                return self._completing.acknowledged(event, now)
             case ev.BeginReceived():
                 return self._receiving.begin(event, now)
             case ev.TransferStored(transfer):
@@ -75,8 +75,14 @@ class ChainMachine:
                 return self._file_stored(entry, now, written=written)
             case ev.Tick():
                 return self._tick(now)
+            case ev.BytesSent():
+                for store in self._outbox.link_moved(event):
+                    self._commits.moved(store, now)
+            case ev.BytesFetched(group_id):
+                for key in self._commits.of_group(group_id):
+                    self._commits.moved(key.store, now)
             case ev.CommitAbandoned(request):
-                self._completing.abandon(request)
+                return self._slow_commits.abandon(request)
             case ev.TransferFailed():
                 return self._receiving.failed(event)
             case ev.RefusalReceived():
@@ -152,7 +158,7 @@ class ChainMachine:
         store = event.entry.store
         if self._groups.forgotten(store.group):
             return [*self._forgetting.drop(store.job), self._forgetting.refuse_commit(event.request, store)]
-        self._commits.add(Commit(event.request, event.entry, event.deadline, now), now)
+        self._commits.add(Commit(event.request, event.entry, event.patience_s, now), now)
         # Push it even if the commit is already complete: the other members still need their copies.
         return self._completing.recheck(store) + self._sending.push(event.entry)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -26,21 +26,29 @@ class SlowCommit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One waiting caller. `deadline` and `since` are monotonic time in seconds."""
+    """One waiting caller. It waits since `since`, monotonic seconds, until nothing has moved for `patience_s`."""
 
     request: int
     entry: FileEntry
-    deadline: float
+    patience_s: float
     since: float = 0.0
 
-    def timed_out(self, group: ReplicaGroup | None, held: Iterable[Incarnation]) -> ev.CompleteCommit:
-        """The answer at the deadline. `held`: incarnations of the other workers that hold the version."""
+    def timed_out(
+        self, group: ReplicaGroup | None, held: Iterable[Incarnation], left: Mapping[str, tuple[int, int]]
+    ) -> ev.CompleteCommit:
+        """The answer after too long a time without progress.
+
+        `held`: incarnations of the other workers that hold the version. `left`: bytes of the store's files that have
+        gone to each member, and those that are left.
+        """
         need, epoch = "its group is not known", NO_EPOCH
         if group is not None:
             members = ", ".join(f"{m.worker.worker_id}{'' if m.whole else ' (not whole)'}" for m in group.members)
             need, epoch = f"needs {group.required_copies} whole members of [{members}]", group.epoch
         holders = ", ".join(sorted(worker_id for worker_id, _ in held))
-        message = f"{self.entry.store}/{self.entry.name}: {need}; others that hold it: [{holders}]"
+        parts = [need, f"others that hold it: [{holders}]", f"nothing has moved for {self.patience_s:g} s"]
+        parts += [f"to {to}: {sent} bytes are sent, {rest} are left" for to, (sent, rest) in sorted(left.items())]
+        message = f"{self.entry.store}/{self.entry.name}: {'; '.join(parts)}"
         return ev.CompleteCommit(self.request, 0, epoch, CopiesTimeoutError(message))
 
     def given_up(self, group: ReplicaGroup, me: Worker) -> ev.CompleteCommit:
@@ -60,7 +68,9 @@ class Commits:
         self._waiting: dict[FileKey, list[Commit]] = {}
         self._of_store: dict[StoreId, dict[FileKey, None]] = {}  # the same files by store, in order of arrival
         self._requests: dict[int, Commit] = {}
-        self._deadlines: list[tuple[float, int]] = []  # heap of (deadline, request), including finished requests
+        # Heap of (earliest deadline, request), including finished requests. Progress is looked at when one is reached.
+        self._deadlines: list[tuple[float, int]] = []
+        self._moved: dict[StoreId, float] = {}  # last progress of stores with commits, monotonic seconds
         # (when it is slow, request, closure due) in order of arrival, including finished requests.
         self._checks: deque[tuple[float, int, bool]] = deque()
 
@@ -84,9 +94,14 @@ class Commits:
         self._waiting.setdefault(key, []).append(commit)
         self._of_store.setdefault(key.store, {})[key] = None
         self._requests[commit.request] = commit
-        heapq.heappush(self._deadlines, (commit.deadline, commit.request))
+        heapq.heappush(self._deadlines, (commit.since + commit.patience_s, commit.request))
         self._checks.append((now + SLOW_S, commit.request, True))
         return key
+
+    def moved(self, store: StoreId, now: float) -> None:
+        """The store's files are nearer to where they have to be."""
+        if store in self._of_store:
+            self._moved[store] = now
 
     def pop(self, key: FileKey) -> list[Commit]:
         """Removes and returns all callers that wait for this file."""
@@ -114,11 +129,18 @@ class Commits:
         self._checks.append((now + SLOW_S, commit.request, closure_due))
 
     def due(self, now: float) -> tuple[list[Commit], list[FileKey]]:
-        """Removes the commits whose deadline has passed. Also returns the files for which nobody waits any more."""
+        """Removes the commits that have waited too long for progress. Also returns the files for which nobody waits
+        any more.
+        """
         late: list[Commit] = []
         while self._deadlines and self._deadlines[0][0] <= now:
             commit = self._requests.get(heapq.heappop(self._deadlines)[1])
-            if commit is not None:
+            if commit is None:
+                continue
+            end = max(commit.since, self._moved.get(commit.entry.store, 0.0)) + commit.patience_s
+            if end > now:
+                heapq.heappush(self._deadlines, (end, commit.request))
+            else:
                 late.append(commit)
         return late, self._drop(late)
 
@@ -136,6 +158,7 @@ class Commits:
         assert {commit.request for commit in waiting} == self._requests.keys(), "a caller is lost"
         assert {key for keys in self._of_store.values() for key in keys} == self._waiting.keys(), "a store is lost"
         assert all(self._waiting.values()), "a file without callers is kept"
+        assert self._moved.keys() <= self._of_store.keys(), "progress of a store without commits is kept"
 
     def _drop(self, commits: list[Commit]) -> list[FileKey]:
         """Removes these commits. Returns the files for which nobody waits any more."""
@@ -149,4 +172,5 @@ class Commits:
                 empty.append(key)
                 if not self._of_store[key.store]:
                     del self._of_store[key.store]
+                    self._moved.pop(key.store, None)
         return empty

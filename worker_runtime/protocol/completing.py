@@ -40,7 +40,7 @@ class Completing:
 
     # ------------------------------------------------------------ replies of members
 
-    def acknowledged(self, event: ev.AckReceived) -> list[ev.Effect]:
+    def acknowledged(self, event: ev.AckReceived, now: float) -> list[ev.Effect]:
         if event.member.worker_id == self._me.worker_id:
             return []  # the ack has come full circle: each member reports its own copy itself
         key = FileKey(event.store, event.name)
@@ -51,7 +51,8 @@ class Completing:
         if out.received_again:  # the new first of the chain may still serve this member: it counts as a holder below
             out.acknowledged(event.member, holds=False)
             effects += self._outbox.break_forwarding_loop(out, self._receiving.upstreams.of(key))
-        out.acknowledged(event.member, holds=event.holds)
+        if out.acknowledged(event.member, holds=event.holds):
+            self._commits.moved(key.store, now)
         if event.holds:
             effects += self.try_complete(key)
             self.settle(key)
@@ -65,6 +66,7 @@ class Completing:
         if out is None:
             return []
         if event.reason is ev.Refusal.STALE_EPOCH:
+            out.refused_by.add(event.member.worker_id)
             return [ev.AskForGroup(key.store.group)] if event.current_epoch > out.epoch else []
         if event.reason is ev.Refusal.NAME_CONFLICT:
             return self._conflict(key, event)
@@ -132,11 +134,6 @@ class Completing:
         # back.
         shown = entry.kind is not FileKind.SNAPSHOT or key.name in here.whole_snapshots_with(key.name)
         return [ev.MakeVisible(key.store, key.name), *effects] if shown else effects
-
-    def abandon(self, request: int) -> None:
-        """Nobody waits for this commit any more."""
-        for key in self._commits.abandon(request):
-            self.settle(key)
 
     def settle(self, key: FileKey) -> None:
         """Forgets a file that all members hold. Keeps the list of its holders while a commit still waits for it."""

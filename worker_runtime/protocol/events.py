@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from rhino_core.errors import RhinoError
 from rhino_core.ids import Epoch, FileEntry, GroupId, Lane, ReplicaGroup, StoreId, Worker
@@ -59,20 +60,44 @@ class FileStored:
 class CommitRequested:
     """An executor of this worker has handed over a changelog or zip. The file is stored but hidden.
 
-    The machine answers with exactly one CompleteCommit. `request` is unique. `deadline` is monotonic time in seconds.
-    The same file may come again (a retry).
+    The machine answers with exactly one CompleteCommit. `request` is unique. The commit fails after `patience_s`
+    without progress of the store's files. The same file may come again (a retry).
     """
 
     request: int
     entry: FileEntry
-    deadline: float
+    patience_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class CommitAbandoned:
-    """The caller of this request no longer waits. The file stays hidden, and its replication continues."""
+    """The caller of this request no longer waits. The file stays hidden. If nobody else waits, it is sent no more."""
 
     request: int
+
+
+class Sent(NamedTuple):
+    """So many bytes of this file have gone out on a link. It is under way, or has just been sent to its end."""
+
+    store: StoreId
+    name: str
+    sent_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class BytesSent:
+    """The machine of worker `to` has taken bytes from the link of this lane since the last such event."""
+
+    to: str
+    lane: Lane
+    files: tuple[Sent, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BytesFetched:
+    """Another worker has fetched bytes of the group from here since the last such event."""
+
+    group: GroupId
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +220,8 @@ Event = (
     | FileStored
     | CommitRequested
     | CommitAbandoned
+    | BytesSent
+    | BytesFetched
     | BeginReceived
     | TransferStored
     | TransferFailed
@@ -247,12 +274,13 @@ class OfferFile:
 
 @dataclass(frozen=True, slots=True)
 class WithdrawOffer:
-    """Remove a queued offer. An offer that is already under way may continue."""
+    """Remove a queued offer. `stop`: send no more of it either if it is under way. Otherwise that may continue."""
 
     to: str
     store: StoreId
     name: str
     lane: Lane
+    stop: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,12 +132,12 @@ class Outbox:
         out.chain = (first, *(worker for worker in others if worker != first), former)
         return self._send(out)
 
-    def drop(self, key: FileKey) -> list[ev.Effect]:
-        """Pushes this file to nobody any more."""
+    def drop(self, key: FileKey, *, stop: bool = False) -> list[ev.Effect]:
+        """Pushes this file to nobody any more. `stop`: not even to its end where it is under way."""
         out = self._files.pop(key, None)
         if out is None:
             return []
-        return [self._withdraw(out, w) for w in out.chain if w == out.to or w in out.pending_directly()]
+        return [self._withdraw(out, w, stop=stop) for w in out.chain if w == out.to or w in out.pending_directly()]
 
     def settle(self, key: FileKey) -> bool:
         """Forgets the file if all members of its chain hold it. Returns whether it is not here (any more)."""
@@ -161,6 +161,30 @@ class Outbox:
                 effects += [ev.Connect(w, out.entry.lane) for w in chain if w == out.to or w in out.pending_directly()]
         return effects
 
+    def link_moved(self, event: ev.BytesSent) -> set[StoreId]:
+        """Bytes have gone to a member. Returns the stores of which files are nearer to their end."""
+        sent = {FileKey(store, name): count for store, name, count in event.files}
+        return {
+            key.store
+            for key, out in self._files.items()
+            if out.entry.lane is event.lane
+            and any(worker.worker_id == event.to for worker in out.pending_directly())
+            and out.link_moved(event.to, sent.get(key))
+        }
+
+    def left(self, store: StoreId) -> dict[str, tuple[int, int]]:
+        """Bytes of the store's files that have gone to each member, and those that are left."""
+        found: dict[str, tuple[int, int]] = {}
+        for key in self.of_store(store):
+            out = self._files[key]
+            for worker in out.chain:
+                if worker.worker_id not in out.offered:
+                    continue
+                size, (done, left) = out.entry.size_bytes, found.get(worker.worker_id, (0, 0))
+                sent = size if out.stored_by(worker) else min(out.sent.get(worker.worker_id, 0), size)
+                found[worker.worker_id] = done + sent, left + size - sent
+        return found
+
     def connected(self, worker_id: str, lane: Lane) -> list[ev.Effect]:
         """A link has opened with nothing queued on it: offer everything that is pushed over it."""
         self._links.add((worker_id, lane))
@@ -168,6 +192,7 @@ class Outbox:
         for out in self._files.values():
             if out.entry.lane is not lane:
                 continue
+            out.sent.pop(worker_id, None)
             if out.to.worker_id == worker_id:
                 effects += self._send(out)
             elif worker_id in out.offered:
@@ -220,5 +245,5 @@ class Outbox:
         linked = (to.worker_id, lane) in self._links
         return ev.OfferFile(to, out.entry, out.epoch, (), lane) if linked else ev.Connect(to, lane)
 
-    def _withdraw(self, out: Outgoing, from_: Worker) -> ev.WithdrawOffer:
-        return ev.WithdrawOffer(from_.worker_id, out.entry.store, out.entry.name, out.entry.lane)
+    def _withdraw(self, out: Outgoing, from_: Worker, *, stop: bool = False) -> ev.WithdrawOffer:
+        return ev.WithdrawOffer(from_.worker_id, out.entry.store, out.entry.name, out.entry.lane, stop)

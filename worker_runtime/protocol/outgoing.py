@@ -57,7 +57,8 @@ class Outgoing:
     `offered`: ids of the members to which this worker has offered the file directly, including the first of the chain.
     `received_again`: another worker sent us this file after we had offered it, so forwarding duties may form a loop
     (see `Outbox.break_forwarding_loop`). `bypassed_at`: when another member was last put first because a caller waits,
-    in monotonic seconds.
+    in monotonic seconds. `sent`: bytes that have gone to each of these members, at most. `refused_by`: ids of the
+    members that have refused the file, and have not stored it since.
     """
 
     entry: FileEntry
@@ -66,6 +67,8 @@ class Outgoing:
     offered: set[str] = field(default_factory=set)
     received_again: bool = False
     bypassed_at: float | None = None
+    sent: dict[str, int] = field(default_factory=dict)
+    refused_by: set[str] = field(default_factory=set)
     _deliveries: dict[Incarnation, Delivery] = field(default_factory=dict)  # MISSING if not here
 
     @property
@@ -75,12 +78,29 @@ class Outgoing:
     def delivery(self, worker: Worker) -> Delivery:
         return self._deliveries.get(incarnation_of(worker), Delivery.MISSING)
 
-    def acknowledged(self, member: Worker, *, holds: bool) -> None:
+    def acknowledged(self, member: Worker, *, holds: bool) -> bool:
+        """Returns whether that is new."""
         key, reply = incarnation_of(member), Reply.HOLDS if holds else Reply.STORES
-        self._deliveries[key] = DELIVERY.next(self._deliveries.get(key, Delivery.MISSING), reply)
+        before = self._deliveries.get(key, Delivery.MISSING)
+        self._deliveries[key] = DELIVERY.next(before, reply)
+        self.refused_by.discard(member.worker_id)
+        return self._deliveries[key] is not before
+
+    def link_moved(self, to: str, sent_bytes: int | None) -> bool:
+        """The link to a member has moved. `sent_bytes`: of this file, None if it is not under way there.
+
+        Returns whether the file is nearer to its end. One that waits in the queue is, too. One that the member has
+        refused, or whose bytes have all gone out, is so by its own bytes only.
+        """
+        before = self.sent.get(to, 0)
+        if sent_bytes is not None and sent_bytes > before:
+            self.sent[to] = sent_bytes
+            return True
+        return to not in self.refused_by and before < self.entry.size_bytes
 
     def refused(self, worker_id: str) -> None:
         """Every incarnation of this worker has refused the file."""
+        self.refused_by.add(worker_id)
         for member, delivery in self._deliveries.items():
             if member[0] == worker_id:
                 self._deliveries[member] = DELIVERY.next(delivery, Reply.REFUSES)

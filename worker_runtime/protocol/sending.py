@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from rhino_core.ids import FileEntry, GroupId, ReplicaGroup, StoreId, Version, Worker, parse_name
 from worker_runtime.protocol import events as ev
 from worker_runtime.protocol.closure import Catalogue
@@ -32,10 +34,14 @@ class Sending:
         self._commits = commits
         self._receiving = receiving
         self._without_group: dict[FileKey, FileEntry] = {}  # written before this worker knew the group
+        self._given_up: dict[StoreId, set[str]] = {}  # files of commits for which nobody waits any more
 
     def check_invariants(self) -> None:
         for key in self._without_group:
             assert self._groups.get(key.store.group) is None, f"{key} waits for a group that is known"
+        for store, names in self._given_up.items():
+            assert names, f"{store} has nothing that was given up"
+            assert not any(FileKey(store, name) in self._outbox for name in names), f"{store}: {names} are pushed"
         for out in self._outbox.values():
             key = key_of(out.entry)
             assert self._me.worker_id not in {w.worker_id for w in out.chain}, f"{key} is offered to its sender"
@@ -48,10 +54,56 @@ class Sending:
         key, group = key_of(entry), self._groups.get(entry.store.group)
         if self._catalogue.get(*key) is None:
             return []  # damaged since; it is pushed when it is back
+        effects = self._resume(entry)
         if group is None:
             self._without_group[key] = entry
-            return [ev.AskForGroup(entry.store.group)]
-        return self._outbox.offer(entry, group.epoch, self._others(entry, group))
+            return [*effects, ev.AskForGroup(entry.store.group)]
+        return effects + self._outbox.offer(entry, group.epoch, self._others(entry, group))
+
+    def _resume(self, entry: FileEntry) -> list[ev.Effect]:
+        """The file is wanted: push those that it needs and that were given up, too."""
+        given_up = self._given_up.get(entry.store)
+        if given_up is None:
+            return []
+        self._not_given_up(key_of(entry))
+        store = self._catalogue.store(entry.store)
+        needed = {*entry.references, *(store.closure(entry.version) or () if entry.version is not None else ())}
+        files = [file for name in sorted(needed & given_up) if (file := store.get(name)) is not None]
+        return [effect for file in files for effect in self.push(file)]
+
+    def give_up(self, key: FileKey) -> list[ev.Effect]:
+        """Nobody waits for this file any more: push neither it nor the files that only it needs.
+
+        Whoever asks for it again has another attempt with other bytes, and these need the links.
+        """
+        if key in self._commits:
+            return []
+        if self._receiving.upstreams.of(key):  # they rely on this worker to forward the file
+            if self._outbox.settle(key):
+                self._receiving.release(key)
+            return []
+        effects, entry = self._outbox.drop(key, stop=True), self._catalogue.get(*key)
+        if effects or self._without_group.pop(key, None) is not None:
+            self._given_up.setdefault(key.store, set()).add(key.name)
+        if entry is None or not entry.references:
+            return effects
+        given_up = self._given_up.get(key.store, ())
+        others = (file for file in self._catalogue.store(key.store).entries() if file.name not in given_up)
+        needed = {name for file in others if file.name != entry.name for name in file.references}
+        for name in entry.references:
+            if name not in needed:
+                effects += self.give_up(FileKey(key.store, name))
+        return effects
+
+    def given_up(self, store: StoreId) -> Set[str]:
+        """Files that are here and that nobody needs elsewhere: their commits have failed."""
+        return self._given_up.get(store, frozenset())
+
+    def _not_given_up(self, key: FileKey) -> None:
+        names = self._given_up.get(key.store, set())
+        names.discard(key.name)
+        if not names:
+            self._given_up.pop(key.store, None)
 
     def adopted(self, group: ReplicaGroup) -> list[ev.Effect]:
         """The group has a new epoch: offer its files under that."""
@@ -96,6 +148,7 @@ class Sending:
     def removed(self, key: FileKey) -> list[ev.Effect]:
         """The file is no longer here."""
         self._without_group.pop(key, None)
+        self._not_given_up(key)
         return self._outbox.drop(key)
 
     def groups_asked_for(self) -> set[GroupId]:
@@ -104,6 +157,7 @@ class Sending:
 
     def forget_group(self, group: GroupId) -> list[ev.Effect]:
         self._without_group = {k: entry for k, entry in self._without_group.items() if k.store.group != group}
+        self._given_up = {store: names for store, names in self._given_up.items() if store.group != group}
         return [effect for key in self._outbox.of_group(group) for effect in self._outbox.drop(key)]
 
     def _offer_again(self, key: FileKey, group: ReplicaGroup) -> list[ev.Effect]:

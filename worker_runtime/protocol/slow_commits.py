@@ -32,12 +32,15 @@ class SlowCommits:
         late, unawaited = self._commits.due(now)
         for commit in late:
             group, out = self._groups.get(commit.entry.store.group), self._outbox.get(key_of(commit.entry))
-            effects.append(commit.timed_out(group, out.holders() if out else ()))
+            left = self._outbox.left(commit.entry.store)
+            effects.append(commit.timed_out(group, out.holders() if out else (), left))
             if not self._sending.references_under_way(commit.entry):
                 effects += self._sending.push_closure(commit.entry)
-        for key in unawaited:
-            self._completing.settle(key)
-        return effects
+        return effects + [effect for key in unawaited for effect in self._sending.give_up(key)]
+
+    def abandon(self, request: int) -> list[ev.Effect]:
+        """This caller no longer waits."""
+        return [effect for key in self._commits.abandon(request) for effect in self._sending.give_up(key)]
 
     def _help(self, commit: Commit, now: float, *, closure_due: bool) -> list[ev.Effect]:
         """A commit has waited for another second: try other members, which may be quicker than
@@ -76,5 +79,4 @@ class SlowCommits:
         """
         group = self._groups.get(commit.entry.store.group)
         assert group is not None
-        self._completing.abandon(commit.request)
-        return [commit.given_up(group, self._me)]
+        return [commit.given_up(group, self._me), *self.abandon(commit.request)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 from rhino_core.ids import Epoch, GroupId, ReplicaGroup, StoreId, Version
 from worker_runtime.protocol.groups import Groups
@@ -54,6 +54,10 @@ class ChainView:
     def pending_bytes(self) -> int:
         """Bytes of files that other members have not stored yet, counted once per member."""
         return self._outbox.pending_bytes()
+
+    def given_up(self, store: StoreId) -> Set[str]:
+        """Files that are here and that nobody needs elsewhere: their commits have failed (`Sending.give_up`)."""
+        return self._sending.given_up(store)
 
     def names_in_use(self, store: StoreId, floor: Version | None) -> set[str]:
         """Names that commits or pushes need, which must not be collected (`Sending.names_in_use`)."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 from collections import deque
 from collections.abc import Callable
 
 from rhino_core.errors import LocalProtocolError, UnavailableError
 from worker_runtime.push.core.session import Piece, Sealer, Session, plain_session
-from worker_runtime.push.sockets import send_all
+from worker_runtime.push.sockets import send_all, taken_bytes
 
 READ_BYTES = 256 * 1024  # bytes that the event loop reads at once
 
@@ -121,6 +122,14 @@ class Connection:
             error = UnavailableError(f"connection lost: {error}")
         if not self.lost.done():
             self.lost.set_exception(error)
+
+    def taken_bytes(self) -> int:
+        """How many bytes the machine at the other end has taken. 0 after the end."""
+        return taken_bytes(self.sock) if self._open else 0
+
+    def discard_unsent(self) -> None:
+        """What the kernel has not sent when the connection is closed is not to be sent."""
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
     def shut(self) -> None:
         """Ends the connection: threads that wait for it get an error or end of stream. The socket is not closed yet."""

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Collection
 
 from rhino_core.descriptors import LogLimit
-from rhino_core.ids import Lane, StoreId, Worker
+from rhino_core.ids import Lane, Worker
 from worker_runtime.manager_link.directory import Directory
 from worker_runtime.protocol import events as ev
 from worker_runtime.push.alarms import Alarms
@@ -17,6 +17,7 @@ from worker_runtime.replication import Replication
 from worker_runtime.statistics import Statistics
 
 log = logging.getLogger(__name__)
+PROGRESS_S = 1.0
 STRANGERS_MAX = 1000  # workers that only peers have named, not the manager
 
 
@@ -125,6 +126,15 @@ class Links:
         if link := self._links.get((offer.to.worker_id, offer.lane)):
             link.offer(offer)
 
-    def withdraw(self, to: str, store: StoreId, name: str, lane: Lane) -> None:
-        if link := self._links.get((to, lane)):
-            link.withdraw((store, name))
+    def withdraw(self, offer: ev.WithdrawOffer) -> None:
+        if link := self._links.get((offer.to, offer.lane)):
+            link.withdraw((offer.store, offer.name), stop=offer.stop)
+
+    async def watch(self) -> None:
+        """Tells waiting commits each second which links move."""
+        while True:
+            await asyncio.sleep(PROGRESS_S)
+            moved = [event for link in self._links.values() if (event := link.progress()) is not None]
+            if self._replication.waiting_commits:
+                for event in moved:
+                    self._replication.post(event)

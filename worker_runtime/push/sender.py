@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from rhino_core import retry
-from rhino_core.errors import PreconditionError, RemoteProtocolError, RhinoError
+from rhino_core.errors import PreconditionError, RemoteProtocolError, RhinoError, UnavailableError
 from rhino_core.ids import Lane, Worker
 from worker_runtime.protocol import events as ev
 from worker_runtime.push.alarms import Alarms
@@ -34,6 +34,10 @@ log = logging.getLogger(__name__)
 PART_BYTES = 4 * 1024 * 1024  # bytes of a data file per call of the thread, while no commit is under way
 IDLE_S = 1.0  # idle time after which a link returns all credit but one chunk
 BROKEN_MAX = 1000  # number of interrupted files for which a link remembers to ask for the offset
+
+
+class GivenUp(UnavailableError):
+    """This worker has ended the connection, because nobody waits any more for a file that was under way."""
 
 
 class Link:
@@ -66,6 +70,7 @@ class Link:
         self._broken: set[Key] = set()  # large files whose transfer a broken link interrupted
         self._at_once_bytes = min(chunk_bytes, SMALL_BYTES)
         self._sent_at = 0.0
+        self._taken_bytes: int | None = None  # of this connection, at the last look
         self._buffer = memoryview(bytearray(chunk_bytes if lane is Lane.BULK else 0))
         self._retarget = asyncio.Event()
         self._again = asyncio.Event()  # skip the pause before the next attempt
@@ -102,8 +107,22 @@ class Link:
         except (Damaged, OSError):
             return None  # the link's task will meet the same error and report it
 
-    def withdraw(self, key: Key) -> None:
-        self._core.withdraw(key)
+    def withdraw(self, key: Key, *, stop: bool) -> None:
+        """Does not begin with the file. `stop`: nor go on with it, at the price of a new connection."""
+        under_way = self._core.withdraw(key)
+        if stop and under_way and self._connected and self._connection is not None:
+            self._connection.discard_unsent()
+            self._connection.lose(GivenUp(f"nobody waits for {key[0]}/{key[1]} any more: its transfer ends"))
+            self._again.set()
+
+    def progress(self) -> ev.BytesSent | None:
+        """What has gone out since the last call. None: the other machine has taken nothing."""
+        files = self._core.progress()
+        if not self._connected or self._connection is None:
+            return None
+        before, self._taken_bytes = self._taken_bytes, self._connection.taken_bytes()
+        moved = before is not None and self._taken_bytes > before
+        return ev.BytesSent(self.peer.worker_id, self._lane, files) if moved else None
 
     def move(self, peer: Worker) -> None:
         """The worker has a new address."""
@@ -139,6 +158,8 @@ class Link:
         told, self._told = self._told, str(error) if isinstance(error, PreconditionError) else ""
         # Further attempts fail in the same way.
         level = logging.WARNING if self._connected or self._told not in ("", told) else logging.DEBUG
+        if isinstance(error, GivenUp):
+            level = logging.INFO
         extra = {"peer": peer.worker_id, "lane": self._lane.value, "error": str(error)}
         log.log(level, "push link down", extra=extra)
 
@@ -184,7 +205,7 @@ class Link:
             while (event := self._core.next_event()) is not None:
                 match event:
                     case Welcomed():
-                        self._connected = True
+                        self._connected, self._taken_bytes = True, None
                         log.info("push link up", extra={"peer": peer.worker_id, "lane": self._lane.value})
                         self._replication.post(ev.PeerConnected(peer.worker_id, self._lane))
                     case Unblocked():

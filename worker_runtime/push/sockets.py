@@ -8,6 +8,7 @@ import socket
 import struct
 
 CONNECT_TIMEOUT_S = 5.0
+_INFO_BYTES, _BYTES_ACKED = 128, 120  # in the kernel's `struct tcp_info`; `tcpi_bytes_acked` is older than Linux 4.2
 _DEAD_MS = 15_000  # time after which a peer that sends no TCP acknowledgements counts as dead
 
 
@@ -37,6 +38,13 @@ def tune(sock: socket.socket) -> None:
         option = getattr(socket, f"TCP_{name}", None)
         if option is not None:
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def taken_bytes(sock: socket.socket) -> int:
+    """How many bytes the machine at the other end has taken so far. Raises OSError."""
+    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
+    taken: int = struct.unpack_from("=Q", info, _BYTES_ACKED)[0]
+    return taken
 
 
 def limit_receive(sock: socket.socket, timeout_s: int) -> None:

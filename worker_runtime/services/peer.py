@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ import grpc.aio
 from crc32c import crc32c
 
 from rhino_core.errors import IntegrityError, InvalidRequestError, UnknownError
-from rhino_core.ids import FileEntry, Lane, parse_name
+from rhino_core.ids import FileEntry, GroupId, Lane, parse_name
 from rhino_core.protocol import PROTOCOL, check_protocol
 from rhino_core.rpc.convert import (
     epoch_to_pb,
@@ -28,6 +29,8 @@ from rhino_pb import common_pb2, peer_pb2, peer_pb2_grpc, sidecar_pb2
 from worker_runtime.codec import lane_of, scrub_to_pb
 from worker_runtime.fetch.serving import Reader, Turnstile, host_of, is_turn
 from worker_runtime.manager_link.directory import Directory
+from worker_runtime.protocol import events as ev
+from worker_runtime.push.links import PROGRESS_S
 from worker_runtime.push.listener import PushListener
 from worker_runtime.replication import Replication
 from worker_runtime.services.branching import Branched, Brancher, Empty, Link
@@ -91,12 +94,17 @@ class PeerService(peer_pb2_grpc.PeerServicer):
         epoch = self._replication.view.epoch(group)
         return peer_pb2.InventoryReply(
             worker=worker_to_pb(self._replication.me),
-            files=files_to_pb(self._store.retention.inventory(group), share_lineages=request.share_lineages),
+            files=files_to_pb(self._needed_elsewhere(group), share_lineages=request.share_lineages),
             epoch=epoch_to_pb(epoch),
             floors=[
                 common_pb2.Floor(version=store_version_to_pb(floor)) for floor in self._store.retention.floors_of(group)
             ],
         )
+
+    def _needed_elsewhere(self, group: GroupId) -> list[FileEntry]:
+        """Who catches up must not fetch what commits have given up."""
+        given_up = self._replication.view.given_up
+        return [entry for entry in self._store.retention.inventory(group) if entry.name not in given_up(entry.store)]
 
     async def Fetch(self, request: peer_pb2.FetchRequest, context: Context) -> AsyncIterator[peer_pb2.FetchChunk]:
         store = store_of(request.store)
@@ -110,7 +118,7 @@ class PeerService(peer_pb2_grpc.PeerServicer):
             )
         yield peer_pb2.FetchChunk(file=file_to_pb(record.entry), offset=request.offset)
         host, reader = host_of(context.peer()), Reader()
-        turn = self._turnstile.enter(host)
+        turn, told_at = self._turnstile.enter(host), time.monotonic()
         try:
             while not await is_turn(turn):
                 with reader.takes():
@@ -119,6 +127,9 @@ class PeerService(peer_pb2_grpc.PeerServicer):
                 with reader.takes():
                     yield chunk
                 self._statistics.sent_bytes += len(chunk.data)
+                if (now := time.monotonic()) >= told_at + PROGRESS_S:
+                    told_at = now
+                    self._replication.post(ev.BytesFetched(store.group))
         finally:
             reader.close()
             self._turnstile.leave(turn, host)

@@ -50,7 +50,7 @@ class Rig:
 
     def commit(self, entry: FileEntry, request: int = 1, timeout: float = 10.0) -> list[ev.Effect]:
         self.catalogue.add(entry)
-        return self.do(ev.CommitRequested(request, entry, self.now + timeout))
+        return self.do(ev.CommitRequested(request, entry, timeout))
 
     def receive(self, entry: FileEntry, epoch: int, *chain: Worker, upstream: str = "a") -> list[ev.Effect]:
         """Begin and, when accepted, all bytes."""
@@ -233,7 +233,7 @@ def test_members_of_an_epoch_never_change() -> None:
     assert kept.required_copies == 2
 
 
-def test_timeout_leaves_the_file_in_the_outbox() -> None:
+def test_a_commit_that_times_out_is_offered_to_nobody_any_more() -> None:
     rig = owner("ab")
     rig.commit(changelog(1), timeout=5)
     assert rig.machine.next_deadline() == 101
@@ -244,7 +244,7 @@ def test_timeout_leaves_the_file_in_the_outbox() -> None:
     (answer,) = only(rig.do(ev.Tick()), ev.CompleteCommit)
     assert isinstance(answer.error, CopiesTimeoutError)
     rig.do(ev.PeerDisconnected("b", Lane.COMMIT))
-    assert only(rig.connect("b"), ev.OfferFile)
+    assert not only(rig.connect("b"), ev.OfferFile)
 
 
 def test_member_acks_its_own_copy_at_once_then_forwards_and_relays() -> None:

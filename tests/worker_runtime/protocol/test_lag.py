@@ -21,7 +21,7 @@ def sender() -> ChainMachine:
     for entry in (HUGE, changelog(1)):
         catalogue.add(entry)
     machine.handle(ev.FileStored(HUGE, written=True), now=0.0)
-    machine.handle(ev.CommitRequested(1, changelog(1), deadline=60.0), now=0.0)
+    machine.handle(ev.CommitRequested(1, changelog(1), patience_s=60.0), now=0.0)
     machine.view.lags(0.0)
     return machine
 

@@ -143,7 +143,7 @@ async def test_strangers_are_not_linked_until_the_manager_names_them(replication
             links.connect(somebody(number, port), Lane.BULK)
         assert len(links) == 0
         links.offer(ev.OfferFile(somebody(7, port), sst(1), Epoch(1, 1), (), Lane.BULK))
-        links.withdraw("w7", sst(1).store, sst(1).name, Lane.BULK)
+        links.withdraw(ev.WithdrawOffer("w7", sst(1).store, sst(1).name, Lane.BULK))
         last = somebody(STRANGERS_MAX + 49, port)
         directory.update([somebody(0, port), last], [])
         assert len(links) == 1, "the oldest were forgotten"

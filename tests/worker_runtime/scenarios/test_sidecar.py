@@ -264,7 +264,7 @@ async def test_commit_times_out_without_copies_and_stays_hidden(cluster: Cluster
     async with a.attach(commit_timeout_s=1.0) as client:
         with pytest.raises(grpc.aio.AioRpcError) as failed:
             await client.commit(STORE, version(2), b"2", [version(1)])
-        assert failed.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert failed.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         assert await client.names(STORE) == [changelog_name(version(1))]
 
 
@@ -272,7 +272,7 @@ async def test_a_commit_may_say_how_long_it_waits(cluster: Cluster) -> None:
     a, b = await cluster.start("a", "b")
     await b.end(signal.SIGKILL)
     async with a.attach(commit_timeout_s=50.0) as client:
-        for timeout_s, code in ((0.2, grpc.StatusCode.UNAVAILABLE), (-1.0, grpc.StatusCode.INVALID_ARGUMENT)):
+        for timeout_s, code in ((0.2, grpc.StatusCode.DEADLINE_EXCEEDED), (-1.0, grpc.StatusCode.INVALID_ARGUMENT)):
             with pytest.raises(grpc.aio.AioRpcError) as failed:
                 await client.commit(STORE, version(1), b"1", [], timeout_s=timeout_s)
             assert failed.value.code() is code
@@ -328,7 +328,7 @@ async def test_a_full_replica_delays_a_commit_until_it_has_room(cluster: Cluster
     async with a.attach(commit_timeout_s=1.5) as client:
         with pytest.raises(grpc.aio.AioRpcError) as failed:
             await client.commit(STORE, version(1), changelog_bytes(1), [])
-        assert failed.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert failed.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     async with b.attach() as at_b:
         with pytest.raises(grpc.aio.AioRpcError) as full:
             await at_b.commit(STORE, version(1), b"x", [])

@@ -149,6 +149,7 @@ class PushSender:
         self._queue = OfferQueue()
         self._files: deque[OutgoingFile] = deque()  # whose turn it is comes first
         self._transfers = itertools.count(1)
+        self._ended: list[ev.Sent] = []  # sent to their ends since the last `progress`
 
     # ------------------------------------------------------------ offers in
 
@@ -156,9 +157,10 @@ class PushSender:
         """Queue an offer. It replaces an older one of the same file."""
         self._queue.put(offer)
 
-    def withdraw(self, key: Key) -> None:
-        """Removes a queued offer."""
+    def withdraw(self, key: Key) -> bool:
+        """Removes a queued offer. Returns whether the file is under way: only the end of the stream stops that."""
         self._queue.discard(key)
+        return any(file.key == key and not file.done for file in self._files)
 
     def next_offer(self) -> ev.OfferFile | None:
         """The offer to `begin` now, if any. It leaves the queue."""
@@ -211,6 +213,13 @@ class PushSender:
     def end(self, file: OutgoingFile) -> None:
         """The file needs no more turns."""
         self._files.remove(file)
+        if file.offset == file.entry.size_bytes:
+            self._ended.append(ev.Sent(*file.key, file.offset))
+
+    def progress(self) -> tuple[ev.Sent, ...]:
+        """The files under way, and those that have ended since the last call."""
+        ended, self._ended = self._ended, []
+        return *ended, *(ev.Sent(*file.key, file.offset) for file in self._files)
 
     def may_send_whole(self, size_bytes: int) -> bool:
         """Whether a file can be sent before everything else, because there is nothing else."""
@@ -221,6 +230,7 @@ class PushSender:
         """The frames that precede the bytes of a whole file, which are sent at once (see `may_send_whole`)."""
         transfer, size = next(self._transfers), self._window.take(offer.entry.size_bytes)
         begin = _begin_frame(transfer, offer, ask_offset=False)
+        self._ended.append(ev.Sent(offer.entry.store, offer.entry.name, size))
         return begin + _data_frame(transfer, 0, size) if size else begin
 
     def return_credit(self, keep_bytes: int) -> bytes:

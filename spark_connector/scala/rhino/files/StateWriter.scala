@@ -25,7 +25,7 @@ import rhino.spark.wire.Schema.{message, Message}
  * own checksums, and Spark can read a file without one.
  */
 private[rhino] class StateWriter(conf: Configuration, statistics: => FileSystem.Statistics) {
-  private val SnapshotPatience = 10 // a commit in the background waits until gigabytes have their copies
+  private val SnapshotPatience = 10 // no task waits for a commit in the background: a member may come back meanwhile
   private val BufferBytes = 1 << 16
   private val temporary = new ConcurrentHashMap[(StoreId, String), LocalPath]()
 
@@ -65,7 +65,7 @@ private[rhino] class StateWriter(conf: Configuration, statistics: => FileSystem.
     val started = System.nanoTime()
     val inTask = isChangelog || TaskContext.get() != null // also for a snapshot that Spark forces
     val timeoutS = Sidecar.settings.commitTimeoutS * (if (inTask) 1 else SnapshotPatience)
-    sidecar.call("Commit", "CommitRequest", timeoutS + 5, s"commit $store/$name") { session =>
+    sidecar.call("Commit", "CommitRequest", timeoutS, s"commit $store/$name", withProgress = true) { session =>
       Seq("session_id" -> session.id, "store" -> store.message, "name" -> name,
         "inbox_name" -> file.in(session).getFileName.toString, "lineage" -> lineage, "timeout_s" -> timeoutS)
     }
@@ -81,7 +81,8 @@ private[rhino] class StateWriter(conf: Configuration, statistics: => FileSystem.
   /** Adds an immutable file of Spark by a hard link. */
   def add(source: LocalPath, store: StoreId, name: String): Unit =
     discardedOnFailure(new InboxFile(InboxFile.path(sidecar.session()))) { file =>
-      sidecar.call("Add", "AddRequest", Sidecar.settings.commitTimeoutS, s"add $store/$name") { session =>
+      val timeoutS = Sidecar.settings.commitTimeoutS
+      sidecar.call("Add", "AddRequest", timeoutS, s"add $store/$name", withProgress = true) { session =>
         InboxFile.linkOrCopy(source, file.in(session))
         Seq("session_id" -> session.id, "store" -> store.message, "name" -> name, "inbox_name" -> file.name)
       }

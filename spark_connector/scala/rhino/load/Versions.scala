@@ -57,7 +57,8 @@ private[rhino] object Versions extends Logging {
 
   private def ask(store: StoreId, version: Long, id: String, timeoutS: Double): Message =
     try {
-      Sidecar.get.call("Prepare", "PrepareRequest", timeoutS, s"prepare $store at version ${version}_$id") { session =>
+      val doing = s"prepare $store at version ${version}_$id"
+      Sidecar.get.call("Prepare", "PrepareRequest", timeoutS, doing, withProgress = true) { session =>
         Seq("session_id" -> session.id, "versions" -> Seq(store.version(version, id)))
       }
     } catch {

@@ -29,7 +29,8 @@ private[rhino] object RequiredConf {
     Streaming + "checkpointFileManagerClass" -> FileManager,
     Streaming + "stateStore.unloadOnCommit" -> "false",
     Streaming + "stateStore.rocksdb.checkStaleReusedFilesInSnapshot" -> "false",
-    Streaming + "stateStore.maintenanceInterval" -> "3s")
+    Streaming + "stateStore.maintenanceInterval" -> "3s",
+    Streaming + "stateStore.forceSnapshotUploadOnLag" -> "false")
   /** The same as in `recovery_conf()` in conf.py, which has the reasons; a test compares them. */
   val ofExclusion: Seq[(String, String)] = Seq(
     Exclusion + "taskAndStage.enabled" -> "true",

@@ -13,7 +13,8 @@ import rhino.spark.wire.Schema.{message, method, Message}
 
 /**
  * A JVM's connection to the sidecar of its node: one channel over the Unix socket, one attachment, and calls. Every
- * call has a deadline. Errors are IOExceptions that name the socket and the way out.
+ * call has a deadline, and keepalive ends the calls of a sidecar that does not answer. Errors are IOExceptions that
+ * name the socket and the way out.
  *
  * @param client "<application>/<executor id>"
  */
@@ -21,11 +22,14 @@ private[rhino] class SidecarConnection(socket: String, client: String, settings:
 
   private val FirstCallTimeoutS = 15
   private val AnotherSessionTimeoutS = 2
+  private val WithProgressNs = TimeUnit.DAYS.toNanos(30)
   private val FirstPauseMs = 20L // between attempts of a call
   private val PauseMaxMs = 500L
   private val channel: ManagedChannel =
     Grpc.newChannelBuilder(s"unix://$socket", InsecureChannelCredentials.create())
       .maxInboundMessageSize(64 * 1024 * 1024)
+      .keepAliveTime(20, TimeUnit.SECONDS)
+      .keepAliveTimeout(40, TimeUnit.SECONDS) // a busy machine needs it
       .build()
   private val attachment = new Attachment(channel, socket, client, settings, () => warmUp())
   attachment.start()
@@ -55,23 +59,31 @@ private[rhino] class SidecarConnection(socket: String, client: String, settings:
    * idempotent. If the deadline ends the last attempt, the error contains the reason why the previous attempt failed.
    * `fields` receives the current session for each attempt: a restarted sidecar does not know the former one
    * (NOT_FOUND).
+   *
+   * @param withProgress the sidecar itself ends the call when nothing moves any more. As long as bytes move, an attempt
+   *   may last. `timeoutS` limits the attempts that fail at once, and begins again after one that has lasted longer.
    */
-  def call(name: String, requestName: String, timeoutS: Double, doing: => String)(
+  def call(name: String, requestName: String, timeoutS: Double, doing: => String, withProgress: Boolean = false)(
       fields: SidecarSession => Seq[(String, Any)]): Message = {
-    val deadline = System.nanoTime() + (timeoutS * 1e9).toLong
+    val timeoutNs = (timeoutS * 1e9).toLong
+    var deadline = System.nanoTime() + timeoutNs
     var pauseMs = FirstPauseMs
     var reason = Option.empty[StatusRuntimeException]
     def leftNs: Long = deadline - System.nanoTime()
     while (true) {
       val attached = session()
+      val began = System.nanoTime()
       try {
         val request = message(requestName, fields(attached): _*)
-        val options = CallOptions.DEFAULT.withDeadlineAfter(math.max(leftNs, 1L), TimeUnit.NANOSECONDS)
+        val longestNs = if (withProgress) WithProgressNs else math.max(leftNs, 1L)
+        val options = CallOptions.DEFAULT.withDeadlineAfter(longestNs, TimeUnit.NANOSECONDS)
         return ClientCalls.blockingUnaryCall(channel, method("Sidecar", name), options, request)
       } catch {
         case error: StatusRuntimeException =>
+          if (withProgress && System.nanoTime() - began > timeoutNs) deadline = System.nanoTime() + timeoutNs
           if (!retriable(error, attached) || leftNs < TimeUnit.MILLISECONDS.toNanos(500)) {
-            val shown = reason.filter(_ => error.getStatus.getCode == Status.Code.DEADLINE_EXCEEDED).getOrElse(error)
+            val cut = !withProgress && error.getStatus.getCode == Status.Code.DEADLINE_EXCEEDED
+            val shown = reason.filter(_ => cut).getOrElse(error)
             throw new IOException(s"Rhino sidecar on $socket could not $doing: ${GrpcErrors.describe(shown)}", error)
           }
           reason = Some(error)
