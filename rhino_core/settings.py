@@ -79,6 +79,11 @@ _AUDIT_LOG = Setting(
     Rule("a file", metavar="FILE"),
 )
 _METRICS = Setting("Serve Prometheus metrics on this port, on the host of --listen. 0: no metrics.", PORT)
+_HEALTH = Setting(
+    "Serve health only, over plain HTTP, on this port, on the host of --listen. Probes then do not share a port with "
+    "those who read metrics. 0: only at --metrics-port.",
+    PORT,
+)
 _METRICS_TLS = Setting(
     "Encryption of --metrics-port. server: HTTPS with this daemon's certificate. mutual: the same, and only operators "
     "and readers of the cluster may read metrics; health is for everybody. off: HTTP.",
@@ -213,6 +218,7 @@ class SidecarSettings:
         ),
     ] = CHUNK_BYTES
     metrics_port: Annotated[int, _METRICS] = 0
+    health_port: Annotated[int, _HEALTH] = 0
     metrics_tls: Annotated[str, _METRICS_TLS] = OFF
     reflection: Annotated[bool, _REFLECTION] = False
     log_level: Annotated[str, _LOG_LEVEL] = "info"
@@ -373,6 +379,7 @@ class ManagerSettings:
         int, Setting("Virtual nodes that adaptation may move in an hour.", NOT_NEGATIVE)
     ] = 256
     metrics_port: Annotated[int, _METRICS] = 0
+    health_port: Annotated[int, _HEALTH] = 0
     metrics_tls: Annotated[str, _METRICS_TLS] = OFF
     reflection: Annotated[bool, _REFLECTION] = False
     log_level: Annotated[str, _LOG_LEVEL] = "info"

@@ -6,12 +6,14 @@ import asyncio
 import contextlib
 import logging
 import os
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 
 from rhino_core import failpoints
 from rhino_core.descriptors import raise_limit
 from rhino_core.errors import IntegrityError
 from rhino_core.health import Health
+from rhino_core.http_server import serving_health
 from rhino_core.ids import Worker
 from rhino_core.security.audit import AuditLog
 from rhino_core.security.choice import daemon_transport
@@ -38,7 +40,7 @@ async def run_sidecar(settings: SidecarSettings, on_ready: Callable[[Worker], No
     health, transport = Health(), daemon_transport(settings)
     with contextlib.closing(AuditLog(settings.audit_log)) as audit:
         https = metrics_https(settings, transport, audit)
-        async with _opened(settings) as store, _metrics(settings, health, https) as measure:
+        async with _opened(settings) as store, _monitoring(settings, health, https) as measure:
 
             def compose(tasks: asyncio.TaskGroup) -> Node:
                 node = Node(settings, store, tasks, health, transport, audit)
@@ -77,19 +79,21 @@ async def _run_node(
 
 
 @contextlib.asynccontextmanager
-async def _metrics(
+async def _monitoring(
     settings: SidecarSettings, health: Health, https: DaemonHttps | None
 ) -> AsyncIterator[Callable[[Node], None]]:
-    """Serves metrics, if configured, of the node that the caller passes."""
-    if not settings.metrics_port:
-        yield lambda node: None
-        return
-    from rhino_core.metrics import CollectorRegistry, exporting
-    from worker_runtime.metrics import SidecarMetrics
+    """Serves health, and metrics of the node that the caller passes, as far as they are configured."""
+    host, closed = settings.listen_host, Counter[str]()
+    async with serving_health(host, settings.health_port, health, closed):
+        if not settings.metrics_port:
+            yield lambda node: None
+            return
+        from rhino_core.metrics import CollectorRegistry, exporting
+        from worker_runtime.metrics import SidecarMetrics
 
-    registry = CollectorRegistry()
-    async with exporting(registry, settings.listen_host, settings.metrics_port, health, https):
-        yield lambda node: SidecarMetrics(registry, node).register()
+        registry = CollectorRegistry()
+        async with exporting(registry, host, settings.metrics_port, health, https, closed):
+            yield lambda node: SidecarMetrics(registry, node).register()
 
 
 @contextlib.asynccontextmanager

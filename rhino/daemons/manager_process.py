@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 
 from handover_manager.adapt.policy import policy_of
@@ -16,6 +17,7 @@ from rhino_core import failpoints
 from rhino_core.descriptors import raise_limit
 from rhino_core.folder import claim
 from rhino_core.health import Health
+from rhino_core.http_server import serving_health
 from rhino_core.journal import Journal, made_by_older
 from rhino_core.notify import Notifier
 from rhino_core.rpc.server import Server
@@ -47,6 +49,7 @@ async def _metrics(
     health: Health,
     audit: AuditLog,
     https: DaemonHttps | None,
+    closed: Counter[str],
 ) -> AsyncIterator[None]:
     if not settings.metrics_port:
         yield
@@ -62,7 +65,8 @@ async def _metrics(
     replication.runtime.subscribe(groups.lags.changed)
     replication.runtime.on_reports(groups.lags.changed)
     host = settings.listen.rpartition(":")[0]
-    async with exporting(registry, host, settings.metrics_port, health, https), asyncio.TaskGroup() as following:
+    pages = exporting(registry, host, settings.metrics_port, health, https, closed)
+    async with pages, asyncio.TaskGroup() as following:
         tasks = [following.create_task(walk) for walk in (groups.follow(), queries.follow())]
         yield
         for task in tasks:
@@ -108,8 +112,12 @@ async def run_manager(settings: ManagerSettings, on_ready: Callable[[str], None]
         handover.attach(server)
         await server.start()
         health = Health()
-        https = metrics_https(settings, transport, audit)
-        async with _metrics(settings, replication, handover, health, audit, https), asyncio.TaskGroup() as tasks:
+        https, closed = metrics_https(settings, transport, audit), Counter[str]()
+        async with (
+            serving_health(settings.listen.rpartition(":")[0], settings.health_port, health, closed),
+            _metrics(settings, replication, handover, health, audit, https, closed),
+            asyncio.TaskGroup() as tasks,
+        ):
             tasks.create_task(replication.run(), name="replication manager")
             tasks.create_task(handover.run(), name="handover manager")
             health.begin({"journal": lambda: journal.failure}, {})

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Mapping
-from typing import Any
 
 from rhino_core.errors import InvalidRequestError
+from rhino_core.http_server import Certificate
 from rhino_core.security.audit import AuditLog, Line
 from rhino_core.security.certificates import Material
 from rhino_core.security.identity import Identity, Role, one_identity
@@ -15,7 +14,6 @@ from rhino_core.security.sources import Source
 from rhino_core.security.transport import MutualTls, Transport
 from rhino_core.settings import MUTUAL, OFF, ManagerSettings, SidecarSettings
 
-Certificate = Mapping[str, Any] | None  # of a client, as the module ssl describes it; None: it has presented none
 MAY_READ = frozenset({Role.OPERATOR, Role.READER})
 METHOD = "/metrics"  # in the audit log
 _REFUSED = "AccessDeniedError"  # the outcome, as of calls

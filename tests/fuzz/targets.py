@@ -23,6 +23,7 @@ from rhino_core.epochs import issued_ceiling
 from rhino_core.errors import RhinoError
 from rhino_core.folder import MARK, claim
 from rhino_core.health import Health
+from rhino_core.http_server import reply
 from rhino_core.journal import Journal
 from rhino_core.rpc import gate, greeting
 from rhino_core.security import identity
@@ -162,7 +163,8 @@ class Journalled(Journal):
 
 
 def metrics_requests(data: bytes, folder: Path) -> None:
-    answer = metrics.response(metrics.CollectorRegistry(), Health(), data)
+    registry = metrics.CollectorRegistry()
+    answer = reply(lambda path, refusal: metrics.page(registry, Health(), path, refusal), data)
     head, _, body = answer.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 ")
     assert b"Content-Length: %d" % len(body) in head or data.partition(b" ")[0] == b"HEAD"

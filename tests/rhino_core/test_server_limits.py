@@ -17,9 +17,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from replication_manager.service.service import ReplicationService
 from rhino_core.errors import RemoteProtocolError
-from rhino_core.health import Health
 from rhino_core.journal import Journal
-from rhino_core.metrics import CONNECTIONS_MAX, CollectorRegistry, exporting
 from rhino_core.rpc.channel import REQUEST_BYTES_MAX, aio_channel, call, call_sync, sync_channel
 from rhino_core.rpc.server import Server
 from rhino_core.setting import MIB
@@ -105,23 +103,6 @@ def test_silent_connections_end_no_manager(tmp_path: Path) -> None:
         process.terminate()
         process.wait(20)
         process.stdout.close()
-
-
-async def test_few_ask_for_metrics_at_the_same_time() -> None:
-    async with exporting(CollectorRegistry(), "127.0.0.1", 0, Health()) as port:
-        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS_MAX)]
-        async with asyncio.timeout(10):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            assert await reader.read() == b""
-            writer.close()
-            for _, one in silent:
-                one.close()
-            answer = b""
-            while not answer.startswith(b"HTTP/1.1 200"):
-                reader, writer = await asyncio.open_connection("127.0.0.1", port)
-                writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
-                answer = await reader.read()
-                writer.close()
 
 
 @pytest.mark.parametrize("asked", [False, True])
