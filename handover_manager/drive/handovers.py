@@ -61,6 +61,16 @@ class Handovers:
         """Targets of steps that have not ended, with the handover's id."""
         return {move.target: h.handover_id for h, step in self._active_steps() for move in step.moves}
 
+    def targets(self) -> dict[GroupId, str]:
+        """Targets of steps that have not ended, and of those that do not own all their groups yet, by group."""
+        return {
+            group: target
+            for handover in self.open()
+            for step in handover.steps
+            for group, target in step.target_of_group.items()
+            if not step.state.ended or group in step.settling
+        }
+
     def busy_groups(self) -> set[GroupId]:
         """Replica groups of steps that have not ended."""
         return {group for _, step in self._active_steps() for group in step.target_of_group}

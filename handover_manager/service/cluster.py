@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from handover_manager.events import ChangeGroup, NameExecutors, NameSettings, PublishLogged
 from handover_manager.view import ClusterView
+from rhino_core.ids import GroupId
 from rhino_pb import common_pb2
 
 
@@ -33,6 +34,9 @@ class Cluster(Protocol):
 
     def name_executors(self, effect: NameExecutors) -> None:
         """Records the hosts of a job's executors. Idempotent."""
+
+    def name_targets(self, targets: Mapping[GroupId, str]) -> None:
+        """Records the targets of all handovers in progress, by group. Idempotent."""
 
     def publish(self, effect: PublishLogged) -> None:
         """Publishes what the driver read in Spark's commit log. Raises InvalidRequestError for impossible versions."""

@@ -85,6 +85,7 @@ class Runtime:
         try:
             async with self._tasks:
                 self._runner.post(ev.Restarted())
+                self._cluster.name_targets(self.core.handovers.targets())
                 self._views.soon()
                 self._spawn(self._publishing.run())
                 await self._runner.run()
@@ -241,6 +242,7 @@ class Runtime:
                 assert_never(effect)
 
     def _announce(self, handover: Handover) -> None:
+        self._cluster.name_targets(self.core.handovers.targets())
         self._listener(handover)
         if handover.ended or not self._watchers.watched(handover.handover_id):
             fields = {"handover": handover.handover_id, "phase": handover.phase.value, "reason": handover.reason}

@@ -151,6 +151,16 @@ class DrainSet:
 
 
 @dataclass(frozen=True, slots=True)
+class TargetsNamed:
+    """The targets of all handovers in progress, by group. They replace those named before.
+
+    Some were whole members before their handover, so no `Change` has added them.
+    """
+
+    targets: Mapping[GroupId, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time has passed."""
 
@@ -166,6 +176,7 @@ Event = (
     | ExecutorsNamed
     | BatchPublished
     | Change
+    | TargetsNamed
     | JobForgotten
     | WorkerForgotten
     | DrainSet

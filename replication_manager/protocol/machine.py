@@ -78,7 +78,7 @@ class ReplicationMachine:
         )
         replacements = Replacements(self.laggards, self._chains, self.membership, self.logged)
         self._resettling = Resettling(self._chains)
-        self._reallocation = Reallocation(self._chains, self._placing, self.membership)
+        self._reallocation = Reallocation(self._chains, self._placing, self.membership, self.returned)
         self._following = Following(self.logged, self._chains, self.membership, self.returned)
         # what handles events
         reports = Reports(
@@ -136,6 +136,9 @@ class ReplicationMachine:
                 return self._group_changes.resolve(event)
             case ev.Change():
                 return self._group_changes.change(event)
+            case ev.TargetsNamed(targets):
+                self.returned.name_targets(targets)
+                return []
             case ev.SettingsNamed():
                 return self._resettling.named(event.job, event.settings)
             case ev.ExecutorsNamed():

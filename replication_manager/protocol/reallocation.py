@@ -7,30 +7,37 @@ from replication_manager.protocol.better_places import Swap
 from replication_manager.protocol.chains import Chains
 from replication_manager.protocol.membership import Membership
 from replication_manager.protocol.placing import Placing
+from replication_manager.protocol.returned import Returned
 from rhino_core.ids import GroupId, ReplicaGroup
 
 
 class Reallocation:
     """Swaps copies: the new member joins, and the old one leaves once all others are whole.
 
-    Not journalled. After a restart of the manager both members stay until the owner of their group changes.
+    A group in a handover is left as it is: its target may be the old member. Not journalled. After a restart of the
+    manager both members stay until the owner of their group changes.
     """
 
-    def __init__(self, chains: Chains, placing: Placing, membership: Membership) -> None:
+    def __init__(self, chains: Chains, placing: Placing, membership: Membership, returned: Returned) -> None:
         self._chains = chains
         self._placing = placing
         self._membership = membership
+        self._returned = returned
         self._running: dict[GroupId, Swap] = {}
+        self._stored: dict[GroupId, int] = {}  # bytes of the new member at the end of the newest round
 
     def loads_seen(self, event: ev.BatchPublished) -> list[ev.Effect]:
         """Counts the loads of a batch. Every so many batches copies may begin to move, unless some do already."""
         if not self._placing.loads_seen(event):
             return []
         self._running = {name: swap for name, swap in self._running.items() if name in self._chains.groups}
-        if any(name.job == event.job for name in self._running):
-            return []
+        self._stored = {name: stored for name, stored in self._stored.items() if name in self._running}
+        if running := [name for name in self._running if name.job == event.job]:
+            return [effect for name in running for effect in self._give_up_if_stalled(name)]
         effects: list[ev.Effect] = []
         for swap in self._placing.better_places(event.job):
+            if self._returned.is_handed_over(swap.group):
+                continue
             group, target = self._chains.groups[swap.group], self._membership.records[swap.target.worker].worker
             joined = self._chains.join(group, target)
             if joined:
@@ -47,6 +54,8 @@ class Reallocation:
         if group is None or self._is_over(swap, group):
             del self._running[group_id]
             return []
+        if self._returned.is_handed_over(group_id):
+            return []
         origin, target = swap.origin.worker, swap.target.worker
         leaving = origin if group.owner.worker_id != origin else target
         others = tuple(m for m in group.members if m.worker.worker_id != leaving)
@@ -54,6 +63,20 @@ class Reallocation:
             return []
         del self._running[group_id]
         return self._chains.repair(group, others)
+
+    def _give_up_if_stalled(self, group_id: GroupId) -> list[ev.Effect]:
+        """Removes a new member that is not whole and got no byte in a round: the chain would stay longer for ever."""
+        swap, group = self._running[group_id], self._chains.groups[group_id]
+        member = group.member(swap.target.worker)
+        if member is None or member.whole or self._returned.is_handed_over(group_id):
+            return []
+        report = self._membership.records[swap.target.worker].reports.get(group_id)
+        stored, before = report.stored_bytes if report is not None else 0, self._stored.get(group_id, -1)
+        self._stored[group_id] = stored
+        if stored > before:
+            return []
+        del self._running[group_id]
+        return self._chains.repair(group, tuple(m for m in group.members if m is not member))
 
     @staticmethod
     def _is_over(swap: Swap, group: ReplicaGroup) -> bool:

@@ -7,7 +7,7 @@ that joined (protocol/following.py) and no longer writes leaves in the same way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from replication_manager.protocol.logged import LoggedVersions
@@ -39,6 +39,7 @@ class Returned:
         self._due: set[GroupId] = set()  # waiting groups that exist
         self._sources: dict[GroupId, set[str]] = {}
         self._targets: dict[GroupId, set[str]] = {}  # members added for a handover that has not ended
+        self._named: Mapping[GroupId, str] = {}  # targets of handovers, also those that were members before
 
     def registered(self, worker: Worker, reports: Iterable[Report], groups: Container[GroupId], now: float) -> None:
         """The worker has registered. `groups` are the existing ones."""
@@ -138,9 +139,17 @@ class Returned:
         """A handover has added the worker. It is the last one to leave."""
         self._targets.setdefault(group, set()).add(worker_id)
 
+    def name_targets(self, targets: Mapping[GroupId, str]) -> None:
+        """These are the targets of all handovers in progress."""
+        self._named = targets
+
     def targets(self, group: GroupId) -> Collection[str]:
         """Members that a handover in progress has added. A restarted manager does not know them."""
         return self._targets.get(group, ())
+
+    def is_handed_over(self, group: GroupId) -> bool:
+        """Whether a handover of the group is in progress. A restarted manager knows it once targets are named."""
+        return group in self._named or group in self._targets
 
     def owner_set(self, group: GroupId) -> None:
         """The handover has named the owner, so it needs no other member."""
@@ -165,7 +174,7 @@ class Returned:
         del self._sources[group.group]
         excess = min(len(staying) - group.settings.replication_factor - 1, len(joined))
         secondaries = [m.worker.worker_id for m in staying if m is not group.members[0]]
-        targets = self.targets(group.group)
+        targets = {*self.targets(group.group), self._named.get(group.group)}
         order = sorted(secondaries, key=lambda worker_id: (worker_id not in targets, worker_id in joined))  # stable
         return drained.union(order[-excess:] if excess > 0 else ())
 

@@ -102,6 +102,9 @@ class ClusterPort:
     def name_executors(self, effect: wanted.NameExecutors) -> None:
         self._replication.handle(ev.ExecutorsNamed(effect.job, effect.workers, effect.hosts))
 
+    def name_targets(self, targets: Mapping[GroupId, str]) -> None:
+        self._replication.handle(ev.TargetsNamed(targets))
+
     def is_deleted(self, job: str) -> bool:
         return job in self._core.forgotten
 

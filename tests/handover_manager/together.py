@@ -372,6 +372,8 @@ class World:
                     self.answers.append(effect)
                 case ev.ChangeGroup():
                     self.changes.append(effect)
+                case ev.Announce():
+                    self.cluster.name_targets(self.play.core.handovers.targets())
                 case ev.PublishLogged():
                     self.cluster.publish(effect)
                 case ev.RefuseQuery():

@@ -68,6 +68,20 @@ def test_the_design_page_shows_the_table() -> None:
     assert f"```mermaid\n{TRANSITIONS.diagram()}\n```" in page.read_text()
 
 
+def test_the_target_is_named_until_it_owns_the_group_also_if_it_has_had_a_copy(play: Play) -> None:
+    assert play.core.handovers.targets() == {}
+    play.start("w2", "0/0")
+    play.see()
+    assert play.handover().phase is Phase.MARKED
+    assert play.core.handovers.targets() == {G0: "w2"}
+    play.batch(2, {G0: "w2", G1: "w2"})
+    assert play.handover().phase is Phase.CONFIRMED
+    assert play.core.handovers.targets() == {G0: "w2"}, "it does not own the group yet"
+    play.cluster.chain(G0, "w2 w1")
+    play.see()
+    assert play.core.handovers.targets() == {}
+
+
 def test_to_a_worker_without_a_copy(play: Play) -> None:
     play.now = 5.0
     handover = play.start("w3", "0/0")

@@ -235,6 +235,34 @@ def test_a_handover_meanwhile_ends_it() -> None:
     assert len(begun.chain) == 2
 
 
+def test_the_target_of_a_handover_keeps_its_copy_until_the_handover_is_over() -> None:
+    """It had the copy before the handover, so no member was added for it."""
+    begun = Begun()
+    begun.cluster.do(ev.TargetsNamed({group(begun.partition): begun.origin}))
+    begun.cluster.all_whole()
+    assert begun.chain == begun.owner + begun.origin + begun.target
+    begun.cluster.do(ev.TargetsNamed({}))
+    begun.cluster.all_whole()
+    assert begun.chain == begun.owner + begun.target
+
+
+def test_no_copy_of_a_group_in_a_handover_begins_to_move() -> None:
+    cluster = Cluster()
+    cluster.do(ev.TargetsNamed({group(p): chain[1] for p, chain in enumerate(CHAINS)}))
+    before = cluster.swapped()
+    cluster.round()
+    assert cluster.swapped() == before
+
+
+def test_a_copy_that_moves_is_given_up_when_a_round_has_brought_no_bytes() -> None:
+    begun = Begun()
+    name, longer = group(begun.partition), begun.chain
+    for stored, chain in ((5, longer), (9, longer), (9, begun.owner + begun.origin)):
+        begun.cluster.beat(begun.target, Report(name, begun.cluster.group(name).epoch, False, stored))
+        begun.cluster.round()
+        assert begun.chain == chain
+
+
 def test_a_forgotten_job_is_forgotten_here_too() -> None:
     begun = Begun()
     begun.cluster.do(ev.JobForgotten("job"))
