@@ -100,7 +100,7 @@ class Decisions:
 
     def add(self, decision: Decision) -> list[Effect]:
         """Adds a decision, whose number is set here. Nothing is written while a decision to do nothing is repeated."""
-        former = self._newest.get(decision.job)
+        former = self._all.get(self._newest[decision.job].number) if decision.job in self._newest else None
         if former is not None and decision.is_like(former) and not decision.handover_id:
             same = dataclasses.replace(
                 decision,
@@ -114,12 +114,12 @@ class Decisions:
         number = max(self._all, default=0) + 1
         made = dataclasses.replace(decision, number=number, last_ms=decision.at_ms)
         self._keep(made)
-        dropped = self._all.pop(number - KEPT, None)
         effects: list[Effect] = [Persist(decision_key(number), made)]
         if former is not None and former.repeated > 1:
             effects.insert(0, Persist(decision_key(former.number), former))
-        if dropped is not None:
-            effects.append(Persist(decision_key(dropped.number), None))
+        for old in sorted(self._all)[:-KEPT]:
+            del self._all[old]
+            effects.append(Persist(decision_key(old), None))
         return effects
 
     def _keep(self, decision: Decision) -> None:
