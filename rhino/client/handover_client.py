@@ -123,7 +123,7 @@ class HandoverClient:
         request = pb.DrainRequest(
             worker=worker, cancel=cancel, strategy=strategy_to_pb(strategy), deadline_s=deadline_s
         )
-        return decode(DrainView, self._call(f"drain worker {worker}", self._stub.DrainWorker, request))
+        return decode(DrainView, self._call(f"drain worker {worker}", self._stub.DrainWorker, request, retry=True))
 
     def drain_status(self, worker: str) -> DrainView:
         """Returns whether the worker can be removed now, and the reasons if not."""
@@ -202,7 +202,7 @@ class HandoverClient:
         return str(reply.job)
 
     def _call(self, what: str, method: Callable[..., Any], request: Any, *, retry: bool = False) -> Any:
-        """Makes a call. With `retry`, again for the time of the timeout; only for calls that change nothing."""
+        """Makes a call. With `retry`, again for the time of the timeout; only for calls that may be repeated."""
         retry_for_s = self._timeout_s if retry else 0.0
         return call_sync(self._doing(what), lambda: method(request, timeout=self._timeout_s), retry_for_s=retry_for_s)
 
