@@ -33,7 +33,9 @@ from handover_manager.view import ClusterView
 from rhino_core.errors import InvalidRequestError, PreconditionError
 from rhino_core.text import duration
 
+FORGET_GRACE_S = 24 * 3600.0
 SETTLE_S = 10.0  # after a start, time for workers and drivers to register before they count as lost
+TEMPORARY = "Spark, which deletes temporary checkpoints"  # has forgotten the job
 USUAL = Policy()
 SLICE_PAUSE_S = 0.002  # between views as long as maps are due: others have their turn meanwhile
 AGAIN_S = 0.25  # after a view with effects, or a refused change of a group: time until the next view at the latest
@@ -59,7 +61,10 @@ class HandoverCore:
         actions: Iterable[ActionRecord] = (),
     ) -> None:
         self._offset_s = wall_offset_s
+        self.forget_grace_s = FORGET_GRACE_S  # for jobs whose checkpoint was temporary
         self.jobs = Jobs(jobs)
+        for job in self.jobs.all():
+            job.run.lose(started)
         self.handovers = Handovers(handovers)
         self.deletions = Deletions(wall_offset_s, deletions)
         self.history = History(wall_offset_s, actions)
@@ -79,6 +84,7 @@ class HandoverCore:
         self._seen_at = started  # time of the newest view: everything due by then is done
         self._again_at = started  # see AGAIN_S
         self._seen: set[str] = set()  # workers that have been reachable since the start
+        self._lost_until = 0.0  # until then a driver that was lost may come back
 
     @property
     def seen_at(self) -> float:
@@ -133,6 +139,10 @@ class HandoverCore:
         self.handovers.check_none(job)
         return job
 
+    def may_return(self, job: Job, *, now: float) -> bool:
+        """Whether no driver runs the job, and one that was lost may come back."""
+        return job.run.may_return(now - SETTLE_S)
+
     def drain_state(self, worker: str, *, now: float) -> DrainState:
         """Whether the worker can be removed. Raises UnknownError.
 
@@ -177,6 +187,7 @@ class HandoverCore:
             case ev.QueryEnded():
                 return self._runs.query_ended(event, self.view, now)
             case ev.SessionClosed(session):
+                self._lost_until = now + SETTLE_S
                 return self._runs.session_closed(session, self.view, now)
             case ev.SessionAnswered(session):
                 return self._runs.session_answered(session)
@@ -216,7 +227,8 @@ class HandoverCore:
             case ev.ForgetUndone(name, by):
                 deletion = self.deletions.find(name)
                 done = self.deletions.undo(name)
-                return [*done, *self._acted(now, history.UNDO, by, deletion.job if deletion else name)]
+                job = deletion.job if deletion else name
+                return [*done, *self._runs.keep_state(job), *self._acted(now, history.UNDO, by, job)]
             case ev.JobForgotten(job):
                 self._holdings.forget(job)
                 deletion = self.deletions.get(job)
@@ -228,7 +240,13 @@ class HandoverCore:
 
     def next_deadline(self) -> float | None:
         """The time at which the core needs a view, even if nothing changes until then."""
-        times = [self._settled_at, self._again_at, *self._runs.deadlines(), *self._execution.deadlines()]
+        times = [
+            self._settled_at,
+            self._lost_until,
+            self._again_at,
+            *self._runs.deadlines(),
+            *self._execution.deadlines(),
+        ]
         times += [*self.deletions.deadlines(), *([self._seen_at + SLICE_PAUSE_S] if self.jobs.behind else [])]
         return min((at for at in times if at > self._seen_at), default=None)
 
@@ -242,6 +260,7 @@ class HandoverCore:
         self.view, self._seen_at = self._presume(view, now), now
         seen = [*self._execution.observe(self.view, now), *self.jobs.refresh(self.view), *self._runs.expire(now)]
         if now >= self._settled_at:
+            seen += self._forget_temporary(now)
             seen += self.deletions.observe(self.handovers.moved_jobs(), now)
             seen += self.adaptation.observe(self.view, now)
         if seen:
@@ -260,6 +279,16 @@ class HandoverCore:
         detail = f"deleted after {duration(event.grace_s)}" if event.grace_s else "deleted at once"
         done = self.deletions.begin(name, run, event.grace_s, now, event.by)
         return [*done, *(self._acted(now, history.FORGET, event.by, name, detail=detail) if done else [])]
+
+    def _forget_temporary(self, now: float) -> list[ev.Effect]:
+        """Forgets jobs whose checkpoint Spark has deleted: no run can go on with their state."""
+        effects: list[ev.Effect] = []
+        for job in self._runs.without_checkpoint(now - SETTLE_S):
+            if self.deletions.get(job.job) is None:
+                effects += self.deletions.begin(job.job, job.run, self.forget_grace_s, now, TEMPORARY)
+                detail = f"deleted after {duration(self.forget_grace_s)}"
+                effects += self._acted(now, history.FORGET, TEMPORARY, job.job, detail=detail)
+        return effects
 
     def _acted(self, now: float, kind: str, by: str, job: str, detail: str = "") -> list[ev.Effect]:
         """An action about a job becomes history."""

@@ -116,7 +116,17 @@ class QueryCheckpoint:
     def fingerprint(self) -> tuple[object, ...]:
         """Returns what changes whenever a driver runs the query: the batches in its logs, and their newest entries."""
         logs = [(log, self.batches(log)) for log in ("offsets", "commits")]
-        return tuple((tuple(batches), (self.folder / log / str(batches[-1])).read_bytes()) for log, batches in logs)
+        return tuple(
+            (tuple(batches), (self.folder / log / str(batches[-1])).read_bytes() if batches else b"")
+            for log, batches in logs
+        )
+
+    def check_unchanged(self, before: tuple[object, ...]) -> None:
+        """Raises PreconditionError when the fingerprint is no longer `before`."""
+        if self.fingerprint() != before:
+            raise PreconditionError(
+                f"{self.folder}: the checkpoint changed meanwhile: a driver runs this query. Stop it and try again"
+            )
 
     def logged(self, number: int | None = None) -> Logged:
         """Returns the versions that a committed batch names; None: the newest one.

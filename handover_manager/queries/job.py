@@ -21,6 +21,7 @@ class Job:
 
     `location` is that of the query checkpoint, in canonical spelling. It is empty until a driver has reported it.
     `owner` is the name in the certificate of the driver that may run it. It is empty while any driver may.
+    `temporary`: Spark deletes the checkpoint after the run, so that no other run can need the state.
     """
 
     job: str
@@ -28,6 +29,7 @@ class Job:
     run: Run = field(default_factory=Run)
     location: str = ""
     owner: str = ""
+    temporary: bool = False
     logged: LoggedBatches = field(default_factory=LoggedBatches)
     times: BatchTimes = field(default_factory=BatchTimes)
     measurements: Measurements = field(default_factory=Measurements)

@@ -37,6 +37,7 @@ class JobRecord(Record):
     since_ms: int = 0
     location: str = ""
     owner: str = ""
+    temporary: bool = False
 
 
 def job_key(job: str) -> str:
@@ -61,12 +62,13 @@ def record_of_job(job: Job) -> JobRecord:
         since_ms=run.since_ms,
         location=job.location,
         owner=job.owner,
+        temporary=job.temporary,
     )
 
 
 def job_of_record(record: JobRecord) -> Job:
-    """The job of a former process: no driver has reported it yet."""
+    """The job of a former process."""
     run = Run(record.run_id, record.name, record.application_id, record.host, record.since_ms)
     desired = {VirtualNode(record.job, d.task_group, d.partition): d.worker for d in record.desired}
     restored = DesiredMap(record.job, record.task_groups, record.configuration_epoch, desired)
-    return Job(record.job, restored, run, record.location, record.owner)
+    return Job(record.job, restored, run, record.location, record.owner, record.temporary)

@@ -20,14 +20,17 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The driver's session broke before the query had ended. The driver may come back. `at` is monotonic time."""
+    """The driver's session broke before the query had ended. The driver may come back. `at` is monotonic time.
+
+    After a restart of the manager every driver counts as lost at that time.
+    """
 
     at: float
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The query has ended, or no driver has reported it since the start of the manager."""
+    """The query has ended, or has never run."""
 
 
 @dataclass(slots=True)

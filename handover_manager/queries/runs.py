@@ -74,6 +74,7 @@ class Runs:
         )
         job.location = canonical(event.location) or job.location
         job.owner = job.owner or event.principal
+        job.temporary = event.temporary
         if not event.unplanned and job.map.task_groups != event.task_groups:
             job.take_plan(event.task_groups)
         job.map.choose(view)
@@ -213,6 +214,19 @@ class Runs:
     def running(self, lost_before: float) -> list[Job]:
         """Jobs that a driver runs, and jobs whose driver was lost after `lost_before` and may come back."""
         return [job for job in self._jobs.all() if job.run.session is not None or job.run.may_return(lost_before)]
+
+    def without_checkpoint(self, lost_before: float) -> list[Job]:
+        """Jobs that have ended, or whose driver was lost before `lost_before`, with a temporary checkpoint."""
+        temporary = (job for job in self._jobs.all() if job.temporary and job.run.session is None)
+        return [job for job in temporary if not job.run.may_return(lost_before)]
+
+    def keep_state(self, job: str) -> list[Effect]:
+        """An operator wants the state of the job, whatever becomes of its checkpoint."""
+        known = self._jobs.get(job)
+        if known is None or not known.temporary:
+            return []
+        known.temporary = False
+        return [persist_job(known)]
 
     def forget(self, job: str) -> list[Effect]:
         """Drops the job and the runs that wait for it."""

@@ -111,6 +111,7 @@ def query_started_of(
         location=message.location,
         rhino_version=hello.rhino_version,
         principal=principal,
+        temporary=message.temporary,
     )
 
 

@@ -60,6 +60,7 @@ class Runtime:
         self._finder = finder
         self._loop = asyncio.get_running_loop()
         self.core = stored.open_core(journal, self._loop.time(), policy)
+        self.core.forget_grace_s = forget_grace_s
         self._runner: Runner[ev.Event, ev.Effect] = Runner(self.core, self, self._view)
         self._views = Views(lambda: self._runner.post(self._view()))
         self._change = asyncio.Event()  # set and replaced at each change of the cluster
@@ -122,6 +123,10 @@ class Runtime:
         self._change = asyncio.Event()
         if self._runner.open:
             self._views.soon()
+
+    def notes(self) -> list[str]:
+        """What an operator should know about the applications of connected drivers."""
+        return self._sessions.notes()
 
     # ---------------------------------------------------------------- requests
 

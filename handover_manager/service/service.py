@@ -156,7 +156,11 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
         core, now = self._runtime.core, asyncio.get_running_loop().time()
         scaling = core.adaptation.scaling
         jobs = [messages.job_to_pb(job, core.view, scaling.wanted(job.job, now)) for job in core.jobs.all()]
-        return pb.ListJobsReply(jobs=messages.with_deletions(jobs, core.deletions.all(), now))
+        for message, job in zip(jobs, core.jobs.all(), strict=True):
+            message.may_return = core.may_return(job, now=now)
+        return pb.ListJobsReply(
+            jobs=messages.with_deletions(jobs, core.deletions.all(), now), notes=self._runtime.notes()
+        )
 
     async def ForgetJob(self, request: common_pb2.ForgetJobRequest, context: Context) -> common_pb2.ForgetJobReply:
         return self._runtime.forget_job(request.job, _who(), dry_run=request.dry_run, at_once=True)
@@ -208,6 +212,8 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
     async def _read(self, requests: Requests, session: Session) -> None:
         try:
             async for event in requests:
+                if event.HasField("executor_changed") and event.executor_changed.removed:
+                    session.removed(event.executor_changed.reason)
                 long = event.HasField("batch_logged")
                 if long:
                     await self._turns.take()

@@ -8,10 +8,13 @@ from collections.abc import AsyncIterator
 from handover_manager.events import DriverEffect, PushLocations
 from rhino_pb import handover_pb2 as pb
 
+LATE_MAX = 2  # executors of one application: with more of them, it is not the loss of a machine
+
 
 class Session:
     """A driver's session. A newer map of a job replaces one that has not been sent yet.
 
+    `late`: executors that Spark has removed because their heartbeats came too late.
     `token` is known to this driver only. `replaced`: the driver has a newer session, so this one must end.
     """
 
@@ -22,6 +25,7 @@ class Session:
         self.hello = hello
         self.token = token
         self.replaced = False
+        self.late = 0
         self._waiting: dict[object, DriverEffect] = {}
         self._ready = asyncio.Event()
         self._closed = False
@@ -29,6 +33,10 @@ class Session:
     def send(self, effect: DriverEffect) -> None:
         self._waiting[effect.job if isinstance(effect, PushLocations) else effect] = effect
         self._ready.set()
+
+    def removed(self, reason: str) -> None:
+        """An executor is gone, for a reason in Spark's words."""
+        self.late += "heartbeat timed out" in reason
 
     def close(self) -> None:
         """Ends `effects`: the driver has closed its side."""
@@ -65,6 +73,16 @@ class Sessions:
             older.close()
         self._open[session.number] = session
         return replaced
+
+    def notes(self) -> list[str]:
+        """What an operator should know about applications."""
+        return [
+            f"application {session.hello.application_id}: Spark has removed {session.late} executors because their "
+            "heartbeats came too late; the limit is spark.storage.blockManagerHeartbeatTimeoutMs, and `rhino conf "
+            "--no-recovery` leaves it at Spark's default"
+            for session in self._open.values()
+            if session.late > LATE_MAX
+        ]
 
     def ended(self, session: Session) -> None:
         del self._open[session.number]

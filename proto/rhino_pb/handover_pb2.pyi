@@ -1510,16 +1510,22 @@ class ListJobsReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     JOBS_FIELD_NUMBER: _builtins.int
+    NOTES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def jobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobStatus]: ...
+    @_builtins.property
+    def notes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """about applications, for people"""
+
     def __init__(
         self,
         *,
         jobs: _abc.Iterable[Global___JobStatus] | None = ...,
+        notes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs", "notes", b"notes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1551,6 +1557,7 @@ class JobStatus(_message.Message):
     WORKERS_WANTED_FIELD_NUMBER: _builtins.int
     WORKERS_WANTED_WHY_FIELD_NUMBER: _builtins.int
     LAGS_FIELD_NUMBER: _builtins.int
+    MAY_RETURN_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     run_id: _builtins.str
     name: _builtins.str
@@ -1582,6 +1589,8 @@ class JobStatus(_message.Message):
     """with which batches stay within the trigger interval; not set: unknown"""
     workers_wanted_why: _builtins.str
     """for people"""
+    may_return: _builtins.bool
+    """no driver is connected, and one that was lost may come back"""
     @_builtins.property
     def virtual_nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___VirtualNodeStatus]: ...
     @_builtins.property
@@ -1611,10 +1620,11 @@ class JobStatus(_message.Message):
         workers_wanted: _builtins.int | None = ...,
         workers_wanted_why: _builtins.str = ...,
         lags: _abc.Iterable[Global___SourceLag] | None = ...,
+        may_return: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_delete_in_s", b"_delete_in_s", "_workers_wanted", b"_workers_wanted", "delete_in_s", b"delete_in_s", "workers_wanted", b"workers_wanted"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_delete_in_s", b"_delete_in_s", "_workers_wanted", b"_workers_wanted", "application_id", b"application_id", "batch_id", b"batch_id", "configuration_epoch", b"configuration_epoch", "connected", b"connected", "delete_in_s", b"delete_in_s", "driver_host", b"driver_host", "forgotten_by", b"forgotten_by", "forgotten_ms", b"forgotten_ms", "job", b"job", "lags", b"lags", "location", b"location", "missed_now", b"missed_now", "misses", b"misses", "name", b"name", "owner", b"owner", "rhino_version", b"rhino_version", "run_id", b"run_id", "virtual_nodes", b"virtual_nodes", "workers_wanted", b"workers_wanted", "workers_wanted_why", b"workers_wanted_why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_delete_in_s", b"_delete_in_s", "_workers_wanted", b"_workers_wanted", "application_id", b"application_id", "batch_id", b"batch_id", "configuration_epoch", b"configuration_epoch", "connected", b"connected", "delete_in_s", b"delete_in_s", "driver_host", b"driver_host", "forgotten_by", b"forgotten_by", "forgotten_ms", b"forgotten_ms", "job", b"job", "lags", b"lags", "location", b"location", "may_return", b"may_return", "missed_now", b"missed_now", "misses", b"misses", "name", b"name", "owner", b"owner", "rhino_version", b"rhino_version", "run_id", b"run_id", "virtual_nodes", b"virtual_nodes", "workers_wanted", b"workers_wanted", "workers_wanted_why", b"workers_wanted_why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__delete_in_s: _TypeAlias = _typing.Literal["delete_in_s"]  # noqa: Y015
     _WhichOneofArgType__delete_in_s: _TypeAlias = _typing.Literal["_delete_in_s", b"_delete_in_s"]  # noqa: Y015
@@ -1836,6 +1846,7 @@ class QueryStarted(_message.Message):
     TASK_GROUPS_FIELD_NUMBER: _builtins.int
     UNPLANNED_FIELD_NUMBER: _builtins.int
     LOCATION_FIELD_NUMBER: _builtins.int
+    TEMPORARY_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """query id"""
     run_id: _builtins.str
@@ -1845,6 +1856,8 @@ class QueryStarted(_message.Message):
     """no batch yet, so no task groups; those of the former run apply, and the first batch reports the query again"""
     location: _builtins.str
     """of the query checkpoint, as Hadoop writes paths"""
+    temporary: _builtins.bool
+    """Spark has made the checkpoint, and deletes it after the run"""
     @_builtins.property
     def task_groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskGroup]: ...
     def __init__(
@@ -1856,10 +1869,11 @@ class QueryStarted(_message.Message):
         task_groups: _abc.Iterable[Global___TaskGroup] | None = ...,
         unplanned: _builtins.bool = ...,
         location: _builtins.str = ...,
+        temporary: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "location", b"location", "name", b"name", "run_id", b"run_id", "task_groups", b"task_groups", "unplanned", b"unplanned"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "location", b"location", "name", b"name", "run_id", b"run_id", "task_groups", b"task_groups", "temporary", b"temporary", "unplanned", b"unplanned"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -14,7 +14,8 @@ from rhino.cli.confirm import confirm
 from rhino.cli.output import console, say, say_json
 from rhino.client.codec import plain
 from rhino.client.overview import Overview, fetch_overview
-from rhino_core.errors import ConflictError, PreconditionError
+from rhino.client.running import refuse_running
+from rhino_core.errors import PreconditionError
 from rhino_core.ids import JobSettings
 from spark_connector.checkpoint import rhino_checkpoint
 from spark_connector.query_checkpoint import QueryCheckpoint
@@ -42,14 +43,13 @@ def run_adopt(arguments: TakeoverArguments) -> int:
     settings = JobSettings(replication_factor=arguments.replication_factor)
     options = AdoptOptions(arguments.integration, arguments.to_format, arguments.dry_run, arguments.idle_s)
     folder = arguments.checkpoint
-    job = QueryCheckpoint(folder).job
+    checkpoint = QueryCheckpoint(folder)
     with (
         SidecarSession(arguments.socket, settings, client="rhino adopt") as session,
         _progress() as report,
     ):
-        overview = fetch_overview(session.manager)
-        _refuse_running(overview, session.manager, job)
-        refuse_forgotten(overview, job)
+        refuse_running(session.manager, checkpoint)
+        refuse_forgotten(fetch_overview(session.manager), checkpoint.job)
         outcome = adopt(folder, session, options, report=report)
     if arguments.as_json:
         say_json({"dry_run": arguments.dry_run, **plain(outcome)})
@@ -74,16 +74,17 @@ def _say_adopted(arguments: TakeoverArguments, outcome: Outcome) -> None:
 def run_release(arguments: TakeoverArguments) -> int:
     """Like `run_adopt`."""
     folder = arguments.checkpoint
-    job = QueryCheckpoint(folder).job
+    checkpoint = QueryCheckpoint(folder)
     with (
         SidecarSession(arguments.socket, JobSettings(), client="rhino release") as session,
         _progress() as report,
     ):
         overview = fetch_overview(session.manager)
-        check_released(folder, stored=any(known.group.job == job for known in overview.groups))
-        _refuse_running(overview, session.manager, job)
+        check_released(folder, stored=any(known.group.job == checkpoint.job for known in overview.groups))
+        refuse_running(session.manager, checkpoint)
         if not arguments.dry_run:
-            confirm(f"This rewrites {folder}, so that query {job} runs without Rhino from then on", yes=arguments.yes)
+            what = f"query {checkpoint.job} runs without Rhino from then on"
+            confirm(f"This rewrites {folder}, so that {what}", yes=arguments.yes)
         outcome = release(folder, session, dry_run=arguments.dry_run, idle_s=arguments.idle_s, report=report)
     if arguments.as_json:
         say_json({"dry_run": arguments.dry_run, **plain(outcome)})
@@ -112,11 +113,6 @@ def _progress() -> Iterator[Progress]:
             status.update(f"{what} {done} of {total} stores{size}" if total else what)
 
         yield report
-
-
-def _refuse_running(overview: Overview, manager: str, job: str) -> None:
-    if any(known.job == job and known.connected for known in overview.jobs):
-        raise ConflictError(f"query {job}: its driver is connected to the manager at {manager}; stop the query first")
 
 
 def refuse_forgotten(overview: Overview, job: str) -> None:

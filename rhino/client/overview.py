@@ -130,6 +130,7 @@ class Overview:
     handovers: tuple[Handover, ...] = ()  # those that have not ended
     rhino_version: str = ""  # of the manager; empty: not reported
     insecure: bool = False  # the manager runs with --insecure
+    notes: tuple[str, ...] = ()  # about applications, for people
 
 
 def query_names(jobs: Iterable[JobView]) -> dict[str, str]:
@@ -177,4 +178,5 @@ def _ask(manager: str, channel: grpc.Channel, timeout_s: float) -> Overview:
         handovers=tuple(decode(Handover, h) for h in handovers.handovers if not h.finished_ms),
         rhino_version=workers.rhino_version,
         insecure=workers.insecure,
+        notes=tuple(jobs.notes),
     )

@@ -61,7 +61,7 @@ def promote(
     chosen = _state(state, target)
     former, shadow = QueryCheckpoint(live), QueryCheckpoint(branch)
     for one in (former, shadow):
-        refuse_running(manager, one.job)
+        refuse_running(manager, one)
     before = former.fingerprint(), shadow.fingerprint()
     batch = former.newest_commit()
     planned = former.newest_offset() > batch

@@ -81,7 +81,7 @@ def rebuild(
     replay = Replay(live, folder) if folder.exists() else None
     if replay:
         replay.check_first(first)
-        refuse_running(manager, replay.checkpoint.job)
+        refuse_running(manager, replay.checkpoint)
     number = replay.next_batch() if replay else first_batch(live, first)
     with LiveBatches(live, number, anew(folder)).watched() as found:
         if replay is None:

@@ -84,12 +84,12 @@ def restructure(
     started = time.monotonic()
     plan = examine(QueryCheckpoint(source), sketch, batch, choices)
     job = plan.source.job
-    refuse_running(manager, job, "or branch it, and restructure the branch")
+    refuse_running(manager, plan.source, "or branch it, and restructure the branch")
     holders = {**holders_of(manager, job)}
     groups = {version.store.group for version in plan.logged.versions if _kept(plan, version)}
     check_stored(source, job, groups, holders)
     if plan.rebuilt:
-        refuse_running(manager, plan.rebuilt.checkpoint.job)
+        refuse_running(manager, plan.rebuilt.checkpoint)
         holders |= holders_of(manager, plan.rebuilt.checkpoint.job)
         rebuilt_groups = {link.source.store.group for link in plan.rebuilt_links("")}
         check_stored(sketch, plan.rebuilt.checkpoint.job, rebuilt_groups, holders)

@@ -167,7 +167,7 @@ FIELDS: dict[str, Rule] = dict(
         _of(
             _TEXT,
             "message disk_message reason reasons blockers why basis intent store_root inbox QueryEnded.error "
-            "workers_wanted_why detail",
+            "workers_wanted_why detail notes",
         ),
         # numbers
         _of(Number(0, (1 << 31) - 1), "operator operators task_group branch_operator"),

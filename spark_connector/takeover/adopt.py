@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
-from rhino_core.errors import PreconditionError
 from rhino_core.setting import require
 from spark_connector.conf import PROVIDER_CLASSES
 from spark_connector.query_checkpoint import QueryCheckpoint
@@ -44,7 +43,7 @@ def adopt(folder: Path, session: SidecarSession, options: AdoptOptions, *, repor
     checkpoint = QueryCheckpoint(folder)
     if (interrupted := switch.unfinished(checkpoint)) is not None:
         return _complete(checkpoint, session, interrupted, dry_run=options.dry_run)
-    before = checkpoint.fingerprint() if checkpoint.batches("commits") and checkpoint.batches("offsets") else ()
+    before = checkpoint.fingerprint()
     report("checking", 0, 0, 0)
     found = examine(checkpoint, options.to_format)
     checkpoint.check_idle(options.idle_s)
@@ -52,10 +51,7 @@ def adopt(folder: Path, session: SidecarSession, options: AdoptOptions, *, repor
     if not options.dry_run:
         with tempfile.TemporaryDirectory(prefix="rhino-adopt-") as work:
             found = _store(checkpoint, session, found, Path(work), report)
-            if checkpoint.fingerprint() != before:
-                raise PreconditionError(
-                    f"{folder}: the checkpoint changed meanwhile: a driver runs this query. Stop it and adopt again"
-                )
+            checkpoint.check_unchanged(before)
             backup = _change_logs(checkpoint, found, provider)
     return Outcome(
         checkpoint.job,

@@ -38,9 +38,11 @@ def release(
 ) -> Outcome:
     """Copies the state into the checkpoint's state/ folder and makes the checkpoint name Spark's own provider.
 
-    Rhino keeps its copies until `rhino forget`. Raises LostError when no worker has a version any more.
+    Rhino keeps its copies until `rhino forget`. Raises LostError when no worker has a version any more, and
+    PreconditionError when a driver has run the query meanwhile: then the checkpoint names what it named.
     """
     checkpoint = QueryCheckpoint(folder)
+    before = checkpoint.fingerprint()
     logged = checkpoint.logged()
     checkpoint.check_idle(idle_s)
     files = copied = 0
@@ -51,6 +53,7 @@ def release(
             _copy_out(checkpoint, session, wanted, closure)
         files, copied = files + len(closure), copied + sum(entry.size_bytes for entry in closure)
         report("copied", done, len(logged.versions), copied)
+    checkpoint.check_unchanged(before)
     backup = ""
     if checkpoint.provider() == PROVIDER_CLASSES["provider"] and not dry_run:
         backup = str(checkpoint.back_up())

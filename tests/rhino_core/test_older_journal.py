@@ -111,7 +111,7 @@ def test_jobs_and_their_measurements(journal: Journal) -> None:
     assert list(measurements.steps) == [StepMeasurement(2.0, 0.0), StepMeasurement(1.0, 1.0), StepMeasurement(1.0, 0.0)]
     assert list(measurements.copies) == [CopyMeasurement(4096, 0.5)]
     assert written(record_of_measurements(measurements)) == record(f"handover_manager/figures/{A}")
-    assert written(record_of_job(first)) == record(f"handover_manager/job/{A}") | {"owner": ""}
+    assert written(record_of_job(first)) == record(f"handover_manager/job/{A}") | {"owner": "", "temporary": False}
     assert (second.run.host, second.run.since_ms, second.location) == ("", 0, ""), "an older record lacks these"
     assert second.map.task_groups == (TaskGroup(0, (0, 1), 2),)
 
@@ -152,7 +152,8 @@ def test_a_record_written_again_is_the_same(prefix: str, kind: type[Record]) -> 
     for key in keys:
         value = json.loads(RECORDS[key])
         older: dict[str, Any] = {"host": "", "since_ms": 0, "location": ""} if key.endswith(B) else {}
-        older |= {"handover": {"by": ""}, "job": {"owner": ""}}.get(prefix, {})
+        younger: dict[str, dict[str, Any]] = {"handover": {"by": ""}, "job": {"owner": "", "temporary": False}}
+        older |= younger.get(prefix, {})
         if prefix == "handover":
             older["plan"] = value["plan"] | {"hot": []}
         assert written(decode(kind, value, key)) == value | older, key

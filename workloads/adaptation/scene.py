@@ -136,11 +136,12 @@ class Play:
         name: str = "q",
         location: str = "",
         principal: str = "",
+        temporary: bool = False,
     ) -> None:
         groups = task_groups or (TaskGroup(0, (0,), 2),)
         app, host = f"app-{session}", f"driver-{session}"
         started = ev.QueryStarted(session, app, job, run_id, name, groups, host=host, location=location)
-        self(replace(started, principal=principal))
+        self(replace(started, principal=principal, temporary=temporary))
 
     def batch(
         self, batch_id: int, writers: dict[GroupId, str], job: str = JOB, run_id: str = RUN, *, repeated: bool = False

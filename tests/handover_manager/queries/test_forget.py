@@ -54,6 +54,15 @@ def test_after_a_start_drivers_have_time_to_report(play: Play) -> None:
         check(play)
 
 
+def test_after_a_restart_any_driver_may_come_back(play: Play) -> None:
+    end_query(play)
+    assert not play.core.may_return(play.core.jobs[JOB], now=play.now)
+    again = play.restart()
+    assert again.core.may_return(again.core.jobs[JOB], now=again.now)
+    again.now += SETTLE_S
+    assert not again.core.may_return(again.core.jobs[JOB], now=again.now)
+
+
 def test_not_during_a_handover_and_its_record_goes_with_the_job(play: Play) -> None:
     play.start("w2", "0/0")
     end_query(play)

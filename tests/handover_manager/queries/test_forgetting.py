@@ -9,7 +9,7 @@ import random
 import pytest
 
 from handover_manager import events as ev
-from handover_manager.machine import SETTLE_S, HandoverCore
+from handover_manager.machine import FORGET_GRACE_S, SETTLE_S, TEMPORARY, HandoverCore
 from handover_manager.queries.forgetting import RECORD_S, Deletion, Deletions, deletion_key, deletion_of_record
 from handover_manager.queries.run import Run
 from handover_manager.service import stored
@@ -90,6 +90,51 @@ def test_a_run_without_a_plan_is_refused_too(play: Play) -> None:
     play(LATER)
     unplanned = ev.QueryStarted(2, "app", JOB, "run-2", "q", (), unplanned=True)
     assert [type(effect) for effect in play(unplanned)] == [ev.RefuseQuery]
+
+
+@pytest.fixture
+def temporary(play: Play) -> Play:
+    """A query runs in a checkpoint that Spark deletes afterwards."""
+    play.begin(TaskGroup(0, (0,), 1), run_id="run-2", temporary=True)
+    play.see()
+    return play
+
+
+def forgotten(play: Play) -> list[tuple[str, float]]:
+    return [(one.by, one.left_s(play.now)) for one in play.core.deletions.all()]
+
+
+def test_the_state_of_a_temporary_checkpoint_is_forgotten_when_its_query_ends(temporary: Play) -> None:
+    later(temporary, 2 * SETTLE_S)
+    assert forgotten(temporary) == []
+    temporary(ev.QueryEnded(1, JOB, "run-2"))
+    temporary.see()
+    assert forgotten(temporary) == [(TEMPORARY, FORGET_GRACE_S)]
+    assert DELETE in later(temporary, FORGET_GRACE_S)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_the_same_when_its_driver_is_lost_and_does_not_come_back(temporary: Play, restart: bool) -> None:
+    if restart:
+        temporary = temporary.restart()
+    else:
+        temporary(ev.SessionClosed(1))
+    later(temporary, SETTLE_S - 0.1)
+    assert forgotten(temporary) == []
+    later(temporary, 0.2)
+    ((by, _),) = forgotten(temporary)
+    assert by == TEMPORARY
+
+
+def test_state_of_a_temporary_checkpoint_that_is_taken_back_stays(temporary: Play) -> None:
+    temporary(ev.QueryEnded(1, JOB, "run-2"))
+    temporary.see()
+    temporary(ev.ForgetUndone(JOB))
+    later(temporary, SETTLE_S)
+    assert forgotten(temporary) == []
+    again = temporary.restart()
+    later(again, 2 * SETTLE_S)
+    assert forgotten(again) == []
 
 
 def test_what_is_taken_back_stays_and_starts_again(play: Play) -> None:
