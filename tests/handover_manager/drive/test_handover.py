@@ -82,6 +82,20 @@ def test_the_target_is_named_until_it_owns_the_group_also_if_it_has_had_a_copy(p
     assert play.core.handovers.targets() == {}
 
 
+def test_a_target_that_is_lost_after_the_confirmation_is_not_made_the_owner(play: Play) -> None:
+    """It is still a member: the replication manager has not repaired the group yet."""
+    play.start("w2", "0/0")
+    play.see()
+    play.batch(2, {G0: "w2", G1: "w1"})
+    assert (play.handover().phase, play.handover().final) == (Phase.CONFIRMED, False)
+    play.cluster.lose("w2")
+    play(ev.GroupChanged("h1", G0, UnavailableError("worker w2 is not live")))
+    play.see()
+    assert play.handover().final
+    assert play.of(ev.ChangeGroup) == []
+    assert play.desired("0/0") == "w1"
+
+
 def test_to_a_worker_without_a_copy(play: Play) -> None:
     play.now = 5.0
     handover = play.start("w3", "0/0")

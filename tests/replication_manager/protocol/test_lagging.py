@@ -238,6 +238,22 @@ def test_a_sender_that_lags_with_everybody_is_slow_itself() -> None:
     assert all(len(manager.group(group).members) == 3 for group in groups[1:])
 
 
+@pytest.mark.parametrize("second", [CAP_S + 1, CAP_S * 0.6])
+def test_of_two_receivers_that_are_late_neither_is_to_blame(second: float) -> None:
+    """Also if the lag with one of them is below the cap: it would still count if it had begun."""
+    manager = Manager("abcd")
+    groups = [GroupId("job", 0, partition) for partition in range(2)]
+    for group in groups:
+        manager.resolve("a", group)
+    one, other = (manager.members(group)[1] for group in groups)
+    assert one != other
+    proved(manager, "a", lag(one, group=groups[0]), lag(other, second, group=groups[1]))
+    assert [manager.members(group) for group in groups] == [f"a{one}", f"a{other}"]
+    proved(manager, "a", lag(one, group=groups[0]), lag(other, 1.0, group=groups[1]))
+    assert manager.members(groups[0])[:2] == f"a{one}"
+    assert len(manager.group(groups[0]).members) == 3
+
+
 def test_who_is_no_member_proves_nothing_and_an_owner_stays() -> None:
     manager, slow, other = pair()
     proved(manager, other, lag(slow))

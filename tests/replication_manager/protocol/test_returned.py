@@ -68,6 +68,16 @@ def test_it_stays_outside_when_a_member_has_its_version_or_the_floor_has_passed(
     assert manager.members() == "ac"
 
 
+def test_a_version_exactly_at_the_floor_is_needed() -> None:
+    manager = lost_and_replaced()
+    manager.do(ev.BatchPublished("job", 7, (written(7),), (written(7),)))
+    come_back(manager, written(7))
+    manager.now += 1
+    manager.beat("a")
+    manager.beat("c")
+    assert manager.members() == "acb?"
+
+
 def test_it_joins_when_the_present_members_are_new_and_have_blessed_each_other() -> None:
     """Simulator, seed 76: the last whole member lost its disk; the empty ones were whole by catching up from nobody."""
     manager = lost_and_replaced()

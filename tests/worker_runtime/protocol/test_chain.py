@@ -102,6 +102,18 @@ def test_acks_of_a_former_epoch_do_not_count() -> None:
     assert only(rig.ack(changelog(1), 2, C, sender="c"), ev.CompleteCommit)
 
 
+def test_a_commit_that_waits_asks_those_that_held_its_file_under_a_former_epoch_again() -> None:
+    """Three copies are due. Only acknowledgements of the present epoch count."""
+    rig = owner("abcd", required=3)
+    rig.connect("d")
+    rig.commit(changelog(1))
+    rig.ack(changelog(1), 1, B)
+    (offer,) = only(rig.adopt(group(2, "abd", required=3)), ev.OfferFile)
+    assert (offer.to, offer.chain) == (B, (worker("d"),))
+    assert not only(rig.ack(changelog(1), 2, worker("d")), ev.CompleteCommit)
+    assert only(rig.ack(changelog(1), 2, B), ev.CompleteCommit)
+
+
 def test_a_member_that_is_not_whole_does_not_count_but_is_served() -> None:
     rig = Rig(A)
     rig.adopt(group(1, "abc", whole="ac", required=2))
