@@ -188,7 +188,7 @@ class DiskState(enum.Enum):
     """Whether a worker's disk accepts new files. FAILING lasts until the sidecar is restarted."""
 
     OK = "ok"
-    FULL = "full"  # less than reserve_bytes free
+    FULL = "full"  # less than reserve_bytes free, or too few inodes, or a quota refuses files
     FAILING = "failing"  # a write, a read or the index failed
 
 

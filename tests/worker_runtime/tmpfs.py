@@ -16,12 +16,12 @@ class MountError(Exception):
 
 
 @contextlib.contextmanager
-def mounted(folder: Path, size_mb: int) -> Iterator[Path]:
-    """Mounted at `folder` for the duration. Raises MountError when that is not permitted."""
+def mounted(folder: Path, size_mb: int, inodes: int = 0) -> Iterator[Path]:
+    """Mounted at `folder` for the duration. `inodes`: 0 is no limit. Raises MountError when that is not permitted."""
     if os.geteuid() != 0:
         raise MountError("mounting a tmpfs needs root")
     folder.mkdir(parents=True, exist_ok=True)
-    command = ["mount", "-t", "tmpfs", "-o", f"size={size_mb}m", "tmpfs", str(folder)]
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size_mb}m,nr_inodes={inodes}", "tmpfs", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise MountError(f"mounting a tmpfs is not permitted here: {done.stderr.strip()}")
@@ -32,11 +32,11 @@ def mounted(folder: Path, size_mb: int) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def tmpfs(folder: Path, size_mb: int) -> Iterator[Path]:
+def tmpfs(folder: Path, size_mb: int, inodes: int = 0) -> Iterator[Path]:
     """The same for a test, which is skipped when mounting is not permitted."""
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(mounted(folder, size_mb))
+            stack.enter_context(mounted(folder, size_mb, inodes))
         except MountError as error:
             pytest.skip(str(error))
         yield folder

@@ -35,8 +35,8 @@ class Branches:
         first, as one that is uploaded.
 
         The call may be repeated. Raises UnknownError if the source is not here or was changed on disk,
-        AlreadyThereError for a different file of the same name, NoSpaceError, IntegrityError, UnavailableError if the
-        file cannot be synced.
+        PreconditionError if the file system refuses the link, AlreadyThereError for a different file of the same name,
+        NoSpaceError, IntegrityError, UnavailableError if the file cannot be synced.
         """
         operator = source.store.operator
         entry = replace(
@@ -52,12 +52,12 @@ class Branches:
             record = self._stored.record(source.store, source.name)
 
             def link() -> Seal | None:
-                incoming = self._incoming.link(entry, [record] if record is not None else [])
+                incoming = self._incoming.link(entry, [record] if record is not None else [], must=True)
                 return None if incoming is None else self._incoming.place(entry, incoming)
 
             seal = await self._threads.run(Lane.BULK, link)
             if seal is None:
-                raise UnknownError(f"{source.store}/{source.name} is not here, or cannot be linked")
+                raise UnknownError(f"{source.store}/{source.name} is not here, or was changed on disk")
             return await self._admission.admit(entry, seal, received=False, linked=True)
 
     async def make_empty(self, version: StoreVersion) -> StoredFile:

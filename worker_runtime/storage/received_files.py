@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from rhino_core.errors import AlreadyThereError, IntegrityError
+from rhino_core.errors import AlreadyThereError, IntegrityError, PreconditionError
 from rhino_core.failpoints import hit
 from rhino_core.ids import FileEntry
 from worker_runtime.storage.admission import Admission
@@ -26,6 +27,11 @@ from worker_runtime.storage.stored_files import StoredFiles
 from worker_runtime.storage.threads import Threads
 
 log = logging.getLogger(__name__)
+LINK_REFUSED = {  # by the file system, so that another attempt ends in the same way; and what to do
+    errno.EMLINK: "it has as many names as this file system allows: forget branches that nobody needs",
+    errno.EXDEV: "the data folder is on several file systems or in several projects of quotas: it must be in one",
+    errno.EPERM: "this file system has no hard links, or denies them to this user: use another one for the data folder",
+}
 
 
 class IncomingFiles:
@@ -108,18 +114,26 @@ class IncomingFiles:
         with self._disk.errors_of(_name(entry)):
             incoming.abort()
 
-    def link(self, entry: FileEntry, twins: Iterable[StoredFile]) -> Incoming | None:
-        """A file whose bytes all come from a stored file with the same bytes; None if they have to come from others."""
+    def link(self, entry: FileEntry, twins: Iterable[StoredFile], *, must: bool = False) -> Incoming | None:
+        """A file whose bytes all come from a stored file with the same bytes; None if they have to come from others.
+
+        `must`: they cannot. Raises PreconditionError then if the file system refuses another name for the file.
+        """
         for twin in twins:
             try:
                 # Use a name that no partial file has: bytes are appended to partial files.
                 path = self._layout.temporary()
                 source = self._layout.path(twin.entry.store, twin.entry.name)
                 return Incoming.link_of(source, path, Checked(twin.seal, twin.entry.crc32c))
-            except (OSError, IntegrityError) as error:  # collected, damaged, or too many links
+            except (OSError, IntegrityError) as error:  # collected, damaged, or refused
                 if isinstance(error, OSError):
                     self._disk.record_error(error)
-                log.info("not linked", extra={"file": entry.name, "to": twin.entry.name, "error": str(error)})
+                refused = LINK_REFUSED.get(error.errno or 0) if isinstance(error, OSError) else None
+                if must and refused is not None:
+                    raise PreconditionError(f"{source} cannot be linked: {error}; {refused}") from error
+                level = logging.INFO if refused is None else logging.WARNING
+                extra = {"file": entry.name, "to": twin.entry.name, "error": str(error)}
+                log.log(level, "not linked", extra=extra)
         return None
 
     def place(self, entry: FileEntry, incoming: Incoming) -> Seal:

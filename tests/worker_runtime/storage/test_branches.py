@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from dataclasses import replace
 
 import pytest
 
-from rhino_core.errors import AlreadyThereError, UnknownError
+from rhino_core.errors import AlreadyThereError, PreconditionError, UnknownError
 from rhino_core.ids import Epoch, FileEntry, StoreVersion, Version
 from tests.worker_runtime.scenario import STORE, version
 from tests.worker_runtime.storage.disk import NAME, SST, Disk
@@ -81,7 +83,7 @@ async def test_what_is_not_there_or_has_been_changed_is_not_linked(disk: Disk) -
     with pytest.raises(UnknownError, match="is not here"):
         await disk.store.branches.link(replace(first, name="SSTs/000009-z.sst"), TWIN)
     disk.path(SST).write_bytes(b"longer than before")
-    with pytest.raises(UnknownError, match="cannot be linked"):
+    with pytest.raises(UnknownError, match="was changed on disk"):
         await disk.store.branches.link(first, TWIN)
     other = disk.inbox(b"something else")
     await disk.store.uploads.take_over(TWIN, NAME, other)
@@ -141,3 +143,20 @@ async def test_an_empty_store_is_a_hidden_snapshot_that_names_no_files(disk: Dis
     await disk.store.uploads.take_over(MOVED, "7_born.zip", taken)
     with pytest.raises(AlreadyThereError, match="another checksum"):
         await disk.store.branches.make_empty(StoreVersion(MOVED, Version(7, "born")))
+
+
+@pytest.mark.parametrize(
+    ("number", "way_out"),
+    [(errno.EMLINK, "forget branches"), (errno.EXDEV, "must be in one"), (errno.EPERM, "has no hard links")],
+)
+async def test_a_link_that_the_file_system_refuses_says_why(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch, number: int, way_out: str
+) -> None:
+    first = await stored(disk)
+
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("worker_runtime.storage.incoming.os.link", refuse)
+    with pytest.raises(PreconditionError, match=rf"{SST} cannot be linked: .*{os.strerror(number)}; .*{way_out}"):
+        await disk.store.branches.link(first, TWIN)

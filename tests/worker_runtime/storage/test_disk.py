@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import shutil
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,11 @@ from rhino_core.errors import IntegrityError, NoSpaceError, RhinoError, Unavaila
 from rhino_core.ids import DiskState, Epoch, FileEntry, StoreId, Version
 from rhino_core.setting import MIB
 from tests.worker_runtime.tmpfs import fill, tmpfs
-from worker_runtime.storage import files
+from worker_runtime.storage import disk, files
 from worker_runtime.storage.allocation import allocator
 from worker_runtime.storage.allocation.fallocate import reserve
 from worker_runtime.storage.database import Database
-from worker_runtime.storage.disk import INDEX_BYTES
+from worker_runtime.storage.disk import INDEX_BYTES, INODES_KEPT
 from worker_runtime.storage.store import Store
 
 STORE = StoreId("job", 0, 3, "default")
@@ -222,3 +223,60 @@ async def test_a_disk_filled_to_the_last_byte_is_full_and_recovers_by_itself(tmp
         assert [entry.name for entry in again.files.entries()] == ["SSTs/000002-x.sst"]
         assert (again.index.metadata("key"), again.index.epochs()) == ("value", {STORE.group: Epoch(1, 1)})
         again.close()
+
+
+def occupy_inodes(folder: Path, leave: int) -> Path:
+    """A folder of empty files that leaves so many inodes free."""
+    crowd = folder / "crowd"
+    crowd.mkdir()
+    for number in range(os.statvfs(folder).f_favail - leave):
+        (crowd / str(number)).touch()
+    return crowd
+
+
+async def test_a_disk_without_free_inodes_is_full_and_takes_no_file(tmp_path: Path) -> None:
+    with tmpfs(tmp_path / "disk", 32, inodes=3000) as folder:
+        store = Store.open("a", folder / "data", 0)
+        assert store.disk.state() == (DiskState.OK, "")
+        crowd = occupy_inodes(folder, INODES_KEPT // 2)
+        state, message = store.disk.state()
+        assert state is DiskState.FULL
+        assert message.startswith(
+            f"{store.layout.store}: {INODES_KEPT // 2} inodes free of 3000, and {INODES_KEPT} are"
+        )
+        with pytest.raises(NoSpaceError, match="499 inodes free of 3000"):
+            await store.uploads.take_over(STORE, SST.name, put(store))
+        shutil.rmtree(crowd)
+        assert store.disk.state() == (DiskState.OK, "")
+        await store.uploads.take_over(STORE, SST.name, put(store))
+        store.close()
+
+
+async def test_a_disk_is_full_from_a_write_that_a_quota_refuses_until_a_file_can_be_made(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("worker_runtime.storage.disk.time.monotonic", lambda: now)
+    with monkeypatch.context() as quota:
+        quota.setattr(files.os, "rename", failing(errno.EDQUOT))  # type: ignore[attr-defined]
+        quota.setattr(disk, "reserve", failing(errno.EDQUOT))
+        with pytest.raises(NoSpaceError):
+            await store.uploads.take_over(STORE, SST.name, put(store))
+        for _ in range(2):
+            state, message = store.disk.state()
+            assert state is DiskState.FULL
+            refused = "a write was refused (Disk quota exceeded); raise the quota of this user or project"
+            assert message == f"{store.layout.store}: {refused}"
+            now += disk.PROBE_S
+    assert store.disk.state() == (DiskState.OK, "")
+
+
+async def test_a_write_that_was_refused_once_does_not_make_the_disk_full(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(files.os, "rename", failing(errno.ENOSPC))  # type: ignore[attr-defined]
+        with pytest.raises(NoSpaceError):
+            await store.uploads.take_over(STORE, SST.name, put(store))
+    assert store.disk.state() == (DiskState.OK, "")
+    assert not [path for path in store.layout.store.iterdir() if path.is_file()], "the probe has left nothing"
