@@ -73,7 +73,7 @@ def _wait_for_batch(query: StreamingQuery, folder: Path, batch: int, deadline: f
     while not (folder / "commits" / str(batch)).exists() and time.monotonic() < deadline:
         if (error := query.exception()) is not None:
             raise PreconditionError(f"the new code fails: {error}")
-        if query.lastProgress is not None and str(query.status["message"]).startswith(WAITING):
+        if str(query.status["message"]).startswith(WAITING):
             return
         time.sleep(POLL_S)
 

@@ -20,10 +20,11 @@ from spark_connector.conf import PROVIDER_CLASSES
 from spark_connector.query_checkpoint import PROVIDER_KEY
 from tests.spark.conftest import SharedSession, wait_for
 from tests.spark.queries import QUERIES, events_of, source
-from tests.spark.run import Run, job
+from tests.spark.run import Run, hand_over_one, job
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 RETAINED = "spark.sql.streaming.minBatchesToRetain"
+PROGRESS_KEPT = "spark.sql.streaming.numRecentProgressUpdates"
 SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.streaming.stateStore.minDeltasForSnapshot": "2",
@@ -96,6 +97,18 @@ def test_retention_is_that_of_the_start_of_a_query(cluster: LocalCluster, spark:
     assert found is not None
     assert found.batch_id >= 8
     assert first_versions(cluster, long) > 0
+
+
+def test_batches_are_known_when_spark_keeps_no_progress(
+    cluster: LocalCluster, spark: SparkSession, tmp_path: Path
+) -> None:
+    """With this setting Spark drops a progress as soon as it has it."""
+    spark.conf.set(PROGRESS_KEPT, "1")
+    run = Run(spark, QUERIES["aggregation"], tmp_path)
+    running = run.start()
+    run.advance(running, 9)
+    assert running.lastProgress is None
+    hand_over_one(cluster, run.query.name, 2)
 
 
 def test_a_plan_that_fails_is_no_trouble_of_rhinos(cluster: LocalCluster, spark: SparkSession, tmp_path: Path) -> None:

@@ -86,7 +86,6 @@ def test_only_processors_of_transform_with_state_are_left_to_spark(tmp_path: Pat
 class FakeQuery:
     """A query without rows for a further batch."""
 
-    lastProgress: dict[str, object] | None = field(default_factory=dict)
     status: dict[str, object] = field(default_factory=lambda: {"message": "Waiting for data to arrive"})
 
     def exception(self) -> None:

@@ -23,7 +23,10 @@ private[spark] class FollowedQuery(
   val job: String = run.job
   val runId: UUID = run.runId
   private val retained = run.retainedBatches
-  private var seen = Option.empty[BatchProgress]
+  private val FiguresMs = 1000L // from a commit to its progress, if Spark keeps any
+  private case class Logged(batch: Long, versions: Seq[Message], sinceNs: Long)
+  private var seen: AnyRef = _ // the commit after which the log was read
+  private var waiting = Seq.empty[Logged] // for their figures
   private var newest = Option.empty[Message]
   private var reported = Option.empty[Long]
   private val idleCheck = new IdleCheck(nowNs)
@@ -57,23 +60,37 @@ private[spark] class FollowedQuery(
     }
 
   /**
-   * Reports of all batches in the commit log since the last call, in order. The log is read only when there is new
-   * progress, which is rare for an idle query.
+   * Reports of all batches in the commit log since the last call, in order. The log is read only after a commit. A
+   * batch waits a moment for its progress, which has its figures. Spark may keep no progress.
+   *
+   * @param ended the query has ended, so that no figures will come
    */
-  def logged(): Seq[Message] = {
+  def logged(ended: Boolean = false): Seq[Message] = {
     if (!stateful || !planned) return Nil
-    val last = reported.getOrElse(before)
-    val progress = run.lastProgress
-    if (progress.isEmpty || progress == seen) return Nil
-    val reports = (last + 1 to progress.get.batch).flatMap { batch =>
-      versions(batch).map(named => batch -> report(batch, named))
-    }
-    seen = progress
-    reported = reports.lastOption.map(_._1).orElse(Some(last))
-    newest = reports.lastOption.map(_._2).orElse(newest)
+    readLog()
+    val (ready, rest) = waiting.span(its => ended || complete(its))
+    val reports = ready.map(report)
+    waiting = rest
+    reported = ready.lastOption.map(_.batch).orElse(reported)
+    newest = reports.lastOption.orElse(newest)
     if (reports.nonEmpty) idleCheck.batchLogged()
-    reports.map(_._2)
+    reports
   }
+
+  private def readLog(): Unit = {
+    val commit = run.lastCommit // read first: a later commit is seen at the next call
+    if (commit ne seen) {
+      val last = waiting.lastOption.map(_.batch).orElse(reported).getOrElse(before)
+      waiting ++= (last + 1 to run.executedBatch).flatMap { batch =>
+        versions(batch).map(Logged(batch, _, nowNs()))
+      }
+      seen = commit
+    }
+  }
+
+  private def complete(its: Logged): Boolean =
+    run.computedBatches.exists(_ >= its.batch) || run.executedBatch > its.batch ||
+      nowNs() - its.sinceNs >= FiguresMs * 1000000L
 
   /**
    * Reports once per map that the query is idle: no batch has been reported for a while, none is running, and the next
@@ -119,18 +136,18 @@ private[spark] class FollowedQuery(
     if (batch < retained) Nil
     else (batch - retained to batch).iterator.flatMap(versions).nextOption().getOrElse(Nil)
 
-  private def report(batch: Long, named: Seq[Message]): Message = message(
+  private def report(its: Logged): Message = message(
     "BatchLogged",
     "job" -> job,
     "run_id" -> runId.toString,
-    "batch_id" -> batch,
-    "versions" -> named,
-    "floors" -> floors(batch).map(v => message("Floor", "version" -> v)),
+    "batch_id" -> its.batch,
+    "versions" -> its.versions,
+    "floors" -> floors(its.batch).map(v => message("Floor", "version" -> v)),
     "work" -> work.take(),
-    "input_rows" -> run.inputRows(batch),
-    "batch_s" -> run.batchSeconds(batch),
+    "input_rows" -> run.inputRows(its.batch),
+    "batch_s" -> run.batchSeconds(its.batch),
     "trigger_s" -> run.triggerSeconds,
-    "lags" -> run.lags(batch).map(_.report))
+    "lags" -> run.lags(its.batch).map(_.report))
 
   /**
    * Events for a manager that was just connected. The report of the newest batch may have been lost, so it is repeated.

@@ -79,7 +79,7 @@ private[spark] class QueryFollower(
     val done = tasks()
     refused --= refused.keySet.toSet -- ids
     (running.keySet.toSet -- ids).flatMap(running.get).foreach { query =>
-      try pauses.attempt(query.run)(follow(query, done))
+      try pauses.attempt(query.run)(follow(query, done, ended = true))
       finally end(query)
     }
     pauses.retain(ids)
@@ -88,14 +88,14 @@ private[spark] class QueryFollower(
       refused.get(run.runId).foreach(run.cancel)
     }
     running.values.foreach(query => pauses.attempt(query.run) {
-      follow(query, done)
+      follow(query, done, ended = false)
       query.idle(locations).foreach(tell("query_idle", _))
     })
   }
 
-  private def follow(query: FollowedQuery, done: Seq[EndedTask]): Unit = {
+  private def follow(query: FollowedQuery, done: Seq[EndedTask], ended: Boolean): Unit = {
     if (done.nonEmpty) query.ended(done)
-    query.logged().foreach(tell("batch_logged", _))
+    query.logged(ended).foreach(tell("batch_logged", _))
   }
 
   private def end(query: FollowedQuery): Unit = {

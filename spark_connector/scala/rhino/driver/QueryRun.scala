@@ -4,9 +4,6 @@ import java.util.UUID
 
 import org.apache.spark.sql.execution.SparkPlan
 
-/** The end of a trigger. Two objects are equal if Spark has reported the same end. `source`: Spark's own object. */
-private[spark] case class BatchProgress(batch: Long, source: AnyRef)
-
 /**
  * What Rhino reads of a query's run on this driver, and its one way to end it. Reading creates nothing in the query
  * checkpoint. `StreamRun` asks Spark; tests have their own.
@@ -33,9 +30,11 @@ private[spark] trait QueryRun {
 
   /** The plan of the newest execution, once Spark has made it. */
   def plan: Option[SparkPlan]
-  def lastProgress: Option[BatchProgress]
 
-  /** Batches that have computed something, among the newest triggers. */
+  /** Identity of the newest commit: another object after each batch in the commit log. */
+  def lastCommit: AnyRef
+
+  /** Batches that have computed something, among the triggers whose progress Spark keeps. It may keep none. */
   def computedBatches: Seq[Long]
 
   /** Input rows of a batch, and the seconds that it took; 0 if Spark does not know the batch any more. */

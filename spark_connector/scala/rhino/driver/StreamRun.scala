@@ -32,8 +32,8 @@ private[driver] class StreamRun(stream: StreamExecution) extends QueryRun {
   override def executedBatch: Long = stream.lastExecution.currentBatchId
   override def plan: Option[SparkPlan] = Option(stream.lastExecution).flatMap(MadePlan.of)
 
-  override def lastProgress: Option[BatchProgress] =
-    Option(stream.lastProgress).map(progress => BatchProgress(progress.batchId, progress))
+  /** Spark makes it when it has logged a batch. */
+  override def lastCommit: AnyRef = stream.committedOffsets
 
   override def computedBatches: Seq[Long] =
     stream.recentProgress.toSeq.filter(_.durationMs.containsKey("addBatch")).map(_.batchId)

@@ -4,7 +4,7 @@ import java.util.UUID
 
 import org.apache.spark.sql.execution.SparkPlan
 
-import rhino.spark.driver.{BatchProgress, QueryRun, SourceLag}
+import rhino.spark.driver.{QueryRun, SourceLag}
 import rhino.spark.settings.ClassNames
 
 /** A run whose Spark side is played by the test. */
@@ -17,9 +17,10 @@ private[spark] class FakeRun(override val job: String, override val providerClas
   var execution: AnyRef = _
   var executedBatch: Long = -1
   var plan: Option[SparkPlan] = None
-  var lastProgress: Option[BatchProgress] = None
+  var computedBatches: Seq[Long] = Nil
   var committed: Map[Long, Map[Long, Seq[Seq[String]]]] = Map.empty
   var newestOffsets: Option[Long] = None
+  var keepsProgress = true
   var unreadable = false
   var cancelled: Seq[String] = Nil
   var error = ""
@@ -28,7 +29,7 @@ private[spark] class FakeRun(override val job: String, override val providerClas
   var hadState = false
 
   override def hasExecution: Boolean = execution != null
-  override def computedBatches: Seq[Long] = Nil
+  override def lastCommit: AnyRef = committed
   override def inputRows(batch: Long): Long = 100 + batch
   override def batchSeconds(batch: Long): Double = 0.5 + batch
   override def lags(batch: Long): Seq[SourceLag] = Seq(SourceLag("topic", "offsets", 7.0 + batch.toDouble, 3))
@@ -50,13 +51,14 @@ private[spark] class FakeRun(override val job: String, override val providerClas
   /** Spark has computed and logged a batch: operator 0 with two partitions. */
   def logging(batch: Long): this.type = {
     newestOffsets = Some(batch)
+    executedBatch = executedBatch.max(batch)
     committed += batch -> Map(0L -> Seq(Seq(s"a$batch"), Seq(s"b$batch")))
     progressing(batch)
   }
 
-  /** A trigger has ended. */
+  /** Spark has the progress of a batch. */
   def progressing(batch: Long): this.type = {
-    lastProgress = Some(BatchProgress(batch, new Object))
+    if (keepsProgress) computedBatches :+= batch
     this
   }
 }

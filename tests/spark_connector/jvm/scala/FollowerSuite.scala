@@ -80,6 +80,33 @@ class FollowerSuite extends Suite {
     expect(its.look(), Nil)
   }
 
+  test("a batch that Spark has logged is reported when Spark keeps no progress of queries") {
+    val run = new FakeRun("q").planning(plan, batch = 0)
+    run.keepsProgress = false // spark.sql.streaming.numRecentProgressUpdates=1
+    val its = new Followed(run).wanting("q")
+    its.look()
+    for (batch <- 0 to 2) run.logging(batch)
+    val reports = (its.look() ++ its.lookLater()).filter(_.has("batch_logged")).map(_.sub("batch_logged"))
+    expect(reports.map(_.long("batch_id")), Seq(0L, 1L, 2L))
+    expect(ids(reports.last.subs("floors").map(_.sub("version"))), Seq("1_a0", "1_b0"))
+    expect(kindsOf(its.lookLater()), Seq("query_idle"))
+  }
+
+  test("a logged batch waits a moment for its figures, unless the next one is planned or the query ends") {
+    val run = new FakeRun("q").planning(plan, batch = 0)
+    run.keepsProgress = false
+    val its = new Followed(run)
+    its.look()
+    run.logging(0)
+    expect(its.look(), Nil)
+    run.planning(plan, batch = 1)
+    expect(its.look().map(_.sub("batch_logged").long("batch_id")), Seq(0L))
+    run.logging(1)
+    expect(its.look(), Nil)
+    its.runs = Nil
+    expect(kindsOf(its.look()), Seq("batch_logged", "query_ended"))
+  }
+
   test("floors come from the oldest entry that Spark has kept of those that a restart may need") {
     val run = new FakeRun("q").planning(plan, batch = 0)
     val its = new Followed(run)
@@ -95,6 +122,7 @@ class FollowerSuite extends Suite {
   test("a restarted query does not report the batches of its former run") {
     val run = new FakeRun("q").planning(plan, batch = 5)
     for (batch <- 0 to 5) run.logging(batch)
+    run.computedBatches = Seq(5)
     val reports = new Followed(run).look().filter(_.has("batch_logged")).map(_.sub("batch_logged").long("batch_id"))
     expect(reports, Seq(5L))
   }
@@ -103,6 +131,7 @@ class FollowerSuite extends Suite {
     val run = new FakeRun("q").planning(plan, batch = 0)
     val its = new Followed(run)
     its.look()
+    expect(its.look(), Nil)
     run.progressing(0)
     expect(its.look(), Nil)
     run.logging(0)
@@ -215,9 +244,8 @@ class FollowerSuite extends Suite {
     val run = new FakeRun("q").planning(plan, batch = 0).logging(0)
     val its = new Followed(run).wanting("q")
     its.look()
-    val progress = run.lastProgress
+    run.keepsProgress = false // it comes some time after the commit
     run.logging(1)
-    run.lastProgress = progress // it comes some time after the commit
     expect(its.lookLater(), Nil)
   }
 
