@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import enum
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from rhino.cli.arguments import seconds
+from rhino.cli.option_groups import expanded
 from rhino.cli.options import ManagerOption
 from rhino.cli.output import say, say_json
 from rhino_core.errors import InvalidSettingError
@@ -48,11 +50,34 @@ rhino jar --output-dir /opt/rhino
 
 def register(app: typer.Typer, panel: str) -> None:
     """Adds the commands to `app`."""
-    app.command(rich_help_panel=panel, help=CONF_HELP)(conf)
+    app.command("conf", rich_help_panel=panel, help=CONF_HELP)(expanded(conf))
     app.command(rich_help_panel=panel, help=JAR_HELP)(jar)
 
 
+@dataclass(frozen=True, slots=True)
+class IdentityOptions:
+    """Who the driver is."""
+
+    tls_dir: Annotated[
+        str,
+        typer.Option(
+            envvar=DRIVER_DIR_VARIABLE,
+            metavar="FOLDER",
+            help="Folder on the driver's machine with its certificate, from `rhino cert driver`.",
+        ),
+    ] = ""
+    cluster_key: Annotated[
+        str,
+        typer.Option(
+            envvar=CLUSTER_KEY_VARIABLE,
+            metavar="FILE",
+            help="File with the key of the cluster. The driver's certificate is made from it, on this machine.",
+        ),
+    ] = ""
+
+
 def conf(
+    identity: IdentityOptions,
     manager: ManagerOption = DEFAULT_MANAGER,
     format: Annotated[
         Format,
@@ -64,6 +89,13 @@ def conf(
     integration: Annotated[str, typer.Option(help=f"Integration mode: {' or '.join(PROVIDER_CLASSES)}.")] = "provider",
     replication_factor: Annotated[int, typer.Option(help="Number of secondary copies.")] = 1,
     socket: Annotated[str, typer.Option(help="Socket of the sidecar on every node.")] = str(DEFAULT_SOCKET),
+    recovery: Annotated[
+        bool,
+        typer.Option(
+            help="Also print what shortens a recovery: time-outs and retries of the whole application. On machines with"
+            " too little time, Spark may then drop executors that are only slow."
+        ),
+    ] = True,
     jar: Annotated[
         str | None,
         typer.Option(
@@ -71,27 +103,18 @@ def conf(
             help=f"Jar of Rhino: {ALLOWED}. Default: the file that `rhino jar` prints.",
         ),
     ] = None,
-    tls_dir: Annotated[
-        str,
-        typer.Option(
-            envvar=DRIVER_DIR_VARIABLE,
-            metavar="FOLDER",
-            help="Folder on the driver's machine with its certificate, from `rhino cert driver`.",
-        ),
-    ] = "",
-    cluster_key: Annotated[
-        str,
-        typer.Option(
-            envvar=CLUSTER_KEY_VARIABLE,
-            metavar="FILE",
-            help="File with the key of the cluster. The driver's certificate is made from it, on this machine.",
-        ),
-    ] = "",
 ) -> None:
     settings = application_settings(
-        manager, socket=socket, replication_factor=replication_factor, integration=integration, jar=jar
+        manager,
+        socket=socket,
+        replication_factor=replication_factor,
+        recovery=recovery,
+        integration=integration,
+        jar=jar,
     )
-    settings |= tls_conf({**os.environ, DRIVER_DIR_VARIABLE: tls_dir, CLUSTER_KEY_VARIABLE: cluster_key})
+    settings |= tls_conf(
+        {**os.environ, DRIVER_DIR_VARIABLE: identity.tls_dir, CLUSTER_KEY_VARIABLE: identity.cluster_key}
+    )
     if format is Format.JSON:
         say_json(settings)
     elif format is Format.ARGUMENTS:
