@@ -48,6 +48,7 @@ class Groups(Protocol):
     """The client of the manager (manager_link/client.py)."""
 
     def ask(self, group: GroupId) -> None: ...
+    def ask_writer(self, group: GroupId, worker_id: str) -> None: ...
     def changed(self, group: GroupId) -> None: ...
 
 
@@ -66,7 +67,8 @@ class Replication:
         self.me = me
         self.store = store
         self.precedence = Precedence(lambda: store.pins.loading)
-        machine = ChainMachine(me, store.catalogue, store.index.epochs(), store.index.fences())
+        index = store.index
+        machine = ChainMachine(me, store.catalogue, index.epochs(), index.fences(), index.members())
         self.view: ChainView = machine.view
         self._runner: Runner[ev.Event, ev.Effect] = Runner(machine, self, ev.Tick)
         self._commits: dict[int, asyncio.Future[Copies]] = {}
@@ -148,7 +150,7 @@ class Replication:
     def persist(self, effects: Sequence[ev.Effect]) -> None:
         for effect in effects:
             if isinstance(effect, ev.PersistEpoch):
-                self.store.index.put_epoch(effect.group, effect.epoch)
+                self.store.index.put_epoch(effect.group, effect.epoch, effect.members)
 
     def publish(self, effect: ev.Effect) -> None:
         match effect:
@@ -156,6 +158,8 @@ class Replication:
                 return  # persisted before
             case ev.AskForGroup(group):
                 self._groups.ask(group)
+            case ev.AskForWriter(group, worker_id):
+                self._groups.ask_writer(group, worker_id)
             case ev.Connect(to, lane):
                 self._links.connect(to, lane)
             case ev.OfferFile():

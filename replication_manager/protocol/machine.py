@@ -187,6 +187,17 @@ class ReplicationMachine:
         """How many groups the worker owns."""
         return self._table.owned[worker_id]
 
+    def may_use(self, group: GroupId, worker_id: str) -> bool:
+        """Whether the worker may send and fetch files of the group.
+
+        It is a member, or executors of the job run there. A job without a logged batch may still be made by a branch,
+        which has no executors.
+        """
+        known = self.groups.get(group)
+        if known is not None and known.member(worker_id) is not None:
+            return True
+        return self._placing.may_run(group.job, worker_id, unnamed=not self.floors_of(group))
+
     def of_job(self, job: str) -> Collection[GroupId]:
         """Groups of the job."""
         return self._table.of_job(job)

@@ -179,6 +179,13 @@ class Placing:
             near.update(worker_id for worker_id, b in bins.items() if b.worker.host in named.hosts)
         return near
 
+    def may_run(self, job: str, worker_id: str, *, unnamed: bool) -> bool:
+        """Whether executors of the job are near this worker. `unnamed`: the answer while no driver has named any."""
+        record, named = self._membership.records.get(worker_id), self._executors.get(job)
+        if record is None or named is None:
+            return record is not None and unnamed
+        return worker_id in named.workers or record.worker.host in named.hosts
+
     # ---------------------------------------------------------------- groups that exist
 
     def filled(self, group: ReplicaGroup, members: rules.Members) -> rules.Members:

@@ -182,7 +182,10 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
         branch_of = group._replace(job=request.branch_of, operator=operator) if request.branch_of else None
         self.handle(ev.Resolve(group, request.worker_id, settings, branch_of))
         self.runtime.audience.resolved(request.worker_id, group)
-        return pb.ResolveGroupReply(group=convert.replica_group_to_pb(self.core.groups[group]))
+        return pb.ResolveGroupReply(
+            group=convert.replica_group_to_pb(self.core.groups[group]),
+            user_refused=bool(request.user) and not self.core.may_use(group, request.user),
+        )
 
     # ---------------------------------------------------------------- people
 

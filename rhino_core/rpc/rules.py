@@ -147,7 +147,7 @@ FIELDS: dict[str, Rule] = dict(
         _of(
             _WORKER_OR_NONE,
             "ExecutorChanged.worker_id written_by target origin add_member make_owner desired_worker actual_worker "
-            "ListActionsRequest.worker Action.worker",
+            "ListActionsRequest.worker Action.worker user",
         ),
         _of(_INCARNATION, "incarnation"),
         _of(_HOST, "host hosts"),

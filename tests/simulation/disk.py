@@ -81,7 +81,8 @@ class Disk:
     written_s: dict[Key, float] = field(default_factory=dict)
     arrived_ns: dict[Key, int] = field(default_factory=dict)  # as the index has it
     epochs: dict[GroupId, Epoch] = field(default_factory=dict)
-    before: dict[GroupId, tuple[float, Epoch | None]] = field(default_factory=dict)
+    before: dict[GroupId, tuple[float, Epoch | None, tuple[str, ...]]] = field(default_factory=dict)
+    members: dict[GroupId, tuple[str, ...]] = field(default_factory=dict)  # under these epochs
     floors: dict[StoreId, Version] = field(default_factory=dict)
     fences: dict[str, Epoch] = field(default_factory=dict)  # of forgotten jobs
     first_snapshots: set[tuple[StoreId, Version]] = field(default_factory=set)  # that ever were here
@@ -118,9 +119,9 @@ class Disk:
         self.written_s[entry.store, entry.name] = now
         self.arrived_ns[entry.store, entry.name] = arrived_ns
 
-    def put_epoch(self, group: GroupId, epoch: Epoch, now: float) -> None:
-        self.before[group] = now, self.epochs.get(group)
-        self.epochs[group] = epoch
+    def put_epoch(self, group: GroupId, epoch: Epoch, members: tuple[str, ...], now: float) -> None:
+        self.before[group] = now, self.epochs.get(group), self.members.get(group, ())
+        self.epochs[group], self.members[group] = epoch, members
 
     def drop(self, store: StoreId, name: str) -> None:
         """The file goes; zips that name it are no longer whole, so they are hidden."""
@@ -145,6 +146,7 @@ class Disk:
                 self.drop(store, name)
             del self.files[store]
         self.epochs = {group: epoch for group, epoch in self.epochs.items() if group not in groups}
+        self.members = {group: members for group, members in self.members.items() if group not in groups}
         self.before = {group: before for group, before in self.before.items() if group not in groups}
         self.floors = {store: floor for store, floor in self.floors.items() if store.group not in groups}
         self.first_snapshots = {first for first in self.first_snapshots if first[0].group not in groups}
@@ -160,10 +162,11 @@ class Disk:
                 unsynced = not synced and self.written_s[store, name] > now - SYNC_S
                 if (store, name) in self.rotten or (unsynced and random.random() < 0.5):
                     self.drop(store, name)
-        for group, (when, former) in self.before.items():
+        for group, (when, former, members) in self.before.items():
             if when > now - SYNC_S and random.random() < 0.5:
                 if former is None:
                     self.epochs.pop(group, None)
+                    self.members.pop(group, None)
                 else:
-                    self.epochs[group] = former
+                    self.epochs[group], self.members[group] = former, members
         self.before.clear()

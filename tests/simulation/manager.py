@@ -231,10 +231,19 @@ class Manager:
         reports = self._reports(sidecar)
         epoch, disk = sidecar.machine.view.highest_epoch(), sidecar.disk.state
         taken = self._handle(ev.Registered(sidecar.worker, process, epoch, reports, disk, "simulated"))
+        if taken:
+            self._name_executors()
         if not taken or not self._answers(sidecar):
             return False
         self._watch(sidecar)
         return True
+
+    def _name_executors(self) -> None:
+        """Executors of all jobs run beside all sidecars, as the driver says."""
+        short, names = self._cluster.short_lived, frozenset(self._cluster.sidecars)
+        jobs = {store.id.job for store in self._cluster.workload.stores} | ({short.job} if short else set())
+        for job in sorted(jobs):
+            self._handle(ev.ExecutorsNamed(job, names))
 
     def beat(self, sidecar: Sidecar) -> bool:
         if not self._hears(sidecar):
@@ -281,6 +290,13 @@ class Manager:
             sidecar.later(self._world.delay(), lambda: sidecar.handle(reply))
             return True
         return False
+
+    def may_write(self, sidecar: Sidecar, group: GroupId, writer: str) -> None:
+        """A sidecar asks about a worker that is no member."""
+        if not self.up or not self._hears(sidecar) or not self._answers(sidecar):
+            return
+        answer = worker_ev.WriterNamed(group, writer, self.core.may_use(group, writer))
+        sidecar.later(self._world.delay(), lambda: sidecar.handle(answer))
 
     def change(self, group: GroupId, *, add_member: str = "", make_owner: str = "") -> bool:
         """Changes a group for the handover manager. False if refused."""

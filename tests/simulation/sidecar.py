@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from rhino_core.errors import NoSpaceError
 from rhino_core.ids import (
@@ -44,6 +44,12 @@ CHECK_EVERY = 3  # events, between looks at what the machine knows of itself
 COMMIT_S = 3.0  # an executor waits this long
 ZIP_COMMIT_S = 5.0  # and for a snapshot longer, since no task waits for it
 Done = Callable[[ev.CompleteCommit], None]
+
+
+class Upstream(Protocol):
+    """The receiving end of a stream of files."""
+
+    def accept(self, transfer: int, entry: FileEntry) -> None: ...
 
 
 class Sidecar:
@@ -102,10 +108,11 @@ class Sidecar:
             self.catalogue.add(self.disk.files[store][name], arrived_ns[store, name] / 1e9)
         self.arrivals = Arrivals(max(arrived_ns.values(), default=0), clock=self.monotonic_ns)
         self.grants = GrantPool(self.cluster.limit_bytes, WINDOW_BYTES)
-        self.machine = chain_core.ChainMachine(self.worker, self.catalogue, self.disk.epochs, self.disk.fences)
+        disk = self.disk
+        self.machine = chain_core.ChainMachine(self.worker, self.catalogue, disk.epochs, disk.fences, disk.members)
         self.excess = Excess(self)
         self._catch_ups: dict[GroupId, CatchUp] = {}
-        self._deciding: Stream | None = None
+        self._undecided: dict[int, Upstream] = {}
         self._armed: float | None = None
         self.world.say(f"{self.name} starts")
         self.later(0.01, self.register)
@@ -231,11 +238,13 @@ class Sidecar:
 
     def _execute(self, effect: ev.Effect) -> None:
         match effect:
-            case ev.PersistEpoch(group, epoch):
+            case ev.PersistEpoch(group, epoch, members):
                 self.cluster.checkers.epoch_persisted(self.disk, group, epoch)
-                self.disk.put_epoch(group, epoch, self.world.now)
+                self.disk.put_epoch(group, epoch, members, self.world.now)
             case ev.AskForGroup(group):
                 self.later(self.world.delay(), lambda: self._resolve(group))
+            case ev.AskForWriter(group, writer):
+                self.later(self.world.delay(), lambda: self.cluster.manager.may_write(self, group, writer))
             case ev.StartCatchUp(group):
                 self._catch_ups[group] = CatchUp(self, effect)
             case ev.MakeVisible(store, name):
@@ -246,10 +255,10 @@ class Sidecar:
             case ev.ReportGroup(_):
                 self.later(0.01, lambda: self.cluster.manager.beat(self))
             case ev.ReceiveFile(transfer, entry):
-                if self._deciding is not None:
-                    self._deciding.accept(transfer, entry)
-            case ev.DiscardTransfer():
-                return  # what is not accepted is thrown away
+                if (stream := self._undecided.pop(transfer, None)) is not None:
+                    stream.accept(transfer, entry)
+            case ev.DiscardTransfer(transfer):
+                self._undecided.pop(transfer, None)  # what is not accepted is thrown away
             case ev.DropJob(job, fence, groups):
                 self._drop_job(job, fence, groups)
             case _:
@@ -306,10 +315,15 @@ class Sidecar:
             if self.up:
                 self._connect(from_, lane)
 
-    def begin(self, begin: ev.BeginReceived, stream: Stream) -> None:
-        self._deciding = stream
+    def begin(self, begin: ev.BeginReceived, stream: Upstream) -> None:
+        self._undecided[begin.transfer] = stream
         self.handle(begin)
-        self._deciding = None
+
+    def stream_ended(self, stream: Upstream) -> None:
+        """Its undecided transfers are forgotten."""
+        for transfer in [transfer for transfer, of in self._undecided.items() if of is stream]:
+            del self._undecided[transfer]
+            self.handle(ev.TransferFailed(transfer, None))
 
     def _reply(self, reply: ev.SendAck | ev.SendRefusal) -> None:
         event: ev.AckReceived | ev.RefusalReceived

@@ -46,6 +46,7 @@ class Stream:
         self._idle_check_due = False
         self._transfer, self._left_bytes = 0, 0  # under way
         self._accepted: dict[int, FileEntry] = {}
+        self._arrived: set[int] = set()  # all their bytes are here, and the machine has not decided
         self._buffered_bytes = 0
         self._disk_free_at = 0.0
         self._link.send(lambda: self._welcome(credit), forward=False)
@@ -114,7 +115,10 @@ class Stream:
     # ------------------------------------------------------------ receiver
 
     def accept(self, transfer: int, entry: FileEntry) -> None:
-        self._accepted[transfer] = entry
+        if transfer in self._arrived:
+            self._finish(transfer, entry)
+        else:
+            self._accepted[transfer] = entry
 
     def _promise(self, change_bytes: int) -> None:
         self._granted_bytes += change_bytes
@@ -155,6 +159,8 @@ class Stream:
         self._receiver.top_up_starved()
         if last and transfer in self._accepted:
             self._finish(transfer, self._accepted.pop(transfer))
+        elif last:
+            self._arrived.add(transfer)
 
     def _finish(self, transfer: int, entry: FileEntry) -> None:
         refused = not self._receiver.disk.takes_files
@@ -202,4 +208,5 @@ class Stream:
             self._receiver.top_up_starved()
             for transfer in self._accepted:
                 self._receiver.handle(ev.TransferFailed(transfer, None))
+            self._receiver.stream_ended(self)
         self._sender.disconnected(self._receiver.name, self.lane)

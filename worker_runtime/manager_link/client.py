@@ -87,6 +87,7 @@ class ManagerClient:
         self._settings: dict[str, JobSettings] = {}
         self._resolving: dict[GroupId, asyncio.Task[ReplicaGroup]] = {}
         self._asking: dict[GroupId, asyncio.Task[None]] = {}
+        self._writers: dict[tuple[GroupId, str], asyncio.Task[None]] = {}
 
     @property
     def _stub(self) -> replication_pb2_grpc.ReplicationManagerAsyncStub:
@@ -119,6 +120,35 @@ class ManagerClient:
             task = self._tasks.create_task(self._ask(group), name=f"ask for group {group}")
             self._asking[group] = task
             task.add_done_callback(lambda _: self._asking.pop(group, None))
+
+    def ask_writer(self, group: GroupId, worker_id: str) -> None:
+        """Asks whether a worker that is no member may write the group. Without an answer its files are refused."""
+        key = group, worker_id
+        if key not in self._writers:
+            task = self._tasks.create_task(self._ask_writer(*key), name=f"ask for writer {worker_id} of {group}")
+            self._writers[key] = task
+            task.add_done_callback(lambda _: self._writers.pop(key, None))
+
+    async def _ask_writer(self, group: GroupId, worker_id: str) -> None:
+        try:
+            allowed = await self.may_use(group, worker_id)
+        except RhinoError as error:
+            log.warning("cannot ask for a writer", extra={"peer": worker_id, "group": str(group), "error": str(error)})
+        else:
+            self._replication.post(ev.WriterNamed(group, worker_id, allowed))
+
+    async def may_use(self, group: GroupId, worker_id: str) -> bool:
+        """Whether the worker is a member of the group, or executors of its query run there, according to the manager.
+
+        Raises UnavailableError, and UnknownError for a group that does not exist.
+        """
+        reply = await self._resolved(group, JobSettings(), existing_only=True, user=worker_id)
+        if reply.user_refused:
+            log.warning(
+                "a worker that is no member, and has no executor of the query, asks for a group's files or sends some",
+                extra={"peer": worker_id, "group": str(group)},
+            )
+        return not reply.user_refused
 
     async def known(self, group: GroupId, settings: JobSettings, branch_of: GroupId | None = None) -> ReplicaGroup:
         """The group, from memory or from the manager. The first worker that names a group becomes its owner.
@@ -179,6 +209,19 @@ class ManagerClient:
     async def _resolve_once(
         self, group: GroupId, settings: JobSettings, existing_only: bool, branch_of: GroupId | None
     ) -> ReplicaGroup:
+        reply = await self._resolved(group, settings, existing_only=existing_only, branch_of=branch_of)
+        return replica_group_of(reply.group)
+
+    async def _resolved(
+        self,
+        group: GroupId,
+        settings: JobSettings,
+        *,
+        existing_only: bool,
+        branch_of: GroupId | None = None,
+        user: str = "",
+    ) -> replication_pb2.ResolveGroupReply:
+        """The manager's reply. The machine adopts the group."""
         request = replication_pb2.ResolveGroupRequest(
             group=group_to_pb(group),
             worker_id=self._replication.me.worker_id,
@@ -187,14 +230,14 @@ class ManagerClient:
             branch_of=branch_of.job if branch_of else "",
             branch_operator=branch_of.operator if branch_of and branch_of.operator != group.operator else None,
             lease=self._lease,
+            user=user,
         )
         reply = await call(
             f"group {group} from the manager at {self.address}",
             lambda: self._stub.ResolveGroup(request, timeout=CALL_TIMEOUT_S),
         )
-        found = replica_group_of(reply.group)
-        self._replication.post(ev.GroupAdopted(found))
-        return found
+        self._replication.post(ev.GroupAdopted(replica_group_of(reply.group)))
+        return reply
 
     async def _ask(self, group: GroupId) -> None:
         pauses = retry.MANAGER.pauses()

@@ -11,7 +11,7 @@ counts, not only the tail's, so that a lagging tail delays nobody.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import assert_never
 
 from rhino_core.ids import Epoch, FileEntry, GroupId, ReplicaGroup, Worker
@@ -33,8 +33,8 @@ class ChainMachine:
     """The machine of one worker. protocol/events.py lists its events and effects.
 
     `catalogue` is read-only here: the caller changes it before it posts the event. `epochs` (the highest epoch seen of
-    each group) and `fences` (of forgotten jobs) come from the index. After a restart, commits and outbox are empty, and
-    no group is whole until it has caught up.
+    each group), `fences` (of forgotten jobs) and `members` (under these epochs) come from the index. After a restart,
+    commits and outbox are empty, and no group is whole until it has caught up.
 
     The machine itself only passes events to its parts, in the right order. Records: `Groups`, `Outbox`, `Commits`.
     Behaviour, each part built on those before it: `Receiving` (as the downstream of others), `Sending` (as their
@@ -47,10 +47,11 @@ class ChainMachine:
         catalogue: Catalogue,
         epochs: Mapping[GroupId, Epoch],
         fences: Mapping[str, Epoch] | None = None,
+        members: Mapping[GroupId, Collection[str]] | None = None,
     ) -> None:
         self._me = me
         self._catalogue = catalogue
-        self._groups = groups = Groups(me, epochs, fences or {})
+        self._groups = groups = Groups(me, epochs, fences or {}, members or {})
         self._outbox = outbox = Outbox()
         self._commits = commits = Commits()
         self._receiving = receiving = Receiving(me, catalogue, groups, outbox)
@@ -87,6 +88,8 @@ class ChainMachine:
                 return self._receiving.failed(event)
             case ev.RefusalReceived():
                 return self._completing.refused(event, now)
+            case ev.WriterNamed():
+                return self._receiving.writer_named(event, now)
             case ev.PeerConnected(worker_id, lane):
                 return self._outbox.connected(worker_id, lane)
             case ev.PeerDisconnected(worker_id, lane):
@@ -107,7 +110,8 @@ class ChainMachine:
         return []
 
     def next_deadline(self) -> float | None:
-        times = (self._groups.next_deadline(), self._outbox.next_retry(), self._commits.next_deadline())
+        parts = (self._groups, self._commits, self._receiving)
+        times = (self._outbox.next_retry(), *(part.next_deadline() for part in parts))
         return min((at for at in times if at is not None), default=None)
 
     def check_invariants(self) -> None:
@@ -175,4 +179,5 @@ class ChainMachine:
     def _tick(self, now: float) -> list[ev.Effect]:
         effects = self._slow_commits.tick(now)
         effects += self._outbox.retry(now)
+        effects += self._receiving.tick(now)
         return effects + self._groups.tick(now, self._receiving.incomplete)

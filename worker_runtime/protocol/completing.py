@@ -44,6 +44,8 @@ class Completing:
         if event.member.worker_id == self._me.worker_id:
             return []  # the ack has come full circle: each member reports its own copy itself
         key = FileKey(event.store, event.name)
+        if not self._from_members(key, event.sender, event.member.worker_id):
+            return []
         effects = self._receiving.upstreams.acknowledge(key, event.member, holds=event.holds, epoch=event.epoch)
         out = self._outbox.get(key)
         if out is None or out.epoch != event.epoch:
@@ -63,7 +65,7 @@ class Completing:
     def refused(self, event: ev.RefusalReceived, now: float) -> list[ev.Effect]:
         key = FileKey(event.store, event.name)
         out = self._outbox.get(key)
-        if out is None:
+        if out is None or not self._from_members(key, event.sender, event.member.worker_id):
             return []
         if event.reason is ev.Refusal.STALE_EPOCH:
             out.refused_by.add(event.member.worker_id)
@@ -74,6 +76,11 @@ class Completing:
         self._outbox.retry_later(key, now)
         full = event.reason is ev.Refusal.STORAGE and incarnation_of(event.member) == incarnation_of(out.to)
         return self._outbox.bypass_full(out, now) if full else []
+
+    def _from_members(self, key: FileKey, *worker_ids: str) -> bool:
+        """Whether all of them are members. A link to a former member may still be open."""
+        members = self._groups.writers.members(key.store.group)
+        return all(worker_id in members for worker_id in worker_ids)
 
     def _conflict(self, key: FileKey, event: ev.RefusalReceived) -> list[ev.Effect]:
         """The file must never be sent again: fail the commits and inform the upstreams that wait for it."""

@@ -104,6 +104,7 @@ class BytesFetched:
 class BeginReceived:
     """`upstream` (worker_id) announces a file. The machine answers with exactly one of ReceiveFile and DiscardTransfer.
 
+    The answer may come later: the machine may have to ask the manager first, for PARKED_S at most (parked.py).
     `transfer` is unique within this process. `chain` lists the members after this one, in order.
     """
 
@@ -123,7 +124,7 @@ class TransferStored:
 
 @dataclass(frozen=True, slots=True)
 class TransferFailed:
-    """An accepted transfer ended without a file.
+    """An accepted transfer ended without a file, or the stream broke before the machine had decided.
 
     `reason` is CHECKSUM, NAME_CONFLICT or STORAGE, or None if the stream broke.
     """
@@ -160,6 +161,15 @@ class RefusalReceived:
     current_epoch: Epoch
     message: str
     member: Worker
+
+
+@dataclass(frozen=True, slots=True)
+class WriterNamed:
+    """The manager's answer to AskForWriter."""
+
+    group: GroupId
+    worker_id: str
+    allowed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +237,7 @@ Event = (
     | TransferFailed
     | AckReceived
     | RefusalReceived
+    | WriterNamed
     | PeerConnected
     | PeerDisconnected
     | CatchUpFinished
@@ -240,10 +251,14 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class PersistEpoch:
-    """Write the highest epoch seen of a group to the index before executing the effects that follow."""
+    """Write the highest epoch seen of a group to the index before executing the effects that follow.
+
+    `members`: their worker ids under this epoch.
+    """
 
     group: GroupId
     epoch: Epoch
+    members: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +266,17 @@ class AskForGroup:
     """Ask the manager for the current group. The answer arrives as GroupAdopted. Repeating the request is harmless."""
 
     group: GroupId
+
+
+@dataclass(frozen=True, slots=True)
+class AskForWriter:
+    """Ask the manager whether this worker, which is no member of the group, may write it.
+
+    The answer arrives as WriterNamed. If there is none, the machine asks again with the next file.
+    """
+
+    group: GroupId
+    worker_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,6 +410,7 @@ class ReportGroup:
 Effect = (
     PersistEpoch
     | AskForGroup
+    | AskForWriter
     | Connect
     | OfferFile
     | WithdrawOffer

@@ -55,5 +55,4 @@ class Forgetting:
                 effects += [self.refuse_commit(commit.request, key.store) for commit in self._commits.pop(key)]
             effects += self._sending.forget_group(group)
             self._receiving.forget_group(group)
-        self._receiving.forget_job(job)
-        return effects
+        return effects + self._receiving.forget_job(job)

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from rhino_core.ids import NO_EPOCH, Epoch, GroupId, ReplicaGroup, Worker
 from worker_runtime.protocol import events as ev
 from worker_runtime.protocol.copy_policy import WHOLE_CHAIN, CopyPolicy
 from worker_runtime.protocol.keys import incarnation_of
 from worker_runtime.protocol.membership import GroupState
+from worker_runtime.protocol.writers import Writers
 
 
 class Groups:
-    """`epochs`: the highest epoch seen of each group. `fences`: of forgotten jobs; epochs below them are void."""
+    """`epochs`: the highest epoch seen of each group. `fences`: of forgotten jobs; epochs below them are void.
 
-    def __init__(self, me: Worker, epochs: Mapping[GroupId, Epoch], fences: Mapping[str, Epoch]) -> None:
+    `members`: the members under these epochs, as far as they are known. `writers` says who may send files.
+    """
+
+    def __init__(
+        self,
+        me: Worker,
+        epochs: Mapping[GroupId, Epoch],
+        fences: Mapping[str, Epoch],
+        members: Mapping[GroupId, Collection[str]],
+    ) -> None:
         self._me = me
         self._epochs = dict(epochs)
         self._fences = dict(fences)
+        self.writers = Writers(members)
         self._states: dict[GroupId, GroupState] = {}
         self._deadline: float | None = None
         self._deadline_valid = True  # else `_deadline` has to be computed again
@@ -92,7 +103,8 @@ class Groups:
         effects: list[ev.Effect] = []
         if new.epoch > self.epoch(new.group):
             self._epochs[new.group] = new.epoch
-            effects.append(ev.PersistEpoch(new.group, new.epoch))
+            effects.append(ev.PersistEpoch(new.group, new.epoch, tuple(m.worker.worker_id for m in new.members)))
+        self.writers.adopted(new)
         state = self._states.setdefault(new.group, GroupState(new))
         effects += state.adopt(new, self._me, now)
         self._deadline_valid = False
@@ -112,10 +124,12 @@ class Groups:
     def leave(self, group: GroupId) -> None:
         """The group no longer concerns this worker. Its epoch stays known."""
         self._states.pop(group, None)
+        self.writers.left(group)
         self._deadline_valid = False
 
     def forget(self, group: GroupId) -> None:
         self.leave(group)
+        self.writers.forget(group)
         self._epochs.pop(group, None)
 
     def raise_fence(self, job: str, fence: Epoch) -> None:

@@ -81,23 +81,39 @@ class Receiving:
     # ------------------------------------------------------------ transfers
 
     def begin(self, event: ev.BeginReceived, now: float) -> list[ev.Effect]:
-        key, group = key_of(event.entry), event.entry.store.group
-        known = self._groups.epoch(group)
+        """Decides whether the file may come, or asks the manager first: only it names epochs, members and guests."""
+        group, writers = event.entry.store.group, self._groups.writers
+        known, members = self._groups.epoch(group), writers.members(group)
         if event.epoch < known:
             return [ev.DiscardTransfer(event.transfer), self._stale(event)]
-        ahead = event.epoch > known
-        effects: list[ev.Effect] = [ev.AskForGroup(group)] if ahead else []
-        # Files of the job are deleted on arrival until the manager creates the group again.
-        if ahead and self._groups.forgotten(group):
-            return [*effects, ev.DiscardTransfer(event.transfer), self._job_forgotten(event)]
-        here = self._catalogue.get(*key)
+        if event.epoch > known or not members:
+            ask = ev.AskForGroup(group)
+            if self._groups.forgotten(group):
+                return [ask, ev.DiscardTransfer(event.transfer), self._job_forgotten(event)]
+            return [ask, *self._park(event, now)]
+        if self._me.worker_id not in members:
+            return self._reject(event, f"{self._me.worker_id} is no member under epoch {known}")
+        if not writers.may_write(group, event.upstream):
+            return [ev.AskForWriter(group, event.upstream), *self._park(event, now)]
+        return self._accept(event, now)
+
+    def _accept(self, event: ev.BeginReceived, now: float) -> list[ev.Effect]:
+        here = self._catalogue.get(*key_of(event.entry))
         if here is None:
             self._transfers[event.transfer] = event
-            return [*effects, ev.ReceiveFile(event.transfer, event.entry)]
-        effects.append(ev.DiscardTransfer(event.transfer))
+            return [ev.ReceiveFile(event.transfer, event.entry)]
+        discard = ev.DiscardTransfer(event.transfer)
         if (here.crc32c, here.size_bytes) != (event.entry.crc32c, event.entry.size_bytes):
-            return [*effects, self._refusal(event, ev.Refusal.NAME_CONFLICT, f"crc32c {here.crc32c:08x} is here")]
-        return effects + self._take(event, now)
+            return [discard, self._refusal(event, ev.Refusal.NAME_CONFLICT, f"crc32c {here.crc32c:08x} is here")]
+        return [discard, *self._take(event, now)]
+
+    def _reject(self, event: ev.BeginReceived, why: str) -> list[ev.Effect]:
+        """Refuses the file for now: the sender tries again, since the manager may change its mind."""
+        return [ev.DiscardTransfer(event.transfer), self._refusal(event, ev.Refusal.STORAGE, why)]
+
+    def _park(self, event: ev.BeginReceived, now: float) -> list[ev.Effect]:
+        evicted = self._parked.add(event, now)
+        return [effect for one in evicted for effect in self._reject(one, "too many files wait for the manager")]
 
     def arrived(self, transfer: int) -> ev.BeginReceived:
         """All bytes of the transfer are here. Raises LocalProtocolError if it was not accepted."""
@@ -108,15 +124,13 @@ class Receiving:
 
     def stored(self, begin: ev.BeginReceived, now: float) -> list[ev.Effect]:
         """The file of an accepted Begin has arrived: take it, unless its epoch no longer allows that."""
-        known = self._groups.epoch(begin.entry.store.group)
-        if begin.epoch > known and self._groups.forgotten(begin.entry.store.group):
-            return [self._job_forgotten(begin)]
         # The epoch changed during the transfer. Keep the file, but the sender must learn the new membership.
-        if begin.epoch < known:
+        if begin.epoch < self._groups.epoch(begin.entry.store.group):
             return [self._stale(begin)]
         return self._take(begin, now)
 
     def failed(self, event: ev.TransferFailed) -> list[ev.Effect]:
+        self._parked.discard(event.transfer)
         begin = self._transfers.pop(event.transfer, None)
         if begin is None or event.reason is None:
             return []
@@ -124,24 +138,31 @@ class Receiving:
 
     def adopted(self, group: ReplicaGroup, now: float) -> list[ev.Effect]:
         """The manager has named the group's epoch: decide its parked files."""
-        effects: list[ev.Effect] = []
-        for begin in self._parked.take(group):
-            if begin.epoch < group.epoch:
-                effects.append(self._stale(begin))
-            elif self._catalogue.get(*key_of(begin.entry)) is None:
-                effects.append(self._refusal(begin, ev.Refusal.CHECKSUM, "damaged or collected after it had come"))
-            else:
-                effects += self._take(begin, now)
-        return effects
+        due = self._parked.take(lambda begin: begin.entry.store.group == group.group and begin.epoch <= group.epoch)
+        return [effect for begin in due for effect in self.begin(begin, now)]
+
+    def writer_named(self, event: ev.WriterNamed, now: float) -> list[ev.Effect]:
+        """The manager has said whether a worker may write a group: decide its parked files."""
+        if event.allowed:
+            self._groups.writers.allow(event.group, event.worker_id)
+        asker = event.worker_id, event.group
+        due = self._parked.take(lambda begin: (begin.upstream, begin.entry.store.group) == asker)
+        if event.allowed:
+            return [effect for begin in due for effect in self.begin(begin, now)]
+        why = f"{event.worker_id} is no member, and no executor of the query runs there"
+        return [effect for begin in due for effect in self._reject(begin, why)]
+
+    def tick(self, now: float) -> list[ev.Effect]:
+        """Refuses the files that have waited for the manager too long."""
+        why = "the manager has not named the epoch or the sender"
+        return [effect for begin in self._parked.due(now) for effect in self._reject(begin, why)]
+
+    def next_deadline(self) -> float | None:
+        return self._parked.next_deadline()
 
     def _take(self, begin: ev.BeginReceived, now: float) -> list[ev.Effect]:
-        """The file of an accepted Begin is here: acknowledge the own copy at once, then forward the file.
-
-        Park the file if only a peer has named its epoch. The manager has already been asked, and its answer decides.
-        """
+        """The file of an accepted Begin is here: acknowledge the own copy at once, then forward the file."""
         key = key_of(begin.entry)
-        if begin.epoch > self._groups.epoch(key.store.group):
-            return self._park(begin)
         holds = self._holds(begin.entry)
         self.upstreams.add(begin)
         effects = self.upstreams.acknowledge(key, self._me, holds=holds, epoch=begin.epoch)
@@ -158,10 +179,6 @@ class Receiving:
             effects += self._outbox.offer(begin.entry, begin.epoch, chain)
         self.release(key)
         return effects
-
-    def _park(self, begin: ev.BeginReceived) -> list[ev.Effect]:
-        evicted = self._parked.add(begin)
-        return [self._refusal(one, ev.Refusal.STORAGE, "too many files of unknown epochs") for one in evicted]
 
     def _holds(self, entry: FileEntry) -> bool:
         return self._groups.policy(entry.store.group).holds(entry, self._catalogue.store(entry.store))
@@ -215,8 +232,9 @@ class Receiving:
         self.upstreams.forget_group(group)
         self._incomplete.forget_group(group)
 
-    def forget_job(self, job: str) -> None:
-        self._parked.forget_job(job)
+    def forget_job(self, job: str) -> list[ev.Effect]:
+        due = self._parked.take(lambda begin: begin.entry.store.job == job)
+        return [effect for begin in due for effect in (ev.DiscardTransfer(begin.transfer), self._job_forgotten(begin))]
 
     # ------------------------------------------------------------ refusals
 

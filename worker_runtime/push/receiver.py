@@ -79,6 +79,9 @@ class Receiver:
             decided.cancel()  # does nothing if the machine has answered already
         try:
             return number if await decided else None
+        except asyncio.CancelledError:
+            self.replication.post(ev.TransferFailed(number, None))  # it may still wait for the manager
+            raise
         finally:
             stream.undecided.discard(decided)
             self._decisions.pop(number, None)

@@ -75,6 +75,11 @@ class IndexReader:
         found = ((self._group_of(key), self._epoch_of(f"e/{key}", value)) for key, value in self._entries.scan(b"e/"))
         return {group: epoch for group, epoch in found if group is not None and epoch is not None}
 
+    def members(self) -> dict[GroupId, list[str]]:
+        """Worker ids of the members under these epochs. Records of an older Rhino have none."""
+        found = ((self._group_of(key), json.loads(value)[2:]) for key, value in self._entries.scan(b"e/"))
+        return {group: list(filter(is_safe, members)) for group, members in found if group is not None}
+
     def floors(self) -> dict[StoreId, Version]:
         found = ((self._store_of(key), value) for key, value in self._entries.scan(b"l/"))
         return {store: Version(*json.loads(value)[:2]) for store, value in found if store is not None}
@@ -201,10 +206,10 @@ class Index(IndexReader):
 
     # ------------------------------------------------------------ epochs, floors, jobs, metadata
 
-    def put_epoch(self, group: GroupId, epoch: Epoch) -> None:
-        """Persist the epoch. Nothing that depends on it may be done if this raises."""
+    def put_epoch(self, group: GroupId, epoch: Epoch, members: Iterable[str] = ()) -> None:
+        """Persist the epoch and its members' ids. Nothing that depends on it may be done if this raises."""
         hit("store.epoch.before")
-        self._put(f"epoch of {group}", f"e/{group}".encode(), json.dumps(epoch).encode())
+        self._put(f"epoch of {group}", f"e/{group}".encode(), json.dumps([*epoch, *members]).encode())
         hit("store.epoch.after")
 
     def put_floor(self, store: StoreId, floor: Version) -> None:

@@ -22,10 +22,15 @@ A, B, C = worker("a"), worker("b"), worker("c")
 class Rig:
     """A machine with its catalogue; events in, effects out, invariants checked after each."""
 
-    def __init__(self, me: Worker, epochs: dict[GroupId, Epoch] | None = None) -> None:
+    def __init__(
+        self,
+        me: Worker,
+        epochs: dict[GroupId, Epoch] | None = None,
+        members: dict[GroupId, tuple[str, ...]] | None = None,
+    ) -> None:
         self.me = me
         self.catalogue = Catalogue()
-        self.machine = ChainMachine(me, self.catalogue, epochs or {})
+        self.machine = ChainMachine(me, self.catalogue, epochs or {}, members=members)
         self.now = 100.0
         self.transfer = 0
 
@@ -36,7 +41,7 @@ class Rig:
 
     def adopt(self, value: ReplicaGroup) -> list[ev.Effect]:
         """Adopts, and ends the catch-up that it starts."""
-        effects = self.do(ev.GroupAdopted(value))
+        effects = self._with_bytes(self.do(ev.GroupAdopted(value)))
         for start in only(effects, ev.StartCatchUp):
             effects += self.do(ev.CatchUpFinished(start.group, start.epoch))
         return effects
@@ -55,10 +60,17 @@ class Rig:
     def receive(self, entry: FileEntry, epoch: int, *chain: Worker, upstream: str = "a") -> list[ev.Effect]:
         """Begin and, when accepted, all bytes."""
         self.transfer += 1
-        effects = self.do(ev.BeginReceived(upstream, self.transfer, entry, Epoch(1, epoch), chain))
-        if only(effects, ev.ReceiveFile):
-            self.catalogue.add(entry)
-            effects += self.do(ev.TransferStored(self.transfer))
+        return self._with_bytes(self.do(ev.BeginReceived(upstream, self.transfer, entry, Epoch(1, epoch), chain)))
+
+    def writer(self, worker_id: str, *, allowed: bool) -> list[ev.Effect]:
+        """The manager's answer about a worker that is no member."""
+        return self._with_bytes(self.do(ev.WriterNamed(GROUP, worker_id, allowed)))
+
+    def _with_bytes(self, effects: list[ev.Effect]) -> list[ev.Effect]:
+        """All bytes of the accepted transfers come."""
+        for accepted in only(effects, ev.ReceiveFile):
+            self.catalogue.add(accepted.entry)
+            effects = effects + self.do(ev.TransferStored(accepted.transfer))
         return effects
 
     def ack(
@@ -90,7 +102,7 @@ def test_commit_travels_down_the_chain_and_returns_at_required_copies() -> None:
 
 def test_epoch_is_persisted_before_anything_else() -> None:
     effects = Rig(A).do(ev.GroupAdopted(group(1, "ab")))
-    assert effects[0] == ev.PersistEpoch(GROUP, Epoch(1, 1))
+    assert effects[0] == ev.PersistEpoch(GROUP, Epoch(1, 1), ("a", "b"))
 
 
 def test_acks_of_a_former_epoch_do_not_count() -> None:
@@ -184,7 +196,7 @@ def test_a_peers_word_alone_makes_no_epoch() -> None:
     rig.commit(changelog(1))
     effects = rig.receive(changelog(2), 1000, upstream="b")
     assert only(effects, ev.AskForGroup), "the manager decides"
-    assert only(effects, ev.ReceiveFile), "a writer that is ahead need not send it again"
+    assert not only(effects, ev.ReceiveFile), "its bytes wait"
     assert not only(effects, ev.PersistEpoch)
     assert not only(effects, ev.SendAck)
     assert rig.machine.view.epoch(GROUP) == Epoch(1, 1)
@@ -195,9 +207,7 @@ def test_a_file_of_a_later_epoch_is_acknowledged_and_passed_on_once_the_manager_
     rig = Rig(B)
     rig.adopt(group(1, "abc"))
     rig.connect("c")
-    effects = rig.receive(changelog(1), 2, C)
-    assert not only(effects, ev.SendAck)
-    assert not only(effects, ev.OfferFile)
+    assert not only(rig.receive(changelog(1), 2, C), ev.SendAck)
     effects = rig.adopt(group(2, "abc"))
     (ack,) = only(effects, ev.SendAck)
     assert (ack.upstream, ack.member, ack.epoch) == ("a", B, Epoch(1, 2))
@@ -214,13 +224,77 @@ def test_a_file_of_an_epoch_that_the_manager_has_gone_beyond_is_refused() -> Non
     assert (refusal.reason, refusal.current_epoch) == (ev.Refusal.STALE_EPOCH, Epoch(1, 3))
 
 
-def test_a_parked_file_that_has_gone_meanwhile_is_asked_for_again() -> None:
+def test_a_file_that_waits_for_the_manager_is_refused_after_a_while_and_forgotten_with_its_stream() -> None:
     rig = Rig(B)
     rig.receive(changelog(1), 2)
-    rig.catalogue.discard(STORE, changelog(1).name)
-    rig.do(ev.FilesRemoved(STORE, (changelog(1).name,), damaged=True))
-    (refusal,) = only(rig.adopt(group(2, "ab")), ev.SendRefusal)
-    assert refusal.reason is ev.Refusal.CHECKSUM
+    rig.do(ev.TransferFailed(1, None))
+    assert rig.machine.next_deadline() is None
+    rig.receive(changelog(2), 2)
+    rig.now += parked.PARKED_S
+    assert rig.machine.next_deadline() == rig.now
+    effects = rig.do(ev.Tick())
+    assert only(effects, ev.DiscardTransfer) == [ev.DiscardTransfer(2)]
+    (refusal,) = only(effects, ev.SendRefusal)
+    assert (refusal.name, refusal.reason) == (changelog(2).name, ev.Refusal.STORAGE)
+    assert not only(rig.adopt(group(2, "ab")), ev.ReceiveFile)
+
+
+def test_files_of_a_worker_outside_of_the_group_come_only_if_the_manager_allows_it() -> None:
+    """Else any registered worker could plant a file before its genuine writer sends it."""
+    rig = Rig(B)
+    rig.adopt(group(1, "ab"))
+    effects = rig.receive(changelog(1), 1, upstream="x")
+    assert only(effects, ev.AskForWriter) == [ev.AskForWriter(GROUP, "x")]
+    assert not only(effects, ev.ReceiveFile)
+    effects = rig.writer("x", allowed=False)
+    assert not only(effects, ev.SendAck)
+    (refusal,) = only(effects, ev.SendRefusal)
+    assert (refusal.upstream, refusal.reason) == ("x", ev.Refusal.STORAGE)
+    assert only(effects, ev.DiscardTransfer)
+    assert only(rig.receive(changelog(1, crc=7), 1, upstream="a"), ev.SendAck), "the name is free"
+    rig.receive(changelog(2), 1, upstream="x")
+    assert [ack.upstream for ack in only(rig.writer("x", allowed=True), ev.SendAck)] == ["x"]
+    assert only(rig.receive(changelog(3), 1, upstream="x"), ev.SendAck), "asked once"
+    rig.adopt(group(2, "ab"))
+    assert only(rig.receive(changelog(4), 2, upstream="x"), ev.AskForWriter), "and once more under the next epoch"
+
+
+def test_a_worker_that_is_no_member_takes_no_pushed_file() -> None:
+    """Else a member of the next epoch would begin with what somebody has planted there."""
+    rig = Rig(C)
+    rig.adopt(group(1, "ab"))
+    effects = rig.receive(changelog(1), 1, upstream="a")
+    assert not only(effects, ev.ReceiveFile)
+    (refusal,) = only(effects, ev.SendRefusal)
+    assert "c is no member under epoch 1.1" in refusal.message
+
+
+def test_a_former_member_may_pass_on_what_it_took_before() -> None:
+    rig = Rig(C)
+    rig.adopt(group(1, "abc"))
+    rig.adopt(group(2, "ac"))
+    assert only(rig.receive(changelog(1), 2, upstream="b"), ev.SendAck)
+
+
+def test_a_restarted_member_without_a_manager_still_knows_who_may_write() -> None:
+    rig = Rig(B, {GROUP: Epoch(1, 3)}, {GROUP: ("a", "b")})
+    assert only(rig.receive(changelog(1), 3, upstream="a"), ev.SendAck)
+    assert only(rig.receive(changelog(2), 3, upstream="x"), ev.AskForWriter)
+    rig = Rig(B, {GROUP: Epoch(1, 3)})  # of an earlier version of Rhino
+    effects = rig.receive(changelog(1), 3, upstream="a")
+    assert only(effects, ev.AskForGroup)
+    assert not only(effects, ev.ReceiveFile)
+
+
+def test_only_members_acknowledge_and_refuse() -> None:
+    """A link to a worker that has left may still be open."""
+    rig = owner("abc", required=3)
+    rig.commit(changelog(1))
+    rig.ack(changelog(1), 1, B)
+    assert not only(rig.ack(changelog(1), 1, C, sender="x"), ev.CompleteCommit)
+    conflict = ev.RefusalReceived("x", STORE, changelog(1).name, ev.Refusal.NAME_CONFLICT, Epoch(1, 1), "crc", B)
+    assert not only(rig.do(conflict), ev.CompleteCommit)
+    assert only(rig.ack(changelog(1), 1, C), ev.CompleteCommit)
 
 
 def test_files_of_unknown_epochs_are_bounded_and_crowded_out_ones_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:

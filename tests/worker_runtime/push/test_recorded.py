@@ -228,7 +228,7 @@ async def receiver_steps(folder: Path, lane: Lane, recorded: list[Step] | None =
     async with replication(folder, posted) as made, asyncio.timeout(120):
         receiver = Receiver(made, Statistics(), GrantPool(8 << 20, 4 << 20))
         made.bind(Nobody(), receiver, Nobody(), Nobody())
-        group = ReplicaGroup(STORE.group, Epoch(1, 2), (Member(ME, True),), 1, JobSettings())
+        group = ReplicaGroup(STORE.group, Epoch(1, 2), (Member(ME, True), Member(OTHER, True)), 1, JobSettings())
         made.post(ev.GroupAdopted(replace(group, epoch=EPOCH)))
 
         async def session(*parts: tuple[str, bytes]) -> None:

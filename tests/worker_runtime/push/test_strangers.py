@@ -76,10 +76,11 @@ async def test_a_file_names_no_address_to_connect_to(cluster: Cluster) -> None:
     trap = await asyncio.start_server(called, "127.0.0.1", 0)
     address = f"127.0.0.1:{trap.sockets[0].getsockname()[1]}"
     await adopted(cluster, STORE.group)
+    epoch = cluster.manager.set_group(STORE.group, "a", "b").epoch
     async with stream(a.worker.peer_address) as (wire, replies), asyncio.timeout(20):
         for number, name in enumerate(("stranger", "b"), 1):
             entry = FileEntry(STORE, f"{number}_id.changelog", 0, 0)
-            begin = peer_pb2.PushBegin(transfer=number, file=file_to_pb(entry), epoch=epoch_to_pb(Epoch(1, 1)))
+            begin = peer_pb2.PushBegin(transfer=number, file=file_to_pb(entry), epoch=epoch_to_pb(epoch))
             begin.chain.add(worker_id=name, incarnation="i", host="h", peer_address=address)
             wire.post(packed(peer_pb2.PushFrame(begin=begin)))
         while (await replies.get()).WhichOneof("reply") != "ack":
