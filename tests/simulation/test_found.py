@@ -74,13 +74,17 @@ def test_two_that_have_sent_each_other_a_file_do_not_pass_an_ack_to_and_fro_for_
 
 
 def test_a_worker_that_is_no_member_asks_for_no_tick_that_it_ignores() -> None:
-    """Seed 220: an incomplete version on a worker outside the group; its deadline never passed."""
+    """Seed 220: an incomplete version on a worker that has left the group; its deadline never passed."""
     catalogue, second = Catalogue(), changelog(2, (Version(1, "x"),))
     machine = ChainMachine(WORKERS["c"], catalogue, {})
-    machine.handle(ev.GroupAdopted(group(1, "ab")), now=0.0)
+    machine.handle(ev.GroupAdopted(group(1, "abc")), now=0.0)
     machine.handle(ev.BeginReceived("a", 1, second, Epoch(1, 1), ()), now=0.0)
     catalogue.add(second)
     machine.handle(ev.TransferStored(1), now=0.0)
+    assert machine.next_deadline() is None, "its catch-up is running"
+    machine.handle(ev.CatchUpFinished(STORE.group, Epoch(1, 1)), now=0.0)
+    assert machine.next_deadline() is not None
+    machine.handle(ev.GroupAdopted(group(2, "ab")), now=0.0)
     assert machine.next_deadline() is None
 
 
