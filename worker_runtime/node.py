@@ -32,6 +32,7 @@ from worker_runtime.push.opening import Opening
 from worker_runtime.push.receiver import Receiver
 from worker_runtime.replication import Replication
 from worker_runtime.services.branching import Brancher
+from worker_runtime.services.callers import Callers
 from worker_runtime.services.describe import Describer
 from worker_runtime.services.greeter import Greeter, allowed_users
 from worker_runtime.services.local import SidecarService
@@ -107,7 +108,10 @@ class Node:
         self._listener = PushListener(receiver, settings.listen_host, settings.push_port, encryption)
         brancher = Brancher(self.replication, self.manager)
         answers = Answers(describer, self.scrubber, brancher)
-        peer = PeerService(self.replication, directory, self._listener, answers, statistics, settings.chunk_bytes)
+        callers = Callers(self.replication, directory, self.manager.may_use)
+        peer = PeerService(
+            self.replication, directory, callers, self._listener, answers, statistics, settings.chunk_bytes
+        )
         self._peer_server.add(peer_pb2_grpc.add_PeerServicer_to_server, peer, "rhino.v1.Peer")
         self._local_server.add(sidecar_pb2_grpc.add_SidecarServicer_to_server, self._local, "rhino.v1.Sidecar")
 

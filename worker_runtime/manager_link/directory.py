@@ -47,14 +47,18 @@ class Directory:
         """Like `find`, for a worker that the manager has named before: a restarted sidecar may have another address."""
         return self._named.get(worker.worker_id, worker)
 
+    def named(self, worker_id: str) -> Worker:
+        """As `find`. Raises UnavailableError for an unknown worker."""
+        found = self.find(worker_id)
+        if found is None:
+            raise UnavailableError(
+                f"worker {worker_id!r} is not known here: the manager has not named it; try again once it is registered"
+            )
+        return found
+
     def require(self, worker: Worker) -> None:
         """Raises UnavailableError unless the manager has named this incarnation of the worker."""
-        named = self.find(worker.worker_id)
-        if named is None:
-            raise UnavailableError(
-                f"worker {worker.worker_id!r} is not known here: the manager has not named it; try again once it is "
-                "registered"
-            )
+        named = self.named(worker.worker_id)
         if named.incarnation != worker.incarnation:
             raise UnavailableError(
                 f"worker {worker.worker_id!r} with incarnation {worker.incarnation!r} is not known here, but one with "

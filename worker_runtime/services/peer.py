@@ -34,6 +34,7 @@ from worker_runtime.push.links import PROGRESS_S
 from worker_runtime.push.listener import PushListener
 from worker_runtime.replication import Replication
 from worker_runtime.services.branching import Branched, Brancher, Empty, Link
+from worker_runtime.services.callers import Callers
 from worker_runtime.services.describe import Describer
 from worker_runtime.statistics import Statistics
 from worker_runtime.storage import files
@@ -58,6 +59,7 @@ class PeerService(peer_pb2_grpc.PeerServicer):
         self,
         replication: Replication,
         directory: Directory,
+        callers: Callers,
         listener: PushListener,
         answers: Answers,
         statistics: Statistics,
@@ -66,6 +68,7 @@ class PeerService(peer_pb2_grpc.PeerServicer):
         self._replication = replication
         self._store = replication.store
         self._directory = directory
+        self._callers = callers
         self._listener = listener
         self._answers = answers
         self._statistics = statistics
@@ -89,6 +92,7 @@ class PeerService(peer_pb2_grpc.PeerServicer):
         )
 
     async def Inventory(self, request: peer_pb2.InventoryRequest, context: Context) -> peer_pb2.InventoryReply:
+        self._callers.require_registered()
         group = group_of(request.group)
         # Read the epoch first: whatever is stored after that is pushed to the members of this epoch.
         epoch = self._replication.view.epoch(group)
@@ -109,6 +113,7 @@ class PeerService(peer_pb2_grpc.PeerServicer):
     async def Fetch(self, request: peer_pb2.FetchRequest, context: Context) -> AsyncIterator[peer_pb2.FetchChunk]:
         store = store_of(request.store)
         parse_name(request.name)
+        await self._callers.require_user(store.group)
         record = self._store.files.record(store, request.name)
         if record is None:
             raise UnknownError(f"{store}/{request.name} is not here")
@@ -162,6 +167,7 @@ class PeerService(peer_pb2_grpc.PeerServicer):
     async def CheckVersions(
         self, request: peer_pb2.CheckVersionsRequest, context: Context
     ) -> peer_pb2.CheckVersionsReply:
+        self._callers.require_registered()
         checks = []
         for message in request.versions:
             version = store_version_of(message)
