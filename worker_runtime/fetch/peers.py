@@ -22,7 +22,7 @@ from rhino_pb import peer_pb2, peer_pb2_grpc
 from worker_runtime.fetch.priorities import Turns
 from worker_runtime.manager_link.directory import Directory
 from worker_runtime.protocol import events as ev
-from worker_runtime.protocol.pulling import Found, Inventory
+from worker_runtime.protocol.pulling import Found, Inventory, same_bytes
 from worker_runtime.replication import Replication
 from worker_runtime.statistics import Statistics
 from worker_runtime.storage.incoming import Incoming
@@ -98,17 +98,19 @@ class Peers:
     async def pull(self, found: Found, reached: Reached = lambda entry, offset: None) -> int:
         """Gets the file from the first holder that delivers it. Returns the bytes fetched (0: they were already here).
 
-        `reached` is told the offset after each chunk. Raises the error of the last holder if none of them delivers it.
+        `reached` is told the offset after each chunk. A file of this name with other bytes is replaced once these are
+        here. Raises the error of the last holder if none of them delivers it.
         """
         store, entry = self._replication.store, found.entry
         async with self._pulling.hold((entry.store, entry.content)):  # fetch the same bytes only once
-            if await store.received.receive_linked(entry):
+            if store.files.record(entry.store, entry.name) is None and await store.received.receive_linked(entry):
                 self._statistics.linked_bytes += entry.size_bytes
                 self._replication.post(ev.FileStored(entry, written=False))
                 return 0
             failure: RhinoError = UnavailableError(f"{entry.store}/{entry.name}: nobody to fetch it from")
             for holder in found.holders:
-                if store.files.record(entry.store, entry.name) is not None:
+                known = store.files.record(entry.store, entry.name)
+                if known is not None and same_bytes(known.entry, entry):
                     return 0
                 try:
                     await self._fetch(holder, entry, reached)
@@ -135,10 +137,29 @@ class Peers:
             await asyncio.shield(store.received.suspend(entry, incoming))
             raise
         try:
+            await self._replace(holder, entry, incoming)
             await store.received.finish(entry, incoming)
         except BaseException:
             await asyncio.shield(store.received.abort(entry, incoming))
             raise
+
+    async def _replace(self, holder: Worker, entry: FileEntry, incoming: Incoming) -> None:
+        """Drops a file of this name with other bytes, unless the new ones are wrong. Raises IntegrityError."""
+        known = self._replication.store.files.record(entry.store, entry.name)
+        if known is None or same_bytes(known.entry, entry):
+            return
+        incoming.require(entry.size_bytes, entry.crc32c)
+        log.error(
+            "a file here has other bytes than at a member of its group: it is dropped, and fetched from there",
+            extra={
+                "store": str(entry.store),
+                "file": entry.name,
+                "peer": holder.worker_id,
+                "here": f"{known.entry.size_bytes} bytes, crc32c {known.entry.crc32c:08x}",
+                "there": f"{entry.size_bytes} bytes, crc32c {entry.crc32c:08x}",
+            },
+        )
+        await self._replication.drop_damaged(entry.store, [entry.name])
 
     async def _copy(self, holder: Worker, entry: FileEntry, incoming: Incoming, reached: Reached) -> None:
         request = peer_pb2.FetchRequest(store=store_to_pb(entry.store), name=entry.name, offset=incoming.size_bytes)

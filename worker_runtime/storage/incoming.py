@@ -96,14 +96,21 @@ class Incoming:
             self._crc = crc32c(piece, self._crc)
         self._size += size
 
-    def finish(self, size_bytes: int, crc: int) -> Seal:
-        """Closes the file. If length or checksum are not as announced, removes it and raises IntegrityError."""
-        seal = seal_of(os.fstat(self._fd))
+    def require(self, size_bytes: int, crc: int) -> None:
+        """Raises IntegrityError unless the received bytes have this length and checksum."""
         if (self._size, self._crc) != (size_bytes, crc):
-            self.abort()
             raise IntegrityError(
                 f"received {self._size} bytes with crc32c {self._crc:08x}, announced {size_bytes} with {crc:08x}"
             )
+
+    def finish(self, size_bytes: int, crc: int) -> Seal:
+        """Closes the file. If length or checksum are not as announced, removes it and raises IntegrityError."""
+        seal = seal_of(os.fstat(self._fd))
+        try:
+            self.require(size_bytes, crc)
+        except IntegrityError:
+            self.abort()
+            raise
         os.close(self._fd)
         self._fd = -1
         return seal

@@ -38,6 +38,24 @@ def test_what_is_not_here_is_found_with_all_who_have_it() -> None:
     assert not here.get(STORE, changelog(2).name), "looking changes nothing"
 
 
+def test_what_is_here_with_other_bytes_than_at_a_member_that_counts_more_is_fetched() -> None:
+    """A file that somebody planted here before it became a member must not make it whole."""
+    forged, genuine = changelog(1, crc=7), changelog(1)
+    here = Catalogue()
+    here.add(forged)
+    answers = [inventory("c", 5, forged), inventory("a", 5, genuine)]
+    assert pulling.finds(answers, here, worker("b"), group(5, "abc"), lambda store: None) == [Found(genuine, (A,))]
+    assert pulling.finds(answers, here, worker("b"), group(5, "bca"), lambda store: None) == []
+    whole_first = group(5, "bca", whole="a")
+    assert pulling.finds(answers, here, worker("b"), whole_first, lambda store: None) == [Found(genuine, (A,))]
+
+
+def test_a_file_is_fetched_only_from_those_with_the_bytes_that_count() -> None:
+    answers = [inventory("c", 5, changelog(1, crc=7)), inventory("a", 5, changelog(1))]
+    found = pulling.finds(answers, Catalogue(), worker("b"), group(5, "abc"), lambda store: None)
+    assert found == [Found(changelog(1), (A,))]
+
+
 def test_a_member_that_was_whole_waits_as_long_as_files_come_by_themselves() -> None:
     order = ev.StartCatchUp(GROUP, Epoch(1, 5), (A, C), whole=True)
     lacking = [Found(sst(number), (A,)) for number in range(3)]
