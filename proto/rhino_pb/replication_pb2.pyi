@@ -482,6 +482,7 @@ class ResolveGroupRequest(_message.Message):
     EXISTING_ONLY_FIELD_NUMBER: _builtins.int
     LEASE_FIELD_NUMBER: _builtins.int
     USER_FIELD_NUMBER: _builtins.int
+    WITH_HOLDERS_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     """the caller, which becomes the owner of a new group"""
     branch_of: _builtins.str
@@ -494,6 +495,7 @@ class ResolveGroupRequest(_message.Message):
     """of worker_id"""
     user: _builtins.str
     """a worker that sends files of the group, or asks for some; empty: none"""
+    with_holders: _builtins.bool
     @_builtins.property
     def group(self) -> _common_pb2.GroupId: ...
     @_builtins.property
@@ -511,10 +513,11 @@ class ResolveGroupRequest(_message.Message):
         existing_only: _builtins.bool = ...,
         lease: _builtins.bytes = ...,
         user: _builtins.str = ...,
+        with_holders: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_branch_operator", b"_branch_operator", "branch_operator", b"branch_operator", "group", b"group", "settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_branch_operator", b"_branch_operator", "branch_of", b"branch_of", "branch_operator", b"branch_operator", "existing_only", b"existing_only", "group", b"group", "lease", b"lease", "settings", b"settings", "user", b"user", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_branch_operator", b"_branch_operator", "branch_of", b"branch_of", "branch_operator", b"branch_operator", "existing_only", b"existing_only", "group", b"group", "lease", b"lease", "settings", b"settings", "user", b"user", "with_holders", b"with_holders", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__branch_operator: _TypeAlias = _typing.Literal["branch_operator"]  # noqa: Y015
     _WhichOneofArgType__branch_operator: _TypeAlias = _typing.Literal["_branch_operator", b"_branch_operator"]  # noqa: Y015
@@ -528,19 +531,25 @@ class ResolveGroupReply(_message.Message):
 
     GROUP_FIELD_NUMBER: _builtins.int
     USER_REFUSED_FIELD_NUMBER: _builtins.int
+    HOLDERS_FIELD_NUMBER: _builtins.int
     user_refused: _builtins.bool
     """it is no member, and no executor of the query runs there"""
     @_builtins.property
     def group(self) -> _common_pb2.ReplicaGroup: ...
+    @_builtins.property
+    def holders(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """workers that may have files of the group, live or absent, if they were asked for"""
+
     def __init__(
         self,
         *,
         group: _common_pb2.ReplicaGroup | None = ...,
         user_refused: _builtins.bool = ...,
+        holders: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["group", b"group"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "user_refused", b"user_refused"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "holders", b"holders", "user_refused", b"user_refused"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

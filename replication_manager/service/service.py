@@ -185,6 +185,7 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
         return pb.ResolveGroupReply(
             group=convert.replica_group_to_pb(self.core.groups[group]),
             user_refused=bool(request.user) and not self.core.may_use(group, request.user),
+            holders=self.core.may_hold(group) if request.with_holders else (),
         )
 
     # ---------------------------------------------------------------- people

@@ -298,6 +298,12 @@ class Manager:
         answer = worker_ev.WriterNamed(group, writer, self.core.may_use(group, writer))
         sidecar.later(self._world.delay(), lambda: sidecar.handle(answer))
 
+    def may_hold(self, sidecar: Sidecar, group: GroupId) -> frozenset[str] | None:
+        """Who may have files of the group; None if there is no answer."""
+        if not self.up or not self._hears(sidecar) or not self._answers(sidecar):
+            return None
+        return frozenset(self.core.may_hold(group)) or None
+
     def change(self, group: GroupId, *, add_member: str = "", make_owner: str = "") -> bool:
         """Changes a group for the handover manager. False if refused."""
         self._cluster.steady.moved(group, self._world.now)

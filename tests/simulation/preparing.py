@@ -66,7 +66,7 @@ class Preparing:
     # ------------------------------------------------------------ asking
 
     def _ask(self) -> None:
-        me, self._survey = self._me, Survey((self._wanted,))
+        me, self._survey = self._me, Survey((self._wanted,), self._me.worker, self._me.group)
         others = [worker for worker in me.live if worker.worker_id != me.name]
         self._waiting = len(others)
         for worker in others:
@@ -111,7 +111,9 @@ class Preparing:
         (plan,) = survey.plans(self._me.catalogue)
         if plan is None:
             me = self._me
-            known = Known(me.watch is not None and me.watch.connected, me.live, me.absent)
+            connected = me.watch is not None and me.watch.connected
+            may_hold = self._cluster.manager.may_hold(me, self._wanted.store.group)
+            known = Known(connected, me.live, me.absent, may_hold=may_hold)
             state, text = survey.verdict((self._wanted,), known, me.worker)
             self._world.say(f"{me.name}: {state.value}: {text}")
             self._end(state)

@@ -131,7 +131,7 @@ class Preparer:
         survey, plans = await self._survey(missing)
         unknown = [version for version, plan in zip(missing, plans, strict=True) if plan is None]
         if unknown:
-            return survey.verdict(unknown, self._known(), self._replication.me)
+            return survey.verdict(unknown, await self._known(unknown), self._replication.me)
         finds = {(f.entry.store, f.entry.name): f for plan in plans for f in plan or ()}
         progress.wanted = [found.entry for found in finds.values()]
         with self._peers.turns.prepare():
@@ -140,10 +140,16 @@ class Preparer:
             await asyncio.sleep(ROUND_PAUSE_S)
         return None
 
-    def _known(self) -> Known:
-        manager = self._manager
+    async def _known(self, versions: Sequence[StoreVersion]) -> Known:
+        manager, may_hold = self._manager, await self._may_hold(versions)
         live, absent = tuple(manager.live_workers()), tuple(manager.absent_workers())
-        return Known(manager.connected, live, absent, manager.settling)
+        return Known(manager.connected, live, absent, manager.settling, may_hold)
+
+    async def _may_hold(self, versions: Sequence[StoreVersion]) -> frozenset[str] | None:
+        """Ids of the workers that may have files of these versions. None: any worker may."""
+        answers = [await self._manager.may_hold(group) for group in sorted({v.store.group for v in versions})]
+        named = [answer for answer in answers if answer is not None]
+        return frozenset().union(*named) if len(named) == len(answers) else None
 
     async def _pull(self, found: Found, progress: _Progress) -> bool:
         async with self._fetches:
@@ -156,22 +162,40 @@ class Preparer:
                 return False
 
     async def _survey(self, missing: list[StoreVersion]) -> tuple[Survey, list[list[Found] | None]]:
-        """Asks all live workers concurrently. Stops as soon as the answers suffice."""
-        survey, here = Survey(missing), self._store.catalogue
-        workers = [w for w in self._manager.live_workers() if w.worker_id != self._replication.me.worker_id]
+        """Asks the members, and then the other live workers that may have files. Stops once the answers suffice.
+
+        A worker that is no member may claim what it likes, so it is asked only for what no member has.
+        """
+        replication = self._replication
+        survey, may_hold = Survey(missing, replication.me, replication.group), await self._may_hold(missing)
+        known = (replication.group(group) for group in {version.store.group for version in missing})
+        members = {member.worker.worker_id for group in known if group is not None for member in group.members}
+        workers = [w for w in self._manager.live_workers() if may_hold is None or w.worker_id in may_hold]
+        others = [worker for worker in workers if worker.worker_id != replication.me.worker_id]
+        plans = survey.plans(self._store.catalogue)
+        for asked in ([w for w in others if w.worker_id in members], [w for w in others if w.worker_id not in members]):
+            plans = await self._ask_all(asked, missing, survey)
+            if None not in plans:
+                break
+        return survey, plans
+
+    async def _ask_all(
+        self, workers: list[Worker], missing: list[StoreVersion], survey: Survey
+    ) -> list[list[Found] | None]:
+        """Asks these workers concurrently, until the answers suffice."""
         asks = [asyncio.ensure_future(self._ask(worker, missing, survey)) for worker in workers]
-        plans = survey.plans(here)
+        plans = survey.plans(self._store.catalogue)
         try:
             for answer in asyncio.as_completed(asks):
                 await answer
-                plans = survey.plans(here)
-                if all(plan is not None for plan in plans):
+                plans = survey.plans(self._store.catalogue)
+                if None not in plans:
                     break
         finally:
             for ask in asks:
                 ask.cancel()
             await asyncio.gather(*asks, return_exceptions=True)
-        return survey, plans
+        return plans
 
     async def _ask(self, worker: Worker, missing: list[StoreVersion], survey: Survey) -> None:
         try:

@@ -150,6 +150,17 @@ class ManagerClient:
             )
         return not reply.user_refused
 
+    async def may_hold(self, group: GroupId) -> frozenset[str] | None:
+        """Ids of workers that may have files of the group, live or absent. None: not known, so any worker may."""
+        if not self.connected:
+            return None
+        try:
+            reply = await self._resolved(group, JobSettings(), existing_only=True, with_holders=True)
+        except RhinoError as error:
+            log.warning("cannot ask who may have files", extra={"group": str(group), "error": str(error)})
+            return None
+        return frozenset(reply.holders) or None  # a manager of an earlier version names nobody
+
     async def known(self, group: GroupId, settings: JobSettings, branch_of: GroupId | None = None) -> ReplicaGroup:
         """The group, from memory or from the manager. The first worker that names a group becomes its owner.
 
@@ -220,6 +231,7 @@ class ManagerClient:
         existing_only: bool,
         branch_of: GroupId | None = None,
         user: str = "",
+        with_holders: bool = False,
     ) -> replication_pb2.ResolveGroupReply:
         """The manager's reply. The machine adopts the group."""
         request = replication_pb2.ResolveGroupRequest(
@@ -231,6 +243,7 @@ class ManagerClient:
             branch_operator=branch_of.operator if branch_of and branch_of.operator != group.operator else None,
             lease=self._lease,
             user=user,
+            with_holders=with_holders,
         )
         reply = await call(
             f"group {group} from the manager at {self.address}",

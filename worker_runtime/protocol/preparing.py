@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from rhino_core.ids import FileEntry, Source, StoreId, StoreVersion, Worker
+from rhino_core.ids import FileEntry, GroupId, ReplicaGroup, Source, StoreId, StoreVersion, Worker
 from worker_runtime.protocol.closure import Catalogue, StoreCatalogue
-from worker_runtime.protocol.pulling import Found
+from worker_runtime.protocol.pulling import Found, Offers, precedence
 
 SOURCES = tuple(Source)
 
@@ -26,49 +26,66 @@ Verdict = tuple[PrepareState, str]
 class Known:
     """The manager's latest view: live workers, and absent workers that may hold versions.
 
-    `connected`: the manager can be asked. `settling`: it has just started with an empty journal.
+    `connected`: the manager can be asked. `settling`: it has just started with an empty journal. `may_hold`: ids of the
+    workers that may have files of the groups, by what they have reported; None: any worker may.
     """
 
     connected: bool
     live: tuple[Worker, ...]
     absent: tuple[Worker, ...]
     settling: bool = False
+    may_hold: frozenset[str] | None = None
+
+    def unasked(self, asked: Iterable[str], me: Worker) -> list[str]:
+        """Workers that may have files and have not answered, for people."""
+        live, absent = ({worker.worker_id for worker in workers} for workers in (self.live, self.absent))
+        may_hold = live | absent if self.may_hold is None else self.may_hold
+        return [
+            name if name in live else f"{name} (away)" for name in sorted(may_hold.difference(asked, {me.worker_id}))
+        ]
 
 
 class Survey:
     """Answers of the other workers about versions that are not here.
 
-    `silent`: workers that could not be asked, each with the reason.
+    `silent`: workers that could not be asked, each with the reason. `group_of`: the groups as last adopted. What a
+    member has counts more than what others have under the same name.
     """
 
-    def __init__(self, missing: Iterable[StoreVersion]) -> None:
+    def __init__(
+        self,
+        missing: Iterable[StoreVersion],
+        me: Worker,
+        group_of: Callable[[GroupId], ReplicaGroup | None] = lambda group: None,
+    ) -> None:
         self.missing = tuple(missing)
         self.silent: dict[str, str] = {}
         self._asked: set[str] = set()
-        self._files: dict[StoreId, dict[str, tuple[FileEntry, list[Worker]]]] = {}
+        groups = {version.store.group for version in self.missing}
+        self._offers = {group: Offers(precedence(group_of(group)), me) for group in groups}
         self._held: set[StoreVersion] = set()  # versions that some worker claims to hold
 
     def add(self, worker: Worker, held: Iterable[StoreVersion], files: Iterable[FileEntry]) -> None:
         """Adds one worker's complete answer: the versions it holds, and the files it stores of their groups."""
         self._asked.add(worker.worker_id)
         self._held.update(held)
+        of_group: dict[GroupId, list[FileEntry]] = {}
         for entry in files:
-            known = self._files.setdefault(entry.store, {}).setdefault(entry.name, (entry, []))
-            if known[0].crc32c == entry.crc32c and known[0].size_bytes == entry.size_bytes:
-                known[1].append(worker)
+            of_group.setdefault(entry.store.group, []).append(entry)
+        for group in of_group.keys() & self._offers.keys():
+            self._offers[group].add(worker, of_group[group])
 
     def plan(self, local: StoreCatalogue, version: StoreVersion) -> list[Found] | None:
         """The files to fetch for the cheapest closure of local and remote files together; None
-        if there is no closure.
+        if there is no closure. A local file with other bytes than at a member does not count.
         """
-        theirs = self._files.get(version.store, {})
-        remote = [entry for name, (entry, _) in theirs.items() if name not in local]
-        names = StoreCatalogue([*local.entries(), *remote], local.first_snapshots).cheapest_closure(
-            version.version, local
-        )
-        if names is None:
-            return None
-        return [Found(theirs[name][0], tuple(theirs[name][1])) for name in sorted(names) if name not in local]
+        offers = self._offers[version.store.group]
+        theirs, wrong = offers.found(version.store), {entry.name for entry in offers.contradicted(local)}
+        mine = {entry.name: entry for entry in local.entries() if entry.name not in wrong}
+        remote = (found.entry for name, found in theirs.items() if name not in mine)
+        both = StoreCatalogue([*mine.values(), *remote], local.first_snapshots)
+        names = both.cheapest_closure(version.version, mine)
+        return None if names is None else [theirs[name] for name in sorted(names) if name not in mine]
 
     def plans(self, here: Catalogue) -> list[list[Found] | None]:
         """One plan per missing version, in order."""
@@ -83,11 +100,12 @@ class Survey:
         asked = f"asked: {', '.join(sorted(self._asked)) or 'nobody'}"
         if not known.connected:
             return PrepareState.UNAVAILABLE, f"{names}: not here, and the manager cannot be asked who is alive; {asked}"
-        unasked = {worker.worker_id for worker in (*known.live, *known.absent)} - self._asked - {me.worker_id}
-        if self.silent or unasked:
-            why = [f"{name} ({self.silent[name]})" for name in sorted(self.silent)]
-            why += sorted(unasked - self.silent.keys())
-            return PrepareState.UNAVAILABLE, f"{names}: not found; {asked}; cannot be asked: {', '.join(why)}"
+        why = [f"{name} ({self.silent[name]})" for name in sorted(self.silent)]
+        why += known.unasked(self._asked | self.silent.keys(), me)
+        if why:
+            return PrepareState.UNAVAILABLE, (
+                f"{names}: not found; {asked}; may have it, and cannot be asked: {', '.join(why)}"
+            )
         if known.settling:
             return PrepareState.UNAVAILABLE, (
                 f"{names}: not found; {asked}; the manager has begun with an empty journal just now, and other workers "

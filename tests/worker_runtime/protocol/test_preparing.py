@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from rhino_core.errors import UnavailableError
-from rhino_core.ids import FileEntry, StoreVersion, Worker
-from tests.worker_runtime.scenario import STORE, version
+from rhino_core.ids import FileEntry, GroupId, StoreVersion, Worker
+from tests.worker_runtime.scenario import STORE, group, version
 from worker_runtime.fetch.prepare import Preparer
 from worker_runtime.protocol.closure import Catalogue
 from worker_runtime.protocol.preparing import Known, PrepareState, Survey
@@ -22,7 +22,7 @@ KNOWN = Known(connected=True, live=(ME, B), absent=())
 
 
 def asked(*workers: Worker, held: tuple[StoreVersion, ...] = ()) -> Survey:
-    survey = Survey((WANTED,))
+    survey = Survey((WANTED,), ME)
     for worker in workers:
         survey.add(worker, held, ())
     return survey
@@ -34,6 +34,12 @@ def asked(*workers: Worker, held: tuple[StoreVersion, ...] = ()) -> Survey:
         (KNOWN, PrepareState.LOST, "no worker holds it; asked: b"),
         (dataclasses.replace(KNOWN, absent=(C,)), PrepareState.UNAVAILABLE, "cannot be asked: c"),
         (dataclasses.replace(KNOWN, live=(ME, B, C)), PrepareState.UNAVAILABLE, "cannot be asked: c"),
+        (dataclasses.replace(KNOWN, absent=(C,), may_hold=frozenset("ab")), PrepareState.LOST, "no worker holds it"),
+        (
+            dataclasses.replace(KNOWN, absent=(C,), may_hold=frozenset("bc")),
+            PrepareState.UNAVAILABLE,
+            "asked: c (away)",
+        ),
         (dataclasses.replace(KNOWN, connected=False), PrepareState.UNAVAILABLE, "manager cannot be asked"),
         (dataclasses.replace(KNOWN, settling=True), PrepareState.UNAVAILABLE, "empty journal"),
     ],
@@ -49,13 +55,49 @@ def test_what_is_held_below_the_floor_is_not_lost() -> None:
 
 
 def test_files_of_another_checksum_are_no_source() -> None:
-    survey = Survey((WANTED,))
+    survey = Survey((WANTED,), ME)
     first = StoreVersion(STORE, version(1))
     for worker, crc in ((B, 1), (C, 2)):
         survey.add(worker, (), (FileEntry(STORE, f"{version(1)}.changelog", 10, crc),))
     plan = survey.plan(Catalogue().store(STORE), first)
     assert plan is not None
     assert [found.holders for found in plan] == [(B,)]
+
+
+def test_what_a_member_has_counts_more_than_what_others_claim_or_what_is_here() -> None:
+    """Whoever answers first: a stranger may claim any version that it has planted."""
+    first = StoreVersion(STORE, version(1))
+    genuine, forged = (FileEntry(STORE, f"{version(1)}.changelog", 10, crc) for crc in (1, 2))
+    survey = Survey((first,), ME, lambda of: group(1, "b"))
+    survey.add(C, (first,), (forged,))
+    survey.add(B, (first,), (genuine,))
+    here = Catalogue()
+    for planted in ((), (forged,)):
+        for entry in planted:
+            here.add(entry)
+        plan = survey.plan(here.store(STORE), first)
+        assert plan is not None
+        assert [(found.entry, found.holders) for found in plan] == [(genuine, (B,))]
+
+
+async def test_only_workers_that_may_have_the_version_are_asked() -> None:
+    asked: list[str] = []
+    manager = SimpleNamespace(connected=True, settling=False, live_workers=lambda: [ME, B, C], absent_workers=list)
+
+    async def may_hold(group: GroupId) -> frozenset[str]:
+        return frozenset("b")
+
+    class Peers:
+        async def held(self, worker: Worker, versions: list[StoreVersion]) -> list[bool]:
+            asked.append(worker.worker_id)
+            return [False]
+
+        async def inventory(self, worker: Worker, group: object) -> Any:
+            return SimpleNamespace(files=())
+
+    manager.may_hold = may_hold
+    assert await prepared(manager, Peers()) is PrepareState.LOST
+    assert asked == ["b"]
 
 
 async def test_who_comes_back_while_others_are_asked_has_not_answered() -> None:
@@ -89,8 +131,12 @@ async def prepared(manager: Any, peers: Any) -> PrepareState:
     async def damaged(*_: object) -> list[str]:
         return []
 
+    async def anybody(group: GroupId) -> None:
+        return None
+
+    vars(manager).setdefault("may_hold", anybody)
     pins = SimpleNamespace(add=lambda *_: None, release=lambda *_: None)
     store = SimpleNamespace(catalogue=Catalogue(), pins=pins, damaged=damaged)
-    replication = SimpleNamespace(store=store, me=ME)
+    replication = SimpleNamespace(store=store, me=ME, group=lambda of: None)
     preparer = Preparer(cast(Any, replication), peers, manager, Statistics(), 1.0)
     return (await preparer.prepare("session", [WANTED])).state
