@@ -26,7 +26,7 @@ def lost_though_a_worker_is_absent(patch_: Patch) -> None:
     """Prepare does not wait for workers that may come back with the version."""
 
     def verdict(self: Survey, unknown: Sequence[StoreVersion], known: Known, me: Worker) -> Verdict:
-        return _verdict(self, unknown, dataclasses.replace(known, absent=()), me)
+        return _verdict(self, unknown, dataclasses.replace(known, absent=(), may_hold=None), me)
 
     patch_.setattr(Survey, "verdict", verdict)
 
@@ -37,7 +37,7 @@ def lost_though_a_worker_is_silent(patch_: Patch) -> None:
     def verdict(self: Survey, unknown: Sequence[StoreVersion], known: Known, me: Worker) -> Verdict:
         live = tuple(worker for worker in known.live if worker.worker_id not in self.silent)
         with patch.object(self, "silent", {}):
-            return _verdict(self, unknown, dataclasses.replace(known, live=live), me)
+            return _verdict(self, unknown, dataclasses.replace(known, live=live, may_hold=None), me)
 
     patch_.setattr(Survey, "verdict", verdict)
 

@@ -147,7 +147,8 @@ class Preparer:
 
     async def _may_hold(self, versions: Sequence[StoreVersion]) -> frozenset[str] | None:
         """Ids of the workers that may have files of these versions. None: any worker may."""
-        answers = [await self._manager.may_hold(group) for group in sorted({v.store.group for v in versions})]
+        groups = sorted({version.store.group for version in versions})
+        answers = await asyncio.gather(*(self._manager.may_hold(group) for group in groups))
         named = [answer for answer in answers if answer is not None]
         return frozenset().union(*named) if len(named) == len(answers) else None
 
