@@ -74,10 +74,14 @@ class SlowPeers:
         raise UnavailableError("broken")
 
 
+async def anybody(group: GroupId) -> None:
+    """Any worker may have files."""
+
+
 async def prepared(disk: Disk, offsets: list[int]) -> PrepareRecord:
     me, other = worker("a"), worker("b")
-    manager = SimpleNamespace(live_workers=lambda: [me, other])
-    replication = cast(Any, SimpleNamespace(store=disk.store, me=me, drop_damaged=None))
+    manager = SimpleNamespace(live_workers=lambda: [me, other], may_hold=anybody)
+    replication = cast(Any, SimpleNamespace(store=disk.store, me=me, drop_damaged=None, group=lambda of: None))
     peers = cast(Any, SlowPeers(disk, offsets))
     preparer = Preparer(replication, peers, cast(Any, manager), Statistics(), 0.5)
     return await preparer.prepare("session", [StoreVersion(STORE, version(1))])
