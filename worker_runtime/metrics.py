@@ -82,7 +82,7 @@ class SidecarMetrics(Collector):
         )
         alarms = CounterMetricFamily(
             "rhino_push_alarms",
-            "Streams of files whose bytes were not those that the peer has sent; cut: also when it is stopped",
+            "Streams of files whose bytes are not those that the peer has sent; cut, unfinished: also if it stops",
             labels=["kind"],
         )
         for kind in KINDS:

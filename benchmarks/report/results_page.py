@@ -21,7 +21,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     "The manager": ("manager",),
     "How fast state travels": ("replication",),
     "What replication costs a query that nothing happens to": ("overhead",),
-    "Why the data path is built this way": ("allocation", "transports"),
+    "Why the data path is built this way": ("allocation",),
     "Workloads and quick runs": ("report", "nexmark", "airline", "keycount", "mapquery"),
 }
 _HEAD = f"""\

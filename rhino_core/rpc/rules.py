@@ -142,7 +142,8 @@ FIELDS: dict[str, Rule] = dict(
             "ListActionsRequest.job",
         ),
         _of(_STORE, "store"),
-        _of(_ID, "checkpoint_id suite suites"),
+        _of(_ID, "checkpoint_id"),
+        _of(_SAFE_OR_NONE, "suite suites"),
         _of(_WORKER, "worker_id worker workers holders Move.target"),
         _of(
             _WORKER_OR_NONE,

@@ -12,15 +12,13 @@ from unittest.mock import patch
 from rhino_core.ids import Lane
 from rhino_core.security.identity import Identity
 from rhino_core.settings import REQUIRED
-from worker_runtime.push import handshake
-from worker_runtime.push.core.keys import RANDOM_BYTES, SUITE
-from worker_runtime.push.core.records import FINISHED_BYTES, TamperedError
-from worker_runtime.push.core.session import Session
-from worker_runtime.push.encryption import Encryption
-from worker_runtime.push.tickets import TOKEN_BYTES, Admission, Ticket
+from worker_runtime.push import opening
+from worker_runtime.push.core.noise import HANDSHAKE_BYTES
+from worker_runtime.push.core.records import Session, TamperedError
+from worker_runtime.push.encryption import SUITE, Encryption
+from worker_runtime.push.opening import TOKEN_BYTES, Admission, Ticket
 
 TOKEN = bytes(TOKEN_BYTES)
-HANDSHAKE_BYTES = RANDOM_BYTES + FINISHED_BYTES  # of a direction
 TIMEOUT_S = 60.0  # for both ends, on a busy machine
 XOR, REPLACE, CUT, INSERT = range(4)
 End = Session | Exception
@@ -74,16 +72,14 @@ async def _shake_hands(
     to_them, to_us = (Ticket(admission, TOKEN, SUITE, str(peer), secret) for peer in (receiver, sender))
 
     async def begun() -> Session:
-        return (await handshake.as_sender("", 0, to_them, Encryption(sender, REQUIRED)))[1]
+        return (await opening.as_sender("", 0, to_them, Encryption(sender, REQUIRED)))[1]
 
     try:
-        with patch.object(handshake, "connect", connect):
+        with patch.object(opening, "connect", connect):
             async with asyncio.timeout(TIMEOUT_S), asyncio.TaskGroup() as tasks:
                 ends = [
                     tasks.create_task(_end(ours, begun())),
-                    tasks.create_task(
-                        _end(theirs, handshake.as_receiver(theirs, to_us, Encryption(receiver, REQUIRED)))
-                    ),
+                    tasks.create_task(_end(theirs, opening.as_receiver(theirs, to_us, Encryption(receiver, REQUIRED)))),
                 ]
                 ways = [
                     tasks.create_task(_carry(near, far, change if to_receiver else NO_CHANGE)),

@@ -11,31 +11,20 @@ from pathlib import Path
 
 from rhino_core.security.identity import Identity, Role
 from tests.fuzz.meddler import Change, shake_hands
-from worker_runtime.push.core.keys import RANDOM_BYTES, SECRET_BYTES, SUITE, Handshake
-from worker_runtime.push.core.records import (
-    RECORD_BYTES,
-    Limits,
-    RecordOpener,
-    RecordSealer,
-    TamperedError,
-    receiver_ends,
-    sender_ends,
-)
-from worker_runtime.push.core.session import Session
-from worker_runtime.push.tickets import TOKEN_BYTES
+from worker_runtime.push.core.noise import CipherState
+from worker_runtime.push.core.records import BUFFER_BYTES, RecordOpener, RecordSealer, Session, TamperedError
+from worker_runtime.push.opening import SECRET_BYTES
 
 A, B = (Identity("c", Role.WORKER, name) for name in "ab")
 SECRET = bytes(range(SECRET_BYTES))
-SHAKE = Handshake(SUITE, bytes(TOKEN_BYTES), "bulk", str(A), str(B), b"s" * RANDOM_BYTES, b"r" * RANDOM_BYTES)
-LIMITS = Limits(records=3, plain_bytes=400)  # so that keys are replaced
-BUFFER_BYTES_MAX = 2 * RECORD_BYTES + 4096  # of an opener
+REKEY_BYTES = 400  # so that keys are replaced
+BUFFER_BYTES_MAX = 2 * BUFFER_BYTES + 4096  # of an opener
 
 
 def push_records(data: bytes, folder: Path) -> None:
     """The first byte says how the wire arrives. Then come the steps of `Wire`."""
     wire = Wire()
-    (sealer, _), (_, opener) = sender_ends(SECRET, SHAKE, LIMITS), receiver_ends(SECRET, SHAKE, LIMITS)
-    opener.check_finished(sealer.finished(SHAKE.transcript()), SHAKE.transcript())
+    sealer, opener = RecordSealer(CipherState(SECRET), REKEY_BYTES), RecordOpener(CipherState(SECRET), REKEY_BYTES)
     wire.make(sealer, data[1:])
     found = b""
     try:

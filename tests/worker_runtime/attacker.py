@@ -6,20 +6,21 @@ import asyncio
 import contextlib
 from dataclasses import dataclass, field
 
-from tests.worker_runtime.proxy import HOST, Proxy
-from worker_runtime.push.core.keys import RANDOM_BYTES, STREAM_ID_BYTES
-from worker_runtime.push.core.records import FINISHED_BYTES, HEAD, TAG_BYTES
+from tests.worker_runtime.proxy import Proxy
+from worker_runtime.push.core.noise import HANDSHAKE_BYTES, TAG_BYTES
+from worker_runtime.push.core.records import HEAD_BYTES
+from worker_runtime.push.opening import TOKEN_BYTES
 
 TO_RECEIVER, TO_SENDER = "to receiver", "to sender"
-HELLO_BYTES = {TO_RECEIVER: STREAM_ID_BYTES + RANDOM_BYTES, TO_SENDER: RANDOM_BYTES}
-LARGE_BYTES = 100_000  # only data files have such records
+TOKENS_BYTES = {TO_RECEIVER: TOKEN_BYTES, TO_SENDER: 0}
+LARGE_BYTES = 60_000  # only data files have such records
 
 
 @dataclass(eq=False)
 class Attack:
     """The attacker does this once, to the first record that fits. `what`: a method of `Attacker`.
 
-    `large`: of a data file. `after`: as many records of the stream pass first.
+    `large`: of a data file. `after`: as many records of the stream pass first; its handshake counts as one.
     """
 
     what: str
@@ -55,15 +56,18 @@ class Attacker(Proxy):
                 while data := await reader.read(65536):
                     await self._pass(writer, data)
             else:
-                await self._pass(writer, await reader.readexactly(HELLO_BYTES[way]))
+                await self._pass(writer, await reader.readexactly(TOKENS_BYTES[way]))
                 await self._records(way, reader, writer)
         writer.close()
 
     async def _records(self, way: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         number, former = 0, b""
         while True:
-            head = await reader.readexactly(HEAD.size)
-            record = head + await reader.readexactly(HEAD.unpack(head)[0] + TAG_BYTES)
+            if number == 0:
+                record = await reader.readexactly(HANDSHAKE_BYTES)
+            else:
+                head = await reader.readexactly(HEAD_BYTES)
+                record = head + await reader.readexactly(int.from_bytes(head, "big"))
             attack = self.attack
             if attack is not None and attack.fits(way, number, len(record)):
                 attack.done.set()
@@ -83,15 +87,11 @@ class Attacker(Proxy):
     # ------------------------------------------------------------ what becomes of a record; `former`: the one before
 
     def flip(self, record: bytes, former: bytes) -> bytes:
-        middle = HEAD.size + (len(record) - HEAD.size) // 2
+        middle = len(record) // 2
         return record[:middle] + bytes([record[middle] ^ 1]) + record[middle + 1 :]
 
     def flip_tag(self, record: bytes, former: bytes) -> bytes:
         return record[:-1] + bytes([record[-1] ^ 0x80])
-
-    def renumber(self, record: bytes, former: bytes) -> bytes:
-        size, kind, number = HEAD.unpack_from(record)
-        return HEAD.pack(size, kind, number + 1) + record[HEAD.size :]
 
     def replay(self, record: bytes, former: bytes) -> bytes:
         return former + record
@@ -103,14 +103,10 @@ class Attacker(Proxy):
         return b""
 
     def shorten(self, record: bytes, former: bytes) -> bytes:
-        return record[: HEAD.size] + record[HEAD.size + 1 :]
+        return record[:HEAD_BYTES] + record[HEAD_BYTES + 1 :]
 
-    def enlarge(self, record: bytes, former: bytes) -> bytes:
-        _, kind, number = HEAD.unpack_from(record)
-        return HEAD.pack(2**31, kind, number) + record[HEAD.size :]
+    def empty(self, record: bytes, former: bytes) -> bytes:
+        return TAG_BYTES.to_bytes(HEAD_BYTES, "big") + record[HEAD_BYTES:]
 
     def truncate(self, record: bytes, former: bytes) -> bytes:
         return record[: len(record) // 2]
-
-
-__all__ = ["FINISHED_BYTES", "HOST", "TO_RECEIVER", "TO_SENDER", "Attack", "Attacker"]

@@ -7,7 +7,7 @@ import socket
 
 from rhino_core.ids import Lane
 from rhino_core.security.audit import AuditLog, Line
-from worker_runtime.push.core.records import CUT, TamperedError
+from worker_runtime.push.core.records import CUT, UNFINISHED, TamperedError
 from worker_runtime.push.encryption import NOT_ENCRYPTED, Encryption
 from worker_runtime.statistics import Statistics
 
@@ -34,9 +34,11 @@ class Alarms:
     def tampered(self, peer: str, lane: Lane, error: TamperedError, address: str) -> None:
         """`peer`: the worker at the other end. `address`: where it is, or seems to be."""
         self._statistics.push_alarms[error.kind] += 1
-        level = logging.WARNING if error.kind == CUT else logging.ERROR  # processes that end cut streams, too
-        extra = {"peer": peer, "lane": lane.value, "kind": error.kind, "error": str(error)}
-        log.log(level, "push stream ended: its bytes are not those that the peer has sent", extra=extra)
+        level = logging.WARNING if error.kind in (CUT, UNFINISHED) else logging.ERROR  # processes that end do both, too
+        what = "push stream ended: its bytes are not those that the peer has sent"
+        if error.kind == UNFINISHED:
+            what = "push stream refused: a connection has used the ticket of the peer, and has not finished"
+        log.log(level, what, extra={"peer": peer, "lane": lane.value, "kind": error.kind, "error": str(error)})
         principal = "" if self._encryption.identity is None else str(self._encryption.identity_of(peer))
         names = {"worker": peer, "lane": lane.value}
         self._audit.write(Line(principal, address, METHOD, names, error.kind, 0.0, str(error)), alarm=True)

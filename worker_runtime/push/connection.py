@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 
 from rhino_core.errors import LocalProtocolError, UnavailableError
-from worker_runtime.push.core.session import Piece, Sealer, Session, plain_session
+from worker_runtime.push.core.records import Piece, Sealer, Session, plain_session
 from worker_runtime.push.sockets import send_all, taken_bytes
 
 READ_BYTES = 256 * 1024  # bytes that the event loop reads at once

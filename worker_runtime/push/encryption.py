@@ -10,9 +10,10 @@ from rhino_core.errors import PreconditionError, RemoteProtocolError
 from rhino_core.security.identity import Identity, Role
 from rhino_core.security.transport import Transport
 from rhino_core.settings import PREFERRED, REQUIRED
-from worker_runtime.push.core.keys import NO_SUITE, SUITE
+from worker_runtime.push.core.noise import PROTOCOL_NAME
 
 log = logging.getLogger(__name__)
+SUITE, NO_SUITE = PROTOCOL_NAME, "none"
 _SETTING = "--push-encryption"
 
 

@@ -12,16 +12,14 @@ from rhino_core.descriptors import USED_UP, LogLimit, Reserve
 from rhino_core.ids import Lane
 from rhino_core.rpc.binding import listen_error
 from rhino_core.security.identity import Identity
-from worker_runtime.push import handshake, tickets
+from worker_runtime.push import opening
 from worker_runtime.push.alarms import address_of
 from worker_runtime.push.connection import Connection
-from worker_runtime.push.core.keys import NO_SUITE
-from worker_runtime.push.core.records import TamperedError
-from worker_runtime.push.core.session import Session, plain_session
-from worker_runtime.push.encryption import NOT_ENCRYPTED, Encryption
+from worker_runtime.push.core.records import UNFINISHED, Session, TamperedError, plain_session
+from worker_runtime.push.encryption import NO_SUITE, NOT_ENCRYPTED, Encryption
+from worker_runtime.push.opening import TOKEN_BYTES, Admission, Ticket, Tickets
 from worker_runtime.push.receiver import Receiver
 from worker_runtime.push.sockets import tune
-from worker_runtime.push.tickets import TOKEN_BYTES, Admission, Ticket, Tickets
 
 log = logging.getLogger(__name__)
 PAUSE_S = 0.1  # pause after a connection that could not be accepted
@@ -65,7 +63,7 @@ class PushListener:
         has several unused tickets, PreconditionError if no offered suite is accepted here.
         """
         suite = self._encryption.choose(offered, sender)
-        return self._tickets.issue(sender, lane, suite, "" if caller is None else str(caller))
+        return self._tickets.issue(sender, lane, suite, "" if caller is None else str(caller), tuple(offered))
 
     async def run(self) -> None:
         """Serves until cancelled, then ends all streams."""
@@ -146,13 +144,13 @@ class PushListener:
     async def _admitted(self, sock: socket.socket) -> tuple[Admission, Session] | None:
         """Whom the connection belongs to, and its session. None: it presents no valid token in time. Raises OSError."""
         sock.setblocking(False)
+        deadline = asyncio.get_running_loop().time() + opening.TOKEN_S
         try:
-            async with asyncio.timeout(tickets.TOKEN_S):
-                if (ticket := await self._presented(sock)) is None:
-                    return None
-                return ticket.admission, await self._session(sock, ticket)
+            async with asyncio.timeout_at(deadline):
+                ticket = await self._presented(sock)
         except TimeoutError:
             return None
+        return None if ticket is None else (ticket.admission, await self._session(sock, ticket, deadline))
 
     async def _presented(self, sock: socket.socket) -> Ticket | None:
         """The ticket whose token the connection presents."""
@@ -164,12 +162,17 @@ class PushListener:
             token += piece
         return self._tickets.redeem(token)
 
-    async def _session(self, sock: socket.socket, ticket: Ticket) -> Session:
+    async def _session(self, sock: socket.socket, ticket: Ticket, deadline: float) -> Session:
+        """Raises OSError. Nobody else can use the ticket, so its sender hears nothing of a thief but the alarm."""
         if ticket.suite == NO_SUITE:
             return plain_session()
         try:
-            return await handshake.as_receiver(sock, ticket, self._encryption)
+            async with asyncio.timeout_at(deadline):
+                return await opening.as_receiver(sock, ticket, self._encryption)
         except TamperedError as error:
-            sender, lane = ticket.admission.sender, ticket.admission.lane
-            self._receiver.alarms.tampered(sender, lane, error, address_of(sock))
-            raise ConnectionAbortedError(str(error)) from error
+            refusal = error
+        except OSError as error:  # also a time-out
+            refusal = TamperedError(UNFINISHED, f"no handshake within {opening.TOKEN_S} s: {error or 'silence'}")
+        admission = ticket.admission
+        self._receiver.alarms.tampered(admission.sender, admission.lane, refusal, address_of(sock))
+        raise ConnectionAbortedError(str(refusal)) from refusal

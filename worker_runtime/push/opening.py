@@ -1,8 +1,22 @@
-"""Opens push streams to other workers: a ticket over gRPC, then a connection that presents it."""
+"""Opens push streams: a ticket over gRPC, then a connection that presents it, and with encryption a handshake.
+
+A ticket admits one connection of one worker on one lane, for a few seconds. docs/design/push-encryption.md specifies
+the handshake. Both ends of it raise TamperedError if the other end does not have the ticket's secret or means another
+stream, and OSError. The sockets do not block.
+"""
 
 from __future__ import annotations
 
-from rhino_core.errors import RemoteProtocolError
+import asyncio
+import secrets
+import socket
+import struct
+from dataclasses import dataclass
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from rhino_core.errors import RemoteProtocolError, UnavailableError
 from rhino_core.ids import Lane, Worker
 from rhino_core.protocol import PROTOCOL, check_protocol
 from rhino_core.rpc.channel import call, worker_channel
@@ -10,12 +24,81 @@ from rhino_core.rpc.convert import worker_of, worker_to_pb
 from rhino_core.security.transport import PLAIN, Transport
 from rhino_pb import peer_pb2, peer_pb2_grpc
 from worker_runtime.codec import LANE_TO_PB
-from worker_runtime.push import handshake
 from worker_runtime.push.connection import Connection
-from worker_runtime.push.core.keys import NO_SUITE, SECRET_BYTES
-from worker_runtime.push.encryption import NOT_ENCRYPTED, Encryption
+from worker_runtime.push.core.noise import HANDSHAKE_BYTES, PSK_BYTES, Handshake
+from worker_runtime.push.core.records import HANDSHAKE, Session, TamperedError, initiator_session, responder_session
+from worker_runtime.push.encryption import NO_SUITE, NOT_ENCRYPTED, Encryption
 from worker_runtime.push.sockets import CONNECT_TIMEOUT_S, connect
-from worker_runtime.push.tickets import TOKEN_BYTES, Admission, Ticket
+
+LABEL = b"rhino push v1"
+TOKEN_BYTES = 16  # of the token, which is the public id of an encrypted stream
+SECRET_BYTES = PSK_BYTES
+TOKEN_S = 5.0  # lifetime of an unused token, and the time in which a connection has to present one
+TOKENS_MAX = 4  # unused tokens per worker and lane
+_LENGTH = struct.Struct("<I")
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """The sender and lane that a token admits."""
+
+    sender: str
+    lane: Lane
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """What one end knows of a ticket.
+
+    `peer`: the URI in the other end's certificate. `secret`: that of the stream. Without encryption, both are empty.
+    `offered`: the suites that the sender has offered.
+    """
+
+    admission: Admission
+    token: bytes
+    suite: str
+    peer: str
+    secret: bytes
+    offered: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Ticket({self.admission}, suite={self.suite!r}, peer={self.peer!r})"  # neither token nor secret
+
+    def prologue(self, *, sender: str, receiver: str) -> bytes:
+        """Everything that both ends know of the stream, each field behind its length. Nothing of it is secret."""
+        texts = (self.suite, self.admission.lane.value, sender, receiver, *self.offered)
+        suite, *others = (text.encode() for text in texts)
+        fields = (LABEL, suite, self.token, *others)
+        return b"".join(_LENGTH.pack(len(field)) + field for field in fields)
+
+
+class Tickets:
+    """Those that no connection has presented yet."""
+
+    def __init__(self) -> None:
+        self._unused: dict[bytes, Ticket] = {}
+
+    def issue(
+        self, sender: str, lane: Lane, suite: str = NO_SUITE, peer: str = "", offered: tuple[str, ...] = ()
+    ) -> Ticket:
+        """A ticket for this worker, whose certificate has the URI `peer`.
+
+        Raises UnavailableError if it has several unused ones.
+        """
+        admission = Admission(sender, lane)
+        if sum(other.admission == admission for other in self._unused.values()) >= TOKENS_MAX:
+            raise UnavailableError(
+                f"{sender}, lane {lane.value}: {TOKENS_MAX} tokens have not been shown yet; try again in {TOKEN_S} s"
+            )
+        secret = b"" if suite == NO_SUITE else secrets.token_bytes(SECRET_BYTES)
+        ticket = Ticket(admission, secrets.token_bytes(TOKEN_BYTES), suite, peer, secret, offered)
+        self._unused[ticket.token] = ticket
+        asyncio.get_running_loop().call_later(TOKEN_S, self._unused.pop, ticket.token, None)
+        return ticket
+
+    def redeem(self, token: bytes) -> Ticket | None:
+        """The ticket of this token, which nobody can present again. None: there is none."""
+        return self._unused.pop(token, None)
 
 
 class Opening:
@@ -30,8 +113,9 @@ class Opening:
 
         Among them are PreconditionError, if the other sidecar must or cannot encrypt, and TamperedError.
         """
+        offered = self._encryption.suites
         request = peer_pb2.OpenPushRequest(
-            sender=worker_to_pb(me), lane=LANE_TO_PB[lane], suites=self._encryption.suites, protocol=PROTOCOL
+            sender=worker_to_pb(me), lane=LANE_TO_PB[lane], suites=offered, protocol=PROTOCOL
         )
         doing = f"push to {peer.worker_id} at {peer.peer_address}"
         async with worker_channel(peer, self._transport) as channel:
@@ -47,5 +131,50 @@ class Opening:
         if len(reply.token) != TOKEN_BYTES or len(reply.secret) != SECRET_BYTES:
             raise RemoteProtocolError(f"{peer.worker_id}: a ticket with a token or secret of another length")
         other = str(self._encryption.identity_of(peer.worker_id))
-        ticket = Ticket(Admission(me.worker_id, lane), reply.token, suite, other, reply.secret)
-        return Connection(*await handshake.as_sender(host, reply.port, ticket, self._encryption))
+        ticket = Ticket(Admission(me.worker_id, lane), reply.token, suite, other, reply.secret, offered)
+        return Connection(*await as_sender(host, reply.port, ticket, self._encryption))
+
+
+async def as_sender(host: str, port: int, ticket: Ticket, encryption: Encryption) -> tuple[socket.socket, Session]:
+    """Connects to the push listener of the worker that has given the ticket."""
+    prologue = ticket.prologue(sender=str(encryption.identity), receiver=ticket.peer)
+    noise = Handshake(ticket.secret, prologue, X25519PrivateKey.generate())
+    sock = await connect(host, port, ticket.token + noise.write_first())
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            noise.read_second(await _message(sock))
+    except InvalidTag:
+        sock.close()
+        raise _no_secret() from None
+    except BaseException:
+        sock.close()
+        raise
+    return sock, initiator_session(noise.split())
+
+
+async def as_receiver(sock: socket.socket, ticket: Ticket, encryption: Encryption) -> Session:
+    """The connection has presented the token of this ticket. The caller limits the time."""
+    prologue = ticket.prologue(sender=ticket.peer, receiver=str(encryption.identity))
+    noise = Handshake(ticket.secret, prologue, X25519PrivateKey.generate())
+    try:
+        noise.read_first(await _message(sock))
+        second = noise.write_second()
+    except InvalidTag:
+        raise _no_secret() from None
+    await asyncio.get_running_loop().sock_sendall(sock, second)
+    return responder_session(noise.split())
+
+
+def _no_secret() -> TamperedError:
+    return TamperedError(HANDSHAKE, "the other end does not have the secret of this stream, or means another one")
+
+
+async def _message(sock: socket.socket) -> bytes:
+    """A handshake message: what follows it stays in the socket."""
+    received = b""
+    while len(received) < HANDSHAKE_BYTES:
+        piece = await asyncio.get_running_loop().sock_recv(sock, HANDSHAKE_BYTES - len(received))
+        if not piece:
+            raise ConnectionResetError("the other end has refused the connection")
+        received += piece
+    return received

@@ -15,16 +15,15 @@ from rhino_core.errors import LocalProtocolError, PreconditionError, Unavailable
 from rhino_core.ids import Lane
 from rhino_core.security.identity import Identity, Role
 from rhino_core.settings import OFF, PREFERRED, REQUIRED
-from worker_runtime.push import tickets as module
+from worker_runtime.push import opening as module
 from worker_runtime.push.alarms import NO_TICKET, Alarms
 from worker_runtime.push.connection import Connection
-from worker_runtime.push.core.keys import NO_SUITE, RANDOM_BYTES, SUITE, Handshake
-from worker_runtime.push.core.records import FINISHED_BYTES, HANDSHAKE, TamperedError, sender_ends
-from worker_runtime.push.encryption import NOT_ENCRYPTED, Encryption
-from worker_runtime.push.handshake import as_sender
+from worker_runtime.push.core.noise import HANDSHAKE_BYTES
+from worker_runtime.push.core.records import HANDSHAKE, UNFINISHED, TamperedError
+from worker_runtime.push.encryption import NO_SUITE, NOT_ENCRYPTED, SUITE, Encryption
 from worker_runtime.push.listener import PushListener
+from worker_runtime.push.opening import Admission, Ticket, Tickets, as_sender
 from worker_runtime.push.sockets import connect
-from worker_runtime.push.tickets import Ticket, Tickets
 from worker_runtime.statistics import Statistics
 
 A, B, EVE = (Identity("c", Role.WORKER, name) for name in ("a", "b", "eve"))
@@ -146,28 +145,24 @@ async def test_a_ticket_is_good_for_a_few_seconds(
 
 @pytest.mark.parametrize(
     ("changes", "who"),
-    [({}, EVE), ({"secret": bytes(32)}, A), ({"peer": str(EVE)}, A), ({"suite": "other"}, A)],
-    ids=["another identity", "another secret", "another receiver", "another suite"],
+    [
+        ({}, EVE),
+        ({"secret": bytes(32)}, A),
+        ({"peer": str(EVE)}, A),
+        ({"suite": "other"}, A),
+        ({"offered": (SUITE, NO_SUITE)}, A),
+        ({"admission": Admission("a", Lane.BULK)}, A),
+    ],
+    ids=["another identity", "another secret", "another receiver", "another suite", "other offers", "another lane"],
 )
 async def test_a_stolen_ticket_is_refused(
     listener: PushListener, echo: Echo, changes: dict[str, Any], who: Identity, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The thief notices it first, as the receiver's proof is not for it. One that goes on is told from the sender."""
+    """The receiver notices it by the first message, and answers nothing."""
     thief = replace(ticket_of_a(listener), **changes)
-    with pytest.raises(TamperedError) as raised:
+    with pytest.raises(ConnectionError):
         await as_sender(HERE, listener.port, thief, Encryption(who, REQUIRED))
-    assert raised.value.kind == HANDSHAKE
-    stubborn = replace(ticket_of_a(listener), **changes)
-    mine = bytes(RANDOM_BYTES)
-    sock = await connect(HERE, listener.port, stubborn.token + mine)
-    loop, theirs = asyncio.get_running_loop(), b""
-    while len(theirs) < RANDOM_BYTES + FINISHED_BYTES:
-        theirs += await loop.sock_recv(sock, RANDOM_BYTES + FINISHED_BYTES - len(theirs))
-    shake = Handshake(stubborn.suite, stubborn.token, "commit", str(who), stubborn.peer, mine, theirs[:RANDOM_BYTES])
-    sealer, _ = sender_ends(stubborn.secret, shake)
-    await loop.sock_sendall(sock, sealer.finished(shake.transcript()) + b"".join(map(bytes, sealer.seal(b"state"))))
-    await ends(sock)
-    sock.close()
+    await until(lambda: echo.statistics.push_alarms)
     assert not echo.served
     assert echo.statistics.push_alarms == {HANDSHAKE: 1}
     (line,) = [record for record in caplog.records if record.message.startswith("push stream ended")]
@@ -178,37 +173,58 @@ async def test_a_stolen_ticket_is_refused(
     assert audit["peer"].startswith(f"ipv4:{HERE}:")
 
 
-async def test_a_token_alone_opens_nothing(listener: PushListener, echo: Echo, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever has read the token on the network, or a sender of an earlier version: plain bytes follow, or none."""
-    for following in (b"", b"plain bytes of a frame" * 20):
-        sock = await connect(HERE, listener.port, ticket_of_a(listener).token + following)
-        if not following:
-            sock.shutdown(socket.SHUT_WR)
-        await ends(sock)
-        sock.close()
-    monkeypatch.setattr(module, "TOKEN_S", 0.2)
-    silent = await connect(HERE, listener.port, ticket_of_a(listener).token)
-    await ends(silent)
-    silent.close()
+async def test_a_token_and_plain_bytes_open_nothing(listener: PushListener, echo: Echo) -> None:
+    """Whoever has read the token on the network."""
+    sock = await connect(HERE, listener.port, ticket_of_a(listener).token + b"plain bytes of a frame" * 20)
+    await ends(sock)
+    sock.close()
     assert not echo.served
+    assert echo.statistics.push_alarms == {HANDSHAKE: 1}
 
 
-async def test_a_receiver_that_knows_the_token_only_gets_nothing(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("hangs_up", [True, False])
+@pytest.mark.parametrize("following", [b"", b"half of a handshake"], ids=["token", "half"])
+async def test_a_thief_that_does_not_finish_is_told_to_people(
+    listener: PushListener,
+    echo: Echo,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    following: bytes,
+    hangs_up: bool,
+) -> None:
+    """It has used up the ticket of `a`, which cannot open its stream."""
+    monkeypatch.setattr(module, "TOKEN_S", 20.0 if hangs_up else 0.2)
+    sock = await connect(HERE, listener.port, ticket_of_a(listener).token + following)
+    if hangs_up:
+        sock.shutdown(socket.SHUT_WR)
+    await ends(sock)
+    sock.close()
+    await until(lambda: echo.statistics.push_alarms)
+    assert not echo.served
+    assert echo.statistics.push_alarms == {UNFINISHED: 1}
+    (line,) = [record for record in caplog.records if "has used the ticket of the peer" in record.message]
+    assert (line.levelname, vars(line)["peer"], vars(line)["kind"]) == ("WARNING", "a", UNFINISHED)
+    (audit,) = audited(caplog)
+    assert (audit["principal"], audit["method"], audit["outcome"]) == (str(A), "push", UNFINISHED)
+
+
+async def test_a_receiver_that_knows_the_token_only_gets_nothing() -> None:
     """Somebody who answers at the receiver's address."""
     received = b""
 
     async def answer_as_receiver(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal received
-        hello = await reader.readexactly(module.TOKEN_BYTES + RANDOM_BYTES)
-        writer.write(bytes(RANDOM_BYTES) + hello[:16] + bytes(FINISHED_BYTES - 16))
+        hello = await reader.readexactly(module.TOKEN_BYTES + HANDSHAKE_BYTES)
+        writer.write(hello[-HANDSHAKE_BYTES:])
         received = await reader.read()
         writer.close()
 
     server = await asyncio.start_server(answer_as_receiver, HERE, 0)
     port = server.sockets[0].getsockname()[1]
     ticket = replace(Tickets().issue("a", Lane.BULK, SUITE, str(A)), peer=str(B))
-    with pytest.raises(TamperedError):
+    with pytest.raises(TamperedError) as raised:
         await as_sender(HERE, port, ticket, Encryption(A, REQUIRED))
+    assert raised.value.kind == HANDSHAKE
     server.close()
     assert received == b""
 

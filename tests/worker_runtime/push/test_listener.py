@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rhino_core.ids import Lane
-from worker_runtime.push import tickets as module
+from worker_runtime.push import opening as module
 from worker_runtime.push.alarms import Alarms
 from worker_runtime.push.listener import STREAMS_MAX, UNKNOWN_MAX, PushListener
 from worker_runtime.push.sockets import connect

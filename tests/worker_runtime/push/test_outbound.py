@@ -15,8 +15,8 @@ from rhino_pb import peer_pb2
 from worker_runtime.protocol import events as ev
 from worker_runtime.push.connection import ThreadSender
 from worker_runtime.push.core.framing import packed
+from worker_runtime.push.core.records import PlainSealer
 from worker_runtime.push.core.sender import PushSender, Unblocked, Welcomed
-from worker_runtime.push.core.session import PlainSealer
 from worker_runtime.push.outbound import CheckedFile, Damaged, cached_bytes, send_part
 
 STORE = StoreId("job", 0, 3, "default")

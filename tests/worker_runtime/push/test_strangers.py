@@ -19,7 +19,7 @@ from tests.worker_runtime.pushing import adopted, stream
 from tests.worker_runtime.scenario import worker
 from tests.worker_runtime.scenarios.test_sidecar import cluster
 from worker_runtime.push.core.framing import packed
-from worker_runtime.push.tickets import TOKENS_MAX
+from worker_runtime.push.opening import TOKENS_MAX
 
 __all__ = ["cluster"]
 STORE = StoreId("job", 0, 3, "default")

@@ -1,27 +1,27 @@
-"""Encrypted and authenticated records of push streams, without I/O. docs/design/push-encryption.md specifies them.
+"""What happens to the bytes of a push stream between the messages and the wire, without I/O.
 
-A record is its length, its kind and its number in clear, then the ciphertext, then the tag. The number never repeats
-under a key, and it is part of the nonce. So a record that was changed, repeated, left out or moved does not open.
+There is one `Sealer` and one `Opener` for each end of a stream. Without encryption the bytes stay as they are. With it
+they travel in records: two bytes with the length of a Noise transport message, big-endian, then that message. So a
+record that was changed, repeated, left out or moved does not open. docs/design/push-encryption.md specifies them.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from rhino_core.errors import RemoteProtocolError
-from worker_runtime.push.core.keys import SALT_BYTES, TRANSCRIPT_BYTES, Handshake, TrafficKey, traffic_keys
-from worker_runtime.push.core.session import NOTHING, Piece
+from worker_runtime.push.core.noise import MESSAGE_BYTES_MAX, TAG_BYTES, CipherState
 
-RECORD_BYTES = 512 * 1024  # plain bytes of a record at most
-TAG_BYTES = 16
-HEAD = struct.Struct("<IIQ")  # plain bytes, kind, number of the record
-DATA, FINISHED = 0, 1  # kinds
-FINISHED_BYTES = HEAD.size + TRANSCRIPT_BYTES + TAG_BYTES
+Piece = bytes | bytearray | memoryview
+NOTHING = memoryview(bytearray())
+HEAD_BYTES = 2
+OVERHEAD_BYTES = HEAD_BYTES + TAG_BYTES
+RECORD_BYTES = MESSAGE_BYTES_MAX - TAG_BYTES  # plain bytes of a record at most
+BUFFER_BYTES = 512 * 1024  # of the wire that are kept at least, once an opener has needed a buffer
+REKEY_BYTES = 2**36  # of messages under one key, with their tags. So these are fewer than 2^32 messages
 _JOINED_BYTES = 32 * 1024  # smaller pieces become one record: a copy costs less than a record
 
 
@@ -33,111 +33,184 @@ class TamperedError(RemoteProtocolError):
         self.kind = kind
 
 
-# Of alarms. "tag": bytes were changed, or come from another stream. "order": repeated, missing or moved. "length": more
-# than the protocol allows. "handshake": the other end does not have the key. "cut": the connection ended in the middle
-# of a record, which also happens when the other process is stopped.
-TAG, ORDER, LENGTH, HANDSHAKE, CUT = KINDS = ("tag", "order", "length", "handshake", "cut")
+# Of alarms. "tag": bytes were changed, repeated, left out or moved, or come from another stream. "length": less than a
+# record has. "handshake": the other end does not have the secret, or means another stream. "unfinished": a connection
+# has presented a token and then no handshake. "cut": the connection ended in the middle of a record. The last two also
+# happen when the other process is stopped.
+TAG, LENGTH, HANDSHAKE, UNFINISHED, CUT = KINDS = ("tag", "length", "handshake", "unfinished", "cut")
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one key may be used for. Both ends must have the same."""
+class Sealer(Protocol):
+    """One direction, outwards. Either an event loop or a thread uses it, never both."""
 
-    records: int = 2**32
-    plain_bytes: int = 2**40
+    def seal(self, *pieces: Piece) -> Sequence[Piece]:
+        """The bytes for the wire. They stay valid."""
+        ...
+
+    def sealed(self, head: bytes, data: memoryview) -> Iterator[tuple[Piece, memoryview]]:
+        """The bytes for the wire, head and data, in pairs. Each pair is valid until the next one."""
+        ...
 
 
-LIMITS = Limits()
+class Opener(Protocol):
+    """One direction, inwards. A thread and an event loop may use it in turns: it has everything that is not done.
+
+    Whatever somebody has changed raises TamperedError, and so does every later call.
+    """
+
+    def feed(self, data: bytes) -> bytes:
+        """Bytes from the wire in, all plain bytes out that are complete, perhaps none."""
+        ...
+
+    def take(self, into: memoryview) -> int:
+        """Moves plain bytes to the front of `into`. Returns their number; 0: more bytes of the wire are needed."""
+        ...
+
+    def target(self, into: memoryview) -> memoryview:
+        """Where bytes of the wire go after `take` has returned 0. As many as `into` needs are due: wait for them."""
+        ...
+
+    def arrived(self, count: int) -> None:
+        """So many bytes of `target` are there."""
+        ...
+
+    def end(self) -> None:
+        """The connection has ended. Raises TamperedError if that was in the middle of something."""
+        ...
+
+    @property
+    def missing_bytes(self) -> int:
+        """How many bytes of the wire the record under way lacks, as far as is known. 0: none is under way."""
+        ...
+
+
+class Session(NamedTuple):
+    """Both directions of one end of a stream."""
+
+    sealer: Sealer
+    opener: Opener
+
+
+# ---------------------------------------------------------------- plain
+
+
+class PlainSealer:
+    """Bytes as they are."""
+
+    def seal(self, *pieces: Piece) -> Sequence[Piece]:
+        return pieces
+
+    def sealed(self, head: bytes, data: memoryview) -> Iterator[tuple[Piece, memoryview]]:
+        yield head, data
+
+
+class PlainOpener:
+    """Bytes as they are. They go to where the caller wants them without a copy."""
+
+    missing_bytes = 0
+
+    def __init__(self) -> None:
+        self._arrived = 0
+
+    def feed(self, data: bytes) -> bytes:
+        return data
+
+    def take(self, into: memoryview) -> int:
+        count, self._arrived = self._arrived, 0
+        return count
+
+    def target(self, into: memoryview) -> memoryview:
+        return into
+
+    def arrived(self, count: int) -> None:
+        self._arrived = count
+
+    def end(self) -> None:
+        return
+
+
+def plain_session() -> Session:
+    """Both directions of one end whose bytes are not encrypted."""
+    return Session(PlainSealer(), PlainOpener())
+
+
+# ---------------------------------------------------------------- encrypted
 
 
 class _Direction:
-    """Key, salt and counter of one direction."""
+    """The cipher of one direction, which gets another key before it would encrypt more than `rekey_bytes`."""
 
-    def __init__(self, key: TrafficKey, limits: Limits) -> None:
-        self._limits = limits
-        self.number = 0  # of the next record
-        self._use(key)
+    def __init__(self, cipher: CipherState, rekey_bytes: int) -> None:
+        self._cipher = cipher
+        self._rekey_bytes = rekey_bytes
+        self._bytes = 0  # of messages under this key
 
-    def _use(self, key: TrafficKey) -> None:
-        self._key = key
-        self.cipher = AESGCM(key.key)
-        self._salt = int.from_bytes(key.salt, "big")
-        self._records = self._plain_bytes = 0
-
-    def next(self, size: int) -> bytes:
-        """The nonce of the next record, which has `size` plain bytes. Its key is `cipher`."""
-        if self._records == self._limits.records or self._plain_bytes + size > self._limits.plain_bytes:
-            self._use(self._key.next())
-        self._records += 1
-        self._plain_bytes += size
-        nonce = (self._salt ^ self.number).to_bytes(SALT_BYTES, "big")
-        self.number += 1
-        return nonce
+    def next(self, message_bytes: int) -> CipherState:
+        """For the next message, which has so many bytes with its tag."""
+        if self._bytes + message_bytes > self._rekey_bytes:
+            self._cipher.rekey()
+            self._bytes = 0
+        self._bytes += message_bytes
+        return self._cipher
 
 
 class RecordSealer:
     """The only place that seals records of its direction."""
 
-    def __init__(self, key: TrafficKey, limits: Limits = LIMITS) -> None:
-        self._direction = _Direction(key, limits)
+    def __init__(self, cipher: CipherState, rekey_bytes: int = REKEY_BYTES) -> None:
+        self._direction = _Direction(cipher, rekey_bytes)
         self._buffer = NOTHING
 
-    def finished(self, transcript: bytes) -> bytes:
-        """The first record: it proves that this end has the key."""
-        return bytes(self._record(transcript, FINISHED))
-
     def seal(self, *pieces: Piece) -> Sequence[Piece]:
-        size = sum(len(piece) for piece in pieces)
-        if 0 < size <= _JOINED_BYTES:
-            return (self._record(pieces[0] if len(pieces) == 1 else b"".join(pieces)),)
-        return [self._record(part) for piece in pieces for part in _parts(piece)]
+        if len(pieces) > 1 and sum(map(len, pieces)) <= _JOINED_BYTES:
+            pieces = (b"".join(pieces),)
+        wire = memoryview(bytearray(sum(map(wire_bytes, pieces))))
+        at = 0
+        for piece in pieces:
+            at += self._seal_into(wire[at:], piece)
+        return (wire,) if at else ()
 
     def sealed(self, head: bytes, data: memoryview) -> Iterator[tuple[Piece, memoryview]]:
-        """The head is a record of its own, so that the receiver can open the data to where they belong."""
-        first = b"".join(self._record(part) for part in _parts(head))
-        for part in _parts(data):
-            if len(self._buffer) < len(part) + TAG_BYTES:
-                self._buffer = memoryview(bytearray(len(part) + TAG_BYTES))
-            sealed = self._buffer[: len(part) + TAG_BYTES]
-            record_head = HEAD.pack(len(part), DATA, self._direction.number)
-            nonce = self._direction.next(len(part))
-            self._direction.cipher.encrypt_into(nonce, part, record_head, sealed)
-            yield first + record_head, sealed
-            first = b""
-        if first:
-            yield first, NOTHING
+        """The head has records of its own, so that the receiver can open the data to where they belong."""
+        if len(self._buffer) < (size := wire_bytes(data)):
+            self._buffer = memoryview(bytearray(size))
+        first = b"".join(self.seal(head))
+        self._seal_into(self._buffer, data)
+        if first or size:
+            yield first, self._buffer[:size]
 
-    def _record(self, data: Piece, kind: int = DATA) -> bytearray:
-        head = HEAD.pack(len(data), kind, self._direction.number)
-        record = bytearray(HEAD.size + len(data) + TAG_BYTES)
-        record[: HEAD.size] = head
-        nonce = self._direction.next(len(data))
-        with memoryview(record) as view:
-            self._direction.cipher.encrypt_into(nonce, data, head, view[HEAD.size :])
-        return record
+    def _seal_into(self, wire: memoryview, plain: Piece) -> int:
+        """Writes the records of these plain bytes. Returns how many bytes they have."""
+        at = 0
+        for start in range(0, len(plain), RECORD_BYTES):
+            part = memoryview(plain)[start : start + RECORD_BYTES]
+            size = len(part) + TAG_BYTES
+            wire[at : at + HEAD_BYTES] = size.to_bytes(HEAD_BYTES, "big")
+            at += HEAD_BYTES
+            self._direction.next(size).encrypt_into(part, wire[at : at + size])
+            at += size
+        return at
+
+
+def wire_bytes(plain: Piece) -> int:
+    """How many bytes the records of these plain bytes have."""
+    return len(plain) + _records(len(plain)) * OVERHEAD_BYTES
+
+
+def _records(plain_bytes: int) -> int:
+    return -(-plain_bytes // RECORD_BYTES)
 
 
 class RecordOpener:
     """Bytes of the wire, up to the next complete record, and plain bytes of one record that did not fit."""
 
-    def __init__(self, key: TrafficKey, limits: Limits = LIMITS) -> None:
-        self._direction = _Direction(key, limits)
+    def __init__(self, cipher: CipherState, rekey_bytes: int = REKEY_BYTES) -> None:
+        self._direction = _Direction(cipher, rekey_bytes)
+        self._number = 0  # of the next record
         self._wire = NOTHING
         self._start = self._end = 0  # of the bytes in `_wire` that are not opened yet
         self._plain = NOTHING  # of an opened record, not taken yet
         self._failure: TamperedError | None = None
-
-    def check_finished(self, record: bytes, transcript: bytes) -> None:
-        """Raises TamperedError unless the first record of the other end proves that it has the key."""
-        view = memoryview(record)
-        try:
-            size, head = self._checked(view, FINISHED)
-            nonce = self._direction.next(size)  # may replace the cipher
-            opened = self._direction.cipher.decrypt(nonce, record[HEAD.size :], head)
-        except (InvalidTag, TamperedError):
-            opened = b""
-        if len(record) != FINISHED_BYTES or opened != transcript:
-            raise self._fail(HANDSHAKE, "the other end does not have the key of this stream")
 
     def feed(self, data: bytes) -> bytes:
         found = [bytes(self._plain)] if self._plain else []
@@ -158,12 +231,13 @@ class RecordOpener:
         return found[0] if len(found) == 1 else b"".join(found)
 
     def take(self, into: memoryview) -> int:
+        count = 0
         if not self._plain:
-            if not (size := self._complete_bytes()):
-                return 0
-            if size <= len(into):
-                self._opened(size, into[:size])
-                return size
+            while (size := self._complete_bytes()) and count + size <= len(into):
+                self._opened(size, into[count : count + size])
+                count += size
+            if count or not size:
+                return count
             self._plain = memoryview(self._opened(size))
         count = min(len(into), len(self._plain))
         into[:count] = self._plain[:count]
@@ -172,7 +246,7 @@ class RecordOpener:
 
     def target(self, into: memoryview) -> memoryview:
         """If all of `into` is due, at least one record with all its bytes is due, too."""
-        wanted = HEAD.size + min(len(into), RECORD_BYTES) + TAG_BYTES
+        wanted = wire_bytes(into)
         size = max(wanted - (self._end - self._start), self.missing_bytes)
         return self._room(size)[:size]
 
@@ -188,15 +262,14 @@ class RecordOpener:
         buffered = self._end - self._start
         if not buffered:
             return 0
-        if buffered < HEAD.size:
-            return HEAD.size - buffered
-        return max(0, HEAD.size + self._size() + TAG_BYTES - buffered)
+        if buffered < HEAD_BYTES:
+            return HEAD_BYTES - buffered
+        return max(0, HEAD_BYTES + self._message_bytes() - buffered)
 
     # ------------------------------------------------------------ inside
 
-    def _size(self) -> int:
-        size: int = HEAD.unpack_from(self._wire, self._start)[0]
-        return min(size, RECORD_BYTES)
+    def _message_bytes(self) -> int:
+        return self._wire[self._start] << 8 | self._wire[self._start + 1]
 
     def _room(self, size: int) -> memoryview:
         """Where the next bytes of the wire go: at least `size`."""
@@ -204,7 +277,7 @@ class RecordOpener:
             self._start = self._end = 0
         if len(self._wire) - self._end < size:
             kept = self._wire[self._start : self._end]
-            wire = memoryview(bytearray(max(len(kept) + size, min(2 * len(self._wire), RECORD_BYTES))))
+            wire = memoryview(bytearray(max(len(kept) + size, min(2 * len(self._wire), BUFFER_BYTES))))
             wire[: len(kept)] = kept
             self._wire, self._start, self._end = wire, 0, len(kept)
         return self._wire[self._end :]
@@ -213,22 +286,12 @@ class RecordOpener:
         """The plain bytes of the next record if all of it is here, else 0. Raises TamperedError."""
         if self._failure is not None:
             raise self._failure
-        if self._end - self._start < HEAD.size:
+        if (buffered := self._end - self._start) < HEAD_BYTES:
             return 0
-        size, _ = self._checked(self._wire[self._start : self._start + HEAD.size], DATA)
-        return size if self._end - self._start >= HEAD.size + size + TAG_BYTES else 0
-
-    def _checked(self, record: memoryview, expected: int) -> tuple[int, bytes]:
-        """The plain bytes of a record of this kind, and its head. The head is in clear: it counts once the tag does."""
-        if len(record) < HEAD.size:
-            raise self._fail(CUT, f"a record of {len(record)} bytes")
-        size, kind, number = HEAD.unpack_from(record)
-        if not 0 < size <= RECORD_BYTES:
-            raise self._fail(LENGTH, f"a record of {size} bytes; 1 to {RECORD_BYTES} are allowed")
-        if (kind, number) != (expected, self._direction.number):
-            expectation = f"record {self._direction.number} of kind {expected} is next"
-            raise self._fail(ORDER, f"record {number} of kind {kind}, but {expectation}")
-        return size, bytes(record[: HEAD.size])
+        message_bytes = self._message_bytes()
+        if message_bytes <= TAG_BYTES:
+            raise self._fail(LENGTH, f"record {self._number} has {message_bytes} bytes, and its tag {TAG_BYTES}")
+        return message_bytes - TAG_BYTES if buffered >= HEAD_BYTES + message_bytes else 0
 
     def _open_all(self, found: list[bytes]) -> None:
         while size := self._complete_bytes():
@@ -236,18 +299,18 @@ class RecordOpener:
 
     def _opened(self, size: int, into: memoryview | None = None) -> bytes:
         """The next record, which is complete. What `into` has after a TamperedError is worth nothing."""
-        body, end = self._start + HEAD.size, self._start + HEAD.size + size + TAG_BYTES
-        head, sealed = bytes(self._wire[self._start : body]), self._wire[body:end]
-        number, nonce = self._direction.number, self._direction.next(size)
+        body, end = self._start + HEAD_BYTES, self._start + HEAD_BYTES + size + TAG_BYTES
+        sealed, cipher = self._wire[body:end], self._direction.next(size + TAG_BYTES)
         plain = b""
         try:
             if into is None:
-                plain = self._direction.cipher.decrypt(nonce, sealed, head)
+                plain = cipher.decrypt(sealed)
             else:
-                self._direction.cipher.decrypt_into(nonce, sealed, head, into)
+                cipher.decrypt_into(sealed, into)
         except InvalidTag:
-            raise self._fail(TAG, f"record {number} was changed on its way, or comes from another stream") from None
-        self._start = end
+            what = f"record {self._number} was changed or moved on its way, or comes from another stream"
+            raise self._fail(TAG, what) from None
+        self._start, self._number = end, self._number + 1
         return plain
 
     def _fail(self, kind: str, message: str) -> TamperedError:
@@ -255,18 +318,11 @@ class RecordOpener:
         return self._failure
 
 
-def sender_ends(secret: bytes, handshake: Handshake, limits: Limits = LIMITS) -> tuple[RecordSealer, RecordOpener]:
-    """Both directions of the sender's end."""
-    from_sender, from_receiver = traffic_keys(secret, handshake)
-    return RecordSealer(from_sender, limits), RecordOpener(from_receiver, limits)
+def initiator_session(ciphers: tuple[CipherState, CipherState], rekey_bytes: int = REKEY_BYTES) -> Session:
+    """Both directions of the sender's end. `ciphers`: as a handshake splits."""
+    return Session(RecordSealer(ciphers[0], rekey_bytes), RecordOpener(ciphers[1], rekey_bytes))
 
 
-def receiver_ends(secret: bytes, handshake: Handshake, limits: Limits = LIMITS) -> tuple[RecordSealer, RecordOpener]:
-    """Both directions of the receiver's end."""
-    from_sender, from_receiver = traffic_keys(secret, handshake)
-    return RecordSealer(from_receiver, limits), RecordOpener(from_sender, limits)
-
-
-def _parts(piece: Piece) -> Iterator[memoryview]:
-    view = memoryview(piece)
-    return (view[start : start + RECORD_BYTES] for start in range(0, len(view), RECORD_BYTES))
+def responder_session(ciphers: tuple[CipherState, CipherState], rekey_bytes: int = REKEY_BYTES) -> Session:
+    """Both directions of the receiver's end. `ciphers`: as a handshake splits."""
+    return Session(RecordSealer(ciphers[1], rekey_bytes), RecordOpener(ciphers[0], rekey_bytes))

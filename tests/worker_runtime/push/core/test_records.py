@@ -3,43 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from worker_runtime.push.core.keys import SUITE, Handshake
+from worker_runtime.push.core.noise import TAG_BYTES, CipherState
 from worker_runtime.push.core.records import (
     CUT,
-    FINISHED_BYTES,
-    HANDSHAKE,
-    HEAD,
+    HEAD_BYTES,
     LENGTH,
-    ORDER,
     RECORD_BYTES,
+    REKEY_BYTES,
     TAG,
-    TAG_BYTES,
-    Limits,
+    Opener,
+    PlainOpener,
+    PlainSealer,
     RecordOpener,
     RecordSealer,
+    Sealer,
     TamperedError,
-    receiver_ends,
-    sender_ends,
+    initiator_session,
+    responder_session,
 )
-from worker_runtime.push.core.session import Opener, PlainOpener, PlainSealer, Sealer
 
-SECRET = bytes(range(32))
-SHAKE = Handshake(SUITE, b"i" * 16, "bulk", "rhino://c/worker/a", "rhino://c/worker/b", b"s" * 32, b"r" * 32)
-SHORT = Limits(records=3, plain_bytes=200)
+KEY, OTHER_KEY = bytes(range(32)), bytes(32)
+SHORT = 200  # bytes under one key
 contents = st.lists(st.binary(min_size=1, max_size=100), min_size=1, max_size=8)
 
 
-def ends(limits: Limits = SHORT) -> tuple[RecordSealer, RecordOpener]:
-    """Of the direction to the receiver, after the handshake."""
-    (sealer, _), (_, opener) = sender_ends(SECRET, SHAKE, limits), receiver_ends(SECRET, SHAKE, limits)
-    opener.check_finished(sealer.finished(SHAKE.transcript()), SHAKE.transcript())
-    return sealer, opener
+def ends(rekey_bytes: int = SHORT) -> tuple[RecordSealer, RecordOpener]:
+    """Of one direction, after the handshake."""
+    return RecordSealer(CipherState(KEY), rekey_bytes), RecordOpener(CipherState(KEY), rekey_bytes)
 
 
 def records(sealer: RecordSealer, plain: Sequence[bytes]) -> list[bytes]:
@@ -143,19 +138,6 @@ def test_no_bit_of_a_record_may_change() -> None:
                 opened_by_thread(opener, wire, int, lambda _: 5) if by_thread else opener.feed(wire)
 
 
-def test_no_bit_of_the_handshake_may_change() -> None:
-    sealer, _ = sender_ends(SECRET, SHAKE)
-    finished = sealer.finished(SHAKE.transcript())
-    assert len(finished) == FINISHED_BYTES
-    for changed in [*bits(finished), finished[:-1], b"", finished + b"x"]:
-        _, opener = receiver_ends(SECRET, SHAKE)
-        with pytest.raises(TamperedError) as raised:
-            opener.check_finished(changed, SHAKE.transcript())
-        assert raised.value.kind == HANDSHAKE
-        with pytest.raises(TamperedError):
-            opener.feed(b"")
-
-
 @given(st.lists(st.binary(min_size=1, max_size=40), min_size=2, max_size=8), st.data())
 def test_records_come_once_and_in_order(plain: list[bytes], data: st.DataObject) -> None:
     sealer, opener = ends()
@@ -166,13 +148,13 @@ def test_records_come_once_and_in_order(plain: list[bytes], data: st.DataObject)
     right = next(at for at, number in enumerate(arriving) if number != at)
     assert opener.feed(b"".join(sent[:right])) == b"".join(plain[:right])
     error = refused(opener, b"".join(sent[number] for number in arriving[right:]))
-    assert error.kind == ORDER
+    assert error.kind == TAG
 
 
 @given(contents, st.data())
 def test_a_record_that_lacks_bytes_is_not_opened(plain: list[bytes], data: st.DataObject) -> None:
     """Either the next record shows it, or the end of the connection."""
-    sealer, opener = ends(Limits())
+    sealer, opener = ends(REKEY_BYTES)
     *whole, last = records(sealer, plain)
     (following,) = records(sealer, [bytes(200)])
     kept = data.draw(st.integers(1, len(last) - 1))
@@ -196,127 +178,127 @@ def test_bytes_that_somebody_adds_are_not_opened(plain: list[bytes], data: st.Da
     refused(opener, added)
 
 
-def test_a_length_beyond_the_limit_is_refused_before_its_bytes_arrive() -> None:
-    for size in (0, RECORD_BYTES + 1, 2**32 - 1):
+def test_a_length_that_no_record_has_is_refused_before_its_bytes_arrive() -> None:
+    for size in range(TAG_BYTES + 1):
         _, opener = ends()
-        assert refused(opener, HEAD.pack(size, 0, 1)).kind == LENGTH
+        assert refused(opener, size.to_bytes(HEAD_BYTES, "big")).kind == LENGTH
 
 
-def test_a_changed_number_is_told_from_a_changed_byte() -> None:
-    sealer, opener = ends()
-    first, second = records(sealer, [b"one", b"two"])
-    assert refused(opener, second).kind == ORDER
-    _, opener = ends()
-    assert refused(opener, first[:-1] + bytes([first[-1] ^ 1])).kind == TAG
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"sender": "rhino://c/worker/x"},
-        {"receiver": "rhino://c/worker/x"},
-        {"lane": "commit"},
-        {"stream_id": b"j" * 16},
-        {"suite": "other"},
-        {"sender_random": b"t" * 32},
-        {"receiver_random": b"t" * 32},
-        # The same bytes, split otherwise.
-        {"sender": "rhino://c/worker/arhino://c", "receiver": "/worker/b"},
-    ],
-    ids=lambda changes: next(iter(changes)),
-)
-def test_keys_are_those_of_one_stream(changes: dict[str, str]) -> None:
-    sealer, _ = sender_ends(SECRET, replace(SHAKE, **changes))  # type: ignore[arg-type]
-    _, opener = receiver_ends(SECRET, SHAKE)
-    with pytest.raises(TamperedError):
-        opener.check_finished(sealer.finished(SHAKE.transcript()), SHAKE.transcript())
-
-
-def test_another_secret_makes_other_keys() -> None:
-    sealer, _ = sender_ends(SECRET[::-1], SHAKE)
-    _, opener = receiver_ends(SECRET, SHAKE)
-    with pytest.raises(TamperedError):
-        opener.check_finished(sealer.finished(SHAKE.transcript()), SHAKE.transcript())
+def test_another_key_opens_nothing() -> None:
+    sealer, _ = ends()
+    opener = RecordOpener(CipherState(OTHER_KEY))
+    assert refused(opener, records(sealer, [b"state"])[0]).kind == TAG
 
 
 def test_records_of_one_direction_are_not_those_of_the_other() -> None:
     """A message that is sent back to its author."""
-    sealer, opener = sender_ends(SECRET, SHAKE)
-    with pytest.raises(TamperedError):
-        opener.check_finished(sealer.finished(SHAKE.transcript()), SHAKE.transcript())
+    for forth in (True, False):
+        one, other = initiator_session(ciphers()), responder_session(ciphers())
+        if not forth:
+            one, other = other, one
+        record = b"".join(one.sealer.seal(b"state"))
+        assert other.opener.feed(record) == b"state"
+        with pytest.raises(TamperedError):
+            one.opener.feed(record)
 
 
-def test_a_proof_of_the_key_is_no_data_and_data_are_no_proof() -> None:
-    sealer, _ = sender_ends(SECRET, SHAKE)
-    _, opener = receiver_ends(SECRET, SHAKE)
-    assert refused(opener, sealer.finished(SHAKE.transcript())).kind == ORDER
-    sealer, _ = sender_ends(SECRET, SHAKE)
-    _, opener = receiver_ends(SECRET, SHAKE)
-    with pytest.raises(TamperedError):
-        opener.check_finished(b"".join(sealer.seal(SHAKE.transcript())), SHAKE.transcript())
+def ciphers() -> tuple[CipherState, CipherState]:
+    return CipherState(KEY), CipherState(OTHER_KEY)
 
 
-@pytest.mark.parametrize(
-    "limits", [Limits(records=3), Limits(plain_bytes=10), Limits(records=1), Limits(plain_bytes=1)], ids=str
-)
-def test_a_key_is_replaced_at_its_limit(limits: Limits) -> None:
-    sealer, opener = ends(limits)
-    keys = set()
+@pytest.mark.parametrize("rekey_bytes", [42, 63, 21, 20], ids=["2 records", "3 records", "1 record", "less than one"])
+def test_both_ends_replace_a_key_at_its_limit(rekey_bytes: int) -> None:
+    sealer, opener = ends(rekey_bytes)
+    keys = []
     for number in range(20):
         (record,) = records(sealer, [bytes([number]) * 5])
+        assert len(record) == HEAD_BYTES + 21
         assert opener.feed(record) == bytes([number]) * 5
-        assert sealer._direction._key.key == opener._direction._key.key
-        keys.add(sealer._direction._key.key)
-        assert sealer._direction._records <= limits.records
-    assert len(keys) >= 6
+        keys.append(sealer._direction._cipher.k)
+        assert opener._direction._cipher.k == keys[-1]
+    under_one_key = max(1, rekey_bytes // 21)
+    assert keys == [key for key in dict.fromkeys(keys) for _ in range(under_one_key)][:20]
+    assert len(set(keys)) == -(-20 // under_one_key)
 
 
-def test_no_nonce_comes_twice_under_a_key() -> None:
-    direction = ends(SHORT)[0]._direction
-    seen = set()
-    for _ in range(100):
-        nonce = direction.next(1)
-        seen.add((direction._key.key, nonce))
-    assert len(seen) == 100
+def test_no_number_comes_twice() -> None:
+    """Not even under different keys."""
+    sealer, _ = ends()
+    seen = []
+    for _ in range(50):
+        seen.append(sealer._direction._cipher.n)
+        sealer.seal(bytes(30))
+    assert seen == list(range(50))
+
+
+def test_a_key_encrypts_less_than_the_standard_allows() -> None:
+    """A message has at least 17 bytes, so 2^36 of them are fewer than 2^32 messages, and 2^32 blocks."""
+    assert REKEY_BYTES == 2**36
+    assert REKEY_BYTES // (TAG_BYTES + 1) < 2**32
+
+
+def sizes(wire: bytes) -> list[int]:
+    """The plain bytes of each record."""
+    found = []
+    while wire:
+        size = int.from_bytes(wire[:HEAD_BYTES], "big")
+        found.append(size - TAG_BYTES)
+        wire = wire[HEAD_BYTES + size :]
+    return found
 
 
 def test_pieces_are_joined_or_split_to_records() -> None:
-    sealer, opener = ends(Limits())
-    small = sealer.seal(b"head", memoryview(b"data"))
-    assert len(small) == 1
-    large = bytes(range(256)) * 5000
-    wire = sealer.seal(b"head", large)
-    assert [len(piece) for piece in wire] == [
-        size + HEAD.size + TAG_BYTES for size in (4, RECORD_BYTES, RECORD_BYTES, len(large) - 2 * RECORD_BYTES)
-    ]
-    assert opener.feed(bytes(small[0])) == b"headdata"
-    assert opener.feed(b"".join(wire)) == b"head" + large
-    assert sealer.seal() == []
+    sealer, opener = ends(REKEY_BYTES)
+    small = b"".join(sealer.seal(b"head", memoryview(b"data")))
+    assert sizes(small) == [8]
+    large = bytes(range(256)) * 500
+    wire = b"".join(sealer.seal(b"head", large))
+    assert sizes(wire) == [4, RECORD_BYTES, len(large) - RECORD_BYTES]
+    assert opener.feed(small) == b"headdata"
+    assert opener.feed(wire) == b"head" + large
+    assert list(sealer.seal()) == list(sealer.seal(b"")) == []
 
 
-def test_a_thread_seals_a_part_piece_by_piece_in_one_buffer() -> None:
-    sealer, opener = ends(Limits())
+def test_a_thread_seals_a_part_in_one_buffer() -> None:
+    sealer, opener = ends(REKEY_BYTES)
     data = bytes(range(256)) * 5000
     found = b""
-    for head, data_ in sealer.sealed(b"head", memoryview(data)):
-        found += opener.feed(bytes(head) + bytes(data_))
-    for head, data_ in sealer.sealed(b"alone", memoryview(b"")):
-        found += opener.feed(bytes(head) + bytes(data_))
-    assert list(sealer.sealed(b"", memoryview(b""))) == []
-    assert found == b"head" + data + b"alone"
+    for head, data_ in [pair for part in (data, data[:100]) for pair in sealed(sealer, b"head", part)]:
+        found += opener.feed(head + data_)
+    for head, data_ in sealed(sealer, b"alone", b""):
+        found += opener.feed(head + data_)
+    assert sealed(sealer, b"", b"") == []
+    assert found == b"head" + data + b"head" + data[:100] + b"alone"
+
+
+def sealed(sealer: RecordSealer, head: bytes, data: bytes) -> list[tuple[bytes, bytes]]:
+    return [(bytes(first), bytes(second)) for first, second in sealer.sealed(head, memoryview(data))]
 
 
 def test_data_are_opened_to_where_they_belong() -> None:
-    """A thread asks for as many bytes as the record has: it waits once for each record, and never for too many."""
-    sealer, opener = ends(Limits())
-    data = bytes(RECORD_BYTES)
-    into = memoryview(bytearray(RECORD_BYTES))
+    """A thread asks for as many bytes as a piece of a file has on the wire: it waits once for each piece."""
+    sealer, opener = ends(REKEY_BYTES)
+    data = bytes(512 * 1024)
+    into = memoryview(bytearray(len(data)))
     for _ in range(3):
-        (record,) = sealer.seal(data)
+        (wire,) = sealer.seal(data)
         assert opener.take(into) == 0
         target = opener.target(into)
-        assert len(target) == len(record)
-        target[:] = record
-        opener.arrived(len(record))
-        assert opener.take(into) == RECORD_BYTES
+        assert len(target) == len(wire)
+        target[:] = wire
+        opener.arrived(len(wire))
+        assert opener.take(into) == len(data)
+    assert opener.take(into) == 0
     opener.end()
+
+
+def test_a_record_that_fits_no_buffer_comes_in_parts() -> None:
+    sealer, opener = ends(REKEY_BYTES)
+    wire = b"".join(records(sealer, [b"one", b"two-two", b"three"]))
+    into = memoryview(bytearray(5))
+    opener.target(memoryview(bytearray(100)))[: len(wire)] = wire
+    opener.arrived(len(wire))
+    found = []
+    while count := opener.take(into):
+        found.append(bytes(into[:count]))
+    assert found == [b"one", b"two-t", b"wo", b"three"]
