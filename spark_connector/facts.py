@@ -1,16 +1,21 @@
 """Facts beside a query checkpoint: small files whose names are numbers, each written once and atomically.
 
-A fact may name a larger file, which is written before the fact.
+A fact may name a larger file, which is written before the fact. Only this user reads and writes facts and their
+folders, whatever the umask is: some of them become code.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import uuid
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from rhino_core.errors import PreconditionError
+from rhino_core.folder import FILE_MODE, FOLDER_MODE, sync_folder
 
 
 def create_fact(folder: Path, number: int, text: str) -> bool:
@@ -18,42 +23,46 @@ def create_fact(folder: Path, number: int, text: str) -> bool:
 
     Raises PreconditionError on a file system without hard links.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    temporary = folder / f".{uuid.uuid4()}.tmp"
-    with temporary.open("x") as out:
-        out.write(text)
-        out.flush()
-        os.fsync(out.fileno())
-    try:
-        (folder / str(number)).hardlink_to(temporary)
-    except FileExistsError:
-        return False
-    except OSError as error:
-        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP):
-            raise
-        raise PreconditionError(f"{folder}: this file system has no hard links, which Rhino needs here") from error
-    finally:
-        temporary.unlink()
+    with _written(folder, text.encode()) as temporary:
+        try:
+            (folder / str(number)).hardlink_to(temporary)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP):
+                raise
+            raise PreconditionError(f"{folder}: this file system has no hard links, which Rhino needs here") from error
+    sync_folder(folder)
     return True
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Writes a file, also in place of another one. It has all of its content, is on disk, and only this user reads it.
+    """Writes a file, also in place of another one. It has all of its content, and is on disk."""
+    with _written(path.parent, content) as temporary:
+        temporary.replace(path)
+    sync_folder(path.parent)
 
-    Its folder is made for this user only if it does not exist.
-    """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    temporary = path.with_name(f".{uuid.uuid4()}.tmp")
+
+def make_folder(folder: Path) -> None:
+    """Makes a folder of facts, and the folder of all its kinds above it, if they do not exist."""
+    if folder.is_dir():
+        return
+    folder.parent.parent.mkdir(parents=True, exist_ok=True)
+    for one in (folder.parent, folder):
+        one.mkdir(FOLDER_MODE, exist_ok=True)
+        sync_folder(one.parent)
+
+
+@contextlib.contextmanager
+def _written(folder: Path, content: bytes) -> Iterator[Path]:
+    """Writes a file under another name, which is gone afterwards."""
+    make_folder(folder)
+    temporary = folder / f".{uuid.uuid4()}.tmp"
     try:
-        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
+        with open(temporary, "xb", opener=partial(os.open, mode=FILE_MODE)) as out:
             out.write(content)
             out.flush()
             os.fsync(out.fileno())
-        temporary.replace(path)
+        yield temporary
     finally:
         temporary.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import os
 import socket
-import stat
 from pathlib import Path
 
 from rhino_core.errors import AccessDeniedError, RemoteProtocolError, UnavailableError
+from rhino_core.foreign import ROOT, is_open
 
 TOKEN_BYTES = 16
 YES, NO = b"\x01", b"\x00"
 REASON_BYTES = 500
 ANSWER_TIMEOUT_S = 5.0
 _SUFFIX = ".auth"
-_ROOT = 0
 
 
 def greeter_path(path: Path) -> Path:
@@ -84,7 +83,7 @@ def require_own(path: Path, user: int | None = None) -> None:
             found = os.lstat(place) if place == path else os.stat(place)
         except FileNotFoundError:
             continue
-        if found.st_uid not in (mine, _ROOT):
+        if found.st_uid not in (mine, ROOT):
             raise AccessDeniedError(
                 f"{place} belongs to the Unix user {found.st_uid}, and this process runs as user {mine}: run sidecar "
                 "and executors as one user, with the socket in a folder that only this user can write to"
@@ -94,10 +93,3 @@ def require_own(path: Path, user: int | None = None) -> None:
                 f"others than the Unix user {mine} can write to {place}, so they could put their socket at {path}: "
                 f"run chmod go-w {place}, or give another --socket and spark.rhino.socket"
             )
-
-
-def is_open(folder: os.stat_result, *, direct: bool) -> bool:
-    """Whether other users can replace what is in the folder. `direct`: the socket itself is in it."""
-    private = folder.st_gid in (_ROOT, folder.st_uid)  # a user's private group has the user's number
-    writers = folder.st_mode & (stat.S_IWOTH | (0 if private else stat.S_IWGRP))
-    return bool(writers) and (direct or not folder.st_mode & stat.S_ISVTX)

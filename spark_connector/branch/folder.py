@@ -5,18 +5,24 @@ The copy has an id of its own, so both are different queries for everybody. The 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
+import stat
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
 from rhino_core import failpoints
-from rhino_core.errors import AlreadyThereError, PreconditionError
+from rhino_core.errors import AccessDeniedError, AlreadyThereError, PreconditionError
+from rhino_core.foreign import numbers, read_bytes, read_json, read_text
 from spark_connector.branch import schema_paths
+from spark_connector.facts import replace_file
+from spark_connector.modify.folder import ModificationFolder
 from spark_connector.modify.jars import JarCode
+from spark_connector.modify.record import Record
 from spark_connector.query_checkpoint import QueryCheckpoint
 
 STATE_FILES = (".zip", ".changelog", ".sst", ".log", ".delta", ".snapshot", ".crc", ".tmp")
@@ -49,7 +55,8 @@ class HiddenFolder:
     def make(self) -> None:
         """Makes the hidden folder, with an id of its own."""
         self.work.mkdir(parents=True)
-        fields = json.loads((self._source.folder / "metadata").read_text()) | {"id": self.job}
+        self.work.chmod(self._source.folder.stat().st_mode & 0o777)
+        fields = read_json(self._source.folder / "metadata") | {"id": self.job}
         (self.work / "metadata").write_text(json.dumps(fields, separators=(",", ":")))
 
     def finish(self) -> Path:
@@ -80,10 +87,10 @@ class BranchFolder(HiddenFolder):
         source, work = self._source.folder, self.work
         self.make()
         for log, last in (("commits", self._batch), ("offsets", self._batch + 1)):
-            (work / log).mkdir()
+            _make_like(source / log, work / log)
             for number in self._source.batches(log):
                 if number <= last:
-                    _copy(source / log / str(number), work / log / str(number))
+                    copy_file(source / log / str(number), work / log / str(number))
             if not (work / log / str(self._batch)).exists():
                 raise PreconditionError(f"{source / log}: batch {self._batch} has been removed meanwhile; try again")
         _copy_all(source / "sources", work / "sources")
@@ -102,81 +109,105 @@ class BranchFolder(HiddenFolder):
         return copy
 
     def _copy_modifications(self, source: Path, work: Path) -> None:
-        """Copies those that are in force for the batch. Those under way stay with the other query."""
-        bound = {int(path.name): path for path in _numbered(source / "bindings")}
-        bindings = {batch: path for batch, path in bound.items() if batch <= self._batch}
-        records = {number for path in bindings.values() for number in json.loads(path.read_text())["records"]}
-        returned = [path for path in _numbered(source / "returns") if int(path.name) in bindings]
-        figures = [path for path in _numbered(source / "figures") if int(path.name) <= self._batch]
-        decided = [path for path in _numbered(source / "outcomes") if int(path.name) in records]
-        written = [path for path in _numbered(source / "records") if int(path.name) in records]
-        tables = [path for path in _numbered_own(source / "tables") if int(path.name) in records]
-        jars = [source / "jars" / name for name in sorted(filter(None, map(_jar_of, written)))]
-        for path in {path.parent for path in (*tables, *jars)}:  # as they are made: only the driver's user reads them
-            (work / path.name).mkdir(mode=0o700, parents=True)
-        for path in jars:
-            _copy_own(path, work / "jars" / path.name)
-        for path in (*tables, *written, *decided, *bindings.values(), *returned, *figures):
-            target = work / path.relative_to(source)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            _copy(path, target)
+        """Copies those that are in force for the batch. Those under way stay with the other query.
+
+        Raises PreconditionError for what other users have written, or could have: it would count as this user's.
+        """
+        try:
+            self._copy_own(source, work)
+        except (PermissionError, AccessDeniedError) as error:
+            raise PreconditionError(
+                f"{source}: only the user of the query's driver copies its modifications; run the command as that user "
+                f"({error})"
+            ) from error
+
+    def _copy_own(self, source: Path, work: Path) -> None:
+        bound = ModificationFolder(self._source.folder).read().bindings
+        bindings = {batch for batch in bound if batch <= self._batch}
+        records = {number for batch in bindings for number in bound[batch]}
+        wanted = {
+            "tables": records,
+            "records": records,
+            "outcomes": records,
+            "bindings": bindings,
+            "returns": bindings,
+            "figures": {batch for batch in numbers(source / "figures") if batch <= self._batch},
+        }
+        jars = sorted({jar.sha256 for number in records if (jar := _jar_of(source, number))})
+        names = [(kind, str(number)) for kind, chosen in wanted.items() for number in sorted(chosen)]
+        for kind, name in (*(("jars", f"{jar}.jar") for jar in jars), *names):
+            if (source / kind / name).exists():  # what is missing is missed by the next driver
+                failpoints.hit("branch.file.before")
+                replace_file(work / kind / name, read_bytes(source / kind / name, own=True))
+                failpoints.hit("branch.file.after")
 
 
-def _numbered(folder: Path) -> Iterator[Path]:
-    return (path for path in folder.iterdir() if path.name.isdigit()) if folder.is_dir() else iter(())
+def _jar_of(modifications: Path, record: int) -> JarCode | None:
+    """The jar that a record needs."""
+    text = read_text(modifications / "records" / str(record), own=True)
+    return Record.from_json(record, text).change.jar
 
 
-def _numbered_own(folder: Path) -> list[Path]:
-    """Raises PreconditionError for a user who may not read them."""
-    try:
-        return list(_numbered(folder))
-    except PermissionError as error:
-        raise _not_ours(folder) from error
-
-
-def _not_ours(folder: Path) -> PreconditionError:
-    return PreconditionError(
-        f"{folder}: only the user of the query's driver reads its {folder.name}; run the command as that user"
-    )
-
-
-def _jar_of(record: Path) -> str | None:
-    """The file name of the jar that a record needs."""
-    jar = json.loads(record.read_text()).get("jar")
-    return jar and f"{JarCode.from_fields(jar).sha256}.jar"
-
-
-def _copy_own(source: Path, target: Path) -> None:
-    """Raises PreconditionError for a user who may not read it. One that is missing is missed by the next driver."""
-    try:
-        if not target.exists() and _copy(source, target):
-            target.chmod(0o600)
-    except PermissionError as error:
-        raise _not_ours(source.parent) from error
-
-
-def _copy(source: Path, target: Path) -> bool:
-    """Copies one file. Returns false if it has been removed meanwhile."""
+def copy_file(source: Path, target: Path) -> bool:
+    """Copies one file with its mode. Returns false if it has been removed meanwhile. Raises PreconditionError."""
     failpoints.hit("branch.file.before")
     try:
-        shutil.copyfile(source, target)
+        descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _is_link(source) from error
+        raise
+    with open(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise PreconditionError(f"{source}: is no regular file; remove it from the checkpoint")
+        with target.open("xb") as out:
+            os.fchmod(out.fileno(), stat.S_IMODE(found.st_mode) & 0o777)
+            shutil.copyfileobj(file, out)
     failpoints.hit("branch.file.after")
     return True
 
 
+def _is_link(path: Path) -> PreconditionError:
+    return PreconditionError(
+        f"{path}: is a link, and what it names may not belong to this checkpoint; put the file or folder itself there"
+    )
+
+
+def _found(source: Path) -> Iterator[Path]:
+    """All files below, but those of state. Raises PreconditionError for a link."""
+    if source.is_symlink():
+        raise _is_link(source)
+    for place, folders, names in os.walk(source):
+        for path in (Path(place, name) for name in (*folders, *names)):
+            if path.is_symlink():
+                raise _is_link(path)
+        yield from (Path(place, name) for name in names if not name.endswith(STATE_FILES))
+
+
+def _make_like(source: Path, target: Path) -> None:
+    """Makes a folder with the mode of `source`, and all above it like those above `source`."""
+    if not target.is_dir():
+        _make_like(source.parent, target.parent)
+        target.mkdir()
+        target.chmod(source.stat().st_mode & 0o777)
+
+
 def _copy_all(source: Path, target: Path) -> None:
-    """Copies all files but those of state, until nothing new appears and nothing vanishes meanwhile."""
+    """Copies all files but those of state, until nothing new appears and nothing vanishes meanwhile.
+
+    Raises PreconditionError for a link.
+    """
     for _ in range(ROUNDS):
-        found = [path for path in source.rglob("*") if path.is_file() and not path.name.endswith(STATE_FILES)]
-        news = [path for path in found if not (target / path.relative_to(source)).exists()]
-        for path in news:
-            (target / path.relative_to(source)).parent.mkdir(parents=True, exist_ok=True)
+        news = [path for path in _found(source) if not (target / path.relative_to(source)).exists()]
         if not news:
             return
         for path in news:
-            _copy(path, target / path.relative_to(source))
+            copy = target / path.relative_to(source)
+            _make_like(path.parent, copy.parent)
+            copy_file(path, copy)
     raise PreconditionError(f"{source}: a driver writes there all the time; try again")
 
 

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Self
 
-from rhino_core.errors import IntegrityError
+from rhino_core.foreign import reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Comparison:
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Raises IntegrityError."""
-        try:
+        with reading("the comparison of a dry run"):
             fields = json.loads(text)
             if "skipped" in fields:
                 return cls(int(fields["batch"]), str(fields["skipped"]))
@@ -60,8 +60,6 @@ class Comparison:
                     Difference(str(one["given"]), str(one["old"]), str(one["new"])) for one in found["examples"]
                 ),
             )
-        except (ValueError, KeyError, TypeError) as error:
-            raise IntegrityError(f"the comparison of a dry run is not readable: {error}") from error
 
 
 def _version(fields: dict[str, Any]) -> Version:

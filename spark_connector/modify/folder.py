@@ -7,23 +7,25 @@ A comparison may have values of rows, so it is removed when it has been read. No
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rhino_core import failpoints
-from rhino_core.errors import ConflictError, IntegrityError
-from spark_connector.facts import create_fact, replace_file
+from rhino_core.errors import AccessDeniedError, ConflictError, IntegrityError
+from rhino_core.foreign import numbers, read_bytes, read_json, read_text, reading, require_closed
+from spark_connector.facts import create_fact, make_folder, replace_file
 from spark_connector.modify.comparison import Comparison
 from spark_connector.modify.jars import JarFunction
 from spark_connector.modify.ledger import Figures, Ledger, Outcome, Return
 from spark_connector.modify.record import Canary, Change, Record, Sample
 
 TRIES = 100  # others may take the same number
+T = TypeVar("T")
 SETTLE_S = 0.05  # a driver that was just about to decide has decided
 
 
@@ -34,22 +36,24 @@ class ModificationFolder:
         self._root = checkpoint / "modifications"
 
     def read(self) -> Ledger:
-        """Raises IntegrityError if a file is not readable."""
+        """Reads in the reverse order of writing: what a file speaks of was written before, so it is found.
+
+        Raises IntegrityError if a file is not readable or missing, and AccessDeniedError if another user could have
+        written it.
+        """
+        figures = self._facts("figures", _figures)
+        returned = self._facts("returns", _return)
+        bindings = self._facts("bindings", _binding)
+        outcomes = self._facts("outcomes", _outcome)
+        texts = {number: self._text("records", number) for number in self._numbers("records")}
+        checked = [(number, digest) for number, (_, digest) in outcomes.items() if number in texts]
+        self._compare(texts, checked + [pair for digests in bindings.values() for pair in digests.items()])
         return Ledger(
-            {number: Record.from_json(number, path.read_text()) for number, path in self._files("records")},
-            {
-                number: Outcome(str(fields.get("refused", "")), bool(fields.get("withdrawn", False)))
-                for number, fields in self._facts("outcomes")
-            },
-            {batch: tuple(fields["records"]) for batch, fields in self._facts("bindings")},
-            {
-                batch: Return(int(fields.get("from", batch)), str(fields["reason"]))
-                for batch, fields in self._facts("returns")
-            },
-            {
-                batch: Figures(int(fields["batch_ms"]), {name: int(count) for name, count in fields["rows"].items()})
-                for batch, fields in self._facts("figures")
-            },
+            {number: Record.from_json(number, text) for number, text in texts.items()},
+            {number: outcome for number, (outcome, _) in outcomes.items()},
+            {batch: tuple(digests) for batch, digests in bindings.items()},
+            returned,
+            figures,
         )
 
     def add(
@@ -61,22 +65,26 @@ class ModificationFolder:
         canary: Canary | None = None,
         sample: Sample | None = None,
     ) -> Record:
-        """Writes a new record and returns it. Raises ConflictError if others write without end."""
+        """Writes a new record and returns it. Raises ConflictError if others write without end.
+
+        Raises AccessDeniedError if another user could replace it: no driver would read it.
+        """
+        folder = self._own_folder("records")
         for _ in range(TRIES):
-            number = max((number for number, _ in self._files("records")), default=0) + 1
+            number = max(self._numbers("records"), default=0) + 1
             record = Record(number, change, author, time.time_ns() // 1_000_000, dry_run, canary, sample)
             failpoints.hit("modification.record.before")
-            if create_fact(self._root / "records", number, record.to_json()):
+            if create_fact(folder, number, record.to_json()):
                 failpoints.hit("modification.record.after")
                 return record
         raise ConflictError(f"{self._root}: others add modifications all the time; try again")
 
     def keep_jar(self, function: JarFunction) -> None:
         """Puts the jar beside the records. A record that names it must come after it."""
-        path = self._root / "jars" / f"{function.code.sha256}.jar"
-        mine = path.is_file() and path.stat().st_uid == os.getuid()
-        if mine and hashlib.sha256(path.read_bytes()).hexdigest() == function.code.sha256:
-            return
+        path = self._own_folder("jars") / f"{function.code.sha256}.jar"
+        with contextlib.suppress(FileNotFoundError, AccessDeniedError, IntegrityError):  # it is replaced
+            if hashlib.sha256(read_bytes(path, own=True)).hexdigest() == function.code.sha256:
+                return
         failpoints.hit("modification.jar.before")
         replace_file(path, function.content)
         failpoints.hit("modification.jar.after")
@@ -88,7 +96,7 @@ class ModificationFolder:
         """
         path = self._root / "comparisons" / str(number)
         try:
-            text = path.read_text()
+            text = read_text(path, own=True)
         except FileNotFoundError:
             return None
         path.unlink(missing_ok=True)
@@ -105,23 +113,62 @@ class ModificationFolder:
         text = json.dumps({"withdrawn": True, "refused": f"withdrawn by {author}"})
         created = self._withdrawn("outcomes", number, text)
         time.sleep(SETTLE_S)
-        if not created or (self._root / "outcomes" / str(number)).read_text() != text:
+        if not created or self._text("outcomes", number) != text:
             raise ConflictError(f"modification {number} is checked already; `rhino modify remove` takes it out again")
 
     def _withdrawn(self, kind: str, number: int, text: str) -> bool:
         failpoints.hit("modification.withdraw.before")
-        created = create_fact(self._root / kind, number, text)
+        created = create_fact(self._own_folder(kind), number, text)
         failpoints.hit("modification.withdraw.after")
         return created
 
-    def _files(self, kind: str) -> Iterator[tuple[int, Path]]:
-        folder = self._root / kind
-        paths = folder.iterdir() if folder.is_dir() else iter(())
-        yield from ((int(path.name), path) for path in paths if path.name.isdigit())
+    def _compare(self, texts: Mapping[int, str], digests: Iterable[tuple[int, str]]) -> None:
+        """Raises IntegrityError if a record is missing, or is not the one that the driver has checked."""
+        for number, digest in digests:
+            why = "is missing" if number not in texts else ""
+            if digest and not why and hashlib.sha256(texts[number].encode()).hexdigest() != digest:
+                why = "is not the record that the driver has checked: its SHA-256 is another one"
+            if why:
+                raise IntegrityError(f"{self._root / 'records' / str(number)} {why}; restore it from a backup")
 
-    def _facts(self, kind: str) -> Iterator[tuple[int, dict[str, Any]]]:
-        for number, path in self._files(kind):
-            try:
-                yield number, json.loads(path.read_text())
-            except ValueError as error:
-                raise IntegrityError(f"{path} is not readable: {error}") from error
+    def _own_folder(self, kind: str) -> Path:
+        folder = self._root / kind
+        make_folder(folder)
+        require_closed(folder)
+        return folder
+
+    def _numbers(self, kind: str) -> list[int]:
+        return numbers(self._root / kind)
+
+    def _text(self, kind: str, number: int) -> str:
+        return read_text(self._root / kind / str(number), own=True)
+
+    def _facts(self, kind: str, parse: Callable[[int, dict[str, Any]], T]) -> dict[int, T]:
+        found = {}
+        for number in self._numbers(kind):
+            path = self._root / kind / str(number)
+            fields = read_json(path, own=True)
+            with reading(path):
+                found[number] = parse(number, fields)
+        return found
+
+
+def _figures(batch: int, fields: dict[str, Any]) -> Figures:
+    return Figures(int(fields["batch_ms"]), {str(name): int(count) for name, count in fields["rows"].items()})
+
+
+def _return(batch: int, fields: dict[str, Any]) -> Return:
+    return Return(int(fields.get("from", batch)), str(fields["reason"]))
+
+
+def _binding(batch: int, fields: dict[str, Any]) -> dict[int, str]:
+    """The SHA-256 of each record. "": a former driver, which did not write it, has bound it."""
+    records = [int(number) for number in fields["records"]]
+    digests = [str(digest) for digest in fields.get("sha256", [""] * len(records))]
+    return dict(zip(records, digests, strict=True))
+
+
+def _outcome(number: int, fields: dict[str, Any]) -> tuple[Outcome, str]:
+    """Also the SHA-256 of the record that was accepted, else ""."""
+    outcome = Outcome(str(fields.get("refused", "")), bool(fields.get("withdrawn", False)))
+    return outcome, str(fields.get("sha256", ""))

@@ -8,7 +8,8 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
-from rhino_core.errors import IntegrityError, InvalidRequestError
+from rhino_core.errors import InvalidRequestError
+from rhino_core.foreign import reading
 from spark_connector.modify.functions import Code, bounds, from_fields, to_fields
 from spark_connector.modify.jars import JarCode
 from spark_connector.modify.join import Join
@@ -144,7 +145,7 @@ class Record:
     @classmethod
     def from_json(cls, number: int, text: str) -> Self:
         """Raises IntegrityError."""
-        try:
+        with reading(f"the record of modification {number}"):
             fields: dict[str, Any] = json.loads(text)
             code = Code(
                 base64.b64decode(fields["code"]),
@@ -168,8 +169,6 @@ class Record:
             )
             author, created_ms, dry_run = str(fields["author"]), int(fields["created_ms"]), bool(fields["dry_run"])
             return cls(number, change, author, created_ms, dry_run, canary, _sample(fields.get("sample")))
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError, InvalidRequestError) as error:
-            raise IntegrityError(f"the record of modification {number} is not readable: {error}") from error
 
 
 def _sample_fields(sample: Sample) -> dict[str, Any]:

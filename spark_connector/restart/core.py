@@ -185,9 +185,12 @@ def _asking(me: Me, seen: Seen) -> Act:
 
 
 def _granted(me: Me, seen: Seen) -> Act:
-    """Nobody else can write an end now. Without an answer, the former code has ended without a word."""
+    """Nobody else can write an end now. Without an answer, the former code has ended without a word.
+
+    `withdrawn` is by this one, and an error came after the write.
+    """
     restart = seen.restart or Restart(me.number)
-    if restart.answer is None:
+    if restart.answer in (None, Answer.WITHDRAWN):
         return Act.WITHDRAW if seen.undecided is None else Act.YIELD
     return Act.START if restart.answer is Answer.PARKED and restart.end is None else Act.LET_GO
 
@@ -211,7 +214,10 @@ def _running(me: Me, seen: Seen) -> Act:
 def _parking(me: Me, seen: Seen) -> Act:
     if not seen.runs:
         return Act.LET_GO
-    if seen.restart is not None and seen.restart.answer is not None:
+    answer = seen.restart.answer if seen.restart else None
+    if answer is Answer.PARKED:  # by this one, and an error came after the write
+        return Act.PARK
+    if answer is not None:
         return Act.OPEN
     if not seen.asker_lives:
         return Act.WITHDRAW

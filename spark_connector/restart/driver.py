@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,14 +40,27 @@ class Driver:
     # ---- locks
 
     def take(self, lock: Path) -> bool:
-        return bool(self._locks.take(str(lock), self._holder, "supervised"))
+        """Raises OSError, as the others."""
+        return bool(self._with_files(lambda: self._locks.take(str(lock), self._holder, "supervised")))
 
     def let_go(self, lock: Path) -> None:
-        self._locks.letGo(str(lock), self._holder)
+        self._with_files(lambda: self._locks.letGo(str(lock), self._holder))
 
     def has(self, lock: Path) -> bool:
         """Whether anybody in this driver has the lock."""
-        return bool(self._locks.holder(str(lock)))
+        return bool(self._with_files(lambda: self._locks.holder(str(lock))))
+
+    def _with_files(self, call: Callable[[], Any]) -> Any:
+        """Raises OSError for an IOException of Java: to try again may help."""
+        from py4j.protocol import Py4JJavaError
+
+        try:
+            return call()
+        except Py4JJavaError as error:
+            its = error.java_exception
+            if self._jvm.java.lang.Class.forName("java.io.IOException").isInstance(its):
+                raise OSError(str(its.toString())) from error
+            raise
 
     # ---- the query
 

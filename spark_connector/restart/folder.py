@@ -7,21 +7,26 @@ RunLocks); this module only looks who has one.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
 import struct
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rhino_core import failpoints
-from rhino_core.errors import ConflictError, IntegrityError
+from rhino_core.errors import AccessDeniedError, ConflictError, IntegrityError
+from rhino_core.foreign import numbers, read_bytes, read_json, reading
 from spark_connector.facts import create_fact
 from spark_connector.restart.core import Answer, End, Restart
 
+T = TypeVar("T", Answer, End)
 TRIES = 100  # others may take the same number
+KEPT = 100  # restarts that are decided
+NOT_GRANTED = (Answer.REFUSED, Answer.WITHDRAWN)
 RIGHT = "run"
 UNSUPERVISED = "unsupervised"  # as in Gate.scala
 _FLOCK = "hhqqi4x"  # struct flock of Linux: type, whence, start, length, pid
@@ -33,37 +38,41 @@ class RestartFolder:
     def __init__(self, checkpoint: Path) -> None:
         self.path = checkpoint / "restarts"
         self.rehearsals = self.path / "rehearsals"
+        self._read: dict[tuple[str, int], tuple[Any, str]] = {}
 
     # ---- facts
 
     def read(self) -> tuple[Restart, ...]:
-        """Returns all restarts by number. Raises IntegrityError if a file is not readable."""
-        answers, ends = dict(self._facts("answers")), dict(self._facts("ends"))
+        """Returns the restarts that are kept, by number.
+
+        Raises IntegrityError if a file is not readable, and AccessDeniedError if another user could have written it.
+        """
         found = []
-        for number in sorted(self._numbers("requests")):
-            answer, end = answers.get(number, {}), ends.get(number, {})
-            found.append(
-                Restart(
-                    number,
-                    Answer(answer["answer"]) if answer else None,
-                    End(end["end"]) if end else None,
-                    str(end.get("reason") or answer.get("reason") or ""),
-                )
-            )
+        answers, ends = ({*numbers(self.path / kind)} for kind in ("answers", "ends"))
+        for number in numbers(self.path / "requests"):  # last: `_forget` removes a request first
+            with contextlib.suppress(FileNotFoundError):  # just removed
+                answer, why = self._decided("answers", number, Answer) if number in answers else (None, "")
+                end, why_ended = self._decided("ends", number, End) if number in ends else (None, "")
+                found.append(Restart(number, answer, end, why_ended or why))
         return tuple(found)
 
     def ask(self, author: str) -> int:
         """Writes a new request and returns its number. Raises ConflictError if others write without end."""
         for _ in range(TRIES):
-            number = max(self._numbers("requests"), default=0) + 1
+            asked = numbers(self.path / "requests")
+            number = max(asked, default=0) + 1
             if self._create("request", number, {"author": author}):
+                if old := [one for one in asked if one <= number - KEPT]:
+                    self._forget(old)
                 return number
         raise ConflictError(f"{self.path}: others ask for restarts all the time; try again")
 
     def asked(self, number: int) -> tuple[str, int]:
-        """Returns who has asked, and when, in milliseconds of the wall clock."""
-        fields = self._fact(self.path / "requests" / str(number))
-        return str(fields.get("author", "")), int(fields.get("at_ms", 0))
+        """Returns who has asked, and when, in milliseconds of the wall clock. Raises IntegrityError."""
+        path = self.path / "requests" / str(number)
+        fields = read_json(path)
+        with reading(path):
+            return str(fields.get("author", "")), int(fields.get("at_ms", 0))
 
     def answer(self, number: int, answer: Answer, reason: str = "") -> bool:
         """Returns False if there is an answer already."""
@@ -73,18 +82,24 @@ class RestartFolder:
         """Returns False if there is an end already."""
         return self._create("end", number, {"end": end, "reason": reason})
 
-    def belongs_to_user(self, number: int) -> bool:
-        """Whether this process's user has written the request. Only this user may stop the query."""
-        return (self.path / "requests" / str(number)).stat().st_uid == os.getuid()
+    def refusal(self, number: int) -> str:
+        """Returns why this process's user has not written the request, or not only they, else "".
+
+        Only this user may stop the query.
+        """
+        try:
+            read_bytes(self.path / "requests" / str(number), own=True)
+        except (AccessDeniedError, IntegrityError) as error:
+            return str(error)
+        return ""
 
     def open_requests(self) -> list[int]:
         """Returns those without an answer, the oldest first."""
-        return sorted({*self._numbers("requests")} - {*self._numbers("answers")})
+        return sorted({*numbers(self.path / "requests")} - {*numbers(self.path / "answers")})
 
     def committed(self) -> list[int]:
         """Returns the batches in Spark's commit log. None of a query that has never run."""
-        commits = self.path.parent / "commits"
-        return [int(name) for name in os.listdir(commits) if name.isdigit()] if commits.is_dir() else []
+        return numbers(self.path.parent / "commits")
 
     # ---- locks
 
@@ -105,7 +120,7 @@ class RestartFolder:
         fields = self._owner()
         if not fields:
             return "another process"
-        return f"process {fields['pid']} of user {fields['user']} on {fields['host']}"
+        return f"process {fields.get('pid')} of user {fields.get('user')} on {fields.get('host')}"
 
     def owner_is_supervised(self) -> bool:
         return self._owner().get("says") != UNSUPERVISED
@@ -113,9 +128,8 @@ class RestartFolder:
     def _owner(self) -> dict[str, Any]:
         """Empty while it is being written."""
         try:
-            fields: dict[str, Any] = json.loads(self.lock(RIGHT).read_text())
-            return fields
-        except (OSError, ValueError):
+            return read_json(self.lock(RIGHT))
+        except (OSError, IntegrityError):
             return {}
 
     # ---- files
@@ -127,20 +141,23 @@ class RestartFolder:
         failpoints.hit(f"restart.{step}.after")
         return created
 
-    def _numbers(self, kind: str) -> list[int]:
-        folder = self.path / kind
-        return [int(name) for name in os.listdir(folder) if name.isdigit()] if folder.is_dir() else []
+    def _decided(self, kind: str, number: int, answers: type[T]) -> tuple[T, str]:
+        """Returns what a fact says, and why. It is written once, so it is read once."""
+        found = self._read.get((kind, number))
+        if found is None:
+            path = self.path / kind / str(number)
+            fields = read_json(path, own=True)
+            with reading(path):
+                found = answers(fields[kind.removesuffix("s")]), str(fields.get("reason") or "")
+            self._read[kind, number] = found
+        return found
 
-    def _facts(self, kind: str) -> Iterator[tuple[int, dict[str, Any]]]:
-        for number in self._numbers(kind):
-            yield number, self._fact(self.path / kind / str(number))
-
-    def _fact(self, path: Path) -> dict[str, Any]:
-        try:
-            fields: dict[str, Any] = json.loads(path.read_text())
-        except ValueError as error:
-            raise IntegrityError(f"{path} is not readable: {error}") from error
-        return fields
+    def _forget(self, old: list[int]) -> None:
+        """Removes restarts that are decided. The request goes first: nobody knows the restart without it."""
+        decided = [one for one in self.read() if one.number in old and (one.end or one.answer in NOT_GRANTED)]
+        for restart in decided:
+            for kind in ("requests", "answers", "ends", "locks"):
+                (self.path / kind / str(restart.number)).unlink(missing_ok=True)
 
 
 def is_locked(path: Path) -> bool:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import getpass
+import logging
 import socket
 import threading
 import time
 import uuid
 from typing import TYPE_CHECKING
 
-from rhino_core.errors import ConflictError, PreconditionError, RhinoError, UnavailableError
+from rhino_core.errors import (
+    AccessDeniedError,
+    ConflictError,
+    IntegrityError,
+    PreconditionError,
+    RhinoError,
+    UnavailableError,
+)
 from spark_connector.modify.modifications import folder_of
 from spark_connector.query_checkpoint import QueryCheckpoint
 from spark_connector.restart.core import Act, Answer, End, Me, Phase, Restart, Seen, about, after, decide
@@ -22,11 +30,14 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+log = logging.getLogger(__name__)
 POLL_S = 0.02
 QUICK_POLL_S = 0.005  # while a query is parked
 CLAIM_S = 1.0  # a driver with Rhino's plugin that runs the query takes the right to run within this time
 BACK_S = 30.0  # the former code waits for the right to run, after another one has decided
 REASON_MAX = 4000  # characters; Spark's errors may carry whole plans
+TROUBLE_S = 1.0  # pause after a step that failed
+_FREE = frozenset({Phase.BEGIN, Phase.BLOCKED})  # this application neither has the query, nor waits for it
 _QUICK = frozenset({Phase.ASKING, Phase.GRANTED, Phase.PARKING, Phase.PARKED})
 
 
@@ -66,6 +77,7 @@ class Supervised:
         self._me = Me()
         self._since = time.monotonic()  # of the phase; in a trial, of the batch
         self._end_seen: float | None = None  # when the end of the restart was found, in this phase
+        self._trouble = ""  # why the last step failed
         self._asks = 0  # the request whose lock is held
         self._first = 0  # batch of the trial
         self._committed = -1
@@ -111,7 +123,7 @@ class Supervised:
     def _run(self) -> None:
         try:
             while self._me.phase is not Phase.DONE:
-                self._step()
+                self._attempt()
         except Exception as error:  # `wait` raises it
             self._failure = error
         try:
@@ -125,6 +137,20 @@ class Supervised:
             self._driver.open()
         if not self._driver.runs:
             self._let_go()
+
+    def _attempt(self) -> None:
+        """Steps. Tries again while the query depends on this supervisor, whatever the file system does meanwhile."""
+        try:
+            self._step()
+            self._trouble = ""
+        except (OSError, IntegrityError, AccessDeniedError) as error:
+            waits_in_vain = self._me.phase is Phase.ASKING and self._is_late(None)
+            if self._me.phase in _FREE or waits_in_vain or self._stopping.is_set():
+                raise
+            if str(error) != self._trouble:
+                log.warning("the supervisor tries again", extra={"phase": self._me.phase, "error": str(error)})
+            self._trouble = str(error)
+            self._stopping.wait(TROUBLE_S)
 
     def _step(self) -> None:
         if self._stopping.is_set():
@@ -164,11 +190,13 @@ class Supervised:
     def _see(self) -> Seen:
         if self._me.phase is Phase.RUNNING:
             return Seen(asked=self._asked(self._folder.open_requests()), runs=self._driver.runs)
+        if self._me.phase is Phase.PARKED:  # it stops and lets go, whatever the files say
+            return Seen(runs=self._driver.runs)
         restarts = self._folder.read()
         mine = next((one for one in restarts if one.number == self._me.number), None)
         open_ones = [r.number for r in restarts if r.answer is Answer.PARKED and r.end is None and r is not mine]
         undecided = max(open_ones, default=None)
-        runs = self._me.phase in (Phase.TRIAL, Phase.PARKING, Phase.PARKED) and self._driver.runs
+        runs = self._me.phase in (Phase.TRIAL, Phase.PARKING) and self._driver.runs
         return Seen(
             restart=mine,
             asker_lives=mine is not None and self._folder.lives(mine.number),
@@ -183,10 +211,11 @@ class Supervised:
     def _asked(self, numbers: list[int]) -> int | None:
         for number in numbers:
             if self._folder.lives(number):
-                if self._folder.belongs_to_user(number):
+                why = self._folder.refusal(number)
+                if not why:
                     return number
-                reason = f"only user {getpass.getuser()}, whose driver runs the query, may replace it"
-                self._folder.answer(number, Answer.REFUSED, reason)
+                reason = f"only user {getpass.getuser()}, whose driver runs the query, may replace it: {why}"
+                self._folder.answer(number, Answer.REFUSED, reason[:REASON_MAX])
         return None
 
     def _has_proved(self) -> bool:
@@ -239,11 +268,15 @@ class Supervised:
             return self._take()
         if act in (Act.PARK, Act.WITHDRAW):
             answer, reason = (Answer.PARKED, "") if act is Act.PARK else (Answer.WITHDRAWN, "nobody waits for it")
-            return self._folder.answer(number, answer, reason)
-        if act is Act.CONFIRM:
-            return self._folder.end(number, End.CONFIRMED)
-        reason = str(self._failure or "the driver of the new code has ended")[:REASON_MAX]
-        return self._folder.end(number, End.RETURNED, reason)
+            return self._folder.answer(number, answer, reason) or self._says(number).answer is answer
+        end = End.CONFIRMED if act is Act.CONFIRM else End.RETURNED
+        why = str(self._failure or "the driver of the new code has ended")[:REASON_MAX]
+        reason = why if end is End.RETURNED else ""
+        return self._folder.end(number, end, reason) or self._says(number).end is end
+
+    def _says(self, number: int) -> Restart:
+        """What is written. It may be by this supervisor, if an error came after the write."""
+        return next((one for one in self._folder.read() if one.number == number), Restart(number))
 
     def _take(self) -> bool:
         lock = self._folder.lock(RIGHT)

@@ -17,6 +17,7 @@ from rhino_core import failpoints
 from rhino_core.errors import IntegrityError, PreconditionError
 from rhino_core.ids import StoreId, StoreVersion, Version
 from spark_connector import operator_metadata
+from spark_connector.branch.folder import copy_file
 from spark_connector.query_checkpoint import PROVIDER_KEY, QueryCheckpoint
 from spark_connector.query_logs import CommittedBatch, Logged
 from spark_connector.restructure.alignment import Alignment, Choices, align
@@ -187,7 +188,9 @@ def _ids(plan: Restructuring, empty: Sequence[StoreVersion]) -> Mapping[int, Seq
 
 def _copy(source: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(source, target)
+    target.unlink(missing_ok=True)
+    if not copy_file(source, target):
+        raise PreconditionError(f"{source}: has been removed meanwhile; try again")
 
 
 def _check_logs(source: QueryCheckpoint, sketch: QueryCheckpoint, batch: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from rhino_core.errors import AlreadyThereError, PreconditionError
 from spark_connector.branch import folder as branch
 from spark_connector.branch.folder import BranchFolder
+from spark_connector.facts import create_fact
 from spark_connector.modify.folder import ModificationFolder
 from spark_connector.modify.jars import JarCode, JarFunction
 from spark_connector.modify.join import How, Join, StaticTable
@@ -127,21 +127,64 @@ def test_jars_of_functions_in_force_come_along(source: QueryCheckpoint, tmp_path
     assert [view.record.change.target for view in ModificationFolder(made.folder).read().views()] == ["used", "again"]
 
 
-def test_tables_that_this_user_may_not_read_are_named(
-    source: QueryCheckpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def modified(source: QueryCheckpoint) -> Path:
+    """A record that is in force."""
+    root = source.folder / "modifications"
+    ModificationFolder(source.folder).add(Change(Kind.FILTER, "scored", condition="true"), "me", dry_run=False)
+    create_fact(root / "outcomes", 1, "{}")
+    create_fact(root / "bindings", 1, '{"records": [1]}')
+    return root
+
+
+def test_what_this_user_may_not_read_is_named(
+    source: QueryCheckpoint, modified: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tables = source.folder / "modifications" / "tables"
-    tables.mkdir(parents=True)
-    listed = Path.iterdir
+    def denied(path: Path, *, own: bool) -> bytes:
+        raise PermissionError(13, "Permission denied", str(path))
 
-    def denied(path: Path) -> Iterator[Path]:
-        if path == tables:
-            raise PermissionError(13, "Permission denied", str(path))
-        return listed(path)
-
-    monkeypatch.setattr(Path, "iterdir", denied)
-    with pytest.raises(PreconditionError, match="only the user of the query's driver reads its tables"):
+    monkeypatch.setattr(branch, "read_bytes", denied)
+    with pytest.raises(PreconditionError, match="only the user of the query's driver copies its modifications"):
         branched(source, tmp_path / "b", 3)
+
+
+@pytest.mark.parametrize("kind", ["records", "outcomes", "bindings"])
+def test_what_others_could_have_written_does_not_become_this_users(
+    source: QueryCheckpoint, modified: Path, tmp_path: Path, kind: str
+) -> None:
+    (modified / kind / "1").chmod(0o666)
+    with pytest.raises(PreconditionError, match=f"{kind}/1: its mode 666 lets others write to it"):
+        branched(source, tmp_path / "b", 3)
+    assert [path.name for path in tmp_path.iterdir()] == ["q"]
+
+
+def test_copies_of_modifications_are_for_this_user_only(
+    source: QueryCheckpoint, modified: Path, tmp_path: Path
+) -> None:
+    copied = branched(source, tmp_path / "b", 3).folder / "modifications"
+    modes = {path.relative_to(copied).as_posix(): path.stat().st_mode & 0o777 for path in copied.rglob("*")}
+    assert modes == {
+        **dict.fromkeys(("records", "outcomes", "bindings"), 0o700),
+        **dict.fromkeys(("records/1", "outcomes/1", "bindings/1"), 0o600),
+    }
+
+
+@pytest.mark.parametrize("place", ["commits/2", "offsets/2", "sources/0/1", "state/0/_metadata/more", "state/7"])
+def test_no_link_in_a_checkpoint_is_followed(source: QueryCheckpoint, tmp_path: Path, place: str) -> None:
+    secret = tmp_path / "secret"
+    secret.mkdir() if place == "state/7" else secret.write_text("of somebody")
+    (source.folder / place).unlink(missing_ok=True)
+    (source.folder / place).symlink_to(secret)
+    with pytest.raises(PreconditionError, match=f"{place}: is a link"):
+        branched(source, tmp_path / "b", 3)
+
+
+def test_files_and_folders_keep_their_modes(source: QueryCheckpoint, tmp_path: Path) -> None:
+    expected = {"": 0o700, "commits": 0o750, "commits/2": 0o600, "state/0": 0o700, "state/0/_metadata/metadata": 0o640}
+    for name, mode in expected.items():
+        (source.folder / name).chmod(mode)
+    made = branched(source, tmp_path / "b", 3)
+    assert {name: (made.folder / name).stat().st_mode & 0o777 for name in expected} == expected
 
 
 def test_a_target_in_use_is_refused(source: QueryCheckpoint, tmp_path: Path) -> None:
@@ -171,7 +214,7 @@ def test_a_driver_that_writes_meanwhile_is_waited_for(
     source: QueryCheckpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A log of files that is compacted meanwhile: the compact entry replaces the others."""
-    log, copy = source.folder / "sources" / "0", branch._copy
+    log, copy = source.folder / "sources" / "0", branch.copy_file
 
     def compacting(origin: Path, target: Path) -> bool:
         if origin == log / "0" and not (log / "9.compact").exists():
@@ -179,7 +222,7 @@ def test_a_driver_that_writes_meanwhile_is_waited_for(
             origin.unlink()
         return copy(origin, target)
 
-    monkeypatch.setattr(branch, "_copy", compacting)
+    monkeypatch.setattr(branch, "copy_file", compacting)
     made = branched(source, tmp_path / "b", 3)
     assert {name for name in files(made.folder) if name.startswith("sources")} == {"sources/0/9.compact"}
 
@@ -187,14 +230,14 @@ def test_a_driver_that_writes_meanwhile_is_waited_for(
 def test_a_batch_that_is_purged_meanwhile_is_said(
     source: QueryCheckpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    copy = branch._copy
+    copy = branch.copy_file
 
     def purging(origin: Path, target: Path) -> bool:
         if origin.name == "3":
             origin.unlink()
         return copy(origin, target)
 
-    monkeypatch.setattr(branch, "_copy", purging)
+    monkeypatch.setattr(branch, "copy_file", purging)
     with BranchFolder(source, tmp_path / "b", 3) as made, pytest.raises(PreconditionError, match="removed meanwhile"):
         made.fill()
     assert {path.name for path in tmp_path.iterdir()} == {"q"}

@@ -1,3 +1,4 @@
+import hashlib
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from rhino_core import failpoints
 from rhino_core.errors import (
+    AccessDeniedError,
     ConflictError,
     IntegrityError,
     InvalidRequestError,
@@ -22,11 +24,15 @@ from rhino_core.errors import (
     UnavailableError,
     UnknownError,
 )
+from rhino_core.foreign import numbers
 from spark_connector.conf import SPARK_PROVIDER
+from spark_connector.facts import create_fact
+from spark_connector.modify import folder as folder_module
 from spark_connector.modify.code import ANY, code_of, load, state_function
 from spark_connector.modify.folder import ModificationFolder
 from spark_connector.modify.functions import CODE_MAX_BYTES
 from spark_connector.modify.join import How, Join, StaticTable
+from spark_connector.modify.ledger import State
 from spark_connector.modify.modifications import Modifications
 from spark_connector.modify.record import Canary, Change, Kind
 from tests.spark_connector.modify.conftest import offsets
@@ -54,6 +60,73 @@ def test_records_have_all_that_was_asked_for(checkpoint: Path) -> None:
     assert columns.change.columns == {"y": "y + 1"}
     assert (removal.change.removes, removal.slot) == (True, (Kind.FILTER, "scored"))
     assert "@" in function.author
+
+
+def test_only_this_user_reads_and_writes_records(checkpoint: Path) -> None:
+    former = os.umask(0o002)
+    try:
+        Modifications(checkpoint).set_filter("scored", "y > 0")
+    finally:
+        os.umask(former)
+    folder = checkpoint / "modifications"
+    modes = [path.stat().st_mode & 0o777 for path in (folder, folder / "records", folder / "records" / "1")]
+    assert modes == [0o700, 0o700, 0o600]
+
+
+def test_a_checkpoint_that_others_can_write_gets_no_modifications(checkpoint: Path) -> None:
+    checkpoint.chmod(0o777)
+    with pytest.raises(AccessDeniedError, match=f"can write to {checkpoint}, .* run chmod go-w {checkpoint}"):
+        Modifications(checkpoint).set_filter("scored", "y > 0")
+    checkpoint.chmod(0o755)
+    assert Modifications(checkpoint).set_filter("scored", "y > 0").record.number == 1
+
+
+def test_a_record_that_others_could_have_written_is_not_shown(checkpoint: Path) -> None:
+    query = Modifications(checkpoint)
+    query.set_filter("scored", "y > 0")
+    (checkpoint / "modifications" / "records" / "1").chmod(0o662)
+    with pytest.raises(AccessDeniedError, match="its mode 662 lets others write to it"):
+        query.list()
+
+
+@pytest.mark.parametrize("kind", ["outcomes", "bindings"])
+def test_a_record_is_the_one_that_the_driver_has_checked(checkpoint: Path, kind: str) -> None:
+    query = Modifications(checkpoint)
+    query.set_filter("scored", "y > 0")
+    record = checkpoint / "modifications" / "records" / "1"
+    digest = hashlib.sha256(record.read_bytes()).hexdigest()
+    driver(checkpoint, "outcomes", 1, checked_ms=1, **({"sha256": digest} if kind == "outcomes" else {}))
+    driver(checkpoint, "bindings", 5, records=[1], **({"sha256": [digest]} if kind == "bindings" else {}))
+    assert query.get(1).state is State.IN_FORCE
+    record.write_text(record.read_text().replace("y > 0", "y < 0"))
+    with pytest.raises(IntegrityError, match="records/1 is not the record that the driver has checked"):
+        query.get(1)
+
+
+def test_a_bound_record_that_is_missing_is_named(checkpoint: Path) -> None:
+    driver(checkpoint, "bindings", 5, records=[3])
+    with pytest.raises(IntegrityError, match="records/3 is missing"):
+        Modifications(checkpoint).list()
+
+
+def test_a_reader_beside_a_driver_finds_no_contradiction(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver decides about a new record and binds it while any of the folders is being listed."""
+    query, first = Modifications(checkpoint), numbers
+    query.set_filter("scored", "y > 0")
+
+    def listed(folder: Path) -> list[int]:
+        found = first(folder)
+        number = len(first(checkpoint / "modifications" / "records"))
+        driver(checkpoint, "outcomes", number, checked_ms=1)
+        driver(checkpoint, "bindings", number + 4, records=[number])
+        create_fact(checkpoint / "modifications" / "records", number + 1, its)
+        return found
+
+    its = (checkpoint / "modifications" / "records" / "1").read_text()
+    monkeypatch.setattr(folder_module, "numbers", listed)
+    views = query.list()
+    assert len(views) >= 4
+    assert {view.state for view in views} <= {State.PENDING, State.ACCEPTED, State.IN_FORCE, State.REPLACED}
 
 
 def test_the_record_of_a_join_says_which_table_and_how(checkpoint: Path) -> None:

@@ -8,11 +8,15 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rhino_core import failpoints
 from rhino_core.errors import IntegrityError
+from rhino_core.foreign import read_json
+from spark_connector.facts import create_fact
+from spark_connector.restart import folder as folder_module
 from spark_connector.restart.core import Answer, End, Restart
 from spark_connector.restart.folder import RIGHT, RestartFolder, is_locked
 
@@ -62,6 +66,64 @@ def test_a_damaged_fact_is_named(folder: RestartFolder) -> None:
     (folder.path / "answers" / "1").write_text("{")
     with pytest.raises(IntegrityError, match="answers/1 is not readable"):
         folder.read()
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "null", "{}", '{"answer": 7}', '{"answer": "maybe"}', "[" * 100_000, "\x00"]
+)
+def test_every_damage_of_a_fact_has_one_error(folder: RestartFolder, content: str) -> None:
+    folder.ask("ada@host")
+    create_fact(folder.path / "answers", 1, content)
+    with pytest.raises(IntegrityError, match="answers/1 is not readable"):
+        folder.read()
+
+
+def test_only_a_request_that_this_user_alone_has_written_counts(folder: RestartFolder, tmp_path: Path) -> None:
+    number = folder.ask("ada@host")
+    request = folder.path / "requests" / str(number)
+    assert folder.refusal(number) == ""
+    request.chmod(0o606)
+    assert "its mode 606 lets others write to it" in folder.refusal(number)
+    request.rename(tmp_path / "mine")
+    (tmp_path / "mine").chmod(0o600)
+    request.symlink_to(tmp_path / "mine")
+    assert "is a link" in folder.refusal(number)
+    folder.path.chmod(0o777)
+    assert f"can write to {folder.path}" in folder.refusal(number)
+
+
+def test_restarts_that_are_decided_are_forgotten_some_day(
+    folder: RestartFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder_module, "KEPT", 3)
+    for number in range(1, 9):
+        assert folder.ask("ada@host") == number
+        folder.lock(str(number)).parent.mkdir(exist_ok=True)
+        folder.lock(str(number)).touch()
+        if number != 2:  # it was granted, and is not decided
+            folder.answer(number, Answer.WITHDRAWN if number % 2 else Answer.PARKED)
+        if number in (4, 6):
+            folder.end(number, End.RETURNED)
+    folder.answer(2, Answer.PARKED)
+    assert [one.number for one in folder.read()] == [2, 6, 7, 8]
+    for kind in ("requests", "locks"):
+        assert sorted(path.name for path in (folder.path / kind).iterdir()) == ["2", "6", "7", "8"]
+    assert sorted(path.name for path in (folder.path / "ends").iterdir()) == ["6"]
+
+
+def test_a_fact_is_read_once(folder: RestartFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in (1, 2):
+        folder.ask("ada@host")
+        folder.answer(number, Answer.REFUSED, "no")
+    found = []
+
+    def counted(path: Path, *, own: bool) -> dict[str, Any]:
+        found.append(path.name)
+        return read_json(path, own=own)
+
+    monkeypatch.setattr(folder_module, "read_json", counted)
+    assert [folder.read() for _ in range(5)] == [folder.read()] * 5
+    assert found == ["1", "2"]
 
 
 def test_a_lock_is_seen_as_long_as_its_process_lives(folder: RestartFolder) -> None:

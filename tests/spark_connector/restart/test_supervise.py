@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,7 +10,14 @@ from typing import Any
 
 import pytest
 
-from rhino_core.errors import ConflictError, InvalidSettingError, PreconditionError, UnavailableError
+from rhino_core.errors import (
+    ConflictError,
+    IntegrityError,
+    InvalidSettingError,
+    PreconditionError,
+    UnavailableError,
+)
+from spark_connector.facts import create_fact
 from spark_connector.restart import folder as folder_module
 from spark_connector.restart import supervise as module
 from spark_connector.restart.core import Answer, End, Phase
@@ -82,6 +90,7 @@ def checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
         (tmp_path / log).mkdir()
     (tmp_path / "metadata").write_text('{"id": "job"}')
     (tmp_path / "restarts").mkdir()
+    monkeypatch.setattr(module, "TROUBLE_S", 0.01)
     monkeypatch.setattr(module, "rehearse", lambda *rows, **options: None)
     monkeypatch.setattr(folder_module, "is_locked", lambda path: path in locks)
     yield tmp_path
@@ -170,11 +179,110 @@ def test_a_batch_that_does_not_end_is_not_waited_for_without_end(
 def test_an_application_of_another_user_is_refused(
     checkpoint: Path, former: tuple[Supervised, FakeDriver], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(RestartFolder, "belongs_to_user", lambda self, number: False)
+    monkeypatch.setattr(RestartFolder, "refusal", lambda self, number: "it is bob's")
     new, _ = supervised(checkpoint)
-    with pytest.raises(ConflictError, match=r"only user .* may replace it"):
+    with pytest.raises(ConflictError, match=r"only user .* may replace it: it is bob's"):
         new.wait(30)
     assert (former[0].phase, former[1].closed) == (Phase.RUNNING, False)
+
+
+class Failing:
+    """A method of a supervisor's folder that fails so many times, while the supervisor is in a phase."""
+
+    def __init__(self, one: Supervised, phase: Phase, method: str, *, times: int = 2, after: bool = False) -> None:
+        self._one, self._phase, self._times, self._after = one, phase, times, after
+        self._real = getattr(one._folder, method)
+        self.failed = 0
+        setattr(one._folder, method, self)
+
+    def __call__(self, *arguments: Any) -> Any:
+        fails = self._one.phase is self._phase and self.failed < self._times
+        found = None if fails and not self._after else self._real(*arguments)
+        if fails:
+            self.failed += 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return found
+
+
+@pytest.mark.parametrize(
+    ("phase", "method", "after"),
+    [
+        (Phase.RUNNING, "open_requests", False),
+        (Phase.PARKING, "read", False),
+        (Phase.PARKING, "answer", False),
+        (Phase.PARKING, "answer", True),
+        (Phase.STANDBY, "read", False),
+    ],
+)
+def test_the_former_code_gives_the_query_away_also_if_its_files_fail_for_a_while(
+    checkpoint: Path, former: tuple[Supervised, FakeDriver], phase: Phase, method: str, after: bool
+) -> None:
+    failing = Failing(former[0], phase, method, after=after, times=1 if after else 2)
+    new, driver = supervised(checkpoint)
+    assert former[0].wait(30) is Outcome.REPLACED
+    wait_for(lambda: new.phase is Phase.RUNNING)
+    assert (failing.failed, driver.runs, former[1].runs) == (1 if after else 2, True, False)
+    new.stop()
+
+
+@pytest.mark.parametrize(
+    ("phase", "method", "after"),
+    [
+        (Phase.ASKING, "read", False),
+        (Phase.GRANTED, "read", False),
+        (Phase.TRIAL, "read", False),
+        (Phase.TRIAL, "end", False),
+        (Phase.TRIAL, "end", True),
+    ],
+)
+def test_the_new_code_gets_the_query_also_if_its_files_fail_for_a_while(
+    checkpoint: Path, former: tuple[Supervised, FakeDriver], phase: Phase, method: str, after: bool
+) -> None:
+    new, _ = supervised(checkpoint)
+    failing = Failing(new, phase, method, after=after, times=1)
+    assert former[0].wait(30) is Outcome.REPLACED
+    wait_for(lambda: new.phase is Phase.RUNNING)
+    assert failing.failed == 1
+    assert [restart.end for restart in RestartFolder(checkpoint).read()] == [End.CONFIRMED]
+    new.stop()
+
+
+def test_the_former_code_comes_back_also_if_its_files_fail_for_a_while(
+    checkpoint: Path, former: tuple[Supervised, FakeDriver]
+) -> None:
+    failing = [Failing(former[0], phase, "read") for phase in (Phase.STANDBY, Phase.BACK)]
+    new, _ = supervised(checkpoint, error="no such column")
+    with pytest.raises(PreconditionError):
+        new.wait(30)
+    wait_for(lambda: former[0].phase is Phase.RUNNING)
+    assert former[1].runs
+    assert failing[0].failed == 2
+
+
+def test_who_has_granted_a_restart_lets_go_without_looking_at_files(
+    checkpoint: Path, former: tuple[Supervised, FakeDriver]
+) -> None:
+    failing = Failing(former[0], Phase.PARKED, "read")
+    new, _ = supervised(checkpoint)
+    assert former[0].wait(30) is Outcome.REPLACED
+    assert failing.failed == 0
+    new.stop()
+
+
+def test_a_damaged_file_ends_no_supervisor(checkpoint: Path, former: tuple[Supervised, FakeDriver]) -> None:
+    for kind in ("requests", "answers"):
+        create_fact(checkpoint / "restarts" / kind, 1, "[]")
+    new, driver = supervised(checkpoint)
+    with pytest.raises(IntegrityError, match="answers/1 is not readable"):
+        new.wait(30)
+    assert former[1].runs
+    (checkpoint / "restarts" / "answers" / "1").unlink()
+    create_fact(checkpoint / "restarts" / "answers", 1, '{"answer": "withdrawn"}')
+    again, driver = supervised(checkpoint)
+    assert former[0].wait(30) is Outcome.REPLACED
+    wait_for(lambda: again.phase is Phase.RUNNING)
+    assert driver.runs
+    again.stop()
 
 
 def test_an_error_of_a_query_is_that_of_its_supervisor(checkpoint: Path) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from spark_connector.restart.core import Act, Answer, End, Me, Phase, Restart, Seen, about, after, decide
 
 BEGIN = Me()
+WRITES = (Act.PARK, Act.WITHDRAW, Act.CONFIRM, Act.RETURN)
 Decide = Callable[[Me, Seen], Act]
 
 
@@ -54,8 +55,8 @@ def look(world: World, place: int, *, proved: bool, late: bool) -> Seen:
     )
 
 
-def act(world: World, place: int, choose: Decide = decide) -> World:
-    """The actor does what it has decided on what it saw."""
+def act(world: World, place: int, choose: Decide = decide, *, fails: bool = False) -> World:
+    """The actor does what it has decided on what it saw. `fails`: it gets an error after the write of a fact."""
     actor = world.actors[place]
     assert actor.seen is not None
     doing = choose(actor.me, actor.seen)
@@ -71,19 +72,19 @@ def act(world: World, place: int, choose: Decide = decide) -> World:
         asks = number = len(facts) + 1
         facts.append(Restart(number))
     elif doing in (Act.PARK, Act.WITHDRAW):
-        done = facts[number - 1].answer is None
         answer = Answer.PARKED if doing is Act.PARK else Answer.WITHDRAWN
-        facts[number - 1] = replace(facts[number - 1], answer=answer) if done else facts[number - 1]
+        facts[number - 1] = replace(facts[number - 1], answer=facts[number - 1].answer or answer)
+        done = facts[number - 1].answer is answer
     elif doing in (Act.CONFIRM, Act.RETURN):
-        done = facts[number - 1].end is None
         end = End.CONFIRMED if doing is Act.CONFIRM else End.RETURNED
-        facts[number - 1] = replace(facts[number - 1], end=end) if done else facts[number - 1]
+        facts[number - 1] = replace(facts[number - 1], end=facts[number - 1].end or end)
+        done = facts[number - 1].end is end
     elif doing in (Act.START, Act.STOP):
         runs = doing is Act.START
         gate = False
     elif doing in (Act.CLOSE, Act.OPEN):
         gate = doing is Act.CLOSE
-    me = after(actor.me, doing, done, number)
+    me = actor.me if fails and doing in WRITES else after(actor.me, doing, done, number)
     if me.phase in (Phase.RUNNING, Phase.DONE):
         asks = 0
     moved = replace(actor, me=me, runs=runs, gate=gate, asks=asks, seen=None)
@@ -107,6 +108,7 @@ def steps(world: World, choose: Decide = decide, *, requests: int, anew: bool = 
                     yield f"{place} looks", replace(world, actors=_with(world.actors, place, moved))
         else:
             yield f"{place} acts: {choose(actor.me, actor.seen)}", act(world, place, choose)
+            yield f"{place} acts, with an error", act(world, place, choose, fails=True)
         if actor.runs:
             failed = replace(actor, runs=False)
             yield f"{place} fails", replace(world, actors=_with(world.actors, place, failed))
