@@ -275,14 +275,21 @@ class FakeDriver:
         run_id: str = "run-1",
         location: str = "",
         operators: tuple[int, ...] = (0,),
+        temporary: bool = False,
     ) -> None:
         groups = [pb.TaskGroup(task_group=0, operators=operators, partitions=partitions)]
-        event = pb.QueryStarted(job=job, run_id=run_id, name=name, task_groups=groups, location=location)
+        event = pb.QueryStarted(
+            job=job, run_id=run_id, name=name, task_groups=groups, location=location, temporary=temporary
+        )
         await self._call.write(pb.DriverEvent(query_started=event))
 
     async def executor(self, executor_id: str, host: str, worker_id: str = "") -> None:
         """An executor has come."""
         changed = pb.ExecutorChanged(executor_id=executor_id, host=host, worker_id=worker_id)
+        await self._call.write(pb.DriverEvent(executor_changed=changed))
+
+    async def executor_removed(self, executor_id: str, reason: str) -> None:
+        changed = pb.ExecutorChanged(executor_id=executor_id, removed=True, reason=reason)
         await self._call.write(pb.DriverEvent(executor_changed=changed))
 
     async def logged(

@@ -100,6 +100,44 @@ async def running(scene: Scene, run_id: str) -> bool:
     return any(job.connected and job.run_id == run_id for job in await jobs(scene))
 
 
+async def test_a_query_with_a_temporary_checkpoint_is_forgotten_when_it_ends(scene: Scene) -> None:
+    await scene.driver.started(JOB, 2, name="clicks", run_id="run-2", temporary=True)
+    await eventually(lambda: running(scene, "run-2"), "the query runs")
+    assert await deletions(scene) == {JOB: None}
+    await scene.driver.ended(JOB, run_id="run-2")
+    await eventually(lambda: is_forgotten(scene), "it is forgotten")
+    left_s = (await deletions(scene))[JOB]
+    assert left_s is not None
+    assert DAY_S - 60 < left_s <= DAY_S
+    shown = (await rhino(scene, "status", "--section", "forgotten")).stdout
+    assert "Spark, which deletes temporary checkpoints" in " ".join(shown.split())
+
+
+async def is_forgotten(scene: Scene) -> bool:
+    return (await deletions(scene))[JOB] is not None
+
+
+async def test_a_driver_that_is_lost_may_return_for_a_while(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [job.may_return for job in await jobs(scene)] == [False]
+    monkeypatch.setattr("handover_manager.machine.SETTLE_S", 600.0)
+    await scene.driver.started(JOB, 2, name="clicks", run_id="run-2")
+    await eventually(lambda: running(scene, "run-2"), "the query runs")
+    await scene.driver.stop()
+    await eventually(lambda: stopped(scene), "the driver is lost")
+    assert [job.may_return for job in await jobs(scene)] == [True]
+
+
+async def test_executors_that_are_removed_for_late_heartbeats_are_a_note_of_status(scene: Scene) -> None:
+    for number in range(3):
+        await scene.driver.executor_removed(str(number), "Executor heartbeat timed out after 8100 ms")
+
+    async def told() -> bool:
+        shown = " ".join((await rhino(scene, "status")).stdout.split())
+        return "note: application app: Spark has removed 3 executors because their heartbeats came too late" in shown
+
+    await eventually(told, "the note is there")
+
+
 async def test_a_restart_of_the_manager_keeps_what_is_forgotten(scene: Scene) -> None:
     await rhino(scene, "forget", "--job", "clicks", "--yes")
     await scene.driver.stop()
