@@ -47,6 +47,7 @@ from worker_runtime.upkeep.scrubber import Scrubber
 
 DRAIN_S = 5.0  # time for commits under way when the sidecar is stopped
 GRACE_S = 1.0  # time for calls that are still open after that
+LOCAL_CALLS_MAX = 1024  # of one executor, a process of our own user
 TIDY_S = 10.0  # interval between checks for unneeded connections
 
 
@@ -67,7 +68,7 @@ class Node:
         self._running: list[asyncio.Task[None]] = []
         self.audit = audit
         self._peer_server = Server(transport=transport, audit=self.audit, reflect=settings.reflection)
-        self._local_server = Server(audit=self.audit, reflect=settings.reflection)
+        self._local_server = Server(audit=self.audit, reflect=settings.reflection, calls_max=LOCAL_CALLS_MAX)
         self._greeter = _greeter(settings, self.audit)
         self._socket = LocalSocket(settings.socket)
         self._greeter_socket = LocalSocket(greeter_path(settings.socket))

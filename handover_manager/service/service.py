@@ -197,7 +197,9 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
         session = Session(next(self._numbers), hello.hello, uuid.uuid4().hex, driver.name if driver else "")
         generation = self._runtime.generation
         with self._runtime.session(session):
-            yield pb.DriverCommand(welcome=pb.DriverWelcome(generation=generation, token=session.token))
+            yield pb.DriverCommand(
+                welcome=pb.DriverWelcome(generation=generation, token=session.token, takes_parts=True)
+            )
             reader = asyncio.create_task(self._read(requests, session))
             try:
                 async for effect in session.effects():

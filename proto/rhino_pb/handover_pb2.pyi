@@ -1703,6 +1703,7 @@ class DriverEvent(_message.Message):
     EXECUTOR_CHANGED_FIELD_NUMBER: _builtins.int
     QUERY_IDLE_FIELD_NUMBER: _builtins.int
     ALIVE_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___DriverHello: ...
     @_builtins.property
@@ -1717,6 +1718,10 @@ class DriverEvent(_message.Message):
     def query_idle(self) -> Global___QueryIdle: ...
     @_builtins.property
     def alive(self) -> Global___DriverAlive: ...
+    @_builtins.property
+    def part(self) -> _common_pb2.Part:
+        """of an event above 1 MiB; for a manager whose DriverWelcome has `takes_parts`"""
+
     def __init__(
         self,
         *,
@@ -1727,12 +1732,13 @@ class DriverEvent(_message.Message):
         executor_changed: Global___ExecutorChanged | None = ...,
         query_idle: Global___QueryIdle | None = ...,
         alive: Global___DriverAlive | None = ...,
+        part: _common_pb2.Part | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["alive", b"alive", "batch_logged", b"batch_logged", "event", b"event", "executor_changed", b"executor_changed", "hello", b"hello", "query_ended", b"query_ended", "query_idle", b"query_idle", "query_started", b"query_started"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["alive", b"alive", "batch_logged", b"batch_logged", "event", b"event", "executor_changed", b"executor_changed", "hello", b"hello", "part", b"part", "query_ended", b"query_ended", "query_idle", b"query_idle", "query_started", b"query_started"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alive", b"alive", "batch_logged", b"batch_logged", "event", b"event", "executor_changed", b"executor_changed", "hello", b"hello", "query_ended", b"query_ended", "query_idle", b"query_idle", "query_started", b"query_started"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alive", b"alive", "batch_logged", b"batch_logged", "event", b"event", "executor_changed", b"executor_changed", "hello", b"hello", "part", b"part", "query_ended", b"query_ended", "query_idle", b"query_idle", "query_started", b"query_started"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["hello", "query_started", "batch_logged", "query_ended", "executor_changed", "query_idle", "alive"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["hello", "query_started", "batch_logged", "query_ended", "executor_changed", "query_idle", "alive", "part"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -2153,18 +2159,22 @@ class DriverWelcome(_message.Message):
 
     GENERATION_FIELD_NUMBER: _builtins.int
     TOKEN_FIELD_NUMBER: _builtins.int
+    TAKES_PARTS_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     token: _builtins.str
     """secret of this driver: its next session shows it to replace this one"""
+    takes_parts: _builtins.bool
+    """of large events; otherwise these are sent whole"""
     def __init__(
         self,
         *,
         generation: _builtins.int = ...,
         token: _builtins.str = ...,
+        takes_parts: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "takes_parts", b"takes_parts", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -178,6 +178,32 @@ class RegisterRequest(_message.Message):
 Global___RegisterRequest: _TypeAlias = RegisterRequest  # noqa: Y015
 
 @_typing.final
+class RegisterPart(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def request(self) -> Global___RegisterRequest: ...
+    @_builtins.property
+    def part(self) -> _common_pb2.Part: ...
+    def __init__(
+        self,
+        *,
+        request: Global___RegisterRequest | None = ...,
+        part: _common_pb2.Part | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "part", b"part", "request", b"request"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "part", b"part", "request", b"request"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["request", "part"]  # noqa: Y015
+    _WhichOneofArgType_content: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_content) -> _WhichOneofReturnType_content | None: ...
+
+Global___RegisterPart: _TypeAlias = RegisterPart  # noqa: Y015
+
+@_typing.final
 class RegisterReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

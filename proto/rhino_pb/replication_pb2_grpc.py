@@ -41,6 +41,11 @@ class ReplicationManagerStub:
                 request_serializer=rhino__pb_dot_replication__pb2.RegisterRequest.SerializeToString,
                 response_deserializer=rhino__pb_dot_replication__pb2.RegisterReply.FromString,
                 _registered_method=True)
+        self.RegisterInParts = channel.stream_unary(
+                '/rhino.v1.ReplicationManager/RegisterInParts',
+                request_serializer=rhino__pb_dot_replication__pb2.RegisterPart.SerializeToString,
+                response_deserializer=rhino__pb_dot_replication__pb2.RegisterReply.FromString,
+                _registered_method=True)
         self.Heartbeat = channel.stream_stream(
                 '/rhino.v1.ReplicationManager/Heartbeat',
                 request_serializer=rhino__pb_dot_replication__pb2.HeartbeatRequest.SerializeToString,
@@ -104,6 +109,13 @@ class ReplicationManagerServicer:
 
     def Register(self, request, context):
         """Registers a sidecar, also after every reconnect. ALREADY_EXISTS if another live process uses this worker_id.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RegisterInParts(self, request_iterator, context):
+        """The same for a request above 1 MiB: a stream with one RegisterPart, in parts.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -196,6 +208,11 @@ def add_ReplicationManagerServicer_to_server(servicer, server):
                     request_deserializer=rhino__pb_dot_replication__pb2.RegisterRequest.FromString,
                     response_serializer=rhino__pb_dot_replication__pb2.RegisterReply.SerializeToString,
             ),
+            'RegisterInParts': grpc.stream_unary_rpc_method_handler(
+                    servicer.RegisterInParts,
+                    request_deserializer=rhino__pb_dot_replication__pb2.RegisterPart.FromString,
+                    response_serializer=rhino__pb_dot_replication__pb2.RegisterReply.SerializeToString,
+            ),
             'Heartbeat': grpc.stream_stream_rpc_method_handler(
                     servicer.Heartbeat,
                     request_deserializer=rhino__pb_dot_replication__pb2.HeartbeatRequest.FromString,
@@ -279,6 +296,33 @@ class ReplicationManager:
             target,
             '/rhino.v1.ReplicationManager/Register',
             rhino__pb_dot_replication__pb2.RegisterRequest.SerializeToString,
+            rhino__pb_dot_replication__pb2.RegisterReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RegisterInParts(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/rhino.v1.ReplicationManager/RegisterInParts',
+            rhino__pb_dot_replication__pb2.RegisterPart.SerializeToString,
             rhino__pb_dot_replication__pb2.RegisterReply.FromString,
             options,
             channel_credentials,

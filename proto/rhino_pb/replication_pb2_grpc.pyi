@@ -36,6 +36,8 @@ class ReplicationManagerStub:
     def __new__(cls, channel: _aio.Channel) -> ReplicationManagerAsyncStub: ...
     Register: _grpc.UnaryUnaryMultiCallable[_replication_pb2.RegisterRequest, _replication_pb2.RegisterReply]
     """Registers a sidecar, also after every reconnect. ALREADY_EXISTS if another live process uses this worker_id."""
+    RegisterInParts: _grpc.StreamUnaryMultiCallable[_replication_pb2.RegisterPart, _replication_pb2.RegisterReply]
+    """The same for a request above 1 MiB: a stream with one RegisterPart, in parts."""
     Heartbeat: _grpc.StreamStreamMultiCallable[_replication_pb2.HeartbeatRequest, _replication_pb2.HeartbeatReply]
     """Keeps the lease of a worker. Each message has the changes since the one before."""
     WatchGroups: _grpc.UnaryStreamMultiCallable[_replication_pb2.WatchGroupsRequest, _replication_pb2.GroupUpdate]
@@ -70,6 +72,8 @@ class ReplicationManagerAsyncStub(ReplicationManagerStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Register: _aio.UnaryUnaryMultiCallable[_replication_pb2.RegisterRequest, _replication_pb2.RegisterReply]  # type: ignore[assignment]
     """Registers a sidecar, also after every reconnect. ALREADY_EXISTS if another live process uses this worker_id."""
+    RegisterInParts: _aio.StreamUnaryMultiCallable[_replication_pb2.RegisterPart, _replication_pb2.RegisterReply]  # type: ignore[assignment]
+    """The same for a request above 1 MiB: a stream with one RegisterPart, in parts."""
     Heartbeat: _aio.StreamStreamMultiCallable[_replication_pb2.HeartbeatRequest, _replication_pb2.HeartbeatReply]  # type: ignore[assignment]
     """Keeps the lease of a worker. Each message has the changes since the one before."""
     WatchGroups: _aio.UnaryStreamMultiCallable[_replication_pb2.WatchGroupsRequest, _replication_pb2.GroupUpdate]  # type: ignore[assignment]
@@ -107,6 +111,14 @@ class ReplicationManagerServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_replication_pb2.RegisterReply, _abc.Awaitable[_replication_pb2.RegisterReply]]:
         """Registers a sidecar, also after every reconnect. ALREADY_EXISTS if another live process uses this worker_id."""
+
+    @_abc_1.abstractmethod
+    def RegisterInParts(
+        self,
+        request_iterator: _MaybeAsyncIterator[_replication_pb2.RegisterPart],
+        context: _ServicerContext,
+    ) -> _typing.Union[_replication_pb2.RegisterReply, _abc.Awaitable[_replication_pb2.RegisterReply]]:
+        """The same for a request above 1 MiB: a stream with one RegisterPart, in parts."""
 
     @_abc_1.abstractmethod
     def Heartbeat(

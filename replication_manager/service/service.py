@@ -99,6 +99,14 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
             lease=self.runtime.leases.grant(request.worker.worker_id, protocol),
         )
 
+    async def RegisterInParts(
+        self, request_iterator: AsyncIterator[pb.RegisterPart], context: Context
+    ) -> pb.RegisterReply:
+        whole = await anext(request_iterator, pb.RegisterPart())
+        if not whole.HasField("request"):
+            raise InvalidRequestError("a registration in parts has ended before it was complete")
+        return await self.Register(whole.request, context)
+
     def _interval_s(self) -> float:
         """Between two heartbeats of a worker."""
         most_s = self._settings.lease_s / HEARTBEATS_OF_A_LEASE

@@ -31,7 +31,7 @@ from rhino_core.version import rhino_version
 log = logging.getLogger(__name__)
 STOP_GRACE_S = 0.5
 HEALTH_S = 1.0  # interval between reports to gRPC health
-REQUEST_BYTES_MAX = 64 * 1024 * 1024  # a sidecar registers all its files, a batch names all stores
+CALLS_MAX = 32  # concurrent calls of one sidecar, driver or command
 
 
 def _bind(server: Server, listen: str) -> str:
@@ -95,7 +95,7 @@ async def run_manager(settings: ManagerSettings, on_ready: Callable[[str], None]
     claim(settings.data_dir, "manager", made_by_older)
     audit = AuditLog(settings.audit_log)
     journal = Journal(settings.data_dir, bootstrap=settings.bootstrap)
-    server = Server(transport=transport, audit=audit, reflect=settings.reflection, request_bytes_max=REQUEST_BYTES_MAX)
+    server = Server(transport=transport, audit=audit, reflect=settings.reflection, calls_max=CALLS_MAX)
     try:
         address = _bind(server, settings.listen)
         turns = Turns()

@@ -29,7 +29,9 @@ _SHOWN = frozenset(
         *("application_id", "host", "client"),
     }
 )
-_ENTERED = frozenset({"worker", "sender", "group", "store", "hello", "drain", "rebalance", "scale_out", "scale_in"})
+_ENTERED = frozenset(
+    {"request", "worker", "sender", "group", "store", "hello", "drain", "rebalance", "scale_out", "scale_in"}
+)
 _OF_REPLY = ("job", "handover_id")  # the id for a name that the request has, and the id of what has begun
 LIST_MAX = 20  # names of a list
 NAME_CHARACTERS = 256

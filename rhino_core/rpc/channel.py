@@ -41,7 +41,10 @@ _ATTEMPT = "grpc.min_reconnect_backoff_ms"
 MANAGER_OPTIONS = tuple((name, 5_000 if name == _ATTEMPT else value) for name, value in CHANNEL_OPTIONS)
 # Of streams, and of calls that the server ends when nothing moves any more. Keepalive detects a dead peer.
 CALL_S_MAX = 30 * 24 * 3600.0
+# Each call of a connection may have one unfinished message, and gRPC has no time limit for it. So many tasks of one
+# other worker may ask a sidecar at once.
 REQUEST_BYTES_MAX = 4 * 1024 * 1024
+CALLS_MAX = 128
 # Servers probe, too: a driver that vanished must not count as connected forever.
 SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_time_ms", 10_000),
@@ -53,7 +56,7 @@ SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.so_reuseport", 0),
     ("grpc.server_handshake_timeout_ms", 10_000),  # the default is two minutes, also for a silent connection
     ("grpc.max_connection_idle_ms", 300_000),  # without a call; the client reconnects for its next one
-    ("grpc.max_concurrent_streams", 1024),  # concurrent calls per connection
+    ("grpc.max_receive_message_length", REQUEST_BYTES_MAX),
 )
 
 

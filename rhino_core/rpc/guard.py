@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError
 from rhino_core.descriptors import LogLimits
 from rhino_core.errors import AccessDeniedError, InvalidRequestError, LocalProtocolError, RhinoError
 from rhino_core.rpc import audited, gate
-from rhino_core.rpc.channel import REQUEST_BYTES_MAX
+from rhino_core.rpc.parts import joined
 from rhino_core.rpc.status import status_of
 from rhino_core.security import rights
 from rhino_core.security.audit import AuditLog
@@ -28,14 +28,6 @@ from rhino_core.security.transport import PLAIN, Transport
 
 log = logging.getLogger(__name__)
 DETAILS_BYTES = 2000
-# A sidecar may report all its stored files, or a driver all its stores, so some servers accept larger requests.
-LARGE_REQUESTS = frozenset(
-    {
-        "/rhino.v1.ReplicationManager/Register",
-        "/rhino.v1.ReplicationManager/Heartbeat",
-        "/rhino.v1.HandoverManager/DriverSession",
-    }
-)
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
@@ -104,14 +96,14 @@ class _Method:
         return request
 
     async def _each_admitted(self, requests: AsyncIterator[Any], call: audited.Call) -> AsyncIterator[Any]:
-        async for request in requests:
+        async for request in joined(requests):
             call.asks(request)
             yield self.admitted(request, call)
 
 
 def _guarded(method: _Method, handler: Any) -> grpc.RpcMethodHandler[Any, Any]:
     """Returns the handler behind the gate. Its exceptions become a gRPC status."""
-    coders = _readable(method.name, handler.request_deserializer), handler.response_serializer
+    coders = _readable(handler.request_deserializer), handler.response_serializer
     match handler.request_streaming, handler.response_streaming:
         case False, False:
             return grpc.unary_unary_rpc_method_handler(_guard_unary(method, handler.unary_unary), *coders)
@@ -165,10 +157,8 @@ class _Unreadable:
     reason: str
 
 
-def _readable(method: str, deserializer: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+def _readable(deserializer: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     def read(data: bytes) -> Any:
-        if len(data) > REQUEST_BYTES_MAX and method not in LARGE_REQUESTS:
-            return _Unreadable(f"{len(data)} bytes, at most {REQUEST_BYTES_MAX} are allowed")
         try:
             return deserializer(data)
         except DecodeError as error:

@@ -14,7 +14,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from rhino_core.errors import UnavailableError
 from rhino_core.rpc.binding import check_free
-from rhino_core.rpc.channel import REQUEST_BYTES_MAX, SERVER_OPTIONS
+from rhino_core.rpc.channel import CALLS_MAX, SERVER_OPTIONS
 from rhino_core.rpc.guard import authorized, guarded
 from rhino_core.security.audit import AuditLog
 from rhino_core.security.transport import PLAIN, Transport
@@ -31,15 +31,15 @@ class Server:
         transport: Transport = PLAIN,
         audit: AuditLog | None = None,
         reflect: bool = False,
-        request_bytes_max: int = REQUEST_BYTES_MAX,
+        calls_max: int = CALLS_MAX,
     ) -> None:
-        """`request_bytes_max` limits one client message. Above REQUEST_BYTES_MAX it affects only LARGE_REQUESTS.
+        """`calls_max`: concurrent calls of one connection. Further ones wait at the client.
 
         `audit`: None: audit lines go to the ordinary log only.
         """
         self._transport = transport
         self._audit = audit if audit is not None else AuditLog()
-        limit = ("grpc.max_receive_message_length", request_bytes_max)
+        limit = ("grpc.max_concurrent_streams", calls_max)
         self._server = grpc.aio.server(options=(*SERVER_OPTIONS, limit))
         self._health: Any = health_aio.HealthServicer()
         self._reflect = reflect

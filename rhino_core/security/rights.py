@@ -38,6 +38,7 @@ NOBODY = _only()
 _SERVICES: Mapping[str, Mapping[str, Right]] = {
     "rhino.v1.ReplicationManager": {
         "Register": _named(lambda request: request.worker.worker_id),
+        "RegisterInParts": _named(lambda part: part.request.worker.worker_id),
         "Heartbeat": _named(lambda request: request.worker_id),
         "WatchGroups": _named(lambda request: request.worker_id),
         "ResolveGroup": _named(lambda request: request.worker_id),

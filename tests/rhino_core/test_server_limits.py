@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +21,8 @@ from replication_manager.service.service import ReplicationService
 from rhino_core.errors import RemoteProtocolError
 from rhino_core.journal import Journal
 from rhino_core.rpc.channel import REQUEST_BYTES_MAX, aio_channel, call, call_sync, sync_channel
+from rhino_core.rpc.parts import PART_BYTES, in_parts
 from rhino_core.rpc.server import Server
-from rhino_core.setting import MIB
 from rhino_core.settings import ManagerSettings
 from rhino_pb import common_pb2, replication_pb2, replication_pb2_grpc
 from tests.rhino_core.test_metrics import free_port
@@ -38,35 +40,77 @@ async def test_a_connection_that_says_nothing_is_closed() -> None:
     await server.stop(0)
 
 
-async def test_only_registrations_and_the_like_may_be_large(tmp_path: Path) -> None:
-    """Others are not even parsed; a sidecar's server takes none."""
-    journal = Journal(tmp_path, bootstrap=True)
-    server = Server(request_bytes_max=64 * MIB)
-    service = ReplicationService(journal, ManagerSettings(tmp_path, "127.0.0.1:0"))
+@contextlib.asynccontextmanager
+async def manager(folder: Path, calls_max: int = 32) -> AsyncIterator[tuple[str, ReplicationService]]:
+    journal = Journal(folder, bootstrap=True)
+    server = Server(calls_max=calls_max)
+    service = ReplicationService(journal, ManagerSettings(folder, "127.0.0.1:0"))
     service.attach(server)
     running = asyncio.create_task(service.run())
     port = server.bind("127.0.0.1:0")
     await server.start()
     try:
-        async with aio_channel(f"127.0.0.1:{port}") as channel:
-            stub = replication_pb2_grpc.ReplicationManagerStub(channel)
-            named = common_pb2.Worker(worker_id="a", incarnation="a/1", host="a", peer_address="a:1")
-            request = replication_pb2.RegisterRequest(worker=named, process_id="a")
-            for number in range(35_000):
-                request.groups.add(group=common_pb2.GroupId(job="j" * 120, operator=0, partition=number))
-            assert request.ByteSize() > REQUEST_BYTES_MAX
-            assert (await stub.Register(request, timeout=30)).generation
-            too_large = replication_pb2.DescribeGroupsRequest(job="j" * (REQUEST_BYTES_MAX + 1))
-            with pytest.raises(grpc.aio.AioRpcError, match=f"at most {REQUEST_BYTES_MAX} are allowed") as refused:
-                await stub.DescribeGroups(too_large, timeout=30)
-            assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-            beyond_all = replication_pb2.DescribeGroupsRequest(job="j" * (64 * MIB))
-            with pytest.raises(RemoteProtocolError, match=r"the manager: .*message larger than max"):
-                await call("the manager", lambda: stub.DescribeGroups(beyond_all, timeout=30))
+        yield f"127.0.0.1:{port}", service
     finally:
         running.cancel()
         await server.stop(0)
         journal.close()
+
+
+def registration(groups: int) -> replication_pb2.RegisterRequest:
+    named = common_pb2.Worker(worker_id="a", incarnation="a/1", host="a", peer_address="a:1")
+    request = replication_pb2.RegisterRequest(worker=named, process_id="a")
+    for number in range(groups):
+        request.groups.add(group=common_pb2.GroupId(job="j" * 120, operator=0, partition=number))
+    return request
+
+
+async def test_a_message_above_4_mib_is_refused_and_a_large_registration_comes_in_parts(tmp_path: Path) -> None:
+    async with manager(tmp_path) as (address, service), aio_channel(address) as channel:
+        stub = replication_pb2_grpc.ReplicationManagerStub(channel)
+        request = registration(35_000)
+        assert request.ByteSize() > REQUEST_BYTES_MAX
+        for too_large in (
+            lambda: stub.Register(request, timeout=30),
+            lambda: stub.DescribeGroups(replication_pb2.DescribeGroupsRequest(job="j" * REQUEST_BYTES_MAX), timeout=30),
+        ):
+            with pytest.raises(RemoteProtocolError, match=r"the manager: .*message larger than max"):
+                await call("the manager", too_large)
+        parts = list(in_parts(replication_pb2.RegisterPart(request=request)))
+        assert [part.ByteSize() <= PART_BYTES + 100 for part in parts] == [True] * 5
+        assert (await stub.RegisterInParts(iter(parts), timeout=30)).generation
+        assert len(service.core.membership.records["a"].reports) == 35_000
+
+
+async def test_parts_that_are_no_registration_are_refused(tmp_path: Path) -> None:
+    async with manager(tmp_path) as (address, _), aio_channel(address) as channel:
+        stub = replication_pb2_grpc.ReplicationManagerStub(channel)
+        parts = list(in_parts(replication_pb2.RegisterPart(request=registration(20_000))))
+        for wrong, why in (
+            ([], "ended before it was complete"),
+            (parts[:1], "ended before it was complete"),
+            ([replication_pb2.RegisterPart(part=common_pb2.Part(data=b"\xff", last=True))], "not a message of this"),
+        ):
+            with pytest.raises(grpc.aio.AioRpcError, match=why) as refused:
+                await stub.RegisterInParts(iter(wrong), timeout=30)
+            assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def concurrent_calls(port: int) -> int:
+    """What the server says of itself in its first HTTP/2 frame."""
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as sock:
+        sock.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5))
+        head = sock.recv(9, socket.MSG_WAITALL)
+        assert head[3] == 4, "SETTINGS"
+        settings = sock.recv(int.from_bytes(head[:3]), socket.MSG_WAITALL)
+    pairs = {int.from_bytes(settings[at : at + 2]): settings[at + 2 : at + 6] for at in range(0, len(settings), 6)}
+    return int.from_bytes(pairs[3])
+
+
+async def test_a_connection_has_few_calls_at_once(tmp_path: Path) -> None:
+    """Each of them may have one unfinished message."""
+    async with manager(tmp_path) as (address, _):
+        assert await asyncio.to_thread(concurrent_calls, int(address.rpartition(":")[2])) == 32
 
 
 @pytest.mark.timeout(60)

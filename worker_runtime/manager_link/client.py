@@ -6,6 +6,7 @@ Without a manager only updates are missing: known groups continue to work, and t
 from __future__ import annotations
 
 import asyncio
+import heapq
 import logging
 import time
 import uuid
@@ -36,6 +37,7 @@ from rhino_core.rpc.convert import (
     worker_to_pb,
 )
 from rhino_core.rpc.gate import checked
+from rhino_core.rpc.parts import PART_BYTES, in_parts
 from rhino_core.rpc.status import error_of
 from rhino_core.version import rhino_version
 from rhino_pb import replication_pb2, replication_pb2_grpc
@@ -50,6 +52,10 @@ from worker_runtime.storage.scrub_round import ScrubRound
 
 log = logging.getLogger(__name__)
 CALL_TIMEOUT_S = 5.0
+# Of one heartbeat, which the manager accepts up to 4 MiB. Further reports follow at once. Of many lags, the oldest are
+# told.
+REPORTS_MAX = 1000
+LAGS_MAX = 5000
 
 
 class ManagerClient:
@@ -306,14 +312,17 @@ class ManagerClient:
             protocol=PROTOCOL,
             rhino_version=rhino_version(),
         )
-        reply = await call(
-            f"registration at the manager at {self.address}",
-            lambda: self._stub.Register(request, timeout=CALL_TIMEOUT_S),
-        )
+        reply = await call(f"registration at the manager at {self.address}", lambda: self._sent(request))
         check_protocol(f"the manager at {self.address}", reply.protocol, here=f"sidecar {request.worker.worker_id!r}")
         self._lease = reply.lease
         self._beats.interval_s = reply.heartbeat_interval_s or self._beats.interval_s
         log.info("registered", extra={"manager": self.address, "generation": reply.generation, "groups": len(groups)})
+
+    def _sent(self, request: replication_pb2.RegisterRequest) -> Awaitable[replication_pb2.RegisterReply]:
+        if request.ByteSize() <= PART_BYTES:
+            return self._stub.Register(request, timeout=CALL_TIMEOUT_S)
+        parts = in_parts(replication_pb2.RegisterPart(request=request))
+        return self._stub.RegisterInParts(parts, timeout=CALL_TIMEOUT_S)
 
     def _account(self, group: GroupId) -> tuple[Epoch, bool]:
         view = self._replication.view
@@ -342,14 +351,18 @@ class ManagerClient:
 
     def _heartbeat(self, farewell: bool) -> replication_pb2.HeartbeatRequest:
         store, me = self._replication.store, self._replication.me
-        changed, self._changed = self._changed, set()
+        changed = sorted(self._changed)[:REPORTS_MAX]
+        self._changed.difference_update(changed)
+        if self._changed:
+            self._beats.beat_now()
+        lags = self._replication.view.lags(asyncio.get_running_loop().time())
         disk, disk_message = store.space.state()
         return replication_pb2.HeartbeatRequest(
             worker_id=me.worker_id,
             incarnation=me.incarnation,
             stored_bytes=store.files.stored_bytes(),
             free_bytes=store.space.free_bytes(),
-            changed=[self._report(group) for group in sorted(changed)],
+            changed=[self._report(group) for group in changed],
             resident_bytes_max=resident_bytes()[1],
             replicated_bytes=self._statistics.received_bytes,
             leaving=farewell,
@@ -357,7 +370,7 @@ class ManagerClient:
             scrub=scrub_to_pb(self._scrub_status()),
             disk=disk_to_pb(disk),
             disk_message=disk_message,
-            lags=[lag_to_pb(lag) for lag in self._replication.view.lags(asyncio.get_running_loop().time())],
+            lags=[lag_to_pb(lag) for lag in heapq.nlargest(LAGS_MAX, lags, key=lambda lag: lag.oldest_s)],
         )
 
     # ------------------------------------------------------------ updates from the manager

@@ -45,6 +45,11 @@ class _Reading(replication_pb2_grpc.ReplicationManagerServicer):
         async for _ in requests:
             yield replication_pb2.HeartbeatReply()
 
+    async def RegisterInParts(self, requests: Any, context: Any) -> replication_pb2.RegisterReply:
+        async for _ in requests:
+            pass
+        return replication_pb2.RegisterReply()
+
 
 @asynccontextmanager
 async def serving(

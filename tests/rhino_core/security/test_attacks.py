@@ -58,6 +58,8 @@ async def called(address: str, transport: Transport, expected: Expected, method:
 
 def request_of(method: str, worker: str = "a") -> Any:
     """A well-formed request in which a worker calls itself `worker`."""
+    if method == f"{R}RegisterInParts":
+        return replication_pb2.RegisterPart(request=request_of(f"{R}Register", worker))
     request = messages.sample(INPUTS[method])
     for name in ("worker_id", "worker", "sender"):
         if name in request.DESCRIPTOR.fields_by_name and RIGHTS[method].names is not None:
