@@ -16,9 +16,13 @@ import rhino.spark.wire.Schema.{message, method, Fields, Message}
 private[driver] class ManagerStream(channel: ManagedChannel, hello: Seq[(String, Any)], obey: Message => Unit) {
   private val ended = new CompletableFuture[Throwable]()
   private val welcomed = new CompletableFuture[String]()
+  @volatile private var takesParts = false
   private val commands = new StreamObserver[Message] {
     override def onNext(command: Message): Unit =
-      if (command.has("welcome")) welcomed.complete(command.sub("welcome").string("token")) else obey(command)
+      if (command.has("welcome")) {
+        takesParts = command.sub("welcome").bool("takes_parts")
+        welcomed.complete(command.sub("welcome").string("token"))
+      } else obey(command)
     override def onError(error: Throwable): Unit = { ended.complete(error); welcomed.completeExceptionally(error) }
     override def onCompleted(): Unit = onError(new EOFException("the manager has ended the session"))
   }
@@ -26,7 +30,8 @@ private[driver] class ManagerStream(channel: ManagedChannel, hello: Seq[(String,
     channel.newCall(method("HandoverManager", "DriverSession"), CallOptions.DEFAULT), commands)
   send(message("DriverEvent", "hello" -> message("DriverHello", hello: _*)))
 
-  def send(event: Message): Unit = events.onNext(event)
+  def send(event: Message): Unit =
+    if (takesParts) ManagerStream.inParts(event).foreach(events.onNext) else events.onNext(event)
 
   /**
    * Waits until the manager accepts this driver. Returns the session's token, or None if the stream has ended instead.
@@ -41,4 +46,20 @@ private[driver] class ManagerStream(channel: ManagedChannel, hello: Seq[(String,
   def reason(): Throwable = ended.get()
 
   def close(): Unit = events.onCompleted()
+}
+
+private[driver] object ManagerStream {
+  private val PartBytes = 1024 * 1024 // rhino_core/rpc/parts.py
+
+  /** What is sent instead of a DriverEvent: itself, unless it is large. */
+  def inParts(event: Message): Iterator[Message] =
+    if (event.getSerializedSize <= PartBytes) Iterator(event)
+    else {
+      val data = event.toByteString
+      Iterator.range(0, data.size, PartBytes).map { start =>
+        val end = math.min(start + PartBytes, data.size)
+        val part = message("Part", "data" -> data.substring(start, end), "last" -> (end == data.size))
+        message("DriverEvent", "part" -> part)
+      }
+    }
 }
