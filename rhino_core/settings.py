@@ -57,6 +57,15 @@ _CLUSTER_KEY = Setting(
     Rule("a file", metavar="FILE"),
     also=CLUSTER_KEY_VARIABLE,
 )
+_REFUSED_NAMES = Setting(
+    "Callers who are refused although their certificates still count: a file with `rhino://CLUSTER/ROLE/NAME`, one a "
+    "line. It may change at any time.",
+    Rule(
+        "a file, with --tls-dir or --cluster-key",
+        lambda value, settings: not value or bool(settings.tls_dir or settings.cluster_key),
+        metavar="FILE",
+    ),
+)
 _INSECURE = Setting(
     "No encryption and no identities: whoever reaches the ports can read and delete all state.",
     Rule(
@@ -152,6 +161,7 @@ class SidecarSettings:
     ] = ""
     tls_dir: Annotated[str, _TLS_DIR] = ""
     cluster_key: Annotated[str, _CLUSTER_KEY] = ""
+    refused_names: Annotated[str, _REFUSED_NAMES] = ""
     insecure: Annotated[bool, _INSECURE] = False
     push_encryption: Annotated[str, _PUSH_ENCRYPTION] = ""
     audit_log: Annotated[str, _AUDIT_LOG] = ""
@@ -265,6 +275,7 @@ class ManagerSettings:
     )
     tls_dir: Annotated[str, _TLS_DIR] = ""
     cluster_key: Annotated[str, _CLUSTER_KEY] = ""
+    refused_names: Annotated[str, _REFUSED_NAMES] = ""
     insecure: Annotated[bool, _INSECURE] = False
     audit_log: Annotated[str, _AUDIT_LOG] = ""
     heartbeat_interval_s: Annotated[

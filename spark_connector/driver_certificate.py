@@ -5,13 +5,14 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from rhino_core.errors import InvalidSettingError
 from rhino_core.security.certificates import Authority
 from rhino_core.security.folders import write_folder
 from rhino_core.security.identity import Identity, Role, user_name
-from rhino_core.security.sources import read_cluster_key
+from rhino_core.security.sources import read_cluster_keys
 from rhino_core.settings import CLUSTER_KEY_VARIABLE
 
 DRIVER_DIR_VARIABLE = "RHINO_DRIVER_TLS_DIR"
@@ -27,9 +28,9 @@ def tls_conf(environment: Mapping[str, str]) -> dict[str, str]:
     if folder := environment.get(DRIVER_DIR_VARIABLE, ""):
         return _conf(Path(folder))
     if key := environment.get(CLUSTER_KEY_VARIABLE, ""):
-        authority = Authority.of_cluster_key(read_cluster_key(Path(key)))
+        authorities = _authorities(Path(key))
         base = environment.get("XDG_STATE_HOME") or Path.home() / ".local/state"
-        return _conf(_made(authority, Path(base) / "rhino-state/drivers" / authority.cluster))
+        return _conf(_made(authorities, Path(base) / "rhino-state/drivers" / authorities[0].cluster))
     return {}
 
 
@@ -39,11 +40,17 @@ def _conf(folder: Path) -> dict[str, str]:
 
 def key_conf(key: Path, folder: Path) -> dict[str, str]:
     """The same, with a certificate that is made from the key into this folder."""
-    return _conf(_made(Authority.of_cluster_key(read_cluster_key(key)), folder))
+    return _conf(_made(_authorities(key), folder))
 
 
-def _made(authority: Authority, folder: Path) -> Path:
-    material = authority.issue(Identity(authority.cluster, Role.DRIVER, user_name()), VALID)
+def _authorities(key: Path) -> list[Authority]:
+    return [Authority.of_cluster_key(secret) for secret in read_cluster_keys(key)]
+
+
+def _made(authorities: list[Authority], folder: Path) -> Path:
+    first = authorities[0]
+    material = first.issue(Identity(first.cluster, Role.DRIVER, user_name()), VALID)
+    material = replace(material, authorities=b"".join(one.certificate_pem for one in authorities))
     try:
         write_folder(folder, material)
     except OSError as error:

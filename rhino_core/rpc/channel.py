@@ -55,6 +55,7 @@ SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_send_message_length", 64 * 1024 * 1024),
     ("grpc.so_reuseport", 0),
     ("grpc.server_handshake_timeout_ms", 10_000),  # the default is two minutes, also for a silent connection
+    ("grpc.max_connection_age_ms", 3_600_000),  # new calls then begin with a handshake; those under way go on
     ("grpc.max_connection_idle_ms", 300_000),  # without a call; the client reconnects for its next one
     ("grpc.max_receive_message_length", REQUEST_BYTES_MAX),
 )

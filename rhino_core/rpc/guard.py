@@ -28,6 +28,7 @@ from rhino_core.security.transport import PLAIN, Transport
 
 log = logging.getLogger(__name__)
 DETAILS_BYTES = 2000
+RECHECK_S = 60.0  # of the certificate of a stream's caller
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
@@ -190,20 +191,55 @@ def _guard_stream(method: _Method, inner: Any) -> Callable[[Any, Context], Async
     async def guarded(request: Any, context: Context) -> AsyncIterator[Any]:
         call = method.begin(request, context)
         audited.begin(call)
+        ended = _Recheck(method, call, context)
         try:
             method.identify(call, context)
+            ended.begin()
             async for reply in inner(method.admitted(request, call), context):
                 call.answers()
                 yield reply
         except (asyncio.CancelledError, GeneratorExit):
+            if ended.reason is not None:
+                await context.abort(*_verdict(method.name, context, ended.reason, call))
             call.cancelled()
             raise
         except Exception as error:
             await context.abort(*_verdict(method.name, context, error, call))
         else:
             call.ended()
+        finally:
+            ended.close()
 
     return guarded
+
+
+class _Recheck:
+    """Looks every minute whether the caller of a stream still has the right, and cancels its task if not."""
+
+    def __init__(self, method: _Method, call: audited.Call, context: Context) -> None:
+        self._method = method
+        self._call = call
+        self._context = context
+        self._task = asyncio.current_task()
+        self._timer: asyncio.TimerHandle | None = None
+        self.reason: AccessDeniedError | None = None  # why the stream ends
+
+    def begin(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(RECHECK_S, self._look)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self) -> None:
+        try:
+            self._method.identify(self._call, self._context)
+        except AccessDeniedError as error:
+            self.reason = error
+            if self._task is not None:
+                self._task.cancel()
+        else:
+            self.begin()
 
 
 # A caller may repeat its call forever.

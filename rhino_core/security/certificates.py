@@ -43,6 +43,12 @@ class Material:
     authorities: bytes
     certificate: bytes
     key: bytes
+    also: tuple[str, ...] = ()  # further names of the same cluster, while its key changes
+
+    @property
+    def clusters(self) -> frozenset[str]:
+        """Names of the cluster. Raises InvalidSettingError."""
+        return frozenset((self.identity.cluster, *self.also))
 
     @property
     def leaf(self) -> x509.Certificate:
@@ -154,16 +160,18 @@ class Authority:
     def key_pem(self) -> bytes:
         return _key_pem(self.key)
 
-    def issue(self, identity: Identity, valid: dt.timedelta, hosts: Sequence[str] = ()) -> Material:
+    def issue(
+        self, identity: Identity, valid: dt.timedelta, hosts: Sequence[str] = (), now: dt.datetime | None = None
+    ) -> Material:
         """Returns a certificate for both ends of a connection. `hosts` are names and addresses for other clients.
 
-        Raises InvalidRequestError for an identity of another cluster.
+        `now`: by the wall clock; None: at this moment. Raises InvalidRequestError for an identity of another cluster.
         """
         if identity.cluster != self.cluster:
             raise InvalidRequestError(f"{identity} is not of the cluster {self.cluster} of this authority")
         # Not the authority's own name, or else the certificate would count as signed by itself.
         subject = _subject(f"{identity.role.value}:{identity.name}"[:64])
-        now, key = dt.datetime.now(dt.UTC), ec.generate_private_key(CURVE)
+        now, key = now or dt.datetime.now(dt.UTC), ec.generate_private_key(CURVE)
         names: list[x509.GeneralName] = [
             x509.UniformResourceIdentifier(identity.uri),
             x509.DNSName(identity.server_name),

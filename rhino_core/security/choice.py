@@ -9,6 +9,7 @@ from rhino_core.errors import InvalidSettingError
 from rhino_core.ids import is_loopback
 from rhino_core.security.identity import Role, user_name
 from rhino_core.security.sources import FolderSource, KeySource
+from rhino_core.security.standing import RefusedNames
 from rhino_core.security.transport import PLAIN, MutualTls, Transport
 from rhino_core.settings import ManagerSettings, SidecarSettings
 
@@ -22,10 +23,11 @@ def daemon_transport(settings: SidecarSettings | ManagerSettings) -> Transport:
         role, name = Role.WORKER, settings.worker_id
     else:
         role, name = Role.MANAGER, MANAGER_NAME
+    refused = RefusedNames(Path(settings.refused_names)) if settings.refused_names else None
     if settings.cluster_key:
-        return MutualTls(KeySource(Path(settings.cluster_key), role, name))
+        return MutualTls(KeySource(Path(settings.cluster_key), role, name), refused)
     if settings.tls_dir:
-        return _of_folder(Path(settings.tls_dir), role, name if role is Role.WORKER else "")
+        return _of_folder(Path(settings.tls_dir), role, name if role is Role.WORKER else "", refused)
     if not settings.insecure and not is_loopback(settings.listen.rpartition(":")[0]):
         raise InvalidSettingError(
             f"--listen {settings.listen} can be reached from other machines: give --tls-dir (`rhino cert` makes "
@@ -48,8 +50,8 @@ def client_transport(tls_dir: str, cluster_key: str, role: Role = Role.OPERATOR)
     return MutualTls(FolderSource(Path(tls_dir))) if tls_dir else PLAIN
 
 
-def _of_folder(folder: Path, role: Role, name: str) -> Transport:
-    transport = MutualTls(FolderSource(folder))
+def _of_folder(folder: Path, role: Role, name: str, refused: RefusedNames | None) -> Transport:
+    transport = MutualTls(FolderSource(folder), refused)
     own = transport.identity
     if own.role is not role or (name and own.name != name):
         expected = f"{role.value} {name!r}" if name else f"a {role.value}"

@@ -8,6 +8,8 @@ import os
 import secrets
 import stat
 import threading
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -22,6 +24,7 @@ log = logging.getLogger(__name__)
 AUTHORITIES_FILE, CERTIFICATE_FILE, KEY_FILE = "ca.crt", "tls.crt", "tls.key"
 DERIVED_VALID = dt.timedelta(days=2)
 DERIVED_RENEWED = dt.timedelta(days=1)  # before the end
+KEYS_MAX = 2  # the one in use, and the one before or after it
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -92,21 +95,31 @@ class FolderSource:
 class KeySource:
     """Makes short certificates in memory from the cluster key. Whoever has the key can be anybody in the cluster."""
 
-    def __init__(self, file: Path, role: Role, name: str) -> None:
-        """Raises InvalidSettingError."""
-        self._authority = Authority.of_cluster_key(read_cluster_key(file))
-        self._identity = Identity(self._authority.cluster, role, name)
+    def __init__(
+        self, file: Path, role: Role, name: str, now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
+    ) -> None:
+        """`now`: the wall clock. Raises InvalidSettingError."""
+        self._authorities = [Authority.of_cluster_key(secret) for secret in read_cluster_keys(file)]
+        self._identity = Identity(self._authorities[0].cluster, role, name)
+        self._now = now
         self._lock = threading.Lock()
-        self._material = self._issue()
+        self._material, self._made_at = self._issue()
 
     def current(self) -> Material:
         with self._lock:
-            if self._material.leaf.not_valid_after_utc - dt.datetime.now(dt.UTC) < DERIVED_RENEWED:
-                self._material = self._issue()
+            # A clock that was ahead made a certificate that counts for nobody until then.
+            if not self._made_at <= self._now() < self._made_at + DERIVED_VALID - DERIVED_RENEWED:
+                self._material, self._made_at = self._issue()
             return self._material
 
-    def _issue(self) -> Material:
-        return self._authority.issue(self._identity, DERIVED_VALID)
+    def _issue(self) -> tuple[Material, dt.datetime]:
+        """A certificate of the first key. Those who have only another one also find the name that they expect."""
+        made_at, (first, *others) = self._now(), self._authorities
+        also = tuple(other.cluster for other in others)
+        names = [replace(self._identity, cluster=cluster).server_name for cluster in also]
+        material = first.issue(self._identity, DERIVED_VALID, names, now=made_at)
+        trusted = b"".join(authority.certificate_pem for authority in self._authorities)
+        return replace(material, authorities=trusted, also=also), made_at
 
 
 def new_cluster_key(file: Path) -> None:
@@ -129,7 +142,14 @@ def new_cluster_key(file: Path) -> None:
 
 
 def read_cluster_key(file: Path) -> bytes:
-    """Returns the secret. Raises InvalidSettingError if others may read the file, or if it is not such a key.
+    """Returns the secret that is in use: the first one. Raises InvalidSettingError like `read_cluster_keys`."""
+    return read_cluster_keys(file)[0]
+
+
+def read_cluster_keys(file: Path) -> list[bytes]:
+    """Returns the secret that is in use, and the other one while the key changes.
+
+    Raises InvalidSettingError if others may read the file, or if it does not have one or two such keys.
 
     A file of root may be readable for its group, unless this process is root's, too: secrets in Kubernetes reach other
     users in this way only. PostgreSQL has the same rule.
@@ -144,9 +164,12 @@ def read_cluster_key(file: Path) -> bytes:
     if seen.st_mode & OTHERS & ~for_group:
         raise InvalidSettingError(f"cluster key {file} is open to other users: chmod 600 {file}")
     try:
-        secret = bytes.fromhex(text)
+        secrets_found = [bytes.fromhex(line) for line in text.split()]
     except ValueError:
-        secret = b""
-    if len(secret) != KEY_BYTES:
-        raise InvalidSettingError(f"cluster key {file}: must be {2 * KEY_BYTES} hexadecimal digits")
-    return secret
+        secrets_found = []
+    if not 0 < len(secrets_found) <= KEYS_MAX or any(len(secret) != KEY_BYTES for secret in secrets_found):
+        raise InvalidSettingError(
+            f"cluster key {file}: must be {2 * KEY_BYTES} hexadecimal digits, and a second line of them while the key "
+            "changes"
+        )
+    return secrets_found

@@ -12,7 +12,9 @@ from rhino_core.errors import AccessDeniedError, InvalidRequestError
 from rhino_core.security.certificates import Material
 from rhino_core.security.identity import Identity, Role, one_identity
 from rhino_core.security.sources import Source
+from rhino_core.security.standing import RefusedNames, Standing
 
+_CHAIN = ("x509_pem_cert", "x509_pem_cert_chain")  # of a caller: its own certificate, and those that issued it
 Options = Sequence[tuple[str, Any]]
 Context = Any  # grpc.aio.ServicerContext
 
@@ -80,11 +82,14 @@ PLAIN = Plain()
 class MutualTls:
     """TLS with certificates on both sides, from a source that may renew them."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, refused: RefusedNames | None = None) -> None:
+        """`refused`: callers who are refused by name; None: nobody is."""
         self.source = source
+        self._standing = Standing(source, refused)
         self._used = source.current()
         self._edition = 1
         self._identity = self._used.identity
+        self._clusters = self._used.clusters
 
     @property
     def identity(self) -> Identity:
@@ -107,13 +112,15 @@ class MutualTls:
         return server.add_secure_port(address, _server_credentials(self.source))
 
     def caller(self, context: Context) -> Identity | None:
-        uris = [uri.decode(errors="replace") for uri in context.auth_context().get("peer_uri", ())]
+        shown = context.auth_context()
+        uris = [uri.decode(errors="replace") for uri in shown.get("peer_uri", ())]
         try:
             caller = one_identity(uris)
         except InvalidRequestError as error:
             raise AccessDeniedError(str(error)) from None
-        if caller.cluster != self.identity.cluster:
+        if caller.cluster not in self._clusters:
             raise AccessDeniedError(f"{caller} is of another cluster than {self.identity}")
+        self._standing.check(caller, b"".join(pem for name in _CHAIN for pem in shown.get(name, ())))
         return caller
 
     def _credentials(self) -> grpc.ChannelCredentials:
