@@ -74,6 +74,28 @@ class LogLimits:
         return limit.due()
 
 
+class LogShares:
+    """A number of lines for each writer in a period. Of writers that callers can invent, the oldest are dropped."""
+
+    def __init__(self, clock: Callable[[], float], lines: int, period_s: float) -> None:
+        self._clock = clock
+        self._lines = lines
+        self._period_s = period_s
+        self._used: OrderedDict[str, tuple[float, int, int]] = OrderedDict()  # end of the period, lines, left out
+
+    def due(self, writer: str) -> int | None:
+        """Returns None if the writer has used up its share, else the number of lines suppressed before."""
+        now = self._clock()
+        ends, lines, left_out = self._used.get(writer, (float("-inf"), 0, 0))
+        if now >= ends:
+            ends, lines = now + self._period_s, 0
+        due = lines < self._lines
+        self._used[writer] = (ends, lines + 1, 0) if due else (ends, lines, left_out + 1)
+        if len(self._used) > KINDS_MAX:
+            self._used.popitem(last=False)
+        return left_out if due else None
+
+
 class Reserve:
     """One spare descriptor, which is released to accept and close a connection that cannot be served.
 

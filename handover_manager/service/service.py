@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import time
 import uuid
 from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeAlias
@@ -21,9 +22,11 @@ from handover_manager.plan.planner import Request
 from handover_manager.service import messages
 from handover_manager.service.cluster import Cluster
 from handover_manager.service.driver_messages import command_of, event_of
+from handover_manager.service.pace import Pace
 from handover_manager.service.runtime import Runtime
 from handover_manager.service.session import Session
 from handover_manager.service.writers import WriterFinder
+from rhino_core.descriptors import LogLimits
 from rhino_core.errors import AlreadyThereError, InvalidRequestError, TooFewWorkersError
 from rhino_core.failpoints import hit
 from rhino_core.journal import Journal
@@ -65,6 +68,7 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
         finder = WriterFinder(transport, self._turns)
         self._runtime = Runtime(journal, cluster, finder, forget_grace_s, policy, self._turns)
         self._numbers = itertools.count(1)
+        self._pace, self._slowed = Pace(), LogLimits(time.monotonic)
 
     def attach(self, server: Server) -> None:
         server.add(handover_pb2_grpc.add_HandoverManagerServicer_to_server, self, SERVICE_NAME)
@@ -196,11 +200,12 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
         driver = CALLER.get()
         session = Session(next(self._numbers), hello.hello, uuid.uuid4().hex, driver.name if driver else "")
         generation = self._runtime.generation
+        caller = session.principal or context.peer().rpartition(":")[0]
         with self._runtime.session(session):
             yield pb.DriverCommand(
                 welcome=pb.DriverWelcome(generation=generation, token=session.token, takes_parts=True)
             )
-            reader = asyncio.create_task(self._read(requests, session))
+            reader = asyncio.create_task(self._read(requests, session, caller))
             try:
                 async for effect in session.effects():
                     hit("handover.push.before")
@@ -211,9 +216,10 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
             finally:
                 reader.cancel()
 
-    async def _read(self, requests: Requests, session: Session) -> None:
+    async def _read(self, requests: Requests, session: Session, caller: str) -> None:
         try:
             async for event in requests:
+                await self._wait_for_new(event, caller)
                 if event.HasField("executor_changed") and event.executor_changed.removed:
                     session.removed(event.executor_changed.reason)
                 long = event.HasField("batch_logged")
@@ -225,6 +231,16 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
                 self._handle(found)
         finally:
             session.close()
+
+    async def _wait_for_new(self, event: pb.DriverEvent, caller: str) -> None:
+        """Reads no further while a driver names unknown queries too fast."""
+        started = event.query_started if event.HasField("query_started") else None
+        if started and not started.unplanned and self._runtime.core.jobs.get(started.job) is None:
+            wait_s = self._pace.wait_s(caller, asyncio.get_running_loop().time())
+            if wait_s and (left_out := self._slowed.due(caller)) is not None:
+                extra = {"from": caller, "wait_s": round(wait_s, 1), "left_out": left_out}
+                log.warning("a driver names too many new queries, and has to wait", extra=extra)
+            await asyncio.sleep(wait_s)
 
     def _handle(self, event: ev.Event) -> None:
         if isinstance(event, ev.BatchLogged):

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rhino_core.descriptors import LogLimits
+from rhino_core.descriptors import LogLimits, LogShares
 from rhino_core.errors import InvalidSettingError
 from rhino_core.folder import FILE_MODE
 
@@ -27,7 +27,11 @@ ACCEPTED, ENDED = "accepted", "ended"  # of sessions; gRPC does not tell a serve
 REASON_CHARACTERS = 500
 _GOOD = frozenset({OK, CANCELLED, ACCEPTED, ENDED})
 # Not to block on something that is no file. Readable, to see whether the last line is whole.
-_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW
+FILE_BYTES_MAX = 64 * 1024 * 1024  # of one file; then it is renamed to FILE.1
+FORMER_MAX = 8  # files FILE.1 to FILE.8
+OF_PRINCIPAL = 300  # lines of one principal that are written in a minute
+MINUTE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,7 @@ class AuditLog:
     def __init__(self, file: str = "", clock: Callable[[], float] = time.monotonic) -> None:
         """`file`: empty: only the ordinary log. Raises InvalidSettingError if the file cannot be appended to."""
         self._limits = LogLimits(clock)
+        self._shares = LogShares(clock, OF_PRINCIPAL, MINUTE_S)
         self.missing_total = 0  # lines that could not be written since the start
         self._path = Path(file).absolute() if file else None
         self._lock = threading.Lock()
@@ -74,16 +79,17 @@ class AuditLog:
         """Logs the line; `alarm`: as a warning.
 
         Alarms, and failures of callers who are not known, may repeat at will. Of those of one principal, method and
-        outcome, one is written in ten seconds, with the number of those that were left out before: no flood fills a
-        disk.
+        outcome, one is written in ten seconds. Of all others of one principal, 300 are written in a minute. A line has
+        the number of those that were left out before: no flood fills a disk, or drives older lines out of it.
         """
-        left_out = 0
-        if alarm or not (line.principal or line.outcome in _GOOD):
-            with self._lock:
-                due = self._limits.due(line.principal, line.method, line.outcome)
-            if due is None:
-                return
-            left_out = due
+        repeats = alarm or not (line.principal or line.outcome in _GOOD)
+        with self._lock:
+            if repeats:
+                left_out = self._limits.due(line.principal, line.method, line.outcome)
+            else:
+                left_out = self._shares.due(line.principal or line.peer.rpartition(":")[0])
+        if left_out is None:
+            return
         fields = {
             "principal": line.principal,
             "peer": line.peer,
@@ -124,11 +130,14 @@ class AuditLog:
                 )
 
     def _follow(self, path: Path) -> None:
-        """Opens the file anew if the name belongs to another one, or to none."""
+        """Opens the file anew if the name belongs to another one, or to none, or if it is full."""
         if self._out >= 0:
             try:
-                if os.path.samestat(os.stat(path), os.fstat(self._out)):
-                    return
+                here = os.fstat(self._out)
+                if os.path.samestat(os.lstat(path), here):
+                    if here.st_size < FILE_BYTES_MAX:
+                        return
+                    _shift(path)
             except FileNotFoundError:
                 pass  # renamed or deleted
             former, self._out = self._out, -1
@@ -156,6 +165,14 @@ def _open(path: Path) -> int:
         os.close(out)
         raise
     return out
+
+
+def _shift(path: Path) -> None:
+    """Renames the file to FILE.1, FILE.1 to FILE.2 and so on. The oldest one is replaced. Raises OSError."""
+    names = [path, *(path.with_name(f"{path.name}.{number}") for number in range(1, FORMER_MAX + 1))]
+    for older, newer in zip(names[:0:-1], names[-2::-1], strict=True):
+        if os.path.lexists(newer):
+            os.replace(newer, older)
 
 
 def _is_torn(file: int) -> bool:

@@ -63,6 +63,13 @@ class Material:
         """Raises InvalidSettingError."""
         return identity_of(self.leaf)
 
+    @property
+    def host_names(self) -> list[str]:
+        """The DNS names in the certificate, in small letters. Raises InvalidSettingError."""
+        _ = self.identity  # the certificate has such an extension
+        names = self.leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        return [name.lower() for name in names.get_values_for_type(x509.DNSName)]
+
     def is_issued(self) -> bool:
         """Whether one of the authorities has signed the certificate itself (not through others)."""
         for authority in x509.load_pem_x509_certificates(self.authorities):

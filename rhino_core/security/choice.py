@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 from pathlib import Path
 
 from rhino_core.errors import InvalidSettingError
 from rhino_core.ids import is_loopback
+from rhino_core.security.certificates import Material
 from rhino_core.security.identity import Role, user_name
 from rhino_core.security.sources import FolderSource, KeySource
 from rhino_core.security.standing import RefusedNames
@@ -50,10 +52,23 @@ def client_transport(tls_dir: str, cluster_key: str, role: Role = Role.OPERATOR)
     return MutualTls(FolderSource(Path(tls_dir))) if tls_dir else PLAIN
 
 
+def _check_use(folder: Path, material: Material) -> None:
+    """Raises InvalidSettingError for a certificate with which nobody would talk to the daemon."""
+    if dt.datetime.now(dt.UTC) >= (end := material.leaf.not_valid_after_utc):
+        raise InvalidSettingError(f"{folder}: the certificate has ended at {end}: renew it")
+    name = material.identity.server_name
+    if name not in material.host_names:
+        raise InvalidSettingError(
+            f"{folder}: the certificate does not have the DNS name {name}, by which others check this process: issue "
+            "it again"
+        )
+
+
 def _of_folder(folder: Path, role: Role, name: str, refused: RefusedNames | None) -> Transport:
     transport = MutualTls(FolderSource(folder), refused)
     own = transport.identity
     if own.role is not role or (name and own.name != name):
         expected = f"{role.value} {name!r}" if name else f"a {role.value}"
         raise InvalidSettingError(f"{folder}: the certificate is that of {own}, but this process is {expected}")
+    _check_use(folder, transport.source.current())
     return transport

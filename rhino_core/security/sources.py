@@ -25,6 +25,7 @@ AUTHORITIES_FILE, CERTIFICATE_FILE, KEY_FILE = "ca.crt", "tls.crt", "tls.key"
 DERIVED_VALID = dt.timedelta(days=2)
 DERIVED_RENEWED = dt.timedelta(days=1)  # before the end
 KEYS_MAX = 2  # the one in use, and the one before or after it
+WRITE = stat.S_IWGRP | stat.S_IWOTH
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -74,22 +75,32 @@ class FolderSource:
         return tuple((one.st_mtime_ns, one.st_ino, one.st_size) for one in found)
 
     def _read(self) -> Material:
-        key_file = self._folder / KEY_FILE
         try:
             material = Material(
-                (self._folder / AUTHORITIES_FILE).read_bytes(),
-                (self._folder / CERTIFICATE_FILE).read_bytes(),
-                key_file.read_bytes(),
+                _contents(self._folder / AUTHORITIES_FILE, WRITE),
+                _contents(self._folder / CERTIFICATE_FILE, WRITE),
+                _contents(self._folder / KEY_FILE, WRITE | stat.S_IRWXO),
             )
-            mode = key_file.stat().st_mode
         except OSError as error:
             raise InvalidSettingError(f"{error.filename}: {error.strerror}") from None
-        if mode & stat.S_IRWXO:
-            raise InvalidSettingError(f"{key_file} is open to every user: chmod o= {key_file}")
         try:
             return material.check()
         except InvalidSettingError as error:
             raise InvalidSettingError(f"{self._folder}: {error}") from None
+
+
+def _contents(file: Path, closed: int) -> bytes:
+    """Raises OSError, and InvalidSettingError if others have one of these rights: mode bits of the file that is read.
+
+    Who may write `ca.crt` decides whom the process trusts. The file may be reached by a link, as in Kubernetes.
+    """
+    with open(file, "rb") as opened:
+        seen = os.fstat(opened.fileno())
+        if seen.st_uid not in (0, os.geteuid()):
+            raise InvalidSettingError(f"{file} belongs to user {seen.st_uid}: it must be root's or this process's own")
+        if seen.st_mode & closed:
+            raise InvalidSettingError(f"{file} is open to other users: chmod go-w,o= {file}")
+        return opened.read()
 
 
 class KeySource:

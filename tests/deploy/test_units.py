@@ -64,3 +64,14 @@ def test_data_and_socket_folders_are_made_by_systemd(unit: str) -> None:
     assert _lines(unit, "StateDirectory") == [settings.data_dir.name]
     if isinstance(settings, SidecarSettings):
         assert _lines(unit, "RuntimeDirectory") == [settings.socket.parent.name]
+
+
+@pytest.mark.parametrize("unit", KINDS)
+def test_units_leave_no_core_and_few_rights(unit: str) -> None:
+    wanted = {
+        "LimitCORE": "0",
+        "SystemCallFilter": "@system-service",
+        "CapabilityBoundingSet": "",
+        "PrivateDevices": "yes",
+    }
+    assert {key: _lines(unit, key) for key in wanted} == {key: [value] for key, value in wanted.items()}

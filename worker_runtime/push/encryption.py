@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rhino_core.errors import PreconditionError, RemoteProtocolError
-from rhino_core.security.identity import Identity, Role
+from rhino_core.security.identity import Identity, Role, parse
 from rhino_core.security.transport import Transport
 from rhino_core.settings import PREFERRED, REQUIRED
 from worker_runtime.push.core.noise import PROTOCOL_NAME
@@ -65,6 +65,12 @@ class Encryption:
         if self.identity is None:
             raise RemoteProtocolError(f"a stream of worker {worker_id!r} is encrypted, but there are no certificates")
         return Identity(self.identity.cluster, Role.WORKER, worker_id)
+
+    def answering(self, sender: str) -> str:
+        """This sidecar, as the sender with this identity knows it. A cluster has two names while its key changes."""
+        if self.identity is None:
+            raise RemoteProtocolError(f"a stream of {sender} is encrypted, but there are no certificates")
+        return str(replace(self.identity, cluster=parse(sender).cluster))
 
 
 NOT_ENCRYPTED = Encryption(None, REQUIRED)

@@ -154,7 +154,7 @@ async def as_sender(host: str, port: int, ticket: Ticket, encryption: Encryption
 
 async def as_receiver(sock: socket.socket, ticket: Ticket, encryption: Encryption) -> Session:
     """The connection has presented the token of this ticket. The caller limits the time."""
-    prologue = ticket.prologue(sender=ticket.peer, receiver=str(encryption.identity))
+    prologue = ticket.prologue(sender=ticket.peer, receiver=encryption.answering(ticket.peer))
     noise = Handshake(ticket.secret, prologue, X25519PrivateKey.generate())
     try:
         noise.read_first(await _message(sock))

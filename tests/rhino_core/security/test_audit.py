@@ -17,7 +17,8 @@ import pytest
 
 from rhino_core.descriptors import KINDS_MAX, LogLimits
 from rhino_core.errors import InvalidSettingError
-from rhino_core.security.audit import AuditLog, Line
+from rhino_core.security import audit
+from rhino_core.security.audit import OF_PRINCIPAL, AuditLog, Line
 
 
 def line(number: int = 0, **names: object) -> Line:
@@ -169,6 +170,44 @@ def test_a_flood_of_refused_calls_is_counted(tmp_path: Path, caplog: pytest.LogC
     assert len(lines(file)) == 10
 
 
+def test_lines_of_one_principal_are_bounded_and_others_have_theirs(tmp_path: Path) -> None:
+    now = 0.0
+    file = tmp_path / "audit.log"
+    log = AuditLog(str(file), lambda: now)
+    for _ in range(1000):
+        log.write(replace(line(), principal="eve"))
+    log.write(replace(line(), principal="alice"))
+    found = lines(file)
+    assert [one["principal"] for one in found] == ["eve"] * OF_PRINCIPAL + ["alice"]
+    now = 60.0
+    log.write(replace(line(), principal="eve"))
+    log.write(replace(line(), principal="eve"))
+    assert [one.get("left_out") for one in lines(file)[-2:]] == [1000 - OF_PRINCIPAL, None]
+
+
+def test_a_full_file_is_renamed_and_the_oldest_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "FILE_BYTES_MAX", 300)  # two lines
+    monkeypatch.setattr(audit, "FORMER_MAX", 2)
+    log = AuditLog(str(tmp_path / "audit.log"))
+    for number in range(9):
+        log.write(line(number))
+    log.close()
+    files = ["audit.log", "audit.log.1", "audit.log.2"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == files
+    found = [[one["names"]["job"] for one in lines(tmp_path / name)] for name in files]
+    assert found == [["j8"], ["j6", "j7"], ["j4", "j5"]]
+
+
+def test_a_link_is_no_audit_log(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    victim.chmod(0o644)
+    (tmp_path / "audit.log").symlink_to(victim)
+    with pytest.raises(InvalidSettingError, match="Too many levels of symbolic links"):
+        AuditLog(str(tmp_path / "audit.log"))
+    assert (victim.read_text(), stat.S_IMODE(victim.stat().st_mode)) == ("precious", 0o644)
+
+
 def test_invented_kinds_of_lines_take_no_memory() -> None:
     limits = LogLimits(lambda: 0.0)
     for number in range(KINDS_MAX + 1):
@@ -198,8 +237,9 @@ def test_a_folder_that_is_gone_and_comes_back(tmp_path: Path, caplog: pytest.Log
     assert [one.get("missing_lines") for one in lines(folder / "audit.log")] == [2, None]
 
 
-def test_threads(tmp_path: Path) -> None:
+def test_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines neither mix nor get lost, while the file is renamed away."""
+    monkeypatch.setattr(audit, "OF_PRINCIPAL", 1_000_000)
     file = tmp_path / "audit.log"
     log = AuditLog(str(file))
     enough = threading.Event()

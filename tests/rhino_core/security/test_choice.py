@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
 
 from rhino_core.errors import InvalidSettingError
 from rhino_core.security.certificates import Authority
@@ -69,6 +72,25 @@ def test_another_workers_certificate_is_refused(tls: dict[Role, str]) -> None:
     settings = SidecarSettings(Path("/unused"), "h", "w-2", "127.0.0.1:0", tls_dir=tls[Role.WORKER])
     with pytest.raises(InvalidSettingError, match="this process is worker 'w-2'"):
         daemon_transport(settings)
+
+
+def test_a_daemon_does_not_start_with_a_certificate_that_nobody_would_accept(tmp_path: Path) -> None:
+    authority = Authority.create("c")
+    identity = Identity("c", Role.MANAGER, "m")
+    now = dt.datetime.now(dt.UTC)
+    write_folder(tmp_path / "ended", authority.issue(identity, HOUR, now=now - 2 * HOUR))
+    with pytest.raises(InvalidSettingError, match="the certificate has ended at"):
+        daemon_transport(manager(tls_dir=str(tmp_path / "ended")))
+    made = authority.issue(identity, HOUR)
+    nameless = x509.CertificateBuilder().subject_name(made.leaf.subject).issuer_name(made.leaf.issuer)
+    nameless = nameless.public_key(made.leaf.public_key()).serial_number(1).not_valid_before(now - HOUR)
+    nameless = nameless.not_valid_after(now + HOUR).add_extension(
+        x509.SubjectAlternativeName([x509.UniformResourceIdentifier(identity.uri)]), critical=False
+    )
+    pem = nameless.sign(authority.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    write_folder(tmp_path / "nameless", replace(made, certificate=pem))
+    with pytest.raises(InvalidSettingError, match=r"does not have the DNS name manager\.c\.rhino"):
+        daemon_transport(manager(tls_dir=str(tmp_path / "nameless")))
 
 
 def test_contradictions_are_refused(tls: dict[Role, str], tmp_path: Path) -> None:

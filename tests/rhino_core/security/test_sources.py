@@ -85,8 +85,29 @@ def test_files_are_closed_to_others(authority: Authority, tmp_path: Path) -> Non
     modes = {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "tls").iterdir()}
     assert modes == {0o600}
     (tmp_path / "tls/tls.key").chmod(0o644)
-    with pytest.raises(InvalidSettingError, match="open to every user: chmod o="):
+    with pytest.raises(InvalidSettingError, match=r"tls.key is open to other users: chmod go-w,o="):
         FolderSource(tmp_path / "tls")
+
+
+@pytest.mark.parametrize("name", ["ca.crt", "tls.crt", "tls.key"])
+@pytest.mark.parametrize("mode", [0o620, 0o602])
+def test_who_may_write_a_file_of_certificates_is_this_user_alone(
+    authority: Authority, tmp_path: Path, name: str, mode: int
+) -> None:
+    write_folder(tmp_path, authority.issue(WORKER, HOUR))
+    (tmp_path / name).chmod(0o640)
+    FolderSource(tmp_path)
+    kept = tmp_path / f"..{name}"
+    (tmp_path / name).rename(kept)
+    (tmp_path / name).symlink_to(kept)  # as in Kubernetes
+    FolderSource(tmp_path)
+    kept.chmod(mode)
+    with pytest.raises(InvalidSettingError, match=f"{name} is open to other users"):
+        FolderSource(tmp_path)
+    kept.chmod(0o600)
+    os.chown(kept, 12345, -1)
+    with pytest.raises(InvalidSettingError, match=f"{name} belongs to user 12345"):
+        FolderSource(tmp_path)
 
 
 @pytest.mark.parametrize("missing", ["ca.crt", "tls.crt", "tls.key"])

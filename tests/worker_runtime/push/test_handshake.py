@@ -114,6 +114,15 @@ async def test_both_ends_have_the_same_keys(listener: PushListener, echo: Echo) 
     connection.close()
 
 
+async def test_a_sender_with_the_other_cluster_key_gets_in(listener: PushListener) -> None:
+    """While the key changes, both accept both, and each one uses another one."""
+    sender, receiver = (replace(one, cluster="new") for one in (A, B))
+    ticket = replace(listener.admit("a", Lane.COMMIT, sender, (SUITE,)), peer=str(receiver))
+    connection = Connection(*await as_sender(HERE, listener.port, ticket, Encryption(sender, REQUIRED)))
+    assert await answer(connection, b"state") == b"STATE"
+    connection.close()
+
+
 def audited(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
     return [vars(record) for record in caplog.records if record.name == "rhino.audit"]
 
