@@ -5,16 +5,19 @@ from __future__ import annotations
 import inspect
 import runpy
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pyspark import cloudpickle
+from pyspark import SparkContext, cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.serializers import CloudPickleSerializer
+from pyspark.sql import SparkSession
 from pyspark.sql.functions import pandas_udf
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.streaming.stateful_processor_util import TransformWithStateInPandasUdfUtils
 from pyspark.sql.types import DataType, StringType
@@ -46,6 +49,13 @@ BLANKS: dict[int, Callable[..., Any]] = {
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 TEXT = StringType()
 ANY = 2**31 - 1  # arguments
+_STARTS: tuple[tuple[type, str], ...] = (
+    (SparkContext, "__init__"),
+    (SparkSession.Builder, "getOrCreate"),
+    (SparkSession.Builder, "create"),
+    (DataStreamWriter, "start"),
+    (DataStreamWriter, "toTable"),
+)
 MODULE = "rhino_modification"  # no module of this name exists, so its functions are pickled with their code
 
 
@@ -146,14 +156,20 @@ def _takes(function: Callable[..., Any]) -> tuple[int, int] | None:
 
 
 def load(source: str) -> Any:
-    """Executes a file and returns an object of it: "FILE.py:NAME". Raises InvalidRequestError."""
+    """Executes a file and returns an object of it: "FILE.py:NAME". Raises InvalidRequestError.
+
+    The file cannot build a Spark session or start a query: it may be the application whose query is to be changed.
+    """
     file, _, name = source.rpartition(":")
     if not file or not name:
         raise InvalidRequestError(f"{source!r}: must be FILE.py:NAME")
     if not Path(file).is_file():
         raise InvalidRequestError(f"{file}: no such file")
     try:
-        found = runpy.run_path(file, run_name=MODULE)
+        with _without_queries(source):
+            found = runpy.run_path(file, run_name=MODULE)
+    except InvalidRequestError:
+        raise
     except PySparkException as error:
         raise InvalidRequestError(
             f"{file}: {error}. Here is no Spark session: give return types as objects, such as LongType()"
@@ -163,3 +179,23 @@ def load(source: str) -> Any:
     if name not in found:
         raise InvalidRequestError(f"{file} has no {name}")
     return found[name]
+
+
+@contextmanager
+def _without_queries(source: str) -> Iterator[None]:
+    file, _, name = source.rpartition(":")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise InvalidRequestError(
+            f"{file} builds a Spark session or starts a query while it is loaded. The whole file is executed to find "
+            f'{name}: give {name} a file of its own, or put what starts the query below `if __name__ == "__main__":`'
+        )
+
+    former = [(owner, method, getattr(owner, method)) for owner, method in _STARTS]
+    try:
+        for owner, method in _STARTS:
+            setattr(owner, method, refuse)
+        yield
+    finally:
+        for owner, method, value in former:
+            setattr(owner, method, value)

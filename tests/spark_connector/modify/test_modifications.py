@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql.connect.functions import udf as connect_udf
 from pyspark.sql.functions import udf
 from pyspark.sql.types import LongType, StructField, StructType
@@ -424,3 +425,36 @@ def test_a_function_is_loaded_from_a_file(tmp_path: Path) -> None:
     file.write_text("raise ValueError('no')")
     with pytest.raises(InvalidRequestError, match="cannot be executed: ValueError: no"):
         load(f"{file}:score")
+
+
+@pytest.mark.parametrize(
+    "started",
+    [
+        "SparkSession.builder.appName('counts').getOrCreate()",
+        "SparkSession.builder.remote('sc://127.0.0.1:1').getOrCreate()",
+        "SparkContext('local')",
+        "DataStreamWriter.start(None, path='/out')",
+    ],
+)
+def test_an_application_is_not_started_to_load_a_function_of_it(
+    started: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    file, after = tmp_path / "app.py", tmp_path / "after"
+    file.write_text(f"""
+from pathlib import Path
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+def score(value): return value
+if __name__ == "__main__":
+    Path("{after}").touch()
+{started}
+Path("{after}").touch()
+""")
+    with pytest.raises(InvalidRequestError, match=r"app.py builds a Spark session or.* give score a file"):
+        load(f"{file}:score")
+    assert not after.exists()
+    file.write_text(file.read_text().replace(started, f"if __name__ == '__main__': {started}"))
+    assert load(f"{file}:score")(1) == 1
+    assert SparkSession.Builder.getOrCreate.__name__ == "getOrCreate", "sessions can be built again"
