@@ -106,7 +106,7 @@ class Node:
         self._local = SidecarService(
             settings, self.replication, self.manager, preparer, describer, statistics, self._greeter
         )
-        self._listener = PushListener(receiver, settings.listen_host, settings.push_port, encryption)
+        self._listener = PushListener(receiver, settings.listen_host, settings.push_port, encryption, transport)
         brancher = Brancher(self.replication, self.manager)
         answers = Answers(describer, self.scrubber, brancher)
         callers = Callers(self.replication, directory, self.manager.may_use)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol, cast
 
 import grpc
@@ -56,6 +57,13 @@ class Transport(Protocol):
         """Who calls; None: not known, so that everybody may call everything. Raises AccessDeniedError."""
         ...
 
+    def later_check(self, context: Context) -> Callable[[], None] | None:
+        """Looks at the caller's certificate again, also after the call. It raises AccessDeniedError.
+
+        None: there is no certificate.
+        """
+        ...
+
 
 class Plain:
     """No encryption, and no identities."""
@@ -73,6 +81,9 @@ class Plain:
         return server.add_insecure_port(address)
 
     def caller(self, context: Context) -> Identity | None:
+        return None
+
+    def later_check(self, context: Context) -> Callable[[], None] | None:
         return None
 
 
@@ -120,8 +131,12 @@ class MutualTls:
             raise AccessDeniedError(str(error)) from None
         if caller.cluster not in self._clusters:
             raise AccessDeniedError(f"{caller} is of another cluster than {self.identity}")
-        self._standing.check(caller, b"".join(pem for name in _CHAIN for pem in shown.get(name, ())))
+        self._standing.check(caller, _chain(shown))
         return caller
+
+    def later_check(self, context: Context) -> Callable[[], None] | None:
+        caller, chain = self.caller(context), _chain(context.auth_context())
+        return None if caller is None else partial(self._standing.check, caller, chain)
 
     def _credentials(self) -> grpc.ChannelCredentials:
         now = self.source.current()
@@ -130,6 +145,11 @@ class MutualTls:
     def _options(self, expected: Expected, options: Options) -> tuple[tuple[str, Any], ...]:
         server = Identity(self.identity.cluster, expected.role, expected.name or expected.role.value)
         return (*options, ("grpc.ssl_target_name_override", server.server_name))
+
+
+def _chain(shown: Mapping[str, Iterable[bytes]]) -> bytes:
+    """The certificates of a caller in PEM, its own first. `shown`: by the call."""
+    return b"".join(pem for name in _CHAIN for pem in shown.get(name, ()))
 
 
 def _server_credentials(source: Source) -> grpc.ServerCredentials:

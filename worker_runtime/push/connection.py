@@ -35,8 +35,14 @@ class Connection:
     that are not read to the end: a thread that reads continues with it.
     """
 
-    def __init__(self, sock: socket.socket, session: Session | None = None) -> None:
-        """`session`: what happens to the bytes; None: they are plain."""
+    def __init__(
+        self, sock: socket.socket, session: Session | None = None, check: Callable[[], None] | None = None
+    ) -> None:
+        """`session`: what happens to the bytes; None: they are plain.
+
+        `check` raises AccessDeniedError once the certificate of the other end counts no more. None: there is none.
+        """
+        self.check = check
         sock.setblocking(True)
         self.sock = sock
         sealer, self.opener = session or plain_session()

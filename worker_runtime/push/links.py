@@ -98,11 +98,15 @@ class Links:
                     self._links[key].retry()
 
     def tidy(self) -> None:
-        """Ends links to workers that were not needed the last time either. Call this periodically.
+        """Renews links that are due, and ends those to workers that were not needed the last time either.
+
+        Call this periodically.
 
         Such a worker is not live and in no group that this worker knows. If it comes back, the files that it lacks are
         offered again.
         """
+        for link in self._links.values():
+            link.renew()
         unneeded = {worker_id for worker_id, _ in self._links} - self._directory.wanted()
         for key in [key for key in self._links if key[0] in unneeded & self._unneeded]:
             del self._links[key]

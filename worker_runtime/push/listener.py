@@ -12,6 +12,7 @@ from rhino_core.descriptors import USED_UP, LogLimit, Reserve
 from rhino_core.ids import Lane
 from rhino_core.rpc.binding import listen_error
 from rhino_core.security.identity import Identity
+from rhino_core.security.transport import PLAIN, Context, Transport
 from worker_runtime.push import opening
 from worker_runtime.push.alarms import address_of
 from worker_runtime.push.connection import Connection
@@ -30,13 +31,21 @@ UNKNOWN_MAX = 64  # connections that have not presented a token yet; another one
 class PushListener:
     """It listens from the start and serves while `run` runs."""
 
-    def __init__(self, receiver: Receiver, host: str, port: int, encryption: Encryption = NOT_ENCRYPTED) -> None:
+    def __init__(
+        self,
+        receiver: Receiver,
+        host: str,
+        port: int,
+        encryption: Encryption = NOT_ENCRYPTED,
+        transport: Transport = PLAIN,
+    ) -> None:
         """`host` as in the address of the peer service; it may be in brackets.
 
         Raises UnavailableError if the port is taken, InvalidSettingError for an address that is not this machine's.
         """
         self._receiver = receiver
         self._encryption = encryption
+        self._transport = transport
         host = host.strip("[]")
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
@@ -56,14 +65,23 @@ class PushListener:
         port: int = self._listener.getsockname()[1]
         return port
 
-    def admit(self, sender: str, lane: Lane, caller: Identity | None = None, offered: Collection[str] = ()) -> Ticket:
+    def admit(
+        self,
+        sender: str,
+        lane: Lane,
+        caller: Identity | None = None,
+        offered: Collection[str] = (),
+        context: Context = None,
+    ) -> Ticket:
         """A ticket for one connection of this worker.
 
-        `caller`: its identity; None: there are no certificates. `offered`: its suites. Raises UnavailableError if it
-        has several unused tickets, PreconditionError if no offered suite is accepted here.
+        `caller`: its identity; None: there are no certificates. `offered`: its suites. `context`: of its call. Raises
+        UnavailableError if it has several unused tickets, PreconditionError if no offered suite is accepted here.
         """
         suite = self._encryption.choose(offered, sender)
-        return self._tickets.issue(sender, lane, suite, "" if caller is None else str(caller), tuple(offered))
+        peer = "" if caller is None else str(caller)
+        check = None if context is None else self._transport.later_check(context)
+        return self._tickets.issue(sender, lane, suite, peer, tuple(offered), check)
 
     async def run(self) -> None:
         """Serves until cancelled, then ends all streams."""
@@ -115,22 +133,23 @@ class PushListener:
             if admitted is None:
                 self._log_refusal(sock)
                 return
-            admission, session = admitted
+            ticket, session = admitted
+            admission = ticket.admission
             if self._open[admission] >= STREAMS_MAX:
                 extra = {"peer": admission.sender, "lane": admission.lane.value, "streams": STREAMS_MAX}
                 log.warning("a push stream was refused: former ones have not ended yet", extra=extra)
             else:
-                await self._run(sock, admission, session)
+                await self._run(Connection(sock, session, ticket.check), admission)
         except OSError as error:
             log.info("a push stream ended before it began", extra={"error": str(error)})
         finally:
             sock.close()
 
-    async def _run(self, sock: socket.socket, admission: Admission, session: Session) -> None:
-        tune(sock)
+    async def _run(self, connection: Connection, admission: Admission) -> None:
+        tune(connection.sock)
         self._open[admission] += 1
         try:
-            await self._receiver.serve(Connection(sock, session), admission.sender, admission.lane)
+            await self._receiver.serve(connection, admission.sender, admission.lane)
         finally:
             self._open[admission] -= 1
             self._open += Counter()  # removes counts of zero
@@ -141,8 +160,8 @@ class PushListener:
             extra = {"from": str(sock.getpeername()), "times_before": left_out}
             log.warning("a connection without a valid token was refused", extra=extra)
 
-    async def _admitted(self, sock: socket.socket) -> tuple[Admission, Session] | None:
-        """Whom the connection belongs to, and its session. None: it presents no valid token in time. Raises OSError."""
+    async def _admitted(self, sock: socket.socket) -> tuple[Ticket, Session] | None:
+        """The ticket of the connection, and its session. None: it presents no valid token in time. Raises OSError."""
         sock.setblocking(False)
         deadline = asyncio.get_running_loop().time() + opening.TOKEN_S
         try:
@@ -150,7 +169,7 @@ class PushListener:
                 ticket = await self._presented(sock)
         except TimeoutError:
             return None
-        return None if ticket is None else (ticket.admission, await self._session(sock, ticket, deadline))
+        return None if ticket is None else (ticket, await self._session(sock, ticket, deadline))
 
     async def _presented(self, sock: socket.socket) -> Ticket | None:
         """The ticket whose token the connection presents."""

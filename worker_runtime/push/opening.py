@@ -11,6 +11,7 @@ import asyncio
 import secrets
 import socket
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from cryptography.exceptions import InvalidTag
@@ -34,6 +35,7 @@ LABEL = b"rhino push v1"
 TOKEN_BYTES = 16  # of the token, which is the public id of an encrypted stream
 SECRET_BYTES = PSK_BYTES
 TOKEN_S = 5.0  # lifetime of an unused token, and the time in which a connection has to present one
+STREAM_S = 3600.0  # age at which a sender opens a stream anew, so that TLS checks the receiver's certificate again
 TOKENS_MAX = 4  # unused tokens per worker and lane
 _LENGTH = struct.Struct("<I")
 
@@ -51,7 +53,7 @@ class Ticket:
     """What one end knows of a ticket.
 
     `peer`: the URI in the other end's certificate. `secret`: that of the stream. Without encryption, both are empty.
-    `offered`: the suites that the sender has offered.
+    `offered`: the suites that the sender has offered. `check`: as of `Connection`.
     """
 
     admission: Admission
@@ -60,6 +62,7 @@ class Ticket:
     peer: str
     secret: bytes
     offered: tuple[str, ...] = ()
+    check: Callable[[], None] | None = None
 
     def __repr__(self) -> str:
         return f"Ticket({self.admission}, suite={self.suite!r}, peer={self.peer!r})"  # neither token nor secret
@@ -79,7 +82,13 @@ class Tickets:
         self._unused: dict[bytes, Ticket] = {}
 
     def issue(
-        self, sender: str, lane: Lane, suite: str = NO_SUITE, peer: str = "", offered: tuple[str, ...] = ()
+        self,
+        sender: str,
+        lane: Lane,
+        suite: str = NO_SUITE,
+        peer: str = "",
+        offered: tuple[str, ...] = (),
+        check: Callable[[], None] | None = None,
     ) -> Ticket:
         """A ticket for this worker, whose certificate has the URI `peer`.
 
@@ -91,7 +100,7 @@ class Tickets:
                 f"{sender}, lane {lane.value}: {TOKENS_MAX} tokens have not been shown yet; try again in {TOKEN_S} s"
             )
         secret = b"" if suite == NO_SUITE else secrets.token_bytes(SECRET_BYTES)
-        ticket = Ticket(admission, secrets.token_bytes(TOKEN_BYTES), suite, peer, secret, offered)
+        ticket = Ticket(admission, secrets.token_bytes(TOKEN_BYTES), suite, peer, secret, offered, check)
         self._unused[ticket.token] = ticket
         asyncio.get_running_loop().call_later(TOKEN_S, self._unused.pop, ticket.token, None)
         return ticket
@@ -107,6 +116,16 @@ class Opening:
     def __init__(self, transport: Transport = PLAIN, encryption: Encryption = NOT_ENCRYPTED) -> None:
         self._transport = transport
         self._encryption = encryption
+
+    @property
+    def moment(self) -> tuple[int, float]:
+        """Edition of the certificates and the time, for `is_due`."""
+        return self._transport.edition, asyncio.get_running_loop().time()
+
+    def is_due(self, opened: tuple[int, float]) -> bool:
+        """Whether a stream that was opened at this moment has to be opened anew."""
+        edition, now_s = self.moment
+        return self._transport.identity is not None and (edition != opened[0] or now_s - opened[1] >= STREAM_S)
 
     async def connect(self, me: Worker, peer: Worker, lane: Lane) -> Connection:
         """Returns a connection that has presented its token. Raises RhinoError, OSError.

@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import logging
 
+from rhino_core.errors import AccessDeniedError
 from rhino_core.ids import Lane
 from worker_runtime.codec import ack_to_pb, refusal_to_pb
 from worker_runtime.protocol import events as ev
@@ -21,7 +22,7 @@ from worker_runtime.replication import Replication
 from worker_runtime.statistics import Statistics
 
 END_S = 1.0  # time that a replaced stream has to save its unfinished files; its disk may hang
-TAKE_BACK_S = 5.0  # interval between checks for streams that keep credit unused while others starve
+TAKE_BACK_S = 5.0  # interval between checks of all streams
 log = logging.getLogger(__name__)
 
 
@@ -43,13 +44,26 @@ class Receiver:
         self._numbers = itertools.count(1)
 
     async def run(self) -> None:
-        """Until cancelled: end streams that keep credit that others need."""
+        """Until cancelled: end streams that keep credit that others need, or whose senders count no more."""
         while True:
             await asyncio.sleep(TAKE_BACK_S)
+            self._check_senders()
             for grant in self.grants.take_back():
                 stream = self._by_grant[grant]
                 extra = {"peer": stream.upstream, "lane": stream.lane.value}
                 log.warning("push stream ended: it sends nothing, and others wait for its credit", extra=extra)
+                stream.end()
+
+    def _check_senders(self) -> None:
+        """The sender opens another stream, if it has a certificate that counts."""
+        for stream in [*self._by_grant.values()]:
+            if stream.connection.check is None or stream.ended:
+                continue
+            try:
+                stream.connection.check()
+            except AccessDeniedError as error:
+                extra = {"peer": stream.upstream, "lane": stream.lane.value, "error": str(error)}
+                log.warning("push stream ended: the certificate of its sender counts no more", extra=extra)
                 stream.end()
 
     def decide(self, transfer: int, *, accept: bool) -> None:

@@ -70,6 +70,7 @@ class Link:
         self._broken: set[Key] = set()  # large files whose transfer a broken link interrupted
         self._at_once_bytes = min(chunk_bytes, SMALL_BYTES)
         self._sent_at = 0.0
+        self._opened = opening.moment
         self._taken_bytes: int | None = None  # of this connection, at the last look
         self._buffer = memoryview(bytearray(chunk_bytes if lane is Lane.BULK else 0))
         self._retarget = asyncio.Event()
@@ -130,6 +131,12 @@ class Link:
         self._retarget.set()
         self._again.set()
 
+    def renew(self) -> None:
+        """Opens the stream anew if it is due. Call this periodically."""
+        if self._connection is not None and self._opening.is_due(self._opened):
+            self._retarget.set()
+            self._again.set()
+
     def retry(self) -> None:
         """The worker has come back: try at once."""
         self._again.set()
@@ -175,6 +182,7 @@ class Link:
         return was_connected
 
     async def _session(self, peer: Worker) -> None:
+        self._opened = self._opening.moment
         connection = self._connection = await self._connect(peer)
         # Bytes leave from one place, so that nothing interleaves: on the bulk lane from the thread.
         self._thread_sender = connection.thread_sender() if self._lane is Lane.BULK else None

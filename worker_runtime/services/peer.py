@@ -81,7 +81,7 @@ class PeerService(peer_pb2_grpc.PeerServicer):
             f"sidecar {sender.worker_id!r}", request.protocol, here=f"sidecar {self._replication.me.worker_id!r}"
         )
         self._directory.require(sender)
-        ticket = self._listener.admit(sender.worker_id, lane_of(request.lane), CALLER.get(), request.suites)
+        ticket = self._listener.admit(sender.worker_id, lane_of(request.lane), CALLER.get(), request.suites, context)
         return peer_pb2.OpenPushReply(
             receiver=worker_to_pb(self._replication.me),
             port=self._listener.port,

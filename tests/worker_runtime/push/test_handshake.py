@@ -37,9 +37,11 @@ class Echo:
         self.statistics = Statistics()
         self.alarms = Alarms(self.statistics, encryption=Encryption(B, REQUIRED))
         self.served: list[tuple[str, Lane]] = []
+        self.checks: list[Callable[[], None] | None] = []
 
     async def serve(self, connection: Connection, sender: str, lane: Lane) -> None:
         self.served.append((sender, lane))
+        self.checks.append(connection.check)
 
         def readable() -> None:
             try:
@@ -121,6 +123,29 @@ async def test_a_sender_with_the_other_cluster_key_gets_in(listener: PushListene
     connection = Connection(*await as_sender(HERE, listener.port, ticket, Encryption(sender, REQUIRED)))
     assert await answer(connection, b"state") == b"STATE"
     connection.close()
+
+
+class Transport:
+    """Of the sidecar `b`: it looks at certificates."""
+
+    def __init__(self) -> None:
+        self.checks: dict[object, Callable[[], None]] = {}
+
+    def later_check(self, context: object) -> Callable[[], None]:
+        return self.checks.setdefault(context, lambda: None)
+
+
+async def test_a_stream_has_the_check_of_the_call_that_opened_it(echo: Echo) -> None:
+    transport, call = Transport(), object()
+    listener = PushListener(echo, HERE, 0, Encryption(B, REQUIRED), transport)  # type: ignore[arg-type]
+    running = asyncio.create_task(listener.run())
+    ticket = replace(listener.admit("a", Lane.COMMIT, A, (SUITE,), call), peer=str(B))
+    sock, _ = await as_sender(HERE, listener.port, ticket, Encryption(A, REQUIRED))
+    await until(lambda: echo.checks)
+    assert echo.checks == [transport.checks[call]]
+    sock.close()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
 
 def audited(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ from rhino_core.errors import PreconditionError
 from rhino_core.ids import StoreId
 from rhino_core.rpc.channel import call, worker_channel
 from rhino_core.rpc.convert import worker_to_pb
+from rhino_core.security.certificates import Authority
 from rhino_core.security.choice import client_transport
 from rhino_core.security.identity import Role
 from rhino_pb import peer_pb2, peer_pb2_grpc
@@ -233,3 +234,18 @@ async def test_sidecars_that_prefer_encryption_work_with_those_that_do_not_encry
         async with sidecars.a.attach() as client:
             await sidecars.commit(client, large=MIB)
         assert MARK in sidecars.attacker.seen
+
+
+@pytest.mark.timeout(300)
+async def test_streams_end_with_the_authority_of_their_sender(folders: Folders, tmp_path: Path) -> None:
+    """They were opened while it counted. The sender may open new ones as soon as its certificate counts again."""
+    async with pair(folders, tmp_path, Attacker()) as sidecars, sidecars.a.attach() as client:
+        await sidecars.commit(client, large=MIB)
+        trusted = Path(folders.of(Role.WORKER, "b")) / "ca.crt"
+        former = trusted.read_bytes()
+        trusted.write_bytes(Authority.create("c").certificate_pem)
+        ended = await lines_that_say(sidecars.b, "push stream ended: the certificate of its sender counts no more", 2)
+        assert {line["lane"] for line in ended} == {"commit", "bulk"}
+        assert {line["peer"] for line in ended} == {"a"}
+        trusted.write_bytes(former)
+        await sidecars.commit(client, large=MIB)
