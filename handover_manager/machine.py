@@ -150,7 +150,7 @@ class HandoverCore:
         state.
         """
         settled, running = now >= self._settled_at, self._runs.running(now - SETTLE_S)
-        return drain_state(worker, running, self.handovers.active(), self.view, settled=settled)
+        return drain_state(worker, running, self.handovers.active(), self.view, self.jobs.name_of, settled=settled)
 
     def check_drain(self, worker: str) -> None:
         """Raises TooFewWorkersError if the other workers cannot take the copies of this one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from handover_manager.drive.handover import Handover
@@ -56,12 +56,19 @@ def _lacking_workers(worker: str, view: ClusterView) -> list[str]:
 
 
 def drain_state(
-    worker: str, running: Sequence[Job], handovers: Iterable[Handover], view: ClusterView, *, settled: bool
+    worker: str,
+    running: Sequence[Job],
+    handovers: Iterable[Handover],
+    view: ClusterView,
+    names: Callable[[str], str],
+    *,
+    settled: bool,
 ) -> DrainState:
     """Whether `worker` can be removed.
 
-    `running`: jobs that a driver runs, or whose driver may come back. `handovers`: the active ones. `settled`: drivers
-    and workers have had time to report since the start of the manager. Raises UnknownError.
+    `running`: jobs that a driver runs, or whose driver may come back. `handovers`: the active ones. `names`: of
+    queries, by id. `settled`: drivers and workers have had time to report since the start of the manager. Raises
+    UnknownError.
     """
     if worker not in view.workers:
         known = ", ".join(sorted(view.workers)) or "none"
@@ -78,17 +85,24 @@ def drain_state(
     ungrouped = view.ungrouped.get(worker, ())
     draining = view.workers[worker].draining
     mine = [h for h in handovers if any(worker in (m.origin, m.target) for s in _open(h) for m in s)]
+
+    def nodes(some: Iterable[VirtualNode]) -> list[str]:
+        return [f"{names(node.job)}/{node.name}" for node in sorted(some)]
+
     blockers = [
         *([] if draining else [f"worker {worker} is not marked as draining: copies may still be placed there"]),
         *([] if settled else ["the manager has just started: drivers and workers may not have reported yet"]),
-        *_named("virtual nodes that are meant to run there", [_name(n) for n in sorted(meant)]),
-        *_named("virtual nodes that ran there in the newest batch", [_name(n) for n in sorted(was)]),
-        *_named("virtual nodes that have not run since the manager's start", [_name(n) for n in sorted(unseen)]),
-        *_named("groups that lack whole copies apart from it", [str(s.group.group) for s in short]),
+        *_named("virtual nodes that are meant to run there", nodes(meant)),
+        *_named("virtual nodes that ran there in the newest batch", nodes(was)),
+        *_named("virtual nodes that have not run since the manager's start", nodes(unseen)),
+        *_named(
+            "groups that lack whole copies apart from it",
+            [f"{names(g.job)}/{g.operator}/{g.partition}" for g in (s.group.group for s in short)],
+        ),
         *(_lacking_workers(worker, view) if short else ()),
         *_named(
             "files of jobs that have had no group since the journal was lost (start the queries, or forget the jobs)",
-            sorted({group.job for group in ungrouped}),
+            sorted({names(group.job) for group in ungrouped}),
         ),
         *(f"handover {h.handover_id} is under way" for h in mine),
     ]
@@ -117,10 +131,6 @@ def _has_copies(seen: GroupSeen, worker: str, view: ClusterView) -> bool:
     others = [m.worker.worker_id for m in seen.group.members if m.whole and m.worker.worker_id != worker]
     staying = [w for w in others if w in view.workers and view.workers[w].live and not view.workers[w].draining]
     return len(staying) > seen.group.settings.replication_factor
-
-
-def _name(node: VirtualNode) -> str:
-    return f"{node.job[:8]}:{node.name}"
 
 
 def _named(what: str, names: list[str]) -> list[str]:

@@ -53,6 +53,14 @@ class Jobs:
             raise InvalidRequestError(f"job name {name!r} is not unique: use one of {handles}")
         return named[0]
 
+    def name_of(self, job: str) -> str:
+        """A name for people that `find` takes: the query's name, its handle if another one has that name, or the id."""
+        name = self._jobs[job].run.name if job in self._jobs else ""
+        if not name:
+            return job
+        unique = sum(other.run.name == name for other in self._jobs.values()) == 1
+        return name if unique else query_handle(name, job)
+
     def add(self, job: str) -> Job:
         """The job, which is new if it is not known."""
         return self._jobs.setdefault(job, Job(job, DesiredMap(job)))

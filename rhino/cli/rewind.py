@@ -10,6 +10,7 @@ from rhino.cli import exit_codes
 from rhino.cli.confirm import confirm
 from rhino.cli.output import say, say_json
 from rhino.client.inventories import collect_files, require_stopped
+from rhino.client.running import refuse_running
 from rhino_core.errors import InvalidRequestError
 from rhino_core.ids import GroupId
 from rhino_core.text import count
@@ -34,6 +35,7 @@ def run_rewind(manager: str, arguments: RewindArguments) -> int:
         raise InvalidRequestError("--file-sink and --no-file-sink: give only one of them")
     checkpoint = QueryCheckpoint(local_path(arguments.checkpoint))
     job = checkpoint.job
+    refuse_running(manager, checkpoint)
     require_stopped(manager, job)
     logs = checkpoint.logs()
     groups = {GroupId(job, *key) for batch in logs.commits.values() for key in batch.ids}
@@ -46,7 +48,7 @@ def run_rewind(manager: str, arguments: RewindArguments) -> int:
     if moving:
         _check_sink_named(arguments)
         _ask(plan, len(files) + len(sink_files), yes=arguments.yes)
-        require_stopped(manager, job)  # the query may have been started meanwhile
+        refuse_running(manager, checkpoint)  # the query may have been started meanwhile
         if output:  # first, so that a crash in between makes the query fail, not silently skip batches
             move_away(sink_files, output, output / f"_{backup}")
         move_away(files, checkpoint.folder, checkpoint.folder / backup)

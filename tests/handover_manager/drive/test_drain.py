@@ -50,8 +50,8 @@ def test_safe_only_when_marked_run_elsewhere_and_copied_elsewhere(play: Play) ->
     assert "not marked as draining" in blockers(play)
     play.cluster.worker("w1", draining=True)
     found = blockers(play)
-    assert "virtual nodes that are meant to run there: 1 (job-a:0/0)" in found
-    assert "groups that lack whole copies apart from it: 1 (job-a/0/0)" in found
+    assert "virtual nodes that are meant to run there: 1 (q/0/0)" in found
+    assert "groups that lack whole copies apart from it: 1 (q/0/0)" in found
     assert play.core.drain_state("w1", now=play.now).staying == 1
 
     play(ev.HandoverRequested("h1", Request("", intent=Drain("w1"))))
@@ -60,9 +60,9 @@ def test_safe_only_when_marked_run_elsewhere_and_copied_elsewhere(play: Play) ->
     assert "virtual nodes that ran there in the newest batch: 1" in blockers(play)
     assert "handover h1 is under way" in blockers(play)
     play.batch(2, {G0: "w2", G1: "w2"})
-    assert blockers(play) == "groups that lack whole copies apart from it: 1 (job-a/0/0)"
+    assert blockers(play) == "groups that lack whole copies apart from it: 1 (q/0/0)"
     play.cluster.chain(G0, "w2 w3? w1")
-    assert blockers(play) == "groups that lack whole copies apart from it: 1 (job-a/0/0)"
+    assert blockers(play) == "groups that lack whole copies apart from it: 1 (q/0/0)"
     play.cluster.chain(G0, "w2 w3")
     assert blockers(play) == ""
     play.batch(3, {G0: "w1", G1: "w2"})  # a miss
@@ -77,7 +77,7 @@ def test_a_worker_that_may_have_what_whole_members_lack_is_not_safe(play: Play) 
     play.batch(2, {G0: "w2", G1: "w2"})
     assert blockers(play) == ""
     play.cluster.groups[G0] = replace(play.cluster.groups[G0], sources=("w1",))
-    assert blockers(play) == "groups that lack whole copies apart from it: 1 (job-a/0/0)"
+    assert blockers(play) == "groups that lack whole copies apart from it: 1 (q/0/0)"
 
 
 def test_copies_on_workers_that_go_as_well_do_not_count(play: Play) -> None:
@@ -94,7 +94,7 @@ def test_copies_on_workers_that_go_as_well_do_not_count(play: Play) -> None:
 def test_a_stopped_query_needs_its_copies_only(play: Play) -> None:
     play.cluster.worker("w1", draining=True)
     play(ev.QueryEnded(1, JOB, "run-1"))
-    assert blockers(play) == "groups that lack whole copies apart from it: 1 (job-a/0/0)"
+    assert blockers(play) == "groups that lack whole copies apart from it: 1 (q/0/0)"
     play.cluster.chain(G0, "w1 w2 w3")  # still its owner, but nothing is lost with it
     assert blockers(play) == ""
 
@@ -235,7 +235,7 @@ def test_virtual_nodes_that_a_restart_has_done_away_with_block_nothing(play: Pla
     after = play.restart()
     after.begin(TaskGroup(1, (1,), 1), session=2, run_id="run-2")
     after.now += SETTLE_S
-    assert blockers(after) == "virtual nodes that have not run since the manager's start: 1 (job-a:1/0)"
+    assert blockers(after) == "virtual nodes that have not run since the manager's start: 1 (q/1/0)"
 
 
 def test_a_handover_of_virtual_nodes_that_a_restart_has_done_away_with_ends(play: Play) -> None:
