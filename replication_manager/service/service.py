@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any, TypeAlias
+from urllib.parse import unquote
 
 import grpc.aio
 
@@ -16,7 +18,7 @@ from replication_manager.service.probe import refuses
 from replication_manager.service.runtime import Runtime
 from rhino_core.epochs import generation_ceiling
 from rhino_core.errors import InvalidRequestError, PreconditionError, UnavailableError, UnknownError
-from rhino_core.ids import JobSettings, Worker, check_job
+from rhino_core.ids import JobSettings, Worker, check_job, is_loopback
 from rhino_core.journal import Journal
 from rhino_core.protocol import PROTOCOL, check_protocol
 from rhino_core.rpc import audited, convert
@@ -75,6 +77,7 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
     async def Register(self, request: pb.RegisterRequest, context: Context) -> pb.RegisterReply:
         protocol = check_protocol(f"sidecar {request.worker.worker_id!r}", request.protocol, here="the manager")
         _check_claims(request)
+        _check_address(request.worker, context.peer())
         worker, former = convert.worker_of(request.worker), self.core.membership.records.get(request.worker.worker_id)
         known_as = former.worker if former is not None else None
         self.handle(
@@ -260,6 +263,26 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
         raise PreconditionError("only the handover manager in the manager's process does this: ask its service")
 
     PublishFloors = ChangeGroup = SetDraining = SetJobSettings = ForgetJob = ForgetWorker = _not_served
+
+
+def _check_address(worker: common_pb2.Worker, peer: str) -> None:
+    """Raises InvalidRequestError for an address that means another machine to each process that connects to it.
+
+    Manager and sidecars connect to it. Such an address would let them knock at services of their own machines, and at
+    the metadata service of a cloud. `peer`: the caller, as gRPC writes it.
+    """
+    host = worker.peer_address.rpartition(":")[0]
+    try:
+        found = ipaddress.ip_address(host.strip("[]"))
+        local = found.is_link_local or found.is_unspecified or found.is_multicast
+    except ValueError:  # a name
+        local = False
+    caller = peer.partition(":")[2].rpartition(":")[0]
+    if local or (is_loopback(host) and not is_loopback(unquote(caller))):
+        raise InvalidRequestError(
+            f"worker {worker.worker_id!r} registers {worker.peer_address}, which others cannot use: give its sidecar "
+            "--listen or --advertise with an address that the other nodes reach"
+        )
 
 
 def _check_claims(request: pb.RegisterRequest) -> None:

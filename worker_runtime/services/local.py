@@ -284,7 +284,8 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
         return sidecar_pb2.StatReply(exists=True, file=file_to_pb(record.entry), modified_ms=modified_ms)
 
     async def Describe(self, request: sidecar_pb2.DescribeRequest, context: Context) -> sidecar_pb2.DescribeReply:
-        return self._describer.describe(request)
+        # Clients ask before they attach. A user without a session learns no names of jobs.
+        return self._describer.describe(sidecar_pb2.DescribeRequest() if self._greeter.strict else request)
 
 
 async def uncancelled(work: Coroutine[Any, Any, T]) -> T:

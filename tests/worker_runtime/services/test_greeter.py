@@ -22,7 +22,7 @@ from rhino_core.rpc import greeting
 from rhino_core.rpc.channel import aio_channel
 from rhino_core.rpc.convert import store_to_pb
 from rhino_core.security.audit import AuditLog
-from rhino_pb import sidecar_pb2, sidecar_pb2_grpc
+from rhino_pb import common_pb2, sidecar_pb2, sidecar_pb2_grpc
 from tests.worker_runtime.cluster import Cluster, Process
 from worker_runtime.services import greeter as module
 from worker_runtime.services.greeter import TOKEN_S, TOKENS_MAX, Greeter, allowed_users
@@ -154,8 +154,14 @@ async def test_a_sidecar_with_other_users(tmp_path: Path) -> None:
                 await stub.List(sidecar_pb2.ListRequest(store=store), timeout=10)
             with pytest.raises(grpc.aio.AioRpcError, match="is not attached"):
                 await stub.Stat(sidecar_pb2.StatRequest(store=store, name="1_a.zip"), timeout=10)
-        async with sidecar.attach() as client:
-            secret = client.info.session_id
+            async with sidecar.attach() as client:
+                secret = client.info.session_id
+                version = common_pb2.StoreVersion(store=store, version=common_pb2.Version(version=0))
+                asked = sidecar_pb2.PrepareRequest(session_id=secret, versions=[version])
+                await client.stub.Prepare(asked, timeout=20)
+            described = await stub.Describe(sidecar_pb2.DescribeRequest(prepares_max=10, commits_max=10), timeout=10)
+            assert dict(described.prepares_by_source) == {"empty": 1}
+            assert not described.prepares, "they name the jobs of other users"
         await sidecar.end()
     log = (sidecar.settings.data_dir.parent / "log").read_text()
     lines = [json.loads(line) for line in audit.read_text().splitlines()]
