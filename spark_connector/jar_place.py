@@ -27,7 +27,10 @@ def jar_setting(jar: str | Path) -> tuple[str, str]:
         raise _refused(text, "a comma ends an entry of Spark's lists")
     if _SCHEME.match(text) is None:
         return JARS, jar_file(text, Path(text))
-    url = urlsplit(text)
+    try:
+        url = urlsplit(text)
+    except ValueError as error:
+        raise _refused(text, str(error)) from None
     match url.scheme:
         case "ivy":
             return PACKAGES, _package(text)

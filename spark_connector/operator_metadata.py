@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rhino_core.errors import IntegrityError, PreconditionError
+from rhino_core.foreign import numbers, read_text, reading
 
 VERSIONS = "_metadata/v2"
 SCHEMAS = "_stateSchema"
@@ -28,15 +29,13 @@ Fields = Mapping[str, Any]
 def operators(checkpoint: Path) -> list[Path]:
     """Returns the folders of the operators, by number. Those with metadata of the other kind are among them."""
     state = checkpoint / "state"
-    found = (path for path in state.iterdir() if path.name.isdigit()) if state.is_dir() else iter(())
-    return sorted(found, key=lambda path: int(path.name))
+    return [state / str(number) for number in numbers(state)]
 
 
 def versions(operator: Path) -> dict[int, Path]:
     """Returns the files of an operator's metadata, by batch. Empty: it has metadata of the other kind, or none."""
     folder = operator / VERSIONS
-    found = (path for path in folder.iterdir() if path.name.isdigit()) if folder.is_dir() else iter(())
-    return {int(path.name): path for path in sorted(found, key=lambda path: int(path.name))}
+    return {number: folder / str(number) for number in numbers(folder)}
 
 
 def newest(operator: Path, batch: int | None = None) -> tuple[int, Path] | None:
@@ -60,15 +59,17 @@ def newest(operator: Path, batch: int | None = None) -> tuple[int, Path] | None:
 def read(path: Path) -> Fields:
     """Reads a version of the metadata. Raises IntegrityError."""
     try:
-        version, _, body = path.read_text().partition("\n")
+        text = read_text(path)
+    except OSError as error:
+        raise IntegrityError(f"{path} is not readable: {error}") from error
+    with reading(path):
+        version, _, body = text.partition("\n")
         if version.strip() != _VERSION:
             raise ValueError(f"version {version!r}, expected {_VERSION}")
         fields: Fields = json.loads(body)
         int(fields["operatorInfo"]["operatorId"])
         for named in schema_paths(fields):
             below(named)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise IntegrityError(f"{path}: not readable: {error}") from error
     return fields
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rhino_core.errors import IntegrityError, InvalidRequestError, PreconditionError, UnknownError
+from rhino_core.foreign import numbers, read_json, read_text, reading
 from rhino_core.ids import StoreId, StoreVersion, Version
 from spark_connector.conf import STREAMING
 from spark_connector.query_logs import CommittedBatch, Logged, QueryLogs
@@ -41,15 +42,15 @@ class QueryCheckpoint:
             )
         self.folder = folder
         try:
-            self.job = str(json.loads((folder / "metadata").read_text())["id"])
+            fields = read_json(folder / "metadata")
         except FileNotFoundError:
             raise UnknownError(
                 f"{folder}: no query checkpoint: it has no file `metadata`; give the checkpointLocation of the query"
             ) from None
         except OSError as error:
             raise UnknownError(f"{folder}: no query checkpoint: {error.strerror}") from error
-        except (ValueError, KeyError, TypeError) as error:
-            raise IntegrityError(f"{folder / 'metadata'}: not readable: {error}") from error
+        with reading(folder / "metadata"):
+            self.job = str(fields["id"])
 
     def store_folder(self, store: StoreId) -> Path:
         folder = self.folder / "state" / str(store.operator) / str(store.partition)
@@ -59,24 +60,21 @@ class QueryCheckpoint:
 
     def batches(self, log: str) -> list[int]:
         """Returns the batches in the log "offsets" or "commits", in order."""
-        folder = self.folder / log
-        return sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit()) if folder.is_dir() else []
+        return numbers(self.folder / log)
 
     def committed(self, batch: int) -> CommittedBatch:
         """Reads an entry of the commit log. Without checkpoint ids, as in format 1, `ids` is empty."""
         path = self.folder / "commits" / str(batch)
-        try:
-            version, _, body = path.read_text().partition("\n")
+        with reading(f"commit log entry {path}"):
+            version, _, body = _text(path).partition("\n")
             if version.strip() not in ("v1", "v2", "v3"):
                 raise ValueError(f"version of the log {version!r}, expected v1, v2 or v3")
             named = json.loads(body).get("stateUniqueIds") or {} if version.strip() != "v1" else {}
             ids = {
-                (int(operator), partition): tuple(stores or ())
+                (int(operator), partition): tuple(str(store) for store in stores or ())
                 for operator, partitions in sorted(named.items(), key=lambda item: int(item[0]))
                 for partition, stores in enumerate(partitions)
             }
-        except (OSError, ValueError, AttributeError, TypeError) as error:
-            raise IntegrityError(f"commit log entry {path} cannot be read: {error}") from error
         return CommittedBatch(batch, ids)
 
     def logs(self) -> QueryLogs:
@@ -200,8 +198,10 @@ class QueryCheckpoint:
 
         `ids`: by operator, for each partition, the checkpoint ids of its stores. Other fields keep their values.
         """
-        version, _, body = (self.folder / "commits" / str(batch)).read_text().partition("\n")
-        fields = json.loads(body or "{}") | {"stateUniqueIds": {str(operator): ids[operator] for operator in ids}}
+        path = self.folder / "commits" / str(batch)
+        version, _, body = _text(path).partition("\n")
+        with reading(f"commit log entry {path}"):
+            fields = json.loads(body or "{}") | {"stateUniqueIds": {str(operator): ids[operator] for operator in ids}}
         return f"{'v2' if version.strip() == 'v1' else version.strip()}\n{json.dumps(fields, separators=(',', ':'))}"
 
     def replace_commit(self, batch: int, text: str) -> None:
@@ -216,10 +216,11 @@ class QueryCheckpoint:
         for batch in self.batches("offsets"):
             path = self._offset(batch)
             lines = _offset_lines(path)
-            fields = json.loads(lines[1])
-            if fields["conf"].get(PROVIDER_KEY) != old:
-                continue
-            fields["conf"][PROVIDER_KEY] = new
+            with reading(f"offset log entry {path}"):
+                fields = json.loads(lines[1])
+                if fields["conf"].get(PROVIDER_KEY) != old:
+                    continue
+                fields["conf"][PROVIDER_KEY] = new
             lines[1] = json.dumps(fields, separators=(",", ":"))
             replace_file(path, "\n".join(lines).encode())
 
@@ -241,18 +242,20 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def _offset_lines(path: Path) -> list[str]:
-    try:
-        lines = path.read_text().split("\n")
-    except (OSError, ValueError) as error:
-        raise IntegrityError(f"offset log entry {path} cannot be read: {error}") from error
+    lines = _text(path).split("\n")
     if len(lines) < 2 or not lines[0].startswith("v"):
         raise IntegrityError(f"{path}: not an entry of Spark's offset log")
     return lines
 
 
-def _conf(lines: list[str]) -> dict[str, Any]:
+def _text(path: Path) -> str:
     try:
+        return read_text(path)
+    except OSError as error:
+        raise IntegrityError(f"{path} cannot be read: {error}") from error
+
+
+def _conf(lines: list[str]) -> dict[str, Any]:
+    with reading("an offset log entry"):
         conf: dict[str, Any] = json.loads(lines[1])["conf"]
         return {PROVIDER_KEY: "", **conf}
-    except (ValueError, KeyError, TypeError) as error:
-        raise IntegrityError(f"an offset log entry has no readable settings: {error}") from error

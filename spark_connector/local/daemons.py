@@ -139,7 +139,7 @@ def _running(directory: LocalDirectory) -> Running:
 def _start(directory: LocalDirectory) -> Running:
     command = [sys.executable, "-m", "spark_connector.local.supervisor", str(directory.path)]
     path = directory.logs / "supervisor.log"
-    with path.open("w") as log:
+    with directory.open_log(path.name) as log:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
         )

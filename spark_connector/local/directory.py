@@ -8,10 +8,14 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TextIO
 
-from rhino_core.errors import AlreadyThereError, InvalidSettingError
-from rhino_core.folder import FILE_MODE, claim, subfolder
+from rhino_core.errors import AlreadyThereError, IntegrityError, InvalidSettingError
+from rhino_core.folder import FILE_MODE, FOLDER_MODE, claim, subfolder
+from rhino_core.foreign import read_json, require_closed
+from rhino_core.records import decode
 from rhino_core.rpc.greeting import greeter_path
+from rhino_core.security.folders import replace_file
 from rhino_core.security.sources import new_cluster_key
 from spark_connector.local.locks import FileLock
 
@@ -62,7 +66,8 @@ class LocalDirectory:
     def create(self) -> None:
         """Creates and marks the folder.
 
-        Raises InvalidSettingError for a path that cannot be used, and PreconditionError for a folder with other files.
+        Raises InvalidSettingError for a path that cannot be used, PreconditionError for a folder with other files, and
+        AccessDeniedError for one that another user could have prepared.
         """
         size = len(os.fsencode(greeter_path(self.socket)))
         if size > _SOCKET_BYTES_MAX:
@@ -70,7 +75,9 @@ class LocalDirectory:
                 f"setting data_dir = {str(self.path)!r}: too long, because the path of a Unix socket in it has {size} "
                 f"bytes and may have {_SOCKET_BYTES_MAX}; give a shorter path"
             )
+        self._require_closed()
         claim(self.path, KIND, lambda _: False)
+        require_closed(self.path)
         for folder in (self.spark, self.logs):
             subfolder(folder)
         if not self.key.exists():
@@ -81,20 +88,33 @@ class LocalDirectory:
         """Whether there is anything to look at. Raises PreconditionError if the folder has other files."""
         if not self.path.exists():
             return False
+        self._require_closed()
         claim(self.path, KIND, lambda _: False)
         return True
 
+    def _require_closed(self) -> None:
+        """Raises AccessDeniedError if another user could have prepared the folder, for example with links.
+
+        An own folder that is empty is closed.
+        """
+        if self.path.is_dir():
+            if self.path.stat().st_uid == os.geteuid() and not any(self.path.iterdir()):
+                self.path.chmod(FOLDER_MODE)
+            require_closed(self.path)
+
+    def open_log(self, name: str) -> TextIO:
+        """Opens a log for writing, from its start. Raises OSError for a link."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+        return open(os.open(self.logs / name, flags, FILE_MODE), "w")
+
     def running(self) -> Running | None:
         """The record of the present or the latest supervisor. None before both daemons have answered."""
-        with contextlib.suppress(OSError, ValueError, TypeError):
-            return Running(**json.loads(self._running.read_text()))
+        with contextlib.suppress(OSError, IntegrityError):
+            return decode(Running, read_json(self._running, own=True), self._running.name)
         return None
 
     def write_running(self, running: Running) -> None:
-        new = self._running.with_suffix(".new")
-        new.write_text(json.dumps(asdict(running)) + "\n")
-        new.chmod(FILE_MODE)
-        new.replace(self._running)  # atomically: readers see the complete file
+        replace_file(self._running, json.dumps(asdict(running)).encode() + b"\n")  # readers see the complete file
 
     def clear_running(self) -> None:
         self._running.unlink(missing_ok=True)

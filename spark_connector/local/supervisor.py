@@ -38,6 +38,7 @@ class Daemon:
 
     def __init__(self, name: str, directory: LocalDirectory, lock_fd: int) -> None:
         self.name = name
+        self._directory = directory
         self._log = directory.logs / f"{name}.log"
         self._lock_fd = lock_fd
         self._process: subprocess.Popen[str] | None = None
@@ -50,7 +51,7 @@ class Daemon:
         command = [sys.executable, "-m", "rhino.cli.main", self.name, "--exit-with-parent", *arguments]
         with contextlib.suppress(FileNotFoundError):
             self._log.replace(self._log.with_suffix(".log.1"))
-        with self._log.open("w") as log:
+        with self._directory.open_log(self._log.name) as log:
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,

@@ -11,7 +11,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rhino_core.errors import IntegrityError, PreconditionError
+from rhino_core.errors import PreconditionError
+from rhino_core.foreign import reading
 from rhino_core.ids import StoreVersion
 from spark_connector.branch.folder import HiddenFolder
 from spark_connector.query_checkpoint import QueryCheckpoint
@@ -44,22 +45,20 @@ def without_watermark(entry: bytes) -> bytes:
     With the one of the former query, the rows of all batches before it would be late. Raises IntegrityError for an
     entry that is not readable, and PreconditionError for another version of the log.
     """
+    fields = _fields(entry) | {"batchWatermarkMs": 0}
     version, _, *rows = entry.rstrip().split(b"\n")
     if version.strip() != b"v1":
         raise PreconditionError(
             f"the offset log has version {version.decode(errors='replace')}, in which Rhino cannot say that nothing "
             "was read; rebuild from batch 0, or begin empty with sketch()"
         )
-    fields = _fields(entry) | {"batchWatermarkMs": 0}
     return b"\n".join([version, json.dumps(fields, separators=(",", ":")).encode(), *rows])
 
 
 def _fields(entry: bytes) -> dict[str, Any]:
-    try:
+    with reading("an offset log entry"):
         fields: dict[str, Any] = json.loads(entry.split(b"\n")[1])
         return {"batchWatermarkMs": 0, **fields}
-    except (ValueError, TypeError, IndexError) as error:
-        raise IntegrityError(f"an offset log entry is not readable: {error}") from error
 
 
 def fill(

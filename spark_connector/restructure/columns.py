@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from rhino_core.errors import IntegrityError
+from rhino_core.foreign import reading
 
 Type = str | tuple[Any, ...]  # a name such as "long", or the kind of a nested type with its parts
 
@@ -27,12 +27,10 @@ Columns = tuple[Column, ...]
 
 def parse_columns(text: str) -> Columns:
     """Returns the columns of a schema in Spark's JSON. Raises IntegrityError."""
-    try:
+    with reading("a schema of state"):
         parsed = _type(json.loads(text))
         if isinstance(parsed, str) or parsed[0] != "struct":
             raise ValueError("not a struct")
-    except (ValueError, KeyError, TypeError) as error:
-        raise IntegrityError(f"a schema of state cannot be read: {error}") from error
     return tuple(parsed[1])
 
 

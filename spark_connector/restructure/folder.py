@@ -15,6 +15,7 @@ from typing import Any
 
 from rhino_core import failpoints
 from rhino_core.errors import IntegrityError, PreconditionError
+from rhino_core.foreign import read_text, reading
 from rhino_core.ids import StoreId, StoreVersion, Version
 from spark_connector import operator_metadata
 from spark_connector.branch.folder import copy_file
@@ -219,15 +220,14 @@ class _Entry:
 
 def _entry(checkpoint: QueryCheckpoint, batch: int) -> _Entry:
     """An entry of the offset log."""
-    lines = list(_lines(checkpoint.folder / "offsets" / str(batch)))
-    try:
+    path = checkpoint.folder / "offsets" / str(batch)
+    lines = list(_lines(path))
+    with reading(f"offset log entry {path}"):
         return _Entry(lines[0].strip(), json.loads(lines[1])["conf"], len(lines) - 2)
-    except (ValueError, KeyError, TypeError, IndexError) as error:
-        raise IntegrityError(f"{checkpoint.folder}: offset log entry {batch} is not readable: {error}") from error
 
 
 def _lines(path: Path) -> Iterator[str]:
     try:
-        yield from path.read_text().rstrip("\n").split("\n")
+        yield from read_text(path).rstrip("\n").split("\n")
     except OSError as error:
         raise IntegrityError(f"offset log entry {path} cannot be read: {error.strerror}") from error

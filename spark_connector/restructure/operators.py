@@ -8,13 +8,15 @@ own, and one store, which has column families (`spark_connector/operator_metadat
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rhino_core.errors import IntegrityError, PreconditionError
+from rhino_core.foreign import numbers, read_bytes, reading
 from spark_connector import operator_metadata
 from spark_connector.query_checkpoint import DEFAULT_STORE, JOIN_STORES
 from spark_connector.restructure.columns import Columns, shown
@@ -22,6 +24,7 @@ from spark_connector.restructure.schemas import Family, parse_families, parse_sc
 
 METADATA = "_metadata/metadata"
 SCHEMA = "_metadata/schema"
+COLUMNS_UNKNOWN = "the columns of the state are not known"
 JOIN = "symmetricHashJoin"
 
 
@@ -111,20 +114,21 @@ def read_operators(folder: Path, batch: int | None = None) -> tuple[Operator, ..
     that cannot be read.
     """
     state = folder / "state"
-    numbers = sorted(int(path.name) for path in state.iterdir() if path.name.isdigit()) if state.is_dir() else []
-    if not numbers:
+    found = numbers(state)
+    if not found:
         raise PreconditionError(f"{folder}: describes no stateful operator; no batch of this query has been planned")
-    if numbers != [*range(len(numbers))]:
-        raise IntegrityError(f"{state}: operators {', '.join(map(str, numbers))}: some are missing")
-    return tuple(_operator(state / str(number), number, batch) for number in numbers)
+    if found != [*range(len(found))]:
+        raise IntegrityError(f"{state}: operators {', '.join(map(str, found))}: some are missing")
+    return tuple(_operator(state / str(number), number, batch) for number in found)
 
 
 def _operator(folder: Path, number: int, batch: int | None) -> Operator:
     if found := operator_metadata.newest(folder, batch):
         return _versioned(folder, number, found[1])
     path = folder / METADATA
-    try:
-        version, _, body = path.read_text().partition("\n")
+    content = _content(path, f"operator {number} is not described. Run one more batch with Spark 4.2 or later")
+    with reading(path):
+        version, _, body = content.decode().partition("\n")
         if version.strip() != "v1":
             raise ValueError(f"version {version!r}, expected v1")
         fields = json.loads(body)
@@ -134,12 +138,6 @@ def _operator(folder: Path, number: int, batch: int | None) -> Operator:
             for s in stores
         )
         return Operator(number, str(info["operatorName"]), _ordered(found_stores))
-    except FileNotFoundError:
-        raise PreconditionError(
-            f"{path}: missing, so operator {number} is not described. Run one more batch with Spark 4.2 or later"
-        ) from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise IntegrityError(f"{path}: not readable: {error}") from error
 
 
 def _info(fields: Mapping[str, Any], number: int) -> tuple[Mapping[str, Any], list[Any]]:
@@ -151,7 +149,7 @@ def _info(fields: Mapping[str, Any], number: int) -> tuple[Mapping[str, Any], li
 
 def _versioned(folder: Path, number: int, path: Path) -> Operator:
     fields = operator_metadata.read(path)
-    try:
+    with reading(path):
         info, (store,) = _info(fields, number)
         if store["storeName"] != DEFAULT_STORE:
             raise ValueError(f"store {store['storeName']!r}, expected {DEFAULT_STORE!r}")
@@ -167,8 +165,6 @@ def _versioned(folder: Path, number: int, path: Path) -> Operator:
         modes = tuple((name, str(properties[name])) for name in ("timeMode", "outputMode") if name in properties)
         variables.sort(key=lambda variable: variable.name)
         return Operator(number, str(info["operatorName"]), (made,), tuple(variables), modes, versioned=True)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise IntegrityError(f"{path}: not readable: {error}") from error
 
 
 def _families(folder: Path, metadata: Path, fields: Mapping[str, Any]) -> tuple[Family, ...]:
@@ -179,12 +175,8 @@ def _families(folder: Path, metadata: Path, fields: Mapping[str, Any]) -> tuple[
             f"{metadata}: names no schema file, because this operator was born empty and has not run yet. Run one batch"
         )
     path = folder / operator_metadata.SCHEMAS / operator_metadata.below(paths[-1])
-    try:
-        return parse_families(path.read_bytes())
-    except FileNotFoundError:
-        raise PreconditionError(f"{path}: missing, so the columns of the state are not known") from None
-    except (OSError, IntegrityError) as error:
-        raise IntegrityError(f"{path}: not readable: {error}") from error
+    with _named(path):
+        return parse_families(_content(path, COLUMNS_UNKNOWN))
 
 
 def _ordered(stores: tuple[Store, ...]) -> tuple[Store, ...]:
@@ -198,12 +190,27 @@ def _ordered(stores: tuple[Store, ...]) -> tuple[Store, ...]:
 
 def _schema(operator: Path, store: str) -> tuple[Columns, Columns]:
     path = schema_file(operator, store)
+    with _named(path):
+        return parse_schema(_content(path, COLUMNS_UNKNOWN))
+
+
+@contextlib.contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """The parsers of schemas do not know the name of the file."""
     try:
-        return parse_schema(path.read_bytes())
+        yield
+    except IntegrityError as error:
+        raise IntegrityError(f"{path}: {error}") from error
+
+
+def _content(path: Path, without: str) -> bytes:
+    """Raises PreconditionError if the file is missing. `without`: what is so then."""
+    try:
+        return read_bytes(path)
     except FileNotFoundError:
-        raise PreconditionError(f"{path}: missing, so the columns of the state are not known") from None
-    except (OSError, IntegrityError) as error:
-        raise IntegrityError(f"{path}: not readable: {error}") from error
+        raise PreconditionError(f"{path}: missing, so {without}") from None
+    except OSError as error:
+        raise IntegrityError(f"{path} is not readable: {error}") from error
 
 
 def schema_file(operator: Path, store: str) -> Path:

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rhino_core.errors import IntegrityError, PreconditionError
+from rhino_core.foreign import read_bytes, read_json, reading
 from spark_connector.query_checkpoint import QueryCheckpoint, replace_file
 from spark_connector.query_logs import CommittedBatch, Logged, rows_of
 
@@ -46,12 +47,13 @@ def origin_of(folder: Path) -> Origin | None:
     """Returns what the checkpoint in `folder` was rebuilt from. None: it is another one. Raises IntegrityError."""
     path = folder / FILE
     try:
-        fields = json.loads(path.read_text())
-        return Origin(str(fields["former"]), int(fields["first"]), int(fields["since"]))
+        fields = read_json(path)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise IntegrityError(f"{path}: not readable: {error!r}") from error
+    except OSError as error:
+        raise IntegrityError(f"{path} is not readable: {error}") from error
+    with reading(path):
+        return Origin(str(fields["former"]), int(fields["first"]), int(fields["since"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +113,11 @@ def check_former(origin: Origin, source: QueryCheckpoint, folder: Path) -> None:
 def entry_rows(path: Path) -> tuple[bytes, ...]:
     """Returns `rows_of` the entry. Raises IntegrityError."""
     try:
-        return rows_of(path.read_bytes())
+        content = read_bytes(path)
     except OSError as error:
         raise IntegrityError(f"offset log entry {path} cannot be read: {error.strerror}") from error
+    with reading(path):
+        return rows_of(content)
 
 
 def _elsewhere(source: QueryCheckpoint, sketch: Path, batch: int, commits: Sequence[int]) -> str:

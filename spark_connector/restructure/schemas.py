@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import io
 import json
-import struct
 from dataclasses import dataclass
 
 from rhino_core.errors import IntegrityError
+from rhino_core.foreign import reading
 from spark_connector.restructure.columns import Columns, parse_columns
 
 OF_ONE_STORE = "v2"
@@ -35,21 +35,17 @@ class Family:
 
 def parse_schema(data: bytes) -> tuple[Columns, Columns]:
     """Returns the columns of the key and of the value in a schema file of version 2. Raises IntegrityError."""
-    try:
+    with reading("a schema of state"):
         source = _opened(data, OF_ONE_STORE)
         key, value = (parse_columns(_long_text(source)) for _ in range(2))
-    except (struct.error, UnicodeDecodeError) as error:
-        raise IntegrityError(f"a schema of state that ends too early, or has no text: {error}") from error
     return key, value
 
 
 def parse_families(data: bytes) -> tuple[Family, ...]:
     """Returns the column families in a schema file of version 3, by name. Raises IntegrityError."""
-    try:
+    with reading("a schema of state"):
         source = _opened(data, OF_FAMILIES)
         found = [_family(source) for _ in range(_number(source, 4))]
-    except (struct.error, ValueError, TypeError) as error:
-        raise IntegrityError(f"a schema of state that ends too early, or cannot be read: {error}") from error
     return tuple(sorted(found, key=lambda family: family.name))
 
 
@@ -77,13 +73,15 @@ def _long_text(source: io.BytesIO) -> str:
 
 
 def _number(source: io.BytesIO, size: int) -> int:
-    number: int = struct.unpack(">H" if size == 2 else ">i", source.read(size))[0]
-    return number
+    data = source.read(size)
+    if len(data) != size:
+        raise ValueError("it ends too early")
+    return int.from_bytes(data, signed=size > 2)
 
 
 def _text(source: io.BytesIO) -> str:
     length = _number(source, 2)
     data = source.read(length)
     if len(data) != length:
-        raise struct.error("a text ends too early")
+        raise ValueError("a text ends too early")
     return data.decode()

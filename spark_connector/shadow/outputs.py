@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from rhino_core.errors import InvalidRequestError, PreconditionError
+from rhino_core.foreign import read_text, reading
 from spark_connector.query_checkpoint import QueryCheckpoint
 from spark_connector.rewind.sink_log import FOLDER
 from spark_connector.shadow.batches import keep, let_go, run_batch
@@ -94,8 +95,12 @@ class FileSink(LiveOutput):
         return [path for path in self._named(f"{batch}.compact") if path not in before]
 
     def _named(self, entry: str) -> list[str]:
-        lines = (self._folder / FOLDER / entry).read_text().splitlines()[1:]
-        return [unquote(fields["path"]) for fields in map(json.loads, lines) if fields.get("action", "add") == "add"]
+        path = self._folder / FOLDER / entry
+        lines = read_text(path).splitlines()[1:]
+        with reading(path):
+            return [
+                unquote(fields["path"]) for fields in map(json.loads, lines) if fields.get("action", "add") == "add"
+            ]
 
 
 class Recomputed(LiveOutput):

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from rhino_core.errors import IntegrityError, UnknownError
+from rhino_core.errors import UnknownError
+from rhino_core.foreign import numbers, read_json, reading
 from spark_connector.query_checkpoint import QueryCheckpoint
 
 FOLDER = "shadow"
@@ -126,7 +127,8 @@ class Results:
         """Raises UnknownError if nothing was compared on this branch, and IntegrityError if a file is not readable."""
         failed = self._read("failure")
         found = tuple(sorted(self._batches(), key=lambda one: one.batch))
-        failure = None if failed is None else Failure(int(failed["batch"]), str(failed["error"]))
+        with reading(self._folder / "failure"):
+            failure = None if failed is None else Failure(int(failed["batch"]), str(failed["error"]))
         if not found and failure is None:
             raise UnknownError(
                 f"{self._branch.folder}: no batch was compared on this branch; start the new code with rhino.shadow()"
@@ -134,23 +136,18 @@ class Results:
         return ShadowReport(self._branch.job, str(self._branch.folder.absolute()), found, failure)
 
     def _batches(self) -> Iterator[ComparedBatch]:
-        names = [path.name for path in self._folder.iterdir()] if self._folder.is_dir() else []
-        for name in names:
-            if name.isdigit() and (fields := self._read(name)) is not None:
-                try:
-                    yield ComparedBatch.from_fields(fields)
-                except (KeyError, TypeError, ValueError) as error:
-                    raise IntegrityError(f"{self._folder / name} is not readable: {error!r}") from error
+        for batch in numbers(self._folder):
+            if (fields := self._read(str(batch))) is not None:
+                with reading(self._folder / str(batch)):
+                    compared = ComparedBatch.from_fields(fields)
+                yield compared
 
     def _read(self, name: str) -> dict[str, Any] | None:
         path = self._folder / name
         try:
-            fields: dict[str, Any] = json.loads(path.read_text())
+            return read_json(path)
         except FileNotFoundError:
             return None
-        except ValueError as error:
-            raise IntegrityError(f"{path} is not readable: {error}") from error
-        return fields
 
     def _write(self, name: str, fields: dict[str, Any]) -> None:
         self._folder.mkdir(mode=0o700, exist_ok=True)

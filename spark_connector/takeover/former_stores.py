@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rhino_core.errors import IntegrityError, LostError
+from rhino_core.foreign import numbers, read_text, reading
 from rhino_core.ids import StoreId
 from spark_connector.query_checkpoint import DEFAULT_STORE, JOIN_STORES, QueryCheckpoint
 
@@ -38,29 +39,32 @@ def prefix_columns(checkpoint: QueryCheckpoint, operator: int) -> dict[str, int]
     """Returns, by store, how many columns of the key are its prefix. Raises LostError without operator metadata."""
     path = checkpoint.folder / "state" / str(operator) / "_metadata" / "metadata"
     try:
-        version, _, body = path.read_text().partition("\n")
-        if version.strip() != "v1":
-            raise IntegrityError(f"{path}: version {version!r}, expected v1")
-        return {item["storeName"]: int(item["numColsPrefixKey"]) for item in json.loads(body)["stateStoreInfo"]}
+        text = read_text(path)
     except FileNotFoundError:
         raise LostError(
             f"{path}: missing, so the stores of operator {operator} are not described. Run one more batch with Spark "
             "4.2 or later on the former provider, then adopt again"
         ) from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise IntegrityError(f"{path}: not readable: {error}") from error
+    except OSError as error:
+        raise IntegrityError(f"{path} is not readable: {error}") from error
+    with reading(path):
+        version, _, body = text.partition("\n")
+        if version.strip() != "v1":
+            raise ValueError(f"version {version!r}, expected v1")
+        return {str(item["storeName"]): int(item["numColsPrefixKey"]) for item in json.loads(body)["stateStoreInfo"]}
 
 
 def _partitions(checkpoint: QueryCheckpoint) -> int:
     settings = checkpoint.settings()
     for key in PARTITIONS_KEYS:
         if key in settings:
-            return int(settings[key])
+            with reading(f"{checkpoint.folder}: {key} in the offset log"):
+                return int(settings[key])
     raise IntegrityError(f"{checkpoint.folder}: the offset log does not name {PARTITIONS_KEYS[-1]}")
 
 
 def _numbered(folder: Path) -> list[int]:
-    return sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit() and path.is_dir())
+    return [number for number in numbers(folder) if (folder / str(number)).is_dir()]
 
 
 def _names(folder: Path) -> Sequence[str]:

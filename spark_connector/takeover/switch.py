@@ -13,7 +13,9 @@ from pathlib import Path
 
 from rhino_core import failpoints
 from rhino_core.errors import IntegrityError
+from rhino_core.foreign import read_json
 from rhino_core.ids import StoreVersion
+from rhino_core.records import decode
 from spark_connector.query_checkpoint import QueryCheckpoint, replace_file
 
 NOTE = "rhino-adopt.json"
@@ -77,8 +79,8 @@ def unfinished(checkpoint: QueryCheckpoint) -> Switch | None:
     if not path.exists():
         return None
     try:
-        switch = Switch(**json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError) as error:
+        switch = decode(Switch, read_json(path), NOTE)
+    except (OSError, IntegrityError) as error:
         raise IntegrityError(
             f"{path}: not readable: {error}; restore the logs from the newest folder backup-* in the checkpoint"
         ) from error

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from rhino_core.errors import RhinoError
+from tests.fuzz.fact_targets import PART_TARGETS, SEPARATOR
 from tests.fuzz.targets import JSON_TARGETS, TARGETS, Target
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -62,6 +63,16 @@ def replaced(example: bytes, place: float, value: object) -> bytes:
     return json.dumps(whole[0]).encode()
 
 
+def replaced_part(example: bytes, which: float, place: float, value: object) -> bytes:
+    """As `replaced`, in one of the files of an example, also behind a first line with a version."""
+    parts = example.split(SEPARATOR)
+    at = int(which * len(parts))
+    head, line, body = parts[at].rpartition(b"\n")
+    with contextlib.suppress(ValueError):
+        parts[at] = head + line + replaced(body, place, value)
+    return SEPARATOR.join(parts)
+
+
 def _parts(value: Any) -> Iterator[Any]:
     """All dictionaries and lists in the value, with itself."""
     if isinstance(value, dict | list):
@@ -73,6 +84,9 @@ def _parts(value: Any) -> Iterator[Any]:
 def examples(name: str) -> st.SearchStrategy[bytes]:
     if name in JSON_TARGETS:
         return st.one_of(_edited(name), st.builds(replaced, st.sampled_from(corpus(name)), PLACE, JSON_VALUE))
+    if name in PART_TARGETS:
+        part = st.builds(replaced_part, st.sampled_from(corpus(name)), PLACE, PLACE, JSON_VALUE)
+        return st.one_of(part, part, _edited(name))
     return _edited(name)
 
 

@@ -30,6 +30,7 @@ from rhino_core.security import identity
 from rhino_core.security.sources import AUTHORITIES_FILE, CERTIFICATE_FILE, KEY_FILE, FolderSource, read_cluster_key
 from rhino_core.settings import ManagerSettings
 from spark_connector.query_checkpoint import QueryCheckpoint
+from tests.fuzz.fact_targets import FACT_TARGETS, SEPARATOR
 from tests.fuzz.push_targets import push_handshakes, push_records
 from tests.rhino_core import messages
 from tests.worker_runtime.push.core.frames import Player, opened
@@ -38,7 +39,6 @@ from worker_runtime.verify import changelog, snapshot
 
 Target = Callable[[bytes, Path], None]
 MESSAGES = [GetMessageClass(descriptor) for descriptor in messages.messages()]
-SEPARATOR = b"\n--\n"  # between the files of one example
 MANAGER = ManagerSettings(Path("not used"))
 
 
@@ -176,6 +176,7 @@ TARGETS: dict[str, Target] = {
         *(push_frames, requests, names, zips, changelogs, checkpoints),
         *(journals, keys, certificates, greeters, marks),
         *(push_records, push_handshakes, manager_records, metrics_requests),
+        *FACT_TARGETS,
     )
 }
 JSON_TARGETS = {journals.__name__, manager_records.__name__}

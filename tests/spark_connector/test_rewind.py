@@ -173,7 +173,7 @@ def test_what_is_no_checkpoint_or_cannot_be_read_is_named(tmp_path: Path) -> Non
         QueryCheckpoint(tmp_path)
     checkpoint = write_checkpoint(tmp_path / "c", 1)
     (checkpoint.folder / "commits" / "1").write_text("v2\n{")
-    with pytest.raises(IntegrityError, match="commits/1 cannot be read"):
+    with pytest.raises(IntegrityError, match="commits/1 is not readable"):
         checkpoint.logs()
     with pytest.raises(InvalidRequestError, match="it has no _spark_metadata"):
         sink_log_files(tmp_path, 1)

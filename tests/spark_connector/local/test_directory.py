@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rhino_core.errors import InvalidSettingError, PreconditionError
+from rhino_core.errors import AccessDeniedError, InvalidSettingError, PreconditionError
 from rhino_core.rpc.greeting import greeter_path
 from spark_connector.local.directory import LocalDirectory, Running, default_data_dir
 
@@ -35,6 +35,39 @@ def test_it_is_closed_to_other_users(tmp_path: Path) -> None:
     directory.create()
     directory.create()
     assert directory.path.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_folder_that_another_user_could_have_prepared_is_refused(tmp_path: Path) -> None:
+    """A mark and a link to another file of this user are in it, and the folder is open."""
+    directory = LocalDirectory(tmp_path / "state")
+    directory.create()
+    victim = tmp_path / "thesis.tex"
+    victim.write_text("mine")
+    (directory.logs / "supervisor.log").symlink_to(victim)
+    directory.path.chmod(0o777)
+    for use in (directory.create, directory.exists):
+        with pytest.raises(AccessDeniedError, match=f"can write to {directory.path}"):
+            use()
+    directory.path.chmod(0o700)
+    directory.create()
+    with pytest.raises(OSError, match="symbolic links"):
+        directory.open_log("supervisor.log")
+    assert victim.read_text() == "mine"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    os.chown(tmp_path / "state", 12345, -1)
+    with pytest.raises(AccessDeniedError, match="state belongs to the Unix user 12345"):
+        LocalDirectory(tmp_path / "state").create()
+
+
+def test_an_empty_folder_is_closed(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state").chmod(0o777)
+    LocalDirectory(tmp_path / "state").create()
+    assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
 
 
 def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
@@ -71,5 +104,6 @@ def test_what_runs_is_read_back_and_an_unreadable_record_is_none(tmp_path: Path)
     assert directory.running() is None
     directory.write_running(Running(7, "127.0.0.1:7"))
     assert directory.running() == Running(7, "127.0.0.1:7")
-    (directory.path / "running.json").write_text("{}")
-    assert directory.running() is None
+    for text in ("{}", "[]", "", "[" * 100_000, '{"pid": "7", "manager": "m"}'):
+        (directory.path / "running.json").write_text(text)
+        assert directory.running() is None

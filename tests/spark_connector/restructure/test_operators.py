@@ -45,7 +45,7 @@ def test_a_schema_that_is_cut_off_is_refused(length: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", '"long"', '{"type":"struct"}', '{"type":"array"}', "null"])
 def test_what_is_no_schema_is_refused(text: str) -> None:
-    with pytest.raises(IntegrityError, match="cannot be read"):
+    with pytest.raises(IntegrityError, match="a schema of state is not readable"):
         parse_columns(text)
 
 

@@ -156,5 +156,5 @@ def test_a_mere_sketch_has_no_origin_and_a_broken_one_is_named(tmp_path: Path) -
         "batch 0",
     )
     (sketch / FILE).write_text("{")
-    with pytest.raises(IntegrityError, match=r"rebuilt: not readable"):
+    with pytest.raises(IntegrityError, match=r"rebuilt is not readable"):
         origin_of(sketch)
