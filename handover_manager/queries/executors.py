@@ -9,7 +9,8 @@ from typing import NamedTuple
 from handover_manager.events import ExecutorChanged
 from handover_manager.view import ClusterView
 
-EXECUTORS_MAX = 10_000  # per session; further ones are ignored, which only makes placement less good
+# Per session. Further ones are ignored: placement is less good, and their workers may write as members only.
+EXECUTORS_MAX = 10_000
 
 
 class Places(NamedTuple):

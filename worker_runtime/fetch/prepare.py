@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Iterable, Sequence
 
+from rhino_core.descriptors import LogLimit
 from rhino_core.errors import IntegrityError, RhinoError
 from rhino_core.ids import FileEntry, StoreId, StoreVersion, Worker
 from worker_runtime.fetch.peers import Peers
@@ -61,6 +62,7 @@ class Preparer:
         self._statistics = statistics
         self._timeout_s = timeout_s
         self._fetches = asyncio.Semaphore(FETCHES_AT_ONCE)
+        self._waits = LogLimit(time.monotonic)  # executors ask again all the time
 
     async def prepare(self, session: str, versions: Sequence[StoreVersion]) -> PrepareRecord:
         """Prepares the versions. READY means: all files are here, checked, visible, and pinned for `session`.
@@ -79,6 +81,8 @@ class Preparer:
                 self._store.pins.release(session, versions)
         if state is PrepareState.LOST and attempt.damaged:
             raise IntegrityError(f"damaged here and held by nobody else: {', '.join(attempt.damaged)}; {message}")
+        if state is PrepareState.UNAVAILABLE and (left_out := self._waits.due()) is not None:
+            log.warning("a task waits for a version", extra={"why": message, "times_before": left_out})
         record = PrepareRecord(
             versions=attempt.versions,
             state=state,

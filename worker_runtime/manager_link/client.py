@@ -93,6 +93,7 @@ class ManagerClient:
         self._settings: dict[str, JobSettings] = {}
         self._resolving: dict[GroupId, asyncio.Task[ReplicaGroup]] = {}
         self._asking: dict[GroupId, asyncio.Task[None]] = {}
+        self._outsiders = LogLimits(time.monotonic)
         self._writers: dict[tuple[GroupId, str], asyncio.Task[None]] = {}
 
     @property
@@ -149,10 +150,10 @@ class ManagerClient:
         Raises UnavailableError, and UnknownError for a group that does not exist.
         """
         reply = await self._resolved(group, JobSettings(), existing_only=True, user=worker_id)
-        if reply.user_refused:
+        if reply.user_refused and (left_out := self._outsiders.due(worker_id)) is not None:
             log.warning(
                 "a worker that is no member, and has no executor of the query, asks for a group's files or sends some",
-                extra={"peer": worker_id, "group": str(group)},
+                extra={"peer": worker_id, "group": str(group), "times_before": left_out},
             )
         return not reply.user_refused
 

@@ -117,7 +117,9 @@ async def test_who_comes_back_while_others_are_asked_has_not_answered() -> None:
     assert await prepared(manager, Peers()) is PrepareState.LOST, "c has been asked as well"
 
 
-async def test_who_does_not_answer_may_hold_it() -> None:
+async def test_who_does_not_answer_may_hold_it_and_is_named_while_a_task_waits(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     manager = SimpleNamespace(connected=True, settling=False, live_workers=lambda: [ME, B], absent_workers=list)
 
     class Peers:
@@ -125,6 +127,8 @@ async def test_who_does_not_answer_may_hold_it() -> None:
             raise UnavailableError("out of reach")
 
     assert await prepared(manager, Peers()) is PrepareState.UNAVAILABLE
+    (told,) = (record for record in caplog.records if record.message == "a task waits for a version")
+    assert "may have it, and cannot be asked: b (out of reach)" in vars(told)["why"]
 
 
 async def prepared(manager: Any, peers: Any) -> PrepareState:
