@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -47,7 +48,7 @@ async def test_a_heartbeat_with_many_reports_renews_the_lease_and_waits(tmp_path
     service = ReplicationService(journal, ManagerSettings(tmp_path, "127.0.0.1:0"), turns)
     running = asyncio.create_task(service.run())
     await asyncio.sleep(0)
-    context: Any = None
+    context: Any = SimpleNamespace(peer=lambda: "ipv4:127.0.0.1:40000")
     request = replication_pb2.RegisterRequest(worker=WORKER, process_id="a", protocol=PROTOCOL)
     lease = (await service.Register(request, context)).lease
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 import grpc
@@ -337,7 +338,7 @@ async def test_nothing_is_told_that_could_not_be_journalled(tmp_path: Path) -> N
     await asyncio.sleep(0)
     journal.close()
     request = replication_pb2.RegisterRequest(worker=worker("a"), process_id="a")
-    context: Any = None
+    context: Any = SimpleNamespace(peer=lambda: "ipv4:127.0.0.1:40000")
     with pytest.raises(Exception, match="closed"):
         await service.Register(request, context)
     with pytest.raises(UnavailableError, match="stopping"):
