@@ -108,11 +108,14 @@ class Execution:
         return times
 
     def expire(self, view: ClusterView, now: float) -> list[Effect]:
-        """Rolls back steps that have passed their deadline, so that every handover ends within a known time."""
+        """Rolls back steps that have passed their deadline. A step whose copies came nearer since gets it again."""
         effects: list[Effect] = []
         for handover in self._handovers.active():
             step = handover.current
             if step is None or step.deadline is None or now < step.deadline:
+                continue
+            if step.state is State.PREPARING and step.copies_nearer(view):
+                step.deadline = now + handover.deadline_s
                 continue
             reason = self._overdue(handover, step)
             if step.state is State.PLANNED:
@@ -132,6 +135,8 @@ class Execution:
             reason += "; no batch was logged since the marker, and no driver has said that none runs"
         if step.changes.last_error:
             reason += f" (last error: {step.changes.last_error})"
+        if step.marker is None and step.missing_bytes:
+            reason += f"; {step.missing_bytes} bytes are not there"
         return reason
 
     def _unlogged(self, step: Step, marker: Marker) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from handover_manager.drive.states import TRANSITIONS, Phase, State, Trigger
 from handover_manager.plan.move import Move
+from handover_manager.view import ClusterView
 from rhino_core.errors import LocalProtocolError, RhinoError
 from rhino_core.ids import GroupId, VirtualNode
 
@@ -83,6 +84,7 @@ class Step:
     state: State = State.PLANNED
     reason: str = ""
     deadline: float | None = None  # set when the step gets its turn
+    missing_bytes: int | None = None  # the least that targets lacked of their groups, at its begin and at deadlines
     waiting_for: set[VirtualNode] = field(default_factory=set)  # not prepared or not confirmed yet
     bytes_moved: int = 0
     preparation: Preparation | None = None
@@ -92,6 +94,15 @@ class Step:
     unwinding: set[GroupId] = field(default_factory=set)
     changes: GroupChanges = field(default_factory=GroupChanges)
     history: list[tuple[Trigger, State]] = field(default_factory=list)
+
+    def copies_nearer(self, view: ClusterView) -> bool:
+        """Whether the targets lack fewer bytes than ever before. What is written meanwhile comes to all members."""
+        missing, before = 0, self.missing_bytes
+        for group, target in self.target_of_group.items():
+            if (seen := view.groups.get(group)) is not None and not seen.is_whole(target):
+                missing += max(seen.stored_bytes.values(), default=0) - seen.stored_bytes.get(target, 0)
+        self.missing_bytes = missing if before is None else min(before, missing)
+        return before is not None and missing < before
 
     @property
     def phase(self) -> Phase:

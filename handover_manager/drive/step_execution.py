@@ -41,6 +41,7 @@ class StepExecution:
                 if (seen := view.groups.get(group)) is not None and not seen.is_whole(target)
             },
         )
+        step.copies_nearer(view)  # from here on
         step.waiting_for = step.nodes
         step.advance(Trigger.BEGIN)
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 from rich.filesize import decimal
 
-from handover_manager.plan.strategy import Strategy
 from rhino.cli import exit_codes
 from rhino.cli.columns import Row, show_columns
 from rhino.cli.options import CallOptions
@@ -17,6 +16,7 @@ from rhino.client.handover_client import HandoverClient
 from rhino.client.handovers import Handover, Phase, Plan, PlannedStep, Prediction, Step
 from rhino.client.overview import query_names
 from rhino_core.errors import UnavailableError, UnknownError
+from rhino_core.rpc.channel import CALL_S_MAX
 from rhino_core.text import count
 
 
@@ -44,7 +44,7 @@ def run_handover(request: Request, call: CallOptions, *, deadline_s: float, wait
         )
         say(f"handover {handover.handover_id} started", error=True)
         if wait:
-            handover = _follow(client, handover.handover_id, _longest_s(handover, request.strategy, deadline_s))
+            handover = _follow(client, handover.handover_id, CALL_S_MAX)
     _show_handover(handover, call)
     return exit_codes.FAILED if wait and handover.phase is not Phase.CONFIRMED else exit_codes.OK
 
@@ -126,12 +126,6 @@ def _show_handover(handover: Handover, call: CallOptions) -> None:
         say_json(handover)
     else:
         say(f"{handover.handover_id} {handover.phase.value} {handover.reason or _duration_text(handover)}".rstrip())
-
-
-def _longest_s(started: Handover, strategy: Strategy, deadline_s: float) -> float:
-    """The time after which the handover has ended, if the manager answers."""
-    ahead_s = max(strategy.start_at_ms / 1000 - time.time(), 0.0)
-    return ahead_s + len(started.steps) * (deadline_s + strategy.gap_s) + 30
 
 
 def _follow(client: HandoverClient, handover_id: str, timeout_s: float) -> Handover:

@@ -183,6 +183,27 @@ def test_the_deadline_before_the_marker_rolls_back(play: Play) -> None:
     assert play.desired("0/0") == "w1"
 
 
+def test_a_step_whose_copies_come_nearer_gets_its_deadline_again(play: Play) -> None:
+    def stored(here: int, there: int) -> None:
+        play.cluster.chain(G0, "w1 w2 w3?", {"w1": there, "w2": there, "w3": here})
+        play.see()
+
+    play.cluster.chain(G0, "w1 w2", {"w1": 900, "w2": 900})
+    play.see()
+    handover = play.start("w3", "0/0", deadline_s=30)
+    for number in (1, 2, 3):
+        play.now = 30.0 * number
+        stored(100 * number, 900 + number)  # what is written meanwhile comes to all
+        assert play.handover().phase is Phase.PREPARING
+    play.now = 119.9
+    stored(305, 909)
+    assert play.handover().phase is Phase.PREPARING
+    play.now = 120.0
+    play.see()
+    assert play.handover().phase is Phase.ROLLED_BACK
+    assert "deadline of 30 s: virtual nodes 0/0 not prepared; 603 bytes are not there" in handover.reason
+
+
 def test_the_deadline_after_the_marker_asserts_the_owner_again(play: Play) -> None:
     handover = play.start("w2", "0/0", deadline_s=30)
     epoch = handover.configuration_epoch
