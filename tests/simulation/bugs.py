@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
@@ -14,7 +14,7 @@ from replication_manager.protocol import groups as rules
 from replication_manager.protocol import logged as logged_core
 from replication_manager.protocol.machine import ReplicationMachine
 from replication_manager.protocol.placing import Placing
-from rhino_core.ids import NO_EPOCH, Epoch, FileEntry, FileKind, GroupId, Member, Worker
+from rhino_core.ids import NO_EPOCH, FileEntry, FileKind, GroupId, Member, Worker
 from tests.simulation import manager as manager_module
 from tests.simulation.catch_up import CatchUp
 from tests.simulation.sidecar import Sidecar
@@ -70,10 +70,8 @@ def epochs_forgotten_at_restart(patch_: Patch) -> None:
     """A sidecar starts as if it had never seen an epoch."""
     original = ChainMachine.__init__
 
-    def start(
-        self: ChainMachine, me: Worker, catalogue: closure.Catalogue, epochs: object, fences: Mapping[str, Epoch]
-    ) -> None:
-        original(self, me, catalogue, {}, fences)
+    def start(self: ChainMachine, me: Worker, catalogue: closure.Catalogue, epochs: object, *others: Any) -> None:
+        original(self, me, catalogue, {}, *others)
 
     patch_.setattr(ChainMachine, "__init__", start)
 
