@@ -21,6 +21,7 @@ from spark_connector.modify.join import How, Join, StaticTable
 from spark_connector.modify.ledger import State, View
 from spark_connector.modify.record import Canary, Change, Kind, Sample
 from spark_connector.query_checkpoint import QueryCheckpoint
+from spark_connector.restart.folder import RestartFolder
 
 POLL_S = 0.05
 IDLE_S = 30.0
@@ -148,9 +149,10 @@ class Modifications:
         """
         view = self.get(number)
         if view.state in (State.IN_FORCE, State.CANARY) and view.first_batch is not None:
-            self._checkpoint.check_idle(IDLE_S)
-            start = max(view.first_batch, max(self._checkpoint.batches("commits"), default=-1) + 1)
-            self._folder.give_up(view.first_batch, self._author, start=start)
+            self._checkpoint.check_idle(IDLE_S)  # a driver whose file system has no locks
+            with RestartFolder(self._checkpoint.folder).right():
+                start = max(view.first_batch, max(self._checkpoint.batches("commits"), default=-1) + 1)
+                self._folder.give_up(view.first_batch, self._author, start=start)
         else:
             self._folder.withdraw(number, self._author)
         return self.get(number)

@@ -2,23 +2,25 @@
 
 requests/<number>, answers/<number> and ends/<number> are facts: written once, atomically. locks/run is the right to run
 the query, and locks/<number> says that the application of a request lives. The driver's JVM has these locks (Scala:
-RunLocks); this module only looks who has one.
+RunLocks). This module looks who has one, and a command takes the right to run while it decides about a stopped query.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import getpass
 import json
 import os
+import socket
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from rhino_core import failpoints
-from rhino_core.errors import AccessDeniedError, ConflictError, IntegrityError
+from rhino_core.errors import AccessDeniedError, ConflictError, IntegrityError, PreconditionError
 from rhino_core.foreign import numbers, read_bytes, read_json, reading
 from spark_connector.facts import create_fact
 from spark_connector.restart.core import Answer, End, Restart
@@ -114,6 +116,28 @@ class RestartFolder:
     def owned(self) -> bool:
         """Whether any process has the right to run."""
         return is_locked(self.lock(RIGHT))
+
+    @contextlib.contextmanager
+    def right(self) -> Iterator[None]:
+        """Has the right to run, so no driver runs the query until the end of the block.
+
+        Raises PreconditionError if another process has it. No process that runs the query may call this: it would lose
+        the right at the end.
+        """
+        path = self.lock(RIGHT)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+") as file:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise PreconditionError(
+                    f"{self.path.parent}: {self.owner()} runs the query, and decides about its batches: stop it first"
+                ) from None
+            file.truncate(0)
+            fields = {"pid": os.getpid(), "user": getpass.getuser(), "host": socket.gethostname(), "says": UNSUPERVISED}
+            json.dump(fields, file)
+            file.flush()
+            yield
 
     def owner(self) -> str:
         """Returns who has written last that it has the right to run, for people."""

@@ -301,6 +301,28 @@ def test_what_is_in_force_in_a_running_query_is_not_withdrawn(checkpoint: Path) 
         query.withdraw(number)
 
 
+def test_what_is_in_force_is_withdrawn_only_with_the_right_to_run(checkpoint: Path) -> None:
+    """A running query may have had no new data for long, and its driver has read what is in force."""
+    query = Modifications(checkpoint)
+    number = query.set_filter("scored", "y > 0").record.number
+    driver(checkpoint, "outcomes", number, checked_ms=1)
+    driver(checkpoint, "bindings", 3, records=[number], bound_ms=2)
+    lock = checkpoint / "restarts" / "locks" / "run"
+    lock.parent.mkdir(parents=True)
+    lock.write_text('{"pid": 7, "user": "ada", "host": "here", "says": "unsupervised"}')
+    takes = "import fcntl, sys\nfile = open(sys.argv[1], 'r+')\nfcntl.lockf(file, 2)\nprint(flush=True)\ninput()"
+    with subprocess.Popen(
+        [sys.executable, "-c", takes, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as running:
+        assert running.stdout is not None
+        running.stdout.readline()
+        with pytest.raises(PreconditionError, match="process 7 of user ada on here runs the query"):
+            query.withdraw(number)
+        assert query.get(number).state == "in_force"
+        running.communicate(b"\n")
+    assert query.withdraw(number).state == "returned"
+
+
 def test_a_canary_counts_rows_at_the_point_that_changes_or_at_one_that_is_given(checkpoint: Path) -> None:
     query = Modifications(checkpoint)
     query.set_filter("scored", "y > 0", canary=Canary(3, min_rows=1))

@@ -41,12 +41,13 @@ private[spark] class Gate(val runId: UUID, checkpoint: Option[Path], active: () 
     closed && passed.forall(batch => checkpoint.exists(its => Files.exists(its.resolve("commits").resolve(s"$batch"))))
   }
 
-  /** Takes the right to run for a query that is not supervised, as soon as its checkpoint has such a right. */
+  /** Takes the right to run for a query that is not supervised, as soon as its checkpoint needs one. */
   def claim(): Unit = checkpoint.filter(Gate.hasRight).foreach(its => Gate.take(its))
 }
 
 private[spark] object Gate {
   val Folder = "restarts"
+  private val Modifications = "modifications"
   private val LookMs = 10L
   private val Unsupervised = "unsupervised"
 
@@ -60,8 +61,12 @@ private[spark] object Gate {
 
   private def lock(checkpoint: Path): String = checkpoint.resolve(Folder).resolve("locks").resolve("run").toString
 
-  /** A checkpoint that was never supervised has none, and is run as ever. */
-  def hasRight(checkpoint: Path): Boolean = Files.isDirectory(checkpoint.resolve(Folder))
+  /**
+   * Whether others may decide about the query: a supervisor, or a command that withdraws a modification. A checkpoint
+   * that was never supervised nor modified has no right to run, and is run as ever.
+   */
+  def hasRight(checkpoint: Path): Boolean =
+    Seq(Folder, Modifications).exists(its => Files.isDirectory(checkpoint.resolve(its)))
 
   def take(checkpoint: Path): Boolean = {
     val file = lock(checkpoint)

@@ -105,19 +105,21 @@ class RestartSuite extends Suite {
     expect(stopped, true)
   }
 
-  test("a checkpoint that was never supervised needs no right to run, and another one gives it to one process") {
-    val at = checkpoint()
-    val gate = new Gate(UUID.randomUUID, Some(at))
-    gate.pass(0)
-    gate.claim()
-    expect(Files.exists(at.resolve("restarts")), false)
-    Files.createDirectories(at.resolve("restarts"))
-    gate.claim()
-    val lock = at.resolve("restarts/locks/run").toString
-    expect(RunLocks.holder(lock), "unsupervised")
-    gate.pass(1)
-    Gate.letGo(at)
-    expect(RunLocks.holder(lock), "")
+  test("a checkpoint that was never supervised nor modified needs no right, and another gives it to one process") {
+    for (kind <- Seq("restarts", "modifications")) {
+      val at = checkpoint()
+      val gate = new Gate(UUID.randomUUID, Some(at))
+      gate.pass(0)
+      gate.claim()
+      expect(Files.exists(at.resolve("restarts")), false)
+      Files.createDirectories(at.resolve(kind))
+      gate.claim()
+      val lock = at.resolve("restarts/locks/run").toString
+      expect(RunLocks.holder(lock), "unsupervised")
+      gate.pass(1)
+      Gate.letGo(at)
+      expect(RunLocks.holder(lock), "")
+    }
   }
 
   test("a rehearsal is known by the place of its checkpoint") {
