@@ -96,7 +96,7 @@ class BranchFolder(HiddenFolder):
         _copy_all(source / "sources", work / "sources")
         _copy_all(source / "state", work / "state")
         schema_paths.rename(source, work, self.target, self._batch)
-        self._copy_modifications(source / "modifications", work / "modifications")
+        copy_modifications(self._source, work / "modifications", self._batch)
 
     def copy_described(self, other: QueryCheckpoint) -> Path:
         """Copies what another checkpoint says of its operators until the batch into a folder of its own, for `target`.
@@ -108,38 +108,41 @@ class BranchFolder(HiddenFolder):
         schema_paths.rename(other.folder, copy, self.target, self._batch)
         return copy
 
-    def _copy_modifications(self, source: Path, work: Path) -> None:
-        """Copies those that are in force for the batch. Those under way stay with the other query.
 
-        Raises PreconditionError for what other users have written, or could have: it would count as this user's.
-        """
-        try:
-            self._copy_own(source, work)
-        except (PermissionError, AccessDeniedError) as error:
-            raise PreconditionError(
-                f"{source}: only the user of the query's driver copies its modifications; run the command as that user "
-                f"({error})"
-            ) from error
+def copy_modifications(checkpoint: QueryCheckpoint, work: Path, batch: int) -> None:
+    """Copies those that are in force for the batch. Those under way stay with the other query.
 
-    def _copy_own(self, source: Path, work: Path) -> None:
-        bound = ModificationFolder(self._source.folder).read().bindings
-        bindings = {batch for batch in bound if batch <= self._batch}
-        records = {number for batch in bindings for number in bound[batch]}
-        wanted = {
-            "tables": records,
-            "records": records,
-            "outcomes": records,
-            "bindings": bindings,
-            "returns": bindings,
-            "figures": {batch for batch in numbers(source / "figures") if batch <= self._batch},
-        }
-        jars = sorted({jar.sha256 for number in records if (jar := _jar_of(source, number))})
-        names = [(kind, str(number)) for kind, chosen in wanted.items() for number in sorted(chosen)]
-        for kind, name in (*(("jars", f"{jar}.jar") for jar in jars), *names):
-            if (source / kind / name).exists():  # what is missing is missed by the next driver
-                failpoints.hit("branch.file.before")
-                replace_file(work / kind / name, read_bytes(source / kind / name, own=True))
-                failpoints.hit("branch.file.after")
+    Raises PreconditionError for what other users have written, or could have: it would count as this user's.
+    """
+    source = checkpoint.folder / "modifications"
+    try:
+        _copy_own(checkpoint, source, work, batch)
+    except (PermissionError, AccessDeniedError) as error:
+        raise PreconditionError(
+            f"{source}: only the user of the query's driver copies its modifications; run the command as that user "
+            f"({error})"
+        ) from error
+
+
+def _copy_own(checkpoint: QueryCheckpoint, source: Path, work: Path, batch: int) -> None:
+    bound = ModificationFolder(checkpoint.folder).read().bindings
+    bindings = {first for first in bound if first <= batch}
+    records = {number for first in bindings for number in bound[first]}
+    wanted = {
+        "tables": records,
+        "records": records,
+        "outcomes": records,
+        "bindings": bindings,
+        "returns": bindings,
+        "figures": {judged for judged in numbers(source / "figures") if judged <= batch},
+    }
+    jars = sorted({jar.sha256 for number in records if (jar := _jar_of(source, number))})
+    names = [(kind, str(number)) for kind, chosen in wanted.items() for number in sorted(chosen)]
+    for kind, name in (*(("jars", f"{jar}.jar") for jar in jars), *names):
+        if (source / kind / name).exists():  # what is missing is missed by the next driver
+            failpoints.hit("branch.file.before")
+            replace_file(work / kind / name, read_bytes(source / kind / name, own=True))
+            failpoints.hit("branch.file.after")
 
 
 def _jar_of(modifications: Path, record: int) -> JarCode | None:

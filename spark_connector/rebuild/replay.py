@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from rhino_core.errors import AlreadyThereError, InvalidRequestError, PreconditionError
+from spark_connector.branch.folder import copy_modifications
 from spark_connector.query_checkpoint import QueryCheckpoint
 from spark_connector.rebuild.folder import without_watermark
 from spark_connector.restructure.rebuilt import Origin, check_former, origin_of
@@ -37,6 +39,7 @@ class Replay:
             raise AlreadyThereError(f"{folder}: is there already, and rebuild() has not made it; give another folder")
         check_former(origin, live, folder)
         self.origin: Origin = origin
+        self._live = live
         self.checkpoint = QueryCheckpoint(folder)
         self._follower = Follower(live, self.checkpoint, since=origin.first, way_out=anew(folder))
 
@@ -52,8 +55,18 @@ class Replay:
                 "out, or give another folder"
             )
 
+    def _modify(self, batch: int) -> None:
+        """The new code goes on with the modifications that are in force then, so its state is of the same rows.
+
+        What a run has written about them is not kept: a failed batch is no reason to go on without one.
+        """
+        mine = self.checkpoint.folder / "modifications"
+        if mine.exists():
+            shutil.rmtree(mine)
+        copy_modifications(self._live, mine, batch)
+
     def run(self, rows: Rows, output_mode: str, batch: LiveBatch) -> None:
-        """Runs a batch, with the rows, watermark and time of the former query. It is the one of `next_batch`.
+        """Runs a batch with the rows, modifications, watermark and time of the former query: that of `next_batch`.
 
         The first one has the rows of all batches before it, too, and no watermark: otherwise they would be late.
         Raises PreconditionError if the new code fails.
@@ -61,6 +74,7 @@ class Replay:
         from pyspark.errors import StreamingQueryException
 
         entry = batch.entry
+        self._modify(batch.number)
         if batch.number == self.origin.first > 0:
             entry = without_watermark(entry)
         self._follower.plan(LiveBatch(batch.number, entry, batch.seconds))

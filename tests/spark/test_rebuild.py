@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rhino import HandoverClient, rebuild, restructure, rhino_checkpoint
+from rhino import HandoverClient, Modifications, rebuild, restructure, rhino_checkpoint
 from rhino.testing import LocalCluster
 from rhino_core.errors import PreconditionError
 from spark_connector.conf import SPARK_PROVIDER
@@ -74,6 +74,41 @@ def test_a_key_that_came_before_is_refused_by_an_operator_that_is_born(
     passed = fresh.join(seen, "e", "left_anti")
     assert 0 < passed.count() < fresh.count()
     assert_same_rows(following.result(second), counted(read(spark, 0, first), passed))
+
+
+def test_former_batches_are_run_with_the_modifications_that_they_had(
+    cluster: LocalCluster, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Rows that a filter of the former query has dropped are new to an operator that is born."""
+
+    def marked(rows: DataFrame) -> DataFrame:
+        return rows.observe("read", F.count(F.lit(1)).alias("rows"))
+
+    run = Run(spark, query(lambda rows: marked(rows).groupBy("k").count()), tmp_path / "former")
+    new = query(lambda rows: marked(rows).dropDuplicates(["e"]).groupBy("k").count())
+    following = Run(spark, new, tmp_path / "new")
+    running = run.start()
+    run.advance(running, 1)
+    changes = Modifications(run.checkpoint)
+    begun = changes.wait(changes.set_filter("read", "e < 0").record.number).first_batch
+    run.advance(running, 1)
+    ended = changes.wait(changes.remove("filter", "read").record.number).first_batch
+    run.advance(running, 1)
+    first = stop(cluster, run)
+    assert begun is not None
+    assert ended is not None
+    rebuilt = tmp_path / "rebuilt"
+    done = rebuild(cluster.manager, new.stream(spark), run.checkpoint, rebuilt, output_mode="update")
+    assert done.batch == first - 1
+    restructure(cluster.manager, run.checkpoint, following.checkpoint, rebuilt)
+    following.output = run.output
+    following.advance(following.start(), 2)
+    second = stop(cluster, following)
+    passed_point = read(spark, 0, begun).unionAll(read(spark, ended, first))
+    fresh = read(spark, first, second).select("e", "k").distinct()
+    passed = fresh.join(passed_point.select("e").distinct(), "e", "left_anti")
+    assert passed.join(read(spark, begun, ended), "e", "left_semi").count() > 0
+    assert_same_rows(following.result(second), counted(passed_point, passed))
 
 
 def small_windows(rows: DataFrame) -> DataFrame:
