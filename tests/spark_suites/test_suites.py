@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import re
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyspark
 import pytest
 
-from tests.spark_suites.suites import INTEGRATIONS, MODULE_TIMEOUT_S, MODULES, Daemons, ModuleRun, daemons, run_module
+from tests.spark_suites.suites import (
+    INTEGRATIONS,
+    LEFT_OUT,
+    MODULE_TIMEOUT_S,
+    MODULES,
+    Daemons,
+    ModuleRun,
+    daemons,
+    run_module,
+)
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +39,17 @@ def test_what_passes_on_stock_passes_over_rhino(module: str, running: Daemons, t
     for run in over:
         assert not run.broken, run.broken
         assert not run.worse_than(stock), f"integration {run.integration}: {run.worse_than(stock)}"
+    assert over[0].served >= MODULES[module].by_provider
     assert over[-1].served >= MODULES[module].served
+
+
+def test_each_module_about_streaming_and_state_is_run_or_left_out_for_a_reason() -> None:
+    root = "pyspark/sql/tests/"
+    with zipfile.ZipFile(Path(pyspark.__file__).parent / "python/lib/pyspark.zip") as packed:
+        found = [name.removeprefix(root).removesuffix(".py") for name in packed.namelist() if name.startswith(root)]
+    tests = {name.replace("/", ".") for name in found if re.search(r"test_[^/]*$", name)}
+    about = {name for name in tests if re.search(r"streaming|with_state|tws", name)}
+    assert about == {*MODULES, *LEFT_OUT}
 
 
 def test_a_module_that_cannot_be_imported_is_broken(tmp_path: Path) -> None:
