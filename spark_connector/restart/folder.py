@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from rhino_core import failpoints
 from rhino_core.errors import AccessDeniedError, ConflictError, IntegrityError, PreconditionError
 from rhino_core.foreign import numbers, read_bytes, read_json, reading
-from spark_connector.facts import create_fact
+from spark_connector.facts import create_fact, make_folder
 from spark_connector.restart.core import Answer, End, Restart
 
 T = TypeVar("T", Answer, End)
@@ -125,7 +125,7 @@ class RestartFolder:
         the right at the end.
         """
         path = self.lock(RIGHT)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+") as file:
             try:
                 fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

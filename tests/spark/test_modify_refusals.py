@@ -97,6 +97,28 @@ CASES: list[Case] = [
         f"the point {POINT} has no column value; it has k, y, one",
     ),
     ("no condition", lambda q: q.set_filter(POINT, "y + 1"), "DATATYPE_MISMATCH.FILTER_NOT_BOOLEAN"),
+    (
+        "a filter that aggregates",
+        lambda q: q.set_filter(POINT, "max(y) > 3"),
+        "max(y) > 3: max is an aggregate function, and SQL of a point makes one value of each row",
+    ),
+    ("the first value", lambda q: q.set_columns(POINT, {"y": "first(y)"}), "first(y): first is an aggregate function"),
+    ("a sum over rows", lambda q: q.set_columns(POINT, {"y": "sum(y) over ()"}), "sum(y) over (): has an OVER clause"),
+    ("a rank", lambda q: q.set_columns(POINT, {"y": "rank()"}), "rank is a window function"),
+    ("two rows", lambda q: q.set_columns(POINT, {"y": "explode(array(y, y))"}), "explode makes several rows of one"),
+    (
+        "a window",
+        lambda q: q.set_filter(POINT, "window(timestamp_seconds(y), '1 second').start > '2020-01-01'"),
+        "window groups rows by time",
+    ),
+    (
+        "a session",
+        lambda q: q.set_columns(POINT, {"y": "session_window(timestamp_seconds(y), '1 second')"}),
+        "session_window groups rows by time",
+    ),
+    ("the clock", lambda q: q.set_filter(POINT, "current_time() > time'12:00:00'"), "takes the time from the clock"),
+    ("a word for now", lambda q: q.set_filter(POINT, "cast('now' as timestamp) > '2020-01-01'"), "from the clock"),
+    ("a constant of today", lambda q: q.set_filter(POINT, "date'today' > '2020-01-01'"), "from the clock"),
     ("no SQL", lambda q: q.set_filter(POINT, "y >"), "PARSE_SYNTAX_ERROR"),
     ("a key by columns", lambda q: q.set_columns(POINT, {"k": "k + 1"}), "start a new query for that"),
     (

@@ -146,7 +146,7 @@ private[modify] object CompileAhead extends AdaptiveSparkPlanHelper with Logging
     val made = MadePlan.of(batch).getOrElse(throw new IllegalStateException("the batch is not planned"))
     val session = batch.sparkSession
     session.withActive {
-      val plan = Overlay(batch.logical.clone(), next, session).transform {
+      val plan = Overlay.of(batch, next).transform {
         case relation: StreamingDataSourceV2ScanRelation =>
           val planned = collectFirst(made) { case scan: MicroBatchScanExec if scan.stream eq relation.stream => scan }
           relation.copy(stream = TrialBatch.source(

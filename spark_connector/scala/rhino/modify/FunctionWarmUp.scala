@@ -45,7 +45,7 @@ private[modify] class FunctionWarmUp(
       0, Modification.Function, function.name, removes = false, dryRun = true, code, function.evalType,
       function.dataType.json)
     CodeCheck.check(Seq(CodeCheck.replacing(code, function)), executors(), batch.sparkSession) {
-      PlanCheck.check(its, batch.logical, Nil, batch.sparkSession)
+      PlanCheck.check(its, batch, Nil)
     }
   }
 }

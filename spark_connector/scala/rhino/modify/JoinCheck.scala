@@ -5,36 +5,19 @@ import scala.collection.mutable
 import org.apache.spark.sql.AnalysisException
 import org.apache.spark.sql.catalyst.expressions.{UnsafeProjection, UnsafeRow}
 import org.apache.spark.sql.catalyst.plans.logical.{CollectMetrics, LogicalPlan}
-import org.apache.spark.sql.catalyst.util.UnsafeRowUtils
 import org.apache.spark.sql.classic.SparkSession
-import org.apache.spark.sql.types._
 
 /** Checks of a join at a point. They throw IllegalArgumentException or Spark's. */
 private[modify] object JoinCheck {
-  private val Integers = Set[DataType](ByteType, ShortType, IntegerType, LongType)
-
   def check(its: Modification, point: CollectMetrics, plan: LogicalPlan, session: SparkSession): Unit = {
     val join = its.join.getOrElse(refuse("the record names no table"))
     val made = new JoinedPoint(join, point.child, PointSql.of(its, plan, session))
     val keys = made.keys
-    keys.foreach { case (of, column) => checkTypes(of.name, of.dataType, column.name, column.dataType) }
     if (join.filters && its.columns.nonEmpty) refuse(
       s"a ${join.how} join gives no columns of the table: new values of columns need an inner or left join")
     if (join.how == TableJoin.Left && its.columns.isEmpty) refuse("a left join without new values changes nothing")
     PlanCheck.checkColumns(its, point, plan, text => known(join)(made.expression(text)))
     if (!join.filters) checkUnique(join, UnsafeProjection.create(keys.map(_._2), made.columns))
-  }
-
-  private def checkTypes(of: String, its: DataType, column: String, other: DataType): Unit = {
-    val same = its == other || Integers(its) && Integers(other)
-    if (!same) refuse(
-      s"column $of is ${its.sql}, and $column of the table is ${other.sql}: give the table a schema with the same type")
-    val plain = its match {
-      case _: StringType => UnsafeRowUtils.isBinaryStable(its) // not with a collation that folds
-      case _: DecimalType | BooleanType | DateType | TimestampType | TimestampNTZType | BinaryType => true
-      case _ => Integers(its)
-    }
-    if (!plain) refuse(s"column $of is ${its.sql}: a join takes integers, decimals, texts, dates and times")
   }
 
   /** Another row for each further one of the table would come out of the point. */

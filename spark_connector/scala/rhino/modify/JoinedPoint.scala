@@ -4,13 +4,14 @@ import org.apache.spark.sql.catalyst.expressions.{Attribute, AttributeReference,
 import org.apache.spark.sql.catalyst.plans.{Inner, JoinType, LeftAnti, LeftOuter, LeftSemi}
 import org.apache.spark.sql.catalyst.plans.logical.{LocalRelation, LogicalPlan}
 import org.apache.spark.sql.catalyst.types.DataTypeUtils
-import org.apache.spark.sql.types.StructType
+import org.apache.spark.sql.catalyst.util.UnsafeRowUtils
+import org.apache.spark.sql.types._
 
 /**
  * The rows of a point with those of a table that is broadcast. Expressions name the columns of the table as
  * `table.<column>`. Any other name is a column of the point.
  */
-private[modify] class JoinedPoint(join: TableJoin, child: LogicalPlan, sql: PointSql) {
+private[spark] class JoinedPoint(join: TableJoin, child: LogicalPlan, sql: PointSql) {
   private val rows = join.table.rows
 
   /** Those of the table. */
@@ -28,12 +29,14 @@ private[modify] class JoinedPoint(join: TableJoin, child: LogicalPlan, sql: Poin
     PointJoin(kind, left, right, child, PointTable(join.table, columns))
   }
 
-  /** Columns of the point and of the table that must be equal. Throws IllegalArgumentException. */
+  /** Columns of the point and of the table that must be equal. Throws Misfit. */
   def keys: Seq[(Attribute, Attribute)] = join.on.toSeq.sorted.map { case (of, its) =>
-    one(of, child.output, "the point") -> one(its, columns, "the table")
+    val (key, column) = (one(of, child.output, "the point"), one(its, columns, "the table"))
+    checkTypes(key, column)
+    (key, column)
   }
 
-  /** Throws IllegalArgumentException, AnalysisException or ParseException. */
+  /** Throws Misfit, AnalysisException or ParseException. */
   def expression(text: String): Expression = {
     if (child.output.exists(_.name.equalsIgnoreCase(JoinedPoint.Table))) refuse(
       s"the point has a column ${JoinedPoint.Table}, and ${JoinedPoint.Table}.NAME is a column of the joined table: " +
@@ -60,6 +63,20 @@ private[modify] class JoinedPoint(join: TableJoin, child: LogicalPlan, sql: Poin
     (cast(of), cast(its))
   }
 
+  private def checkTypes(key: Attribute, column: Attribute): Unit = {
+    val (its, other) = (key.dataType, column.dataType)
+    val same = its == other || JoinedPoint.Integers(its) && JoinedPoint.Integers(other)
+    if (!same) refuse(
+      s"column ${key.name} is ${its.sql}, and ${column.name} of the table is ${other.sql}: give the table a schema " +
+        "with the same type")
+    val plain = its match {
+      case _: StringType => UnsafeRowUtils.isBinaryStable(its) // not with a collation that folds
+      case _: DecimalType | BooleanType | DateType | TimestampType | TimestampNTZType | BinaryType => true
+      case _ => JoinedPoint.Integers(its)
+    }
+    if (!plain) refuse(s"column ${key.name} is ${its.sql}: a join takes integers, decimals, texts, dates and times")
+  }
+
   private def one(name: String, among: Seq[Attribute], whose: String): Attribute =
     among.filter(_.name == name) match {
       case Seq(found) => found
@@ -67,10 +84,11 @@ private[modify] class JoinedPoint(join: TableJoin, child: LogicalPlan, sql: Poin
       case _ => refuse(s"$whose has several columns with the name $name")
     }
 
-  private def refuse(reason: String): Nothing = throw new IllegalArgumentException(reason)
+  private def refuse(reason: String): Nothing = throw new Misfit(reason)
 }
 
 private[modify] object JoinedPoint {
   /** How expressions name the table. */
   val Table = "table"
+  private val Integers = Set[DataType](ByteType, ShortType, IntegerType, LongType)
 }

@@ -8,19 +8,20 @@ import scala.collection.mutable
  */
 private[spark] class Misplaced {
   private var batch = Option.empty[Long]
-  private var lacking = Seq.empty[Modification] // in all plans of the batch so far
+  private var lacking = Seq.empty[(Modification, String)] // in all plans of the batch so far
   private val told = mutable.Set.empty[Long]
 
   /**
-   * Takes what a plan of a batch has no place for. Returns what no plan of the batch before had one for, and what was
-   * not returned before.
+   * Takes what a plan of a batch has no place for, each with the reason. Returns what no plan of the batch before had
+   * one for, and what was not returned before.
    */
-  def see(number: Long, misplaced: Seq[Modification]): Seq[Modification] =
+  def see(number: Long, misplaced: Seq[(Modification, String)]): Seq[(Modification, String)] =
     if (batch.contains(number)) {
-      lacking = lacking.filter(its => misplaced.exists(_.number == its.number))
+      val numbers = misplaced.map(_._1.number).toSet
+      lacking = lacking.filter { case (its, _) => numbers(its.number) }
       Nil
     } else {
-      val found = lacking.filter(its => told.add(its.number))
+      val found = lacking.filter { case (its, _) => told.add(its.number) }
       batch = Some(number)
       lacking = misplaced
       found

@@ -41,6 +41,12 @@ private[spark] object Modifications extends Logging {
     if (thread.isEmpty) Nil
     else Internals.runningQueries.find(_.id == query).map(of(_).at(batch)).getOrElse(Nil)
 
+  /** The time of the batch that is planned, which a batch has again when it is tried again. */
+  def batchMs(query: UUID, batch: Long): Long =
+    Internals.runningQueries.find(_.id == query).map(_.lastExecution).filter(_.currentBatchId == batch)
+      .map(_.offsetSeqMetadata.batchTimestampMs)
+      .getOrElse(throw new IllegalStateException(s"query $query: batch $batch is planned without a time"))
+
   /** The former run of a query is settled before its next one reads the checkpoint. */
   private def of(stream: StreamExecution): ModifiedQuery = synchronized {
     queries.get(stream.id) match {

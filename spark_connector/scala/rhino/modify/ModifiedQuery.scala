@@ -8,6 +8,7 @@ import scala.util.control.NonFatal
 import org.apache.hadoop.fs.Path
 
 import org.apache.spark.internal.Logging
+import org.apache.spark.sql.AnalysisException
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.streaming.ProcessingTimeTrigger
 import org.apache.spark.sql.execution.streaming.runtime.{IncrementalExecution, StreamExecution}
@@ -200,7 +201,7 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
       s"another modification of ${its.kind} ${its.target} waits for the next batch")
     if (!its.removes && now.trials(Long.MaxValue).exists(_._2.slot == its.slot)) throw new IllegalArgumentException(
       s"the canary of another modification of ${its.kind} ${its.target} still runs: wait for it, or remove that one")
-    def checkPlan(): Unit = of.withActive(PlanCheck.check(its, plan, former, of))
+    def checkPlan(): Unit = of.withActive(PlanCheck.check(its, execution, former))
     val replaces = its.kind == Modification.Function && !its.removes && its.jar.isEmpty
     val present = if (replaces) PlanCheck.functions(its.target, plan).headOption else None
     val code = present.map(CodeCheck.replacing(its.code, _)).toSeq ++ CodeCheck.inserted(its, plan, of)
@@ -243,8 +244,13 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
     } giveUp(bound, batch, reason(error))
   }
 
-  private def reason(error: Throwable): String =
-    Option(error.getMessage).getOrElse(error.toString).take(ModifiedQuery.ReasonMax)
+  private def reason(error: Throwable): String = {
+    val text = error match {
+      case its: AnalysisException => its.getSimpleMessage // without its plan
+      case other => Option(other.getMessage).getOrElse(other.toString)
+    }
+    text.take(ModifiedQuery.ReasonMax)
+  }
 }
 
 private[modify] object ModifiedQuery {

@@ -21,13 +21,15 @@ private[spark] class ModifyRule(session: SparkSession) extends Rule[LogicalPlan]
   override def apply(plan: LogicalPlan): LogicalPlan = batch(plan).fold(plan) { case (query, number) =>
     Restarts.pass(query, number) // a closed gate parks the batch before anything is decided about it
     val modifications = Modifications.at(query, number)
-    val session = this.session.asInstanceOf[ClassicSession]
-    if (modifications.isEmpty) Overlay(plan, Nil, session)
+    def overlay =
+      new Overlay(plan, modifications, session.asInstanceOf[ClassicSession], Modifications.batchMs(query, number))
+    if (modifications.isEmpty) overlay.made
     else {
-      misplaced.see(number, Overlay.misplaced(plan, modifications)).foreach { its =>
-        logWarning(s"query $query: $its changes nothing, because the application has no such place any more")
+      val its = Failpoints.around("plan")(overlay)
+      misplaced.see(number, its.misplaced).foreach { case (lost, reason) =>
+        logWarning(s"query $query: $lost changes nothing: $reason")
       }
-      Failpoints.around("plan")(Overlay(plan, modifications, session))
+      its.made
     }
   }
 

@@ -2,32 +2,51 @@ package rhino.spark.modify
 
 import java.util.IdentityHashMap
 
+import scala.collection.mutable
+
+import org.apache.spark.sql.AnalysisException
 import org.apache.spark.sql.catalyst.expressions.{Attribute, AttributeMap, AttributeReference, Expression, PythonUDF, ScalaUDF}
 import org.apache.spark.sql.catalyst.plans.logical.{AnalysisHelper, CollectMetrics, LogicalPlan, Project}
 import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.execution.streaming.runtime.IncrementalExecution
 import org.apache.spark.sql.execution.streaming.state.seam.PythonCode
 import org.apache.spark.sql.types.DataType
 
 /**
  * The plan of a batch with modifications. Functions of Scala and Java that can be replaced are called through an object
  * of ours, replaced or not. Attributes that others refer to keep their names and types.
+ *
+ * @param batchMs the time of the batch
  */
-private[spark] object Overlay {
+private[spark] class Overlay(
+    plan: LogicalPlan, modifications: Seq[Modification], session: SparkSession, batchMs: => Long) {
 
-  def apply(plan: LogicalPlan, modifications: Seq[Modification], session: SparkSession): LogicalPlan =
+  private val misfits = mutable.Map.empty[Long, String] // by number, why its point has no place for it
+
+  /** The plan. Throws IllegalStateException for SQL that Spark does not know any more. */
+  val made: LogicalPlan =
     if (modifications.isEmpty && JarCheck.functionsOf(plan).isEmpty) plan
-    else AnalysisHelper.allowInvokingTransformsInAnalyzer {
-      val functions = modifications.filter(_.kind == Modification.Function).map(m => m.target -> m).toMap
-      val replaced = withFunctions(plan, functions, session)
-      val sql = (its: Modification) => PointSql.of(its, plan, session)
-      val filters = modifications.filter(_.kind == Modification.Filter)
-      val joins = modifications.filter(_.kind == Modification.Join)
-      val columns = modifications.filter(_.kind == Modification.Columns)
-      withColumns(withJoins(withFilters(replaced, filters, sql), joins, sql), columns, sql)
-    }
+    else AnalysisHelper.allowInvokingTransformsInAnalyzer(withColumns(withJoins(withFilters(withFunctions))))
 
-  private def withFunctions(
-      plan: LogicalPlan, functions: Map[String, Modification], session: SparkSession): LogicalPlan = {
+  /** Modifications without a place in the plan, because the application has changed since. Each with the reason. */
+  def misplaced: Seq[(Modification, String)] = {
+    val points = plan.collect { case point: CollectMetrics => point.name }.toSet
+    val (udfs, others) = (PointSql.functionsOf(plan), JarCheck.functionsOf(plan))
+    modifications.flatMap { its =>
+      val there =
+        if (its.jar.nonEmpty) others.exists(JarCheck.fits(its, _))
+        else if (its.kind == Modification.Function) udfs.exists(udf => udf.name == its.target && fits(its, udf))
+        else points(its.target)
+      val reason = if (there) misfits.get(its.number) else Some("the application has no such place any more")
+      reason.map(its -> _)
+    }
+  }
+
+  private def of(kind: String): Map[String, Modification] =
+    modifications.filter(_.kind == kind).map(its => its.target -> its).toMap
+
+  private def withFunctions: LogicalPlan = {
+    val functions = of(Modification.Function)
     val own = new IdentityHashMap[AnyRef, OwnFunction] // calls of the same function must stay equal
     plan.transformAllExpressions {
       case udf: PythonUDF if functions.get(udf.name).exists(fits(_, udf)) =>
@@ -44,62 +63,72 @@ private[spark] object Overlay {
   private def fits(its: Modification, udf: PythonUDF): Boolean = its.jar.isEmpty && its.fits(udf.evalType) &&
     DataType.equalsIgnoreNullability(DataType.fromJson(its.returns), udf.dataType)
 
-  /** Modifications for which a plan has no place, because the application has changed since. */
-  def misplaced(plan: LogicalPlan, modifications: Seq[Modification]): Seq[Modification] = {
-    val points = plan.collect { case point: CollectMetrics => point.name }.toSet
-    val (udfs, others) = (PointSql.functionsOf(plan), JarCheck.functionsOf(plan))
-    modifications.filterNot { its =>
-      if (its.jar.nonEmpty) others.exists(JarCheck.fits(its, _))
-      else if (its.kind == Modification.Function) udfs.exists(udf => udf.name == its.target && fits(its, udf))
-      else points(its.target)
-    }
-  }
-
-  private def withFilters(plan: LogicalPlan, filters: Seq[Modification], sql: Modification => PointSql): LogicalPlan = {
-    val points = filters.map(its => its.target -> its).toMap
+  private def withFilters(plan: LogicalPlan): LogicalPlan = {
+    val points = of(Modification.Filter)
     plan.transform {
       case point: CollectMetrics if points.contains(point.name) && point.isStreaming =>
         val its = points(point.name)
-        point.copy(child = PointFilter(sql(its).condition(its.filter, point.child), point.child))
+        point.copy(child = changed(its, point) { sql =>
+          PointFilter(BatchTime.in(sql.condition(its.filter, point.child), batchMs), point.child)
+        })
     }
   }
 
-  private def withColumns(plan: LogicalPlan, all: Seq[Modification], sql: Modification => PointSql): LogicalPlan =
-    below(plan, all) { (its, child) =>
-      columns(its.columns.map { case (name, text) => name -> sql(its).expression(text, child) }, child, child)
-    }
+  private def withColumns(plan: LogicalPlan): LogicalPlan = below(plan, of(Modification.Columns)) {
+    (its, child, sql) => columns(its, child, child, sql.expression(_, child))
+  }
 
-  private def withJoins(plan: LogicalPlan, all: Seq[Modification], sql: Modification => PointSql): LogicalPlan =
-    below(plan, all) { (its, child) =>
-      val join = new JoinedPoint(its.join.get, child, sql(its))
-      val made = columns(its.columns.map { case (name, text) => name -> join.expression(text) }, child, join.plan)
-      if (made.output.size == child.output.size) made else Project(made.output.take(child.output.size), made)
-    }
+  private def withJoins(plan: LogicalPlan): LogicalPlan = below(plan, of(Modification.Join)) { (its, child, sql) =>
+    val join = new JoinedPoint(its.join.get, child, sql)
+    val made = columns(its, child, join.plan, join.expression)
+    if (made.output.size == child.output.size) made else Project(made.output.take(child.output.size), made)
+  }
 
   /**
    * The columns of a point, with new values from `rows`. Changed columns have new ids: with the former ones, Spark's
    * inference would take old and new values for equal.
    */
-  private def columns(values: Map[String, Expression], point: LogicalPlan, rows: LogicalPlan): LogicalPlan = {
-    val former = point.output.filter(column => values.contains(column.name))
+  private def columns(
+      its: Modification, point: LogicalPlan, rows: LogicalPlan, value: String => Expression): LogicalPlan = {
+    val (former, values) = its.columns.toSeq.map { case (name, text) =>
+      val (column, made) = (PointFit.column(name, its.target, point), value(text))
+      PointFit.check(column, made, text)
+      column -> BatchTime.in(made, batchMs)
+    }.unzip
     val made = former.map { column =>
       AttributeReference(column.name, column.dataType, column.nullable, column.metadata)()
     }
-    if (former.isEmpty) rows else PointColumns(former, former.map(column => values(column.name)), made, rows)
+    if (former.isEmpty) rows else PointColumns(former, values, made, rows)
   }
 
   /** Each point with what `make` puts between it and the plan below it. */
-  private def below(plan: LogicalPlan, all: Seq[Modification])(
-      make: (Modification, LogicalPlan) => LogicalPlan): LogicalPlan = {
-    val points = all.map(its => its.target -> its).toMap
+  private def below(plan: LogicalPlan, points: Map[String, Modification])(
+      make: (Modification, LogicalPlan, PointSql) => LogicalPlan): LogicalPlan =
     if (points.isEmpty) plan
     else plan.transformUpWithNewOutput {
       case point: CollectMetrics if points.contains(point.name) && point.isStreaming =>
-        val made = make(points(point.name), point.child)
-        val changed = point.child.output.zip(made.output).filter { case (old, its) => old.exprId != its.exprId }
-        val mapping = AttributeMap(changed)
+        val made = changed(points(point.name), point)(make(points(point.name), point.child, _))
+        val others = point.child.output.zip(made.output).filter { case (old, its) => old.exprId != its.exprId }
+        val mapping = AttributeMap(others)
         val metrics = point.metrics.map(_.transform { case a: Attribute => mapping.getOrElse(a, a) })
-        (point.copy(metrics = metrics.asInstanceOf[point.metrics.type], child = made), changed)
+        (point.copy(metrics = metrics.asInstanceOf[point.metrics.type], child = made), others)
     }
-  }
+
+  /** What a modification makes of the rows below its point: the same rows, if it does not fit. */
+  private def changed(its: Modification, point: CollectMetrics)(make: PointSql => LogicalPlan): LogicalPlan =
+    try PointFit.known(point)(make(PointSql.of(its, plan, session)))
+    catch {
+      case misfit: Misfit =>
+        misfits.put(its.number, misfit.getMessage)
+        point.child
+      case error: AnalysisException => throw new IllegalStateException(
+          s"$its cannot be planned any more: ${error.getMessage}. Withdraw it by `rhino modify withdraw`, or start " +
+            "the query with the code that it was made for", error)
+    }
+}
+
+private[spark] object Overlay {
+  /** The plan of a batch with these modifications. */
+  def of(batch: IncrementalExecution, modifications: Seq[Modification]): LogicalPlan = new Overlay(
+    batch.logical.clone(), modifications, batch.sparkSession, batch.offsetSeqMetadata.batchTimestampMs).made
 }

@@ -1,18 +1,19 @@
 package rhino.spark.modify
 
-import org.apache.spark.sql.AnalysisException
 import org.apache.spark.sql.catalyst.QueryPlanningTracker
 import org.apache.spark.sql.catalyst.expressions.{Attribute, Expression, PythonUDF, SubqueryExpression}
 import org.apache.spark.sql.catalyst.plans.logical._
 import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.execution.streaming.runtime.IncrementalExecution
 import org.apache.spark.sql.execution.streaming.state.seam.PythonCode
 import org.apache.spark.sql.types.DataType
 
 /** Checks of a modification against the plan of the running query. They throw IllegalArgumentException or Spark's. */
 private[spark] object PlanCheck {
 
-  /** `plan`: of the newest batch, without modifications. `inForce`: what the next batch would have without this one. */
-  def check(its: Modification, plan: LogicalPlan, inForce: Seq[Modification], session: SparkSession): Unit = {
+  /** `batch`: the newest one. `inForce`: what the next batch would have without this modification. */
+  def check(its: Modification, batch: IncrementalExecution, inForce: Seq[Modification]): Unit = {
+    val (plan, session) = (batch.logical, batch.sparkSession) // without modifications
     if (its.removes) {
       if (!inForce.exists(_.slot == its.slot)) refuse(s"no modification of ${its.kind} ${its.target} is in force")
     } else if (its.jar.nonEmpty) JarCheck.checkPlan(its, plan)
@@ -27,13 +28,14 @@ private[spark] object PlanCheck {
     val others = inForce.filterNot(_.slot == its.slot)
     val next = if (its.removes) others else others :+ its
     val before = outputOf(analysed(plan, session))
-    val after = outputOf(analysed(Overlay(plan.clone(), next, session), session))
+    val after = outputOf(analysed(Overlay.of(batch, next), session))
     if (before != after) refuse(s"the rows of the query would be ${after.mkString(", ")}, not ${before.mkString(", ")}")
   }
 
   private def checkAtPoint(
       its: Modification, at: CollectMetrics, plan: LogicalPlan, session: SparkSession): Unit = {
     PointFunctionCheck.check(its, plan, session)
+    (its.filter +: its.columns.values.toSeq).filter(_.nonEmpty).foreach(RowSqlCheck.check(_, session))
     val sql = PointSql.of(its, plan, session)
     its.kind match {
       case Modification.Filter => checkFilter(its, at, sql)
@@ -90,42 +92,24 @@ private[spark] object PlanCheck {
   }
 
   private def checkFilter(its: Modification, point: CollectMetrics, sql: PointSql): Unit =
-    requireDeterministic(known(point) { sql.condition(its.filter, point.child) })
+    requireSameEachTry(PointFit.known(point)(sql.condition(its.filter, point.child)), its.filter)
 
   private[modify] def checkColumns(
       its: Modification, point: CollectMetrics, plan: LogicalPlan, make: String => Expression): Unit =
     its.columns.foreach { case (name, text) =>
-      val attribute = point.child.output.filter(_.name == name) match {
-        case Seq(one) => one
-        case Nil => refuse(s"the point ${its.target} has no column $name; it has ${columnsOf(point)}")
-        case _ => refuse(s"the point ${its.target} has several columns with the name $name")
-      }
-      val made = known(point)(make(text))
-      requireDeterministic(made)
-      if (made.dataType != attribute.dataType) refuse(
-        s"column $name is ${attribute.dataType.sql}, and $text is ${made.dataType.sql}: cast it")
-      if (made.nullable && !attribute.nullable) refuse(
-        s"column $name is never null, and $text may be: use coalesce($text, ...)")
+      val attribute = PointFit.column(name, its.target, point.child)
+      val made = PointFit.known(point)(make(text))
+      requireSameEachTry(made, text)
+      PointFit.check(attribute, made, text)
       KeyCheck.check(its.target, plan) { case other: Attribute => other.exprId == attribute.exprId }
     }
 
-  /** Spark suggests a few similar names for a column that it does not find. People want to see all there are. */
-  private def known[T](point: CollectMetrics)(made: => T): T =
-    try made
-    catch {
-      case error: AnalysisException if Option(error.getCondition).exists(_.startsWith("UNRESOLVED_COLUMN")) =>
-        val name = error.getMessageParameters.get("objectName")
-        throw new IllegalArgumentException(
-          s"the point ${point.name} has no column $name; it has ${columnsOf(point)}", error)
-    }
-
-  private def columnsOf(point: CollectMetrics): String = list(point.child.output.map(_.name))
-
-  private def requireDeterministic(made: Expression): Unit = {
+  private def requireSameEachTry(made: Expression, text: String): Unit = {
     if (made.exists(_.isInstanceOf[SubqueryExpression])) refuse(
       "a subquery reads its table in each batch: a batch that is tried again would differ. Join the table by " +
         "`rhino modify join`")
     if (!made.deterministic) refuse(s"${made.sql} is not deterministic: a batch that is tried again would differ")
+    BatchTime.check(made, text)
   }
 
   private def analysed(plan: LogicalPlan, session: SparkSession): LogicalPlan =

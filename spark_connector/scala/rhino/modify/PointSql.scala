@@ -19,16 +19,21 @@ private[modify] class PointSql(functions: Seq[PointFunction], plan: LogicalPlan,
 
   /** Throws AnalysisException or ParseException. */
   def condition(text: String, child: LogicalPlan): Expression =
-    analysed(Filter(parsed(text), rowsOf(child))).collectFirst { case filter: Filter => filter.condition }.get
+    analysed(Filter(parsed(text), rowsOf(child))) match {
+      case Filter(condition, _: LocalRelation) => condition
+      case _ => several(text)
+    }
 
   /** Throws AnalysisException or ParseException. */
   def expression(text: String, child: LogicalPlan): Expression = {
-    val found = analysed(Project(Seq(Alias(parsed(text), "value")()), rowsOf(child)))
-    found.collectFirst { case project: Project => project.projectList.head }.get match {
-      case alias: Alias => alias.child
-      case other => other
+    analysed(Project(Seq(Alias(parsed(text), "value")()), rowsOf(child))) match {
+      case Project(Seq(Alias(value, _)), _: LocalRelation) => value
+      case _ => several(text)
     }
   }
+
+  private def several(text: String): Nothing =
+    throw new IllegalArgumentException(s"$text does not make one value of each row")
 
   /** Each function with these arguments. */
   def called(its: PointFunction, arguments: Seq[Expression]): PythonUDF = PythonUDF(

@@ -26,7 +26,7 @@ private[modify] class PythonStart(batch: IncrementalExecution, executors: () => 
     val version = startWorkers(due)
     MadeUpChanges.of(batch.logical, Some(version)).headOption.foreach { its =>
       CodeCheck.check(CodeCheck.inserted(its, batch.logical, session), executors(), session) {
-        PlanCheck.check(its, batch.logical, Nil, session)
+        PlanCheck.check(its, batch, Nil)
       }
     }
     version

@@ -10,6 +10,7 @@ import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.execution.{LogicalRDD, QueryExecution}
 import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanHelper
 import org.apache.spark.sql.execution.datasources.v2.{MicroBatchScanExec, StreamingDataSourceV2ScanRelation}
+import org.apache.spark.sql.execution.streaming.runtime.IncrementalExecution
 import org.apache.spark.sql.types.DataType
 
 /**
@@ -30,10 +31,10 @@ private[modify] object Sample extends AdaptiveSparkPlanHelper {
    * `wanted`: which calls are meant. `inForce`: what the batch was planned with. Throws IllegalArgumentException if
    * rows cannot be had.
    */
-  def of[F <: Expression](name: String, most: Int, batch: QueryExecution, inForce: Seq[Modification])(
+  def of[F <: Expression](name: String, most: Int, batch: IncrementalExecution, inForce: Seq[Modification])(
       wanted: PartialFunction[Expression, F]): Sample[F] = {
     val session = batch.sparkSession
-    val plan = session.sessionState.analyzer.execute(Overlay(batch.logical.clone(), inForce, session))
+    val plan = session.sessionState.analyzer.execute(Overlay.of(batch, inForce))
     val (function, below) = plan.collectFirst {
       case node if node.children.size == 1 && calls(node, wanted).nonEmpty =>
         calls(node, wanted).head -> node.children.head

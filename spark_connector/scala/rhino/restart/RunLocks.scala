@@ -4,6 +4,7 @@ import java.nio.ByteBuffer
 import java.nio.channels.{FileChannel, FileLock, OverlappingFileLockException}
 import java.nio.charset.StandardCharsets.UTF_8
 import java.nio.file.{Files, Path, Paths, StandardOpenOption}
+import java.nio.file.attribute.PosixFilePermissions
 
 import scala.collection.mutable
 
@@ -17,11 +18,12 @@ import org.json4s.jackson.JsonMethods.{compact, render}
  */
 private[spark] object RunLocks {
   private case class Held(holder: String, channel: FileChannel, lock: FileLock)
+  private val Own = PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rwx------"))
   private val held = mutable.Map.empty[Path, Held]
 
   /** Whether `holder` has the lock now. `says` is written into the file, for those who do not get it. */
   def take(file: String, holder: String, says: String): Boolean = synchronized {
-    Files.createDirectories(Paths.get(file).getParent)
+    Files.createDirectories(Paths.get(file).getParent, Own)
     val path = real(file)
     held.get(path) match {
       case Some(its) => its.holder == holder

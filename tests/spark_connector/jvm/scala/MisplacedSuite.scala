@@ -7,8 +7,8 @@ class MisplacedSuite extends Suite {
   private val first = filter(1)
   private val second = filter(2)
 
-  private def filter(number: Long): Modification =
-    Modification(number, Modification.Filter, "scored", removes = false, dryRun = false)
+  private def filter(number: Long): (Modification, String) =
+    Modification(number, Modification.Filter, "scored", removes = false, dryRun = false) -> "no place"
 
   test("a modification is told when no plan of a batch has had its place, once") {
     val misplaced = new Misplaced

@@ -1,9 +1,11 @@
 package rhino.spark
 
+import java.util.concurrent.CountDownLatch
+
 import rhino.spark.modify._
 
 import org.apache.spark.sql.catalyst.expressions.{Alias, AttributeReference, ScalaUDF}
-import org.apache.spark.sql.catalyst.plans.logical.{LocalRelation, Project}
+import org.apache.spark.sql.catalyst.plans.logical.{LocalRelation, LogicalPlan, Project}
 import org.apache.spark.sql.types.{LongType, StringType}
 
 /** Why a function cannot be replaced. */
@@ -29,7 +31,7 @@ class PlanCheckSuite extends Suite {
   test("a batch calls functions that can be replaced through objects of ours, and equal calls stay equal") {
     val unnamed = twice.copy(udfName = None)
     val calls = Seq(twice, twice.copy(), unnamed).map(Alias(_, "y")())
-    val made = Overlay(Project(calls, LocalRelation(value)), Nil, session = null)
+    val made = new Overlay(Project(calls, LocalRelation(value)), Nil, session = null, batchMs = 0).made
     val udfs = made.expressions.flatMap(_.collect { case udf: ScalaUDF => udf })
     expect(udfs.size, calls.size)
     expect(udfs(0), udfs(1))
@@ -44,8 +46,16 @@ class PlanCheckSuite extends Suite {
     expect(JarCheck.fits(its, twice.copy(udfName = Some("thrice"))), false)
     expect(JarCheck.fits(its, twice.copy(dataType = StringType)), false)
     expect(JarCheck.fits(change("twice"), twice), false)
-    expect(Overlay.misplaced(plan, Seq(its)), Nil)
-    expect(Overlay.misplaced(LocalRelation(value), Seq(its)), Seq(its))
+    def misplaced(plan: LogicalPlan) = new Overlay(plan, Seq(its), session = null, batchMs = 0).misplaced
+    expect(misplaced(Project(Nil, LocalRelation(value))), Seq(its -> "the application has no such place any more"))
+  }
+
+  test("a check that is cancelled says nothing against what it checks") {
+    val cancelled = new CountDownLatch(1)
+    fails[IllegalArgumentException]("did not end within 0.02 s", "the same request may pass later")(
+      LimitedJob.within(20)(cancelled.countDown()) { cancelled.await(); throw new IllegalStateException("cancelled") })
+    fails[IllegalStateException]("wrong")(LimitedJob.within(60_000)(())(throw new IllegalStateException("wrong")))
+    expect(LimitedJob.within(60_000)(())(7), 7)
   }
 
   test("a class is refused where the query has no such function, several, or one of Python") {

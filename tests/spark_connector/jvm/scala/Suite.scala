@@ -50,8 +50,8 @@ object Suite {
     new ExecutorListenerSuite, new DivisionSuite, new SourceLagSuite, new LedgerSuite, new LooksSuite,
     new FactFilesSuite, new PlanCheckSuite, new TaskGroupSuite, new NodeWorkSuite, new IdleCheckSuite,
     new FollowerSuite, new TlsSuite, new RestartSuite, new StaticTableSuite, new MisplacedSuite, new RunAheadSuite,
-    new ModificationSuite, new JarSuite, new KeyCheckSuite, new PointNodesSuite, new LateRecordsSuite,
-    new MadeUpChangesSuite, new PythonStartSuite)
+    new ModificationSuite, new JarSuite, new KeyCheckSuite, new PointNodesSuite, new PointFitSuite,
+    new LateRecordsSuite, new MadeUpChangesSuite, new PythonStartSuite)
 
   /** Prints a JSON object for each test, and at last one of what Python compares with its own. */
   def main(arguments: Array[String]): Unit = {
