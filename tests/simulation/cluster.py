@@ -16,6 +16,7 @@ from tests.simulation.executors import Executors, Steady
 from tests.simulation.facts import require
 from tests.simulation.faults import FaultInjector
 from tests.simulation.manager import Manager
+from tests.simulation.moving_copies import MovingCopies
 from tests.simulation.network import Network
 from tests.simulation.old_versions import OldVersions
 from tests.simulation.peace import Peace
@@ -28,6 +29,8 @@ from tests.simulation.world import World
 from worker_runtime.protocol import closure, excess, lag, membership
 
 FAULTY_S = 10.0
+STOPPED_S = 4.0  # when the query ends that is not started again
+STOPPED = tuple(StoreId("stopped", 0, partition, "default") for partition in (7, 8))
 CHECK_S = 1.0  # between looks at all disks
 SETTLING_S = 8.0  # after the faults, until everything must go well
 SOUND_S = 2.0  # of work without any failure
@@ -51,6 +54,8 @@ class Cluster:
         self.steady = Steady()
         self.workload = Workload(self, self.variety.stores)
         self.short_lived = ShortLived(self) if self.variety.forgotten_query else None
+        self.stopped = Workload(self, STOPPED if self.variety.stopped_query else ())
+        self.moving_copies = MovingCopies(seed) if self.variety.copies_move else None
         self.faults = FaultInjector(self)
         self.drains = Drains(self)
         self.old_versions = OldVersions(self, self.workload)
@@ -137,6 +142,7 @@ class Cluster:
         for sidecar in self.sidecars.values():
             sidecar.start()
         self.workload.start()
+        self.stopped.start()
 
     def _run(self) -> None:
         self.start()
@@ -146,6 +152,7 @@ class Cluster:
         if self.short_lived is not None:
             self.short_lived.start(until=FAULTY_S)
         self._watch_copies()
+        self.world.at(STOPPED_S, self.stopped.stop)
         self.world.run_until(FAULTY_S)
         self._end_faults()
         self.world.run_until(FAULTY_S + SETTLING_S)
@@ -161,6 +168,7 @@ class Cluster:
 
     def _end_faults(self) -> None:
         self.world.say("faults end")
+        self.moving_copies = None
         self.peace.start(last_batches_s=FAULTY_S + SETTLING_S + SOUND_S)
         if self.executors is not None:
             self.executors.stay(self.manager.core.groups.values(), self.sidecars)

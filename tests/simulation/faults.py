@@ -151,13 +151,19 @@ class FaultInjector:
     # ------------------------------------------------------------ bytes
 
     def _some_file(self, victim: Sidecar) -> tuple[StoreId, FileEntry] | None:
-        """A file of which a newer version than its own has been committed."""
+        """A file of which a newer version than its own has been committed.
+
+        None of a query that is stopped: its floor does not pass the version, and members that all lack it do not ask
+        those outside of the group, where the last sound copy may be.
+        """
         newest = {version.store: version.version for version in self._cluster.checkers.wanted()}
         candidates = [
             (store, entry)
             for store, files in sorted(victim.disk.files.items())
             for entry in files.values()
-            if store in newest and (entry.version is None or entry.version.version < newest[store].version)
+            if store in newest
+            and store.job != self._cluster.stopped.job
+            and (entry.version is None or entry.version.version < newest[store].version)
         ]
         return self._world.random.choice(candidates) if candidates else None
 

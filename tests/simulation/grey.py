@@ -79,7 +79,7 @@ class GreyCluster(Cluster):
         self.world.faults = Faults.none()
         self.workload: MeantWorkload = MeantWorkload(self)
         self._random = Random(f"grey {seed}")
-        self._stopped = Workload(self, [StoreId("stopped", 0, partition, "default") for partition in range(factor + 2)])
+        self.stopped = Workload(self, [StoreId("stopped", 0, partition, "default") for partition in range(factor + 2)])
         self.lag_cap_s = 0.0
 
     @contextlib.contextmanager
@@ -103,10 +103,9 @@ class GreyCluster(Cluster):
         self.lag_cap_s = kind.lag_cap_s
         with self.scaled_periods():
             self.start()
-            self._stopped.start()
             self.workload.patient = kind.restart
             self.world.run_until(STOPPED_S)
-            self._stopped.stop()
+            self.stopped.stop()
             if kind.by_a_guest:
                 self.workload.only = self.outsider()
             self.began = began = self._random.uniform(*BEGIN_S)

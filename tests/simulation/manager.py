@@ -58,6 +58,8 @@ class Manager:
         )
         lease_times, lag_cap = LeaseTimes(LEASE_S, SUSPECT_LEASE_S), LagCap(LAG_CAP_S, 0)
         self.core = ReplicationMachine(restored, lease_times, now=self._world.now, lag_cap=lag_cap)
+        if self._cluster.moving_copies is not None:
+            self._cluster.moving_copies.govern(self.core)
         self._checked: dict[GroupId, ReplicaGroup] = {}
         self._watches: dict[str, Watch] = {}
         self._interested: dict[str, set[GroupId]] = {}
@@ -72,6 +74,8 @@ class Manager:
             watch.close()
         for group in self.core.groups:
             self.forgotten.setdefault(group, set()).update(self.core.returned.joined(group))
+        for group, swap in self.core._reallocation._running.items():
+            self.forgotten.setdefault(group, set()).update((swap.origin.worker, swap.target.worker))
         for group, leaving in self.core.laggards.leaving.items():
             self.forgotten.setdefault(group, set()).add(leaving.worker_id)
 

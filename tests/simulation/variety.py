@@ -16,7 +16,9 @@ class Variety:
     """`stores`: those of the query. `breaks_in_peace`: probability that a connection breaks with a chunk, as they do
     without any fault. `moves_in_peace`: handovers while the last batches are written. `forgotten_query`: another
     query ends early and is forgotten. `few_executors`: on some workers only, so that tasks do not run by the map.
-    `taken_back`: the query goes on from older versions now and then. `zones`: the workers are in two zones."""
+    `taken_back`: the query goes on from older versions now and then. `zones`: the workers are in two zones.
+    `stopped_query`: another query ends early and stays. `copies_move`: now and then a copy moves to another worker, as
+    loads make them."""
 
     settings: JobSettings
     stores: tuple[StoreId, ...] = (StoreId(JOB, 0, 0, "default"), StoreId(JOB, 1, 0, "default"))
@@ -26,6 +28,8 @@ class Variety:
     few_executors: bool = False
     taken_back: bool = False
     zones: bool = False
+    stopped_query: bool = False
+    copies_move: bool = False
 
 
 def plain(factor: int) -> Variety:
@@ -47,7 +51,14 @@ def drawn(seed: int, factor: int) -> Variety:
         few_executors=random.random() < 0.2,
         taken_back=random.random() < 0.3,
         zones=random.random() < 0.3,
+        stopped_query=_is_one_of_seven(seed) and random.random() < 0.7,
+        copies_move=_is_one_of_seven(seed) and random.random() < 0.7,
     )
+
+
+def _is_one_of_seven(seed: int) -> bool:
+    """The others are as they were before: some of them are known to find planted bugs (test_simulation.py, FINDS)."""
+    return seed % 7 == 5
 
 
 def _settings(random: Random, factor: int) -> JobSettings:

@@ -65,6 +65,11 @@ class Workload:
         self._strict_from: float | None = None
         self._logged_then: dict[StoreId, int] = {}
 
+    @property
+    def job(self) -> str:
+        """Empty if there are no stores."""
+        return next((store.id.job for store in self.stores), "")
+
     def check_with(self, checkers: Checkers) -> None:
         self._checkers = checkers
 
