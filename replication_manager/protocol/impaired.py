@@ -75,12 +75,14 @@ class Impaired:
     def _is_mute(self, record: WorkerRecord, now: float) -> bool:
         """Whether the worker is mute: it lags with the first fit member of each chain that it owns.
 
-        Only chains of jobs in which it lags count. The receivers must not be at fault: there are several of them, or
-        files of another sender reach the only one.
+        Lags count only in groups of which it is a member, because the members of others may refuse its files. Chains
+        count only of jobs in which it lags. The receivers must not be at fault: there are several of them, or files of
+        another sender reach the only one.
         """
         me = record.worker.worker_id
         bar_s = MUTE_S * CALM if me in self._mute_since else MUTE_S
-        lags = [lag for lag in record.lags if lag.oldest_s > bar_s]
+        mine = self._table.of_worker(me) if record.lags else ()
+        lags = [lag for lag in record.lags if lag.oldest_s > bar_s and lag.group in mine]
         late = {lag.to for lag in lags if self._is_fit(lag.to, now)}
         if not late:
             self._held_before.pop(me, None)

@@ -259,6 +259,22 @@ def test_a_sender_that_waits_for_the_receiver_as_well_does_not_show_that_it_is_w
     assert manager.members() == "abc?"
 
 
+def test_files_for_a_group_of_others_prove_nothing() -> None:
+    """Its members may refuse them. Simulator: a late snapshot of a stopped query, and a secondary that hangs."""
+    manager = owned()
+    manager.do(ev.DrainSet("a", True))
+    manager.do(ev.Resolve(OTHER, "c", JobSettings()))
+    manager.do(ev.DrainSet("a", False))
+    before = manager.members()
+    for _ in range(5):
+        manager.beat("b")
+        manager.beat("c")
+        lags = tuple(Lag(group, to, 10, MUTE_S + 0.5) for group, to in ((GROUP, "b"), (OTHER, "c"), (OTHER, "b")))
+        manager.do(ev.Beat("a", "a/1", 0, 0, 0, 0, (), lags=lags))
+        manager.now += PROOF_S / 3
+    assert manager.members() == before
+
+
 def test_receivers_that_are_silent_themselves_prove_nothing() -> None:
     """A switch has failed: their leases have not ended yet."""
     manager = owned("abcd", R2)
