@@ -32,6 +32,7 @@ STOPPED_S, BEGIN_S = 3.0, (5.0, 7.0)
 LASTING_S = 12.0
 GO_ON_S = 2.0 + 0.7  # once it has been noticed, and a batch of the usual length
 LAG_CAP_S, PATIENCE_S = 3.0, 1.0  # the second as in cluster.py
+HANG_CAP_S = 1.0  # shorter than an attempt, as usual: the files of each one are owed anew
 BROKEN_S = KEEPALIVE_S  # a data file that was under way waits for its connection to break
 BEAT_S, LEASE_S, MUTE_S, LAG_S = 0.5, 2.0, 2.0, LAG_CAP_S + COMMIT_S + 1.0  # what noticing takes
 DOWN_S = (0.5, 1.5)  # a restart takes so long
@@ -289,11 +290,11 @@ KINDS = [
         GreyCluster.deafen_secondary,
         LAG_S + PATIENCE_S + GO_ON_S,
         factors=(1,),
-        lag_cap_s=LAG_CAP_S,
+        lag_cap_s=HANG_CAP_S,
         owner_stays=True,
     ),
     *(
-        Kind(begin, LAG_S + PATIENCE_S + GO_ON_S, factors=(1,), lag_cap_s=LAG_CAP_S, owner_stays=True)
+        Kind(begin, LAG_S + PATIENCE_S + GO_ON_S, factors=(1,), lag_cap_s=HANG_CAP_S, owner_stays=True)
         for begin in (
             GreyCluster.hang_for_others,
             GreyCluster.hang_while_another_joins,
