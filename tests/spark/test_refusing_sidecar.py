@@ -76,7 +76,7 @@ def test_a_refused_commit_leaves_nothing_and_its_reason_is_told(local: Local, tm
     def refuse(request: Message, context: grpc.ServicerContext) -> None:
         """As a sidecar does: it waits as long as it may, then says what was missing."""
         time.sleep(request.timeout_s)  # type: ignore[attr-defined]
-        context.abort(grpc.StatusCode.UNAVAILABLE, REASON)
+        context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, REASON)
 
     local.proxy.answer("Commit", refuse)
     told = failure(Run(local.spark, QUERIES["aggregation"], tmp_path).start())

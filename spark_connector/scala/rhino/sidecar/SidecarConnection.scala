@@ -22,6 +22,7 @@ private[rhino] class SidecarConnection(socket: String, client: String, settings:
 
   private val FirstCallTimeoutS = 15
   private val AnotherSessionTimeoutS = 2
+  private val RestartS = 15 // the time that a sidecar has for a restart
   private val WithProgressNs = TimeUnit.DAYS.toNanos(30)
   private val FirstPauseMs = 20L // between attempts of a call
   private val PauseMaxMs = 500L
@@ -61,7 +62,7 @@ private[rhino] class SidecarConnection(socket: String, client: String, settings:
    * (NOT_FOUND).
    *
    * @param withProgress the sidecar itself ends the call when nothing moves any more. As long as bytes move, an attempt
-   *   may last. `timeoutS` limits the attempts that fail at once, and begins again after one that has lasted longer.
+   *   may last. `timeoutS` limits the attempts that fail at once, and begins again after a restart of the sidecar.
    */
   def call(name: String, requestName: String, timeoutS: Double, doing: => String, withProgress: Boolean = false)(
       fields: SidecarSession => Seq[(String, Any)]): Message = {
@@ -80,8 +81,10 @@ private[rhino] class SidecarConnection(socket: String, client: String, settings:
         return ClientCalls.blockingUnaryCall(channel, method("Sidecar", name), options, request)
       } catch {
         case error: StatusRuntimeException =>
-          if (withProgress && System.nanoTime() - began > timeoutNs) deadline = System.nanoTime() + timeoutNs
-          if (!retriable(error, attached) || leftNs < TimeUnit.MILLISECONDS.toNanos(500)) {
+          val lasted = withProgress && System.nanoTime() - began > timeoutNs
+          val again = retriable(error, attached, lasted)
+          if (lasted) deadline = System.nanoTime() + timeoutNs
+          if (!again || leftNs < TimeUnit.MILLISECONDS.toNanos(500)) {
             val cut = !withProgress && error.getStatus.getCode == Status.Code.DEADLINE_EXCEEDED
             val shown = reason.filter(_ => cut).getOrElse(error)
             throw new IOException(s"Rhino sidecar on $socket could not $doing: ${GrpcErrors.describe(shown)}", error)
@@ -94,9 +97,10 @@ private[rhino] class SidecarConnection(socket: String, client: String, settings:
     throw new IllegalStateException("unreachable")
   }
 
-  private def retriable(error: StatusRuntimeException, attached: SidecarSession): Boolean =
+  /** @param lasted the sidecar worked on it for long. Its own answer is the last word, but not that it has ended. */
+  private def retriable(error: StatusRuntimeException, attached: SidecarSession, lasted: Boolean): Boolean =
     error.getStatus.getCode match {
-      case Status.Code.UNAVAILABLE => true
+      case Status.Code.UNAVAILABLE => !lasted || attachment.await(RestartS)(_.id != attached.id).isDefined
       case Status.Code.NOT_FOUND => attachment.await(AnotherSessionTimeoutS)(_.id != attached.id).isDefined
       case _ => false
     }
