@@ -18,6 +18,7 @@ from rhino_core.errors import (
     RhinoError,
     UnavailableError,
 )
+from spark_connector.facts import make_folder
 from spark_connector.modify.modifications import folder_of
 from spark_connector.query_checkpoint import QueryCheckpoint
 from spark_connector.restart.core import Act, Answer, End, Me, Phase, Restart, Seen, about, after, decide
@@ -283,7 +284,7 @@ class Supervised:
         if self._me.phase is not Phase.BEGIN:
             return self._driver.take(lock)
         if not self._folder.path.exists():
-            self._folder.path.mkdir(parents=True, exist_ok=True)
+            make_folder(self._folder.lock(RIGHT).parent)
             if (self._checkpoint / "offsets").exists():
                 time.sleep(CLAIM_S)
         if self._driver.take(lock):

@@ -8,6 +8,7 @@ import org.apache.spark.sql.execution.streaming.state.seam.{Internals, LocatingC
 import org.apache.spark.sql.internal.SQLConf
 
 import rhino.spark.modify.Modifications
+import rhino.spark.restart.Restarts
 import rhino.spark.settings.{RequiredConf, Settings}
 import rhino.spark.sidecar.SidecarReports
 import rhino.spark.wire.Resources
@@ -38,6 +39,7 @@ private[spark] class RhinoDriverPlugin extends DriverPlugin {
     sc.addSparkListener(listener)
     sc.addSparkListener(tasks)
     session.open()
+    Restarts.start()
     Modifications.start(() => executors.usable.all.map(executor => (executor.host, executor.id)))
     Collections.emptyMap()
   }
@@ -50,6 +52,7 @@ private[spark] class RhinoDriverPlugin extends DriverPlugin {
 
   override def shutdown(): Unit = {
     Modifications.stop()
+    Restarts.stop()
     if (session != null) session.close()
   }
 }

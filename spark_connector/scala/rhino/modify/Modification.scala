@@ -23,13 +23,14 @@ import org.json4s.jackson.JsonMethods.parse
  * @param join     for a join: with which table, and how
  * @param functions for a filter, join or columns: the Python functions that its SQL may call
  * @param jar      for a function of Scala or Java: its new class
+ * @param sha256   of its file
  */
 private[spark] case class Modification(
     number: Long, kind: String, target: String, removes: Boolean, dryRun: Boolean, code: Array[Byte] = Array.empty,
     evalType: Int = 0, returns: String = "", filter: String = "", columns: Map[String, String] = Map.empty,
     canary: Option[Canary] = None, takes: Option[(Int, Int)] = None,
     sample: Option[SampleWanted] = None, guard: Array[Byte] = Array.empty, join: Option[TableJoin] = None,
-    functions: Seq[PointFunction] = Nil, jar: Option[JarCode] = None) {
+    functions: Seq[PointFunction] = Nil, jar: Option[JarCode] = None, sha256: String = "") {
 
   def withJar(file: JarFile): Modification = copy(jar = jar.map(_.copy(jar = file)))
 

@@ -1,13 +1,13 @@
 package rhino.spark.modify
 
 import java.io.IOException
+import java.nio.charset.StandardCharsets.UTF_8
 import java.nio.file.{Files, Paths}
 import java.nio.file.attribute.PosixFilePermissions
 
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{FileAlreadyExistsException, Path}
 import org.apache.hadoop.fs.permission.FsPermission
-import org.apache.hadoop.security.UserGroupInformation
 
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 import org.json4s._
@@ -19,7 +19,7 @@ import org.json4s.jackson.JsonMethods.{compact, parse, render}
  * tables/<number>, outcomes/<number>, bindings/<batch>, returns/<batch>, figures/<batch> and comparisons/<number> by
  * the driver. Every file is written once, atomically.
  */
-private[modify] class ModificationFolder(checkpoint: Path, hadoop: Configuration) {
+private[spark] class ModificationFolder(checkpoint: Path, hadoop: Configuration) {
   private implicit val formats: Formats = DefaultFormats
   private val root = new Path(checkpoint, "modifications")
   private lazy val system = checkpoint.getFileSystem(hadoop)
@@ -34,7 +34,9 @@ private[modify] class ModificationFolder(checkpoint: Path, hadoop: Configuration
   def numbers(kind: String): Seq[Long] = facts.numbers(kind)
 
   def record(number: Long): Modification = {
-    val its = Modification.read(number, text("records", number)).withTable(new StaticTable(() => table(number)))
+    val bytes = facts.bytes("records", number)
+    val its = Modification.read(number, new String(bytes, UTF_8)).copy(sha256 = JarFile.digest(bytes))
+      .withTable(new StaticTable(() => table(number)))
     its.jar.fold(its)(code => its.withJar(new JarFile(() => jar(number, code.digest))))
   }
 
@@ -44,13 +46,12 @@ private[modify] class ModificationFolder(checkpoint: Path, hadoop: Configuration
   def keepTable(its: Modification): Modification = Failpoints.around("table") {
     val (rows, number) = (its.join.get.table.rows, its.number)
     ownFolder("tables")
-    val mine = ModificationFolder.unlessThere(facts.write("tables", number, rows.toFile, lasting = true))
+    val mine = ModificationFolder.unlessThere(facts.write("tables", number, rows.toFile))
     its.withTable(new StaticTable(() => table(number), if (mine) Some(rows) else None))
   }
 
   private def table(number: Long): TableRows =
     try {
-      requireOwn("tables", number.toString)
       TableRows.ofFile(facts.bytes("tables", number))
     } catch {
       case error @ (_: IOException | _: RuntimeException) => throw new IllegalStateException(
@@ -61,7 +62,6 @@ private[modify] class ModificationFolder(checkpoint: Path, hadoop: Configuration
   private def jar(number: Long, digest: String): Array[Byte] = {
     val name = s"$digest.jar"
     try {
-      requireOwn("jars", name)
       val bytes = facts.bytes("jars", name)
       require(JarFile.digest(bytes) == digest, "its SHA-256 is another one")
       bytes
@@ -74,33 +74,43 @@ private[modify] class ModificationFolder(checkpoint: Path, hadoop: Configuration
 
   /** Everything but unreadable records, which are never bound. */
   def read(): Ledger = {
-    val outcomes = numbers("outcomes").map(number => number -> parse(text("outcomes", number))).toMap
+    val outcomes = numbers("outcomes").map(number => number -> fields("outcomes", number)).toMap
     val accepted = outcomes.keys.filter(number => (outcomes(number) \ "refused") == JNothing)
-    val bindings = numbers("bindings").map { batch =>
-      batch -> (parse(text("bindings", batch)) \ "records").extract[Seq[Long]]
-    }.toMap
+    val bound = numbers("bindings").map(batch => batch -> fields("bindings", batch)).toMap
+    val bindings = bound.map { case (batch, its) => batch -> (its \ "records").extract[Seq[Long]] }
     val records = (accepted.toSeq ++ bindings.values.flatten).distinct.filter(numbers("records").contains)
+      .map(number => number -> record(number)).toMap
     val returned = numbers("returns").map { bound => // without `from`: by a driver or command before canaries
-      bound -> (parse(text("returns", bound)) \ "from").extractOrElse(bound)
+      bound -> (fields("returns", bound) \ "from").extractOrElse(bound)
     }.toMap
+    accepted.foreach(number => checkSame(records.get(number), (outcomes(number) \ "sha256").extractOpt[String]))
+    for ((batch, its) <- bound; digests <- (its \ "sha256").extractOpt[Seq[String]])
+      bindings(batch).zip(digests).foreach { case (number, its) => checkSame(records.get(number), Some(its)) }
     def fits(number: Long) = outcomes.get(number).map(_ \ "fits").flatMap(_.extractOpt[Set[String]])
     Ledger(
-      records.map(number => number -> record(number).fitting(fits(number).getOrElse(Set.empty))).toMap, accepted.toSet,
+      records.map { case (number, its) => number -> its.fitting(fits(number).getOrElse(Set.empty)) }, accepted.toSet,
       bindings, returned, numbers("figures").toSet)
   }
+
+  /** No digest: a former driver, which wrote none, has decided. */
+  private def checkSame(record: Option[Modification], digest: Option[String]): Unit =
+    for (its <- record if digest.exists(_ != its.sha256)) throw new IllegalStateException(
+      s"the file modifications/records/${its.number} in the checkpoint is not the one that was checked, because its " +
+        "SHA-256 is another one: restore it, for example from a backup")
 
   /** With what the class of a jar was checked for, because a later run may have another function of the name. */
   def accept(its: Modification): Unit = Failpoints.around("accept") {
     val fits: JObject = its.jar.fold(JObject())("fits" -> _.fits.toSeq.sorted)
-    write("outcomes", its.number, ("checked_ms" -> System.currentTimeMillis()) ~ fits)
+    write("outcomes", its.number, ("checked_ms" -> System.currentTimeMillis()) ~ ("sha256" -> its.sha256) ~ fits)
   }
 
   def refuse(number: Long, reason: String): Unit = Failpoints.around("refuse") {
     write("outcomes", number, ("checked_ms" -> System.currentTimeMillis()) ~ ("refused" -> reason))
   }
 
-  def bind(batch: Long, records: Seq[Long]): Unit = Failpoints.around("bind") {
-    write("bindings", batch, ("records" -> records) ~ ("bound_ms" -> System.currentTimeMillis()))
+  def bind(batch: Long, records: Seq[Modification]): Unit = Failpoints.around("bind") {
+    write("bindings", batch, ("records" -> records.map(_.number)) ~ ("sha256" -> records.map(_.sha256)) ~
+      ("bound_ms" -> System.currentTimeMillis()))
   }
 
   /** What came in force with the batch `bound` does not count from batch `from` on. */
@@ -147,19 +157,7 @@ private[modify] class ModificationFolder(checkpoint: Path, hadoop: Configuration
   private def write(kind: String, number: Long, json: JObject): Unit =
     facts.write(kind, number, compact(render(json)))
 
-  private def text(kind: String, number: Long): String = {
-    requireOwn(kind, number.toString)
-    facts.text(kind, number)
-  }
-
-  /** Throws IllegalArgumentException if another user has written the file: its code would run as this user. */
-  private def requireOwn(kind: String, name: String): Unit = {
-    val owner = facts.owner(kind, name)
-    val user = UserGroupInformation.getCurrentUser.getShortUserName
-    if (owner.nonEmpty && owner != user) throw new IllegalArgumentException(
-      s"$root/$kind/$name belongs to user $owner, and this driver runs as $user: only the driver's user may modify " +
-        "its queries")
-  }
+  private def fields(kind: String, number: Long): JValue = parse(facts.text(kind, number))
 }
 
 private[modify] object ModificationFolder {

@@ -9,8 +9,6 @@ import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.execution.streaming.state.seam.Internals
 
-import rhino.spark.restart.Restarts
-
 /** The modifications of this driver's queries. */
 private[spark] object Modifications extends Logging {
   private val PollMs = 20L
@@ -71,18 +69,10 @@ private[spark] object Modifications extends Logging {
     try while (!Thread.interrupted()) {
       val active = Internals.runningQueries
       settle(active)
-      claim(active)
       queries.values.foreach(query => if (query.isLocal || round % RemotePolls == 0) attempt(query)(_.look()))
       round += 1
       Thread.sleep(PollMs)
     } catch { case _: InterruptedException => () }
-
-  private def claim(active: Seq[StreamExecution]): Unit =
-    try Restarts.look(active)
-    catch {
-      case error: InterruptedException => throw error
-      case NonFatal(error) => logWarning("the rights to run queries cannot be looked at; trying again", error)
-    }
 
   private def attempt(query: ModifiedQuery)(act: ModifiedQuery => Unit): Unit =
     try act(query)

@@ -60,7 +60,7 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
   private def bind(batch: Long, firstOfRun: Boolean): Unit =
     ledger.get.bound(batch, number => !firstOfRun || folder.acceptedBefore(number, batch)).foreach {
       case (next, numbers) =>
-        folder.bind(batch, numbers)
+        folder.bind(batch, numbers.map(next.records))
         ledger = Some(next)
         logInfo(s"query ${stream.id}: batch $batch is the first one with modifications ${numbers.mkString(", ")}")
     }

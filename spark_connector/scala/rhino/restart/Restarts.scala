@@ -4,16 +4,41 @@ import java.nio.file.{Path, Paths}
 import java.util.UUID
 
 import scala.collection.concurrent.TrieMap
+import scala.util.control.NonFatal
 
 import org.apache.hadoop.fs.{Path => HadoopPath}
 
+import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.execution.streaming.state.seam.Internals
 
 /** The gates of this driver's queries. Python calls `close`, `open` and `isAtBoundary` (spark_connector/restart). */
-private[spark] object Restarts {
+private[spark] object Restarts extends Logging {
+  private val PollMs = 20L
   private val gates = TrieMap.empty[UUID, Gate] // by run
   private val checkpoints = TrieMap.empty[UUID, Path] // by run, of those that this machine sees as folders
+
+  @volatile private var thread = Option.empty[Thread]
+
+  /** The look has a thread of its own: others that want to run a query wait for it. */
+  def start(): Unit = synchronized {
+    val made = new Thread(() => poll(), "rhino-rights")
+    made.setDaemon(true)
+    thread = Some(made)
+    made.start()
+  }
+
+  def stop(): Unit = synchronized {
+    thread.foreach(_.interrupt())
+    thread = None
+  }
+
+  private def poll(): Unit =
+    try while (!Thread.interrupted()) {
+      try look(Internals.runningQueries)
+      catch { case NonFatal(error) => logWarning("the rights to run queries cannot be looked at; trying again", error) }
+      Thread.sleep(PollMs)
+    } catch { case _: InterruptedException => () }
 
   /** For the thread of a query, before it plans a batch. Throws InterruptedException when the query is stopped. */
   def pass(query: UUID, batch: Long): Unit =

@@ -31,5 +31,6 @@ private[rhino] object StoreId {
       case _ => None
     }
 
-  private[store] def isNumber(text: String): Boolean = text.nonEmpty && text.forall(_.isDigit)
+  /** Of an operator or partition: one that Int has. */
+  private[store] def isNumber(text: String): Boolean = text.matches("[0-9]{1,9}")
 }

@@ -1,10 +1,12 @@
 package rhino.spark
 
-import java.nio.file.{Files, Path => LocalPath}
+import java.nio.file.{Files, NoSuchFileException, Path => LocalPath}
+import java.nio.file.attribute.PosixFilePermissions
 
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{FileAlreadyExistsException, Path}
 
+import rhino.spark.files.OwnFiles
 import rhino.spark.modify.{FactFiles, HadoopFactFiles, LocalFactFiles}
 
 /** The files of the folder `modifications`, as this machine and as Hadoop write them. */
@@ -35,7 +37,6 @@ class FactFilesSuite extends Suite {
       Files.writeString(root.resolve("outcomes").resolve("note.txt"), "of a person")
       expect((files.exists, files.numbers("outcomes"), files.numbers("records")), (true, Seq(3L, 12L), Nil))
       expect(files.text("outcomes", 12), "twelve")
-      expect(files.owner("outcomes", "12"), System.getProperty("user.name"))
       val age = System.currentTimeMillis() - files.changedMs("outcomes")
       expect(age >= -1000 && age < 60000, true)
     }
@@ -44,10 +45,10 @@ class FactFilesSuite extends Suite {
   test("bytes are read as they were written") {
     each { (files, root) =>
       val bytes = Array.tabulate(100000)(place => (place * 7).toByte)
-      files.write("tables", 4, bytes, lasting = true)
+      files.write("tables", 4, bytes)
       expect(files.bytes("tables", 4).toSeq, bytes.toSeq)
       expect(root.resolve("tables").toFile.list.toSeq.filterNot(_.startsWith(".")), Seq("4"))
-      fails[FileAlreadyExistsException]("4")(files.write("tables", 4, bytes.take(1), lasting = true))
+      fails[FileAlreadyExistsException]("4")(files.write("tables", 4, bytes.take(1)))
     }
   }
 
@@ -65,5 +66,36 @@ class FactFilesSuite extends Suite {
     files.write("bindings", 7, "first")
     fails[FileAlreadyExistsException]("7")(files.write("bindings", 7, "second"))
     expect(root.resolve("bindings").toFile.list.toSeq, Seq("7"))
+  }
+
+  test("only this user reads and writes what is written on this machine") {
+    val root = Files.createTempDirectory("facts").resolve("modifications")
+    new LocalFactFiles(root).write("bindings", 7, "first")
+    val modes = Seq(root, root.resolve("bindings"), root.resolve("bindings").resolve("7"))
+      .map(path => PosixFilePermissions.toString(Files.getPosixFilePermissions(path)))
+    expect(modes, Seq("rwx------", "rwx------", "rw-------"))
+  }
+
+  test("a file that another user has written or could have written is not read") {
+    val checkpoint = Files.createTempDirectory("facts")
+    val (root, files) = (checkpoint.resolve("modifications"), new LocalFactFiles(checkpoint.resolve("modifications")))
+    files.write("records", 1, "mine")
+    val (record, folder) = (root.resolve("records").resolve("1"), root.resolve("records"))
+    def refused(message: String): Unit = fails[IllegalArgumentException](message)(files.bytes("records", 1))
+    def during(path: LocalPath, mode: String)(check: => Unit): Unit = {
+      val former = Files.getPosixFilePermissions(path)
+      Files.setPosixFilePermissions(path, PosixFilePermissions.fromString(mode))
+      try check finally Files.setPosixFilePermissions(path, former)
+    }
+    for (mode <- Seq("rw-rw-r--", "rw----rw-")) during(record, mode)(refused(s"the mode of $record lets others write"))
+    for (open <- Seq(folder, root, checkpoint)) during(open, "rwxrwxrwx")(refused(s"can write to $open, so they could"))
+    if (OwnFiles.mine == 0) for (path <- Seq(record, folder, checkpoint)) {
+      Files.setAttribute(path, "unix:uid", 12345)
+      try refused(s"$path belongs to the Unix user 12345") finally Files.setAttribute(path, "unix:uid", 0)
+    }
+    Files.createSymbolicLink(folder.resolve("2"), record)
+    fails[IllegalArgumentException]("2: is a link")(files.bytes("records", 2))
+    fails[NoSuchFileException]("records/3")(files.bytes("records", 3))
+    expect(files.text("records", 1), "mine")
   }
 }

@@ -1,6 +1,11 @@
 package rhino.spark
 
-import rhino.spark.modify.{Modification, PointFunction}
+import java.nio.file.Files
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.Path
+
+import rhino.spark.modify.{LocalFactFiles, Modification, ModificationFolder, PointFunction}
 
 import org.apache.spark.sql.catalyst.analysis.UnresolvedFunction
 
@@ -31,6 +36,28 @@ class ModificationSuite extends Suite {
     expect(codes(having), Seq(Seq[Byte](1, 2)))
     expect(codes(having.blanked), Seq(Seq[Byte](3, 4)))
     expect(codes(without.blanked), Seq(Seq[Byte](1, 2)))
+  }
+
+  test("a record counts only if it is the one that was checked") {
+    val checkpoint = Files.createTempDirectory("modified")
+    val root = checkpoint.resolve("modifications")
+    val folder = new ModificationFolder(new Path(s"file:$checkpoint"), new Configuration(false))
+    def write(kind: String, text: String): Unit = new LocalFactFiles(root).write(kind, 1, text)
+    write("records", record("filter"))
+    folder.accept(folder.record(1))
+    folder.bind(5, Seq(folder.record(1)))
+    expect(folder.read().inForce(5).map(_.number), Seq(1L))
+    Files.delete(root.resolve("records").resolve("1"))
+    write("records", record("filter").replace("plus(y)", "minus(y)"))
+    def refused(): Unit = fails[IllegalStateException]("records/1", "its SHA-256 is another one")(folder.read())
+    refused()
+    val outcome = root.resolve("outcomes").resolve("1")
+    val text = Files.readString(outcome)
+    Files.delete(outcome)
+    refused() // by its binding
+    Files.delete(root.resolve("bindings").resolve("5"))
+    write("outcomes", text)
+    refused() // by its outcome
   }
 
   test("a record with a class of a jar is of the slot of functions") {

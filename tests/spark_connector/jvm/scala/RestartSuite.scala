@@ -3,6 +3,8 @@ package rhino.spark
 import java.nio.file.{Files, Path}
 import java.util.UUID
 
+import scala.jdk.CollectionConverters._
+
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{Path => HadoopPath}
 
@@ -120,6 +122,16 @@ class RestartSuite extends Suite {
       Gate.letGo(at)
       expect(RunLocks.holder(lock), "")
     }
+  }
+
+  test("the look at the rights has a thread of its own until the plugin ends") {
+    def alive: Boolean = Thread.getAllStackTraces.keySet.asScala.exists(_.getName == "rhino-rights")
+    Restarts.start()
+    expect(alive, true)
+    Restarts.stop()
+    val deadline = System.nanoTime() + 30000000000L
+    while (alive && System.nanoTime() < deadline) Thread.`yield`()
+    expect(alive, false)
   }
 
   test("a rehearsal is known by the place of its checkpoint") {

@@ -60,6 +60,12 @@ class StoreSuite extends Suite {
       expect(StatePath.parse(new Path(s"rhino://file/ckpt/q/$path")), None)
   }
 
+  test("a number that no operator or partition has names no state") {
+    for (path <- Seq("state/1/99999999999", "state/99999999999999999999/1/12_a.zip", "state/1/\u0663/12_a.zip"))
+      expect(StatePath.parse(new Path(s"rhino://file/ckpt/q/$path")), None)
+    expect(StoreId.parse(new Path("rhino:///job/3/99999999999/default/5_x.zip")), None)
+  }
+
   test("an operator with one store has the default one, a join has four") {
     expect(StatePath.storeNames(1), Seq("default"))
     expect(StatePath.storeNames(4).length, 4)
