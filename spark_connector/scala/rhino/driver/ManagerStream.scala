@@ -48,7 +48,7 @@ private[driver] class ManagerStream(channel: ManagedChannel, hello: Seq[(String,
   def close(): Unit = events.onCompleted()
 }
 
-private[driver] object ManagerStream {
+private[spark] object ManagerStream {
   private val PartBytes = 1024 * 1024 // rhino_core/rpc/parts.py
 
   /** What is sent instead of a DriverEvent: itself, unless it is large. */
