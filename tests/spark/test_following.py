@@ -104,11 +104,13 @@ def test_batches_are_known_when_spark_keeps_no_progress(
 ) -> None:
     """With this setting Spark drops a progress as soon as it has it."""
     spark.conf.set(PROGRESS_KEPT, "1")
+    spark.conf.set(RETAINED, "2")
     run = Run(spark, QUERIES["aggregation"], tmp_path)
     running = run.start()
     run.advance(running, 9)
     assert running.lastProgress is None
     hand_over_one(cluster, run.query.name, 2)
+    wait_for(lambda: first_versions(cluster, run) == 0, "the state of the first batch is deleted")
 
 
 def test_a_plan_that_fails_is_no_trouble_of_rhinos(cluster: LocalCluster, spark: SparkSession, tmp_path: Path) -> None:

@@ -8,11 +8,14 @@ import scala.jdk.CollectionConverters._
 
 import org.apache.hadoop.fs.Path
 
-import org.apache.spark.{JobArtifactSet, JobArtifactState, SparkConf, SparkContext}
-import org.apache.spark.scheduler.ExecutorCacheTaskLocation
+import org.apache.spark.{
+  ExecutorRegistered, HeartbeatReceiver, JobArtifactSet, JobArtifactState, SparkConf, SparkContext
+}
+import org.apache.spark.scheduler.{ExecutorCacheTaskLocation, SparkListener}
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.errors.QueryExecutionErrors
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
+import org.apache.spark.util.RpcUtils
 
 /** Members of Spark that are private to it, and that Rhino only calls: one function for each. */
 object Internals {
@@ -71,8 +74,28 @@ object Internals {
    */
   def withArtifactsOf[T](session: SparkSession)(act: => T): T = session.artifactManager.withResources(act)
 
-  private lazy val artifacts: Field = {
-    val field = classOf[StreamExecution].getDeclaredField("jobArtifactState")
+  /**
+   * Whether Spark has made the query's checkpoint, because the application named none, and deletes it after the run.
+   * `StreamExecution.deleteCheckpointOnStop` is private.
+   */
+  def isTemporary(stream: StreamExecution): Boolean = temporary.getBoolean(stream)
+
+  /**
+   * Lets Spark count an executor as heard of just now. `HeartbeatReceiver` and its messages are private[spark].
+   */
+  def heardOf(context: SparkContext, executor: String): Unit =
+    RpcUtils.makeDriverRef(HeartbeatReceiver.ENDPOINT_NAME, context.conf, context.env.rpcEnv)
+      .ask[Boolean](ExecutorRegistered(executor))
+
+  /** Has the listener called by a thread of its own: what delays another listener, or loses its events, does not. */
+  def listen(context: SparkContext, listener: SparkListener): Unit =
+    context.listenerBus.addToQueue(listener, "rhino")
+
+  private lazy val artifacts = opened("jobArtifactState")
+  private lazy val temporary = opened("deleteCheckpointOnStop")
+
+  private def opened(name: String): Field = {
+    val field = classOf[StreamExecution].getDeclaredField(name)
     field.setAccessible(true)
     field
   }

@@ -11,7 +11,8 @@ import rhino.spark.wire.Schema.{message, Message}
 /** Tells the locations and the manager which executors there are, and where. Events of one executor stay in order. */
 private[spark] class ExecutorListener(executors: Executors, send: Message => Unit)
   extends SparkListener with Logging {
-  import ExecutorListener.{changed, gone}
+  import ExecutorListener.{advice, changed, gone, isSilence}
+  private var silent = 0 // executors that were removed for their silence
   private val missing = mutable.Set.empty[String] // executors that have reported that they have no sidecar
 
   override def onExecutorAdded(event: SparkListenerExecutorAdded): Unit = synchronized {
@@ -22,6 +23,10 @@ private[spark] class ExecutorListener(executors: Executors, send: Message => Uni
   override def onExecutorRemoved(event: SparkListenerExecutorRemoved): Unit = synchronized {
     executors.removed(event.executorId)
     missing -= event.executorId
+    if (isSilence(event.reason)) {
+      silent += 1
+      advice(silent).foreach(logWarning(_))
+    }
     send(gone(event.executorId, event.reason))
   }
 
@@ -43,7 +48,17 @@ private[spark] class ExecutorListener(executors: Executors, send: Message => Uni
   private def tell(id: String): Unit = executors.usable.all.find(_.id == id).foreach(its => send(changed(its)))
 }
 
-private[driver] object ExecutorListener {
+private[spark] object ExecutorListener {
+  val TimeoutKey = "spark.storage.blockManagerHeartbeatTimeoutMs"
+  private val SilentMax = 3 // removals for one warning: a machine that was lost is one
+  private def isSilence(reason: String): Boolean = reason.contains("heartbeat timed out") // HeartbeatReceiver's words
+
+  /** What to say when so many executors were removed for their silence. */
+  def advice(silent: Int): Option[String] = Option.when(silent % SilentMax == 0)(
+    s"Spark has removed $silent executors because their heartbeats came too late: the machines have too little time, " +
+      s"or the network fails. The limit is $TimeoutKey (Spark's default: 120s). rhino_conf(recovery=False) and " +
+      "`rhino conf --no-recovery` leave it, and what else shortens a recovery, at Spark's defaults")
+
   def changed(executor: UsableExecutor): Message = event(
     "executor_id" -> executor.id, "host" -> executor.host, "worker_id" -> executor.worker.getOrElse(""))
 

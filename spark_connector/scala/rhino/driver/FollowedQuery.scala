@@ -46,7 +46,8 @@ private[spark] class FollowedQuery(
     "name" -> run.name,
     "task_groups" -> taskGroups.map(_.message),
     "unplanned" -> java.lang.Boolean.valueOf(!planned),
-    "location" -> run.checkpoint)
+    "location" -> run.checkpoint,
+    "temporary" -> java.lang.Boolean.valueOf(run.isTemporary))
 
   /** The versions of all stores that the commit log names for a batch. None when the batch is not logged. */
   private def versions(batch: Long): Option[Seq[Message]] =

@@ -16,6 +16,9 @@ private[spark] trait QueryRun {
   def name: String
   def checkpoint: String
 
+  /** Whether Spark has made the checkpoint, and deletes it after the run. */
+  def isTemporary: Boolean
+
   /** The state store provider that runs, or that will run. */
   def providerClass: String
 

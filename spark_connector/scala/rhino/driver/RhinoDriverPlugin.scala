@@ -19,6 +19,7 @@ private[spark] class RhinoDriverPlugin extends DriverPlugin {
   private val locations = new DesiredLocations(() => StreamRun.running, executors)
   private val listener = new ExecutorListener(executors, event => session.send(event))
   private var session: DriverSession = _
+  private var guard = Option.empty[HeartbeatGuard]
 
   override def init(sc: SparkContext, context: PluginContext): JavaMap[String, String] = {
     SparkOfJar.check(SPARK_VERSION)
@@ -36,8 +37,9 @@ private[spark] class RhinoDriverPlugin extends DriverPlugin {
     val provider = conf.get(SQLConf.STATE_STORE_PROVIDER_CLASS.key, "")
     session = new DriverSession(settings, locations, executors, hello,
       send => new QueryFollower(() => StreamRun.running, locations, () => tasks.take(), provider, send))
-    sc.addSparkListener(listener)
-    sc.addSparkListener(tasks)
+    guard = HeartbeatGuard.of(sc, conf)
+    (Seq(listener, tasks) ++ guard).foreach(Internals.listen(sc, _))
+    guard.foreach(_.start())
     session.open()
     Restarts.start()
     Modifications.start(() => executors.usable.all.map(executor => (executor.host, executor.id)))
@@ -53,6 +55,7 @@ private[spark] class RhinoDriverPlugin extends DriverPlugin {
   override def shutdown(): Unit = {
     Modifications.stop()
     Restarts.stop()
+    guard.foreach(_.stop())
     if (session != null) session.close()
   }
 }

@@ -2,6 +2,7 @@ package rhino.spark.driver
 
 import org.apache.hadoop.fs.Path
 
+import org.apache.spark.internal.Logging
 import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
@@ -18,7 +19,7 @@ import rhino.spark.settings.{ClassNames, IntegrationMode, RequiredConf}
  * checkpoint. Spark analyses a query's plan with its sink and checkpoint in `start()`. The plan of a batch has no such
  * node.
  */
-private[spark] class StartCheck(session: SparkSession) extends (LogicalPlan => Unit) {
+private[spark] class StartCheck(session: SparkSession) extends (LogicalPlan => Unit) with Logging {
   private val ProviderKey = SQLConf.STATE_STORE_PROVIDER_CLASS.key
 
   override def apply(plan: LogicalPlan): Unit = plan match {
@@ -40,6 +41,13 @@ private[spark] class StartCheck(session: SparkSession) extends (LogicalPlan => U
     val mode = IntegrationMode.of(provider, checkpoint, wanted)
     mode.refusal.foreach(reason => throw new IllegalArgumentException(reason))
     if (mode.served) RequiredConf.check(key => logged.get(key).orElse(setting(conf, key)))
+    else {
+      val off = RequiredConf.switchedOff(setting(conf, _))
+      if (off.nonEmpty) logWarning(
+        s"Rhino does not keep the state of the query at $checkpoint (${mode.name}), and settings for Rhino's queries " +
+          s"switch off protections that Spark has for others: ${off.mkString(", ")}. Before this query is started, " +
+          "take Spark's defaults for it: spark.conf.unset(name) in its session")
+    }
   }
 
   /** Settings that the checkpoint's newest batch recorded. Spark uses them instead of the session's. */

@@ -20,6 +20,7 @@ private[driver] class StreamRun(stream: StreamExecution) extends QueryRun {
   override def runId: UUID = stream.runId
   override def name: String = Option(stream.name).getOrElse("")
   override def checkpoint: String = stream.resolvedCheckpointRoot
+  override def isTemporary: Boolean = Internals.isTemporary(stream)
 
   /**
    * The provider of the checkpoint is in the session of an execution; before the first one, the query's own is known.

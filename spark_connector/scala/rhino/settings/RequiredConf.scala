@@ -31,6 +31,11 @@ private[rhino] object RequiredConf {
     Streaming + "stateStore.rocksdb.checkStaleReusedFilesInSnapshot" -> "false",
     Streaming + "stateStore.maintenanceInterval" -> "3s",
     Streaming + "stateStore.forceSnapshotUploadOnLag" -> "false")
+  private val Protections = Seq(
+    Streaming + "checkpoint.fileChecksum.enabled",
+    Streaming + "checkpointFileManagerClass",
+    Streaming + "stateStore.rocksdb.checkStaleReusedFilesInSnapshot")
+
   /** The same as in `recovery_conf()` in conf.py, which has the reasons; a test compares them. */
   val ofExclusion: Seq[(String, String)] = Seq(
     Exclusion + "taskAndStage.enabled" -> "true",
@@ -73,6 +78,10 @@ private[rhino] object RequiredConf {
     if (!decided && !local && conf.getInt(MaxFailures, 4) > 3)
       ofExclusion.foreach { case (key, value) => conf.setIfMissing(key, value) }
   }
+
+  /** Settings that are not Spark's defaults, because Rhino protects the state of its queries itself. */
+  def switchedOff(setting: String => Option[String]): Seq[String] =
+    Protections.filter(key => setting(key).exists(ofState.toMap.get(key).contains))
 
   /** Throws IllegalArgumentException for settings that endanger the state. */
   def check(setting: String => Option[String]): Unit = {

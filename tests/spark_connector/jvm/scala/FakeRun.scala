@@ -12,6 +12,7 @@ private[spark] class FakeRun(override val job: String, override val providerClas
   extends QueryRun {
   override val runId: UUID = UUID.randomUUID()
   override val checkpoint: String = s"/ckpt/$job"
+  var isTemporary = false
   override val name: String = s"name of $job"
   override val retainedBatches: Int = 2
   var execution: AnyRef = _

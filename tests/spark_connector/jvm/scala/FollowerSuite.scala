@@ -62,6 +62,13 @@ class FollowerSuite extends Suite {
     expect(its.look(), Nil)
   }
 
+  test("the manager hears that Spark deletes the checkpoint after the run") {
+    val run = new FakeRun("q").planning(plan, batch = 0)
+    expect(new Followed(run).look().map(_.sub("query_started").bool("temporary")), Seq(false))
+    run.isTemporary = true
+    expect(new Followed(run).look().map(_.sub("query_started").bool("temporary")), Seq(true))
+  }
+
   test("logged batches are reported in order, each with its versions and the floors below which nothing is needed") {
     val run = new FakeRun("q").planning(plan, batch = 0)
     val its = new Followed(run)

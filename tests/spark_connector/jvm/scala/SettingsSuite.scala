@@ -28,6 +28,17 @@ class SettingsSuite extends Suite {
     SparkOfJar.check(org.apache.spark.SPARK_VERSION)
   }
 
+  test("protections of other queries that Rhino's settings switch off have names") {
+    val own = RequiredConf.ofState.toMap
+    expect(
+      RequiredConf.switchedOff(own.get).map(_.stripPrefix("spark.sql.streaming.")),
+      Seq("checkpoint.fileChecksum.enabled", "checkpointFileManagerClass",
+        "stateStore.rocksdb.checkStaleReusedFilesInSnapshot"))
+    val usual = own.updated("spark.sql.streaming.checkpoint.fileChecksum.enabled", "true")
+    expect(RequiredConf.switchedOff(usual.get).size, 2)
+    expect(RequiredConf.switchedOff(_ => None), Nil)
+  }
+
   test("the host in the socket's path is replaced") {
     expect(Settings(conf("spark.rhino.socket" -> "/run/{host}.sock")).socket("w1"), "/run/w1.sock")
   }

@@ -47,7 +47,8 @@ object Suite {
 
   private def all: Seq[Suite] = Seq(
     new StoreSuite, new FilesSuite, new SettingsSuite, new IntegrationModeSuite, new SchemaSuite, new LocationsSuite,
-    new ExecutorListenerSuite, new PartsSuite, new DivisionSuite, new SourceLagSuite, new LedgerSuite, new LooksSuite,
+    new ExecutorListenerSuite, new SilentExecutorsSuite, new PartsSuite, new DivisionSuite, new SourceLagSuite,
+    new LedgerSuite, new LooksSuite,
     new FactFilesSuite, new PlanCheckSuite, new TaskGroupSuite, new NodeWorkSuite, new IdleCheckSuite,
     new FollowerSuite, new TlsSuite, new RestartSuite, new StaticTableSuite, new MisplacedSuite, new RunAheadSuite,
     new ModificationSuite, new JarSuite, new KeyCheckSuite, new PointNodesSuite, new PointFitSuite,
