@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from rhino_core import foreign
 from rhino_core.errors import AccessDeniedError, RemoteProtocolError, UnavailableError
 from rhino_core.rpc import greeting
 
@@ -83,7 +84,7 @@ def test_a_private_group_may_write(tmp_path: Path) -> None:
     found = os.stat(tmp_path)
     for gid, is_open in ((found.st_uid, False), (0, False), (found.st_uid + 77, True)):
         fields = [0o40775, *found[1:5], gid, *found[6:10]]
-        assert greeting.is_open(os.stat_result(fields), direct=True) is is_open
+        assert foreign.is_open(os.stat_result(fields), direct=True) is is_open
 
 
 @pytest.mark.skipif(ME != 0, reason="only root can give a file to another user")

@@ -151,6 +151,11 @@ class FakeManager(replication_pb2_grpc.ReplicationManagerServicer):
             self._changed.notify_all()
         return replication_pb2.RegisterReply(generation=1, heartbeat_interval_s=0.1, lease_s=5)
 
+    async def RegisterInParts(
+        self, request_iterator: AsyncIterator[replication_pb2.RegisterPart], context: Any
+    ) -> replication_pb2.RegisterReply:
+        return await self.Register((await anext(request_iterator)).request, context)
+
     async def Heartbeat(
         self, request_iterator: AsyncIterator[replication_pb2.HeartbeatRequest], context: Any
     ) -> AsyncIterator[replication_pb2.HeartbeatReply]:
