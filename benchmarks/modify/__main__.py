@@ -117,8 +117,7 @@ def _session(folder: Path, arguments: argparse.Namespace) -> Iterator[tuple[Loca
     shape = ClusterShape(executor_memory_mb=1024)
     with LocalCluster(folder, workers=arguments.workers, shape=shape) as cluster:
         partitions = {"spark.sql.shuffle.partitions": str(arguments.partitions)}
-        kept = {"spark.rhino.keepPythonWorkers": "true"} if arguments.keep_python else {}
-        spark = cluster.session("rhino benchmark", CONF | partitions | kept)
+        spark = cluster.session("rhino benchmark", CONF | partitions)
         try:
             yield cluster, spark
         finally:
@@ -166,7 +165,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--batches", type=int, default=10, help="that count, of each slice")
     parser.add_argument("--partitions", type=int, default=6)
     parser.add_argument("--workers", type=int, default=3)
-    parser.add_argument("--keep-python", action="store_true", help="executors have Python workers before a change")
     parser.add_argument("--dir", type=folder, help="where to work")
     parser.add_argument("--json", type=Path, help="write all results there")
     parser.add_argument("--picture", type=Path, help="write a PNG of the last round there")

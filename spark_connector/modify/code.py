@@ -7,7 +7,6 @@ import runpy
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,7 +23,7 @@ from pyspark.sql.types import DataType, StringType
 from pyspark.util import PythonEvalType
 
 from rhino_core.errors import InvalidRequestError
-from spark_connector.modify import blank, comparer, variables
+from spark_connector.modify import comparer, variables
 from spark_connector.modify.functions import CODE_MAX_BYTES, Code, check_functions
 
 SCALAR = (
@@ -38,14 +37,7 @@ PROCESSORS = (
     PythonEvalType.SQL_TRANSFORM_WITH_STATE_PYTHON_ROW_UDF,
 )
 PLAIN = SCALAR[:2]  # called with one row
-BLANKS: dict[int, Callable[..., Any]] = {
-    PythonEvalType.SQL_BATCHED_UDF: blank.of_row,
-    PythonEvalType.SQL_ARROW_BATCHED_UDF: blank.of_row,
-    PythonEvalType.SQL_SCALAR_PANDAS_UDF: blank.of_series,
-    PythonEvalType.SQL_SCALAR_ARROW_UDF: blank.of_arrays,
-    PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF: blank.of_each_series,
-    PythonEvalType.SQL_SCALAR_ARROW_ITER_UDF: blank.of_each_array,
-}
+OF_ROWS = (*SCALAR, PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF, PythonEvalType.SQL_SCALAR_ARROW_ITER_UDF)
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 TEXT = StringType()
 ANY = 2**31 - 1  # arguments
@@ -115,13 +107,12 @@ def codes_of(functions: Mapping[str, Any]) -> dict[str, Code]:
     codes = {}
     for name, function in functions.items():
         code = code_of(function)
-        if code.eval_type not in BLANKS:
+        if code.eval_type not in OF_ROWS:
             raise InvalidRequestError(
                 f"{name} does not make one value of each row: at a point, give functions of udf, pandas_udf or "
                 "arrow_udf"
             )
-        made = _by_value(blank, BLANKS[code.eval_type], function.returnType)
-        codes[name] = replace(code, blank=made)
+        codes[name] = code
     return check_functions(codes)
 
 

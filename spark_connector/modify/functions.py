@@ -20,8 +20,7 @@ class Code:
 
     `takes`: the least and the most arguments of a scalar function, None: not known. `guard`: for a processor of
     `transformWithState`, a pickled UDF that compares the state variables of two of them. `python`: the version that has
-    pickled it, such as "3.11". `blank`: for a function at a point, a pickled one of the same kind and type that gives
-    no values.
+    pickled it, such as "3.11".
     """
 
     pickled: bytes = b""
@@ -30,7 +29,6 @@ class Code:
     takes: tuple[int, int] | None = None
     guard: bytes = b""
     python: str = ""
-    blank: bytes = b""
 
 
 def check_functions(functions: Mapping[str, Code]) -> dict[str, Code]:
@@ -63,7 +61,6 @@ def to_fields(functions: Mapping[str, Code]) -> dict[str, Any]:
             "returns": code.returns,
             "takes": code.takes,
             "python": code.python,
-            "blank": base64.b64encode(code.blank).decode(),
         }
         for name, code in functions.items()
     }
@@ -78,7 +75,6 @@ def from_fields(fields: Mapping[str, Any]) -> dict[str, Code]:
             str(its["returns"]),
             bounds(its["takes"]),
             python=str(its["python"]),
-            blank=base64.b64decode(its.get("blank", "")),  # records of Rhino before blanks have none
         )
         for name, its in fields.items()
     }

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import BooleanType, LongType
+from pyspark.sql.types import BooleanType
 
 from rhino import Canary, Modifications, processor_function, rhino_checkpoint, state_function
 from rhino.testing import LocalCluster
@@ -35,7 +35,6 @@ from tests.spark.modified import (
     vectorised,
     weighed_batch,
 )
-from tests.spark.queries import ROWS_PER_BATCH, source
 from tests.spark.run import Run, assert_same_rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(420)]
@@ -169,39 +168,6 @@ def test_functions_and_operators_of_a_running_query(spark: SparkSession, tmp_pat
     assert_same_rows(run.result(batches), scored_batch(spark, batches, changes.list(), used))
 
 
-def test_points_leave_the_code_of_the_operators_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
-    """The same texts as without a change, for a filter with a function, columns and a join: Spark compiles nothing."""
-    run = Run(spark, SCORED, tmp_path)
-    wanted, held, seen = threading.Event(), threading.Event(), threading.Event()
-
-    def hold(batch: int) -> None:
-        """A batch that is interrupted has no table, and no code with it."""
-        if wanted.is_set():
-            held.set()
-            seen.wait(90)
-
-    running = run.start(written=hold)
-    run.advance(running, 2)
-    changes = Modifications(run.checkpoint)
-    table = write(bonuses(spark, 10), tmp_path / "table")
-    passes = F.udf(lambda y: y % 5 > 0, BooleanType())
-    for number in (
-        changes.set_filter(POINT, "y % 7 < 6 and passes(y)", functions={"passes": passes}).record.number,
-        changes.set_columns(POINT, {"y": "y + 31"}).record.number,
-        changes.set_join(POINT, table, {"k": "id"}, columns={"y": "y + table.bonus"}, how="inner").record.number,
-    ):
-        view = changes.wait(number)
-        assert view.state == "in_force", view.reason
-    wanted.set()
-    assert held.wait(90)
-    generated = code_of_newest_batch(spark, running)
-    ahead = [code_ahead(spark, running, run, fewer) for fewer in ([], [1], [2], [3], [1, 2, 3])]
-    seen.set()
-    running.stop()
-    assert generated
-    assert all(code == generated for code in ahead)
-
-
 class Held:
     """Holds a query at the end of a batch, when all tasks of the batch are done."""
 
@@ -209,7 +175,7 @@ class Held:
         self._open, self._held = threading.Event(), threading.Event()
         self._open.set()
 
-    def written(self) -> None:
+    def written(self, batch: int) -> None:
         while not self._open.wait(0.02):
             self._held.set()
 
@@ -222,140 +188,38 @@ class Held:
         self._open.set()
 
 
-def test_the_first_batch_of_a_change_finds_its_code(spark: SparkSession, tmp_path: Path) -> None:
-    """Neither driver nor executors compile operators of it. A filter and columns have code of their own.
-
-    Columns that nothing else needs come to a point by other code, which is compiled ahead. The rows that executors run
-    that code over are not counted as rows of a batch.
-    """
-    held, checkpoint = Held(), tmp_path / "checkpoint"
-
-    def sink(rows: DataFrame, batch: int) -> None:  # its own code is the same for each batch
-        rows.write.format("noop").mode("append").save()
-        held.written()
-
-    stream = marked_twice(spark).writeStream.outputMode("update").option("checkpointLocation", str(checkpoint))
-    running = stream.foreachBatch(sink).start()
-    wait_for(lambda: len(running.recentProgress) > 3 and not compiles_ahead(spark), "nothing is rehearsed any more")
-    clock = running._jsq.streamingQuery().triggerExecutor().clock()
-    assert clock.getClass().getSimpleName() == "ActingClock", "batches can wait for a change"
-    assert made_up(spark, running) == ["filter", "join"]
-    first = First(spark, running, held, Modifications(checkpoint))
-    changes = first.changes
-    try:
-        code = first.of(lambda: changes.set_filter(READ, "value % 2 = 0"))
-        assert first.of(lambda: changes.set_columns(POINT, {"y": "y * 3 + 37"})) == code
-        assert not first.compiled_ahead
-        assert first.of(lambda: changes.set_filter(READ, "other % 3 = 0")) != code
-        assert first.compiled_ahead == set(compiling(spark))
-        first.compiled_ahead.clear()
-        assert first.of(lambda: changes.remove("filter", READ)) == code
-        assert not first.compiled_ahead
+def test_points_leave_the_code_of_the_operators_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
+    """The same texts as without a change, for a filter with a function, columns and a join: Spark compiles nothing."""
+    run, held = Run(spark, SCORED, tmp_path), Held()
+    running = run.start(written=held.written)
+    run.advance(running, 2)
+    changes = Modifications(run.checkpoint)
+    table = write(bonuses(spark, 10), tmp_path / "table")
+    passes = F.udf(lambda y: y % 5 > 0, BooleanType())
+    held.hold()
+    before = code_of_newest_batch(spark, running)
+    assert before
+    all_three: list[Callable[[], View]] = [
+        lambda: changes.set_filter(POINT, "y % 7 < 6 and passes(y)", functions={"passes": passes}),
+        lambda: changes.set_columns(POINT, {"y": "y + 31"}),
+        lambda: changes.set_join(POINT, table, {"k": "id"}, columns={"y": "y + table.bonus"}, how="inner"),
+    ]
+    for change in all_three:
         held.release()
-        wait_for(lambda: running.recentProgress[-1]["batchId"] > first.batches[-1], "one batch more")
-    finally:
-        held.release()
-    running.stop()
-    for progress in running.recentProgress:
-        share = sum(progress["batchId"] >= batch for batch in (first.batches[0], *first.batches[2:]))
-        passed = ROWS_PER_BATCH // (1, 2, 3, 1)[share]
-        assert (progress["numInputRows"], progress["observedMetrics"][READ]["rows"]) == (ROWS_PER_BATCH, passed)
-
-
-class First:
-    """The first batches of changes. `compiled_ahead`: JVMs that have compiled something before one of them."""
-
-    def __init__(self, spark: SparkSession, running: StreamingQuery, held: Held, changes: Modifications) -> None:
-        self._spark, self._running, self._held = spark, running, held
-        self.changes = changes
-        self.batches, self.compiled_ahead = list[int](), set[str]()
-
-    def of(self, change: Callable[[], View]) -> set[str]:
-        """Makes the change while a batch is held. Expects that the driver compiles nothing after that.
-
-        Returns the Java code of the first batch.
-        """
-        self._held.hold()
-        before = compiling(self._spark)
-        number = change().record.number
-        wait_for(lambda: self._is_ready(number), "its code is there")
-        ahead = compiling(self._spark)
-        self.compiled_ahead |= {place for place in before if ahead[place] != before[place]}
-        self._held.release()
-        view = self.changes.wait(number)
+        view = changes.wait(change().record.number)
         assert view.state == "in_force", view.reason
-        self._held.hold()
-        assert compiling(self._spark)["driver"] == ahead["driver"]
-        self.batches.append(view.first_batch or 0)
-        return code_of_newest_batch(self._spark, self._running)
-
-    def _is_ready(self, number: int) -> bool:
-        return self.changes.get(number).state != "pending" and not compiles_ahead(self._spark)
-
-
-READ = "read"
-
-
-def marked_twice(spark: SparkSession) -> DataFrame:
-    """With a point that only Spark's own code comes before, and one above a Python function."""
-    rows = source(spark).select((F.col("value") % 89).alias("k"), "value", (F.col("value") + 1).alias("other"))
-    read = rows.observe(READ, F.count(F.lit(1)).alias("rows"))
-    scored = read.select("k", F.udf(lambda value: value + 1, LongType())("value").alias("y"))
-    return scored.observe(POINT, F.count(F.lit(1)).alias("rows")).groupBy("k").agg(F.sum("y").alias("s"))
-
-
-def compiling(spark: SparkSession) -> dict[str, int]:
-    """For how many nanoseconds each JVM has compiled classes by now: the driver, and each executor by its folder."""
-    generator = "org.apache.spark.sql.catalyst.expressions.codegen.CodeGenerator"
-    place = "java_method('java.lang.System', 'getProperty', 'user.dir') as place"
-    spent = f"java_method('{generator}', 'compileTime') as ns"
-    executors = spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()
-    found: dict[str, int] = {}
-    while len(found) < len(executors) - 1:  # one of them is the driver
-        rows = spark.range(0, 12, 1, 12).selectExpr(place, spent).collect()
-        found |= {row.place: int(row.ns) for row in rows}
-    jvm: Any = spark._jvm
-    return found | {"driver": jvm.org.apache.spark.sql.catalyst.expressions.codegen.CodeGenerator.compileTime()}
-
-
-def compiles_ahead(spark: SparkSession) -> bool:
-    jvm: Any = spark._jvm
-    threads = jvm.java.lang.Thread.getAllStackTraces().keySet()
-    return any(thread.getName() in ("rhino-compile-ahead", "rhino-warm-up") for thread in threads)
+        held.hold()
+        assert code_of_newest_batch(spark, running) == before
+    held.release()
+    running.stop()
 
 
 def code_of_newest_batch(spark: SparkSession, held: StreamingQuery) -> set[str]:
     """The Java code of the newest batch of a query that does nothing just now."""
     jvm: Any = spark._jvm
-    return bodies(jvm.rhino.spark.modify.CompileAhead.generated(newest_batch(held).executedPlan()))
-
-
-def code_ahead(spark: SparkSession, held: StreamingQuery, run: Run, numbers: list[int]) -> set[str]:
-    """The Java code that Rhino expects of a batch with these modifications."""
-    jvm: Any = spark._jvm
-    checkpoint = jvm.org.apache.hadoop.fs.Path(run.location)
-    folder = jvm.rhino.spark.modify.ModificationFolder(checkpoint, spark._jsc.hadoopConfiguration())
-    modifications = jvm.PythonUtils.toSeq([folder.record(number) for number in numbers])
-    return bodies(jvm.rhino.spark.modify.CompileAhead.sources(newest_batch(held), modifications))
-
-
-def made_up(spark: SparkSession, query: StreamingQuery) -> list[str]:
-    """The kinds of the changes that a young run prepares. Spark can plan the newest batch with them."""
-    jvm: Any = spark._jvm
-    modify, no_python = jvm.rhino.spark.modify, jvm.scala.Option.empty()
-    batch = newest_batch(query)
-    changes = modify.MadeUpChanges.of(batch.logical(), no_python)
-    assert bodies(modify.CompileAhead.sources(batch, changes))
-    return [changes.apply(place).kind() for place in range(changes.size())]
-
-
-def newest_batch(query: StreamingQuery) -> Any:
-    """Spark's `IncrementalExecution`."""
-    return query._jsq.streamingQuery().lastExecution()
-
-
-def bodies(codes: Any) -> set[str]:
-    return {codes.apply(place).body() for place in range(codes.size())}
+    debug = getattr(getattr(jvm.org.apache.spark.sql.execution.debug, "package$"), "MODULE$")
+    codes = debug.codegenStringSeq(held._jsq.streamingQuery().lastExecution().executedPlan())
+    return {codes.apply(place)._2() for place in range(codes.size())}
 
 
 @pytest.mark.exhaustive

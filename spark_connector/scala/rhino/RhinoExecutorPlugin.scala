@@ -10,8 +10,6 @@ import rhino.spark.sidecar.{Sidecar, SidecarReports}
 
 private[spark] class RhinoExecutorPlugin extends ExecutorPlugin {
   private var reports: SidecarReports = _
-  private val sockets = new PythonSockets
-  private val kept = new KeptPythonWorkers
 
   /** Attaches in the background. A task that needs the sidecar waits for it, or fails with the socket's name. */
   override def init(context: PluginContext, extra: JavaMap[String, String]): Unit = {
@@ -24,15 +22,9 @@ private[spark] class RhinoExecutorPlugin extends ExecutorPlugin {
     Sidecar.start(host, client, settings)
     reports = new SidecarReports(context, host)
     reports.start()
-    sockets.start()
-    if (settings.keepPythonWorkers) kept.start()
   }
 
-  override def onTaskStart(): Unit = sockets.taskBegins()
-
   override def shutdown(): Unit = {
-    sockets.interrupt()
-    kept.interrupt()
     if (reports != null) reports.interrupt()
     Sidecar.stop()
   }

@@ -5,7 +5,7 @@ import java.util.{ArrayList, HashMap, Locale}
 
 import scala.jdk.CollectionConverters._
 
-import org.apache.spark.{SparkConf, SparkContext}
+import org.apache.spark.SparkContext
 import org.apache.spark.api.python.{PythonBroadcast, PythonEvalType, PythonException, PythonFunction, SimplePythonFunction}
 import org.apache.spark.broadcast.Broadcast
 import org.apache.spark.sql.catalyst.expressions.{Expression, NamedArgumentExpression, PythonUDF}
@@ -35,29 +35,21 @@ object PythonCode {
         code, its.envVars, its.pythonIncludes, its.pythonExec, version, none, its.accumulator)
       case None =>
         val settings = context.conf
+        val python =
+          settings.getOption("spark.pyspark.python").orElse(sys.env.get("PYSPARK_PYTHON")).getOrElse("python3")
         val variables = settings.getExecutorEnv.toMap + ("PYTHONHASHSEED" -> sys.env.getOrElse("PYTHONHASHSEED", "0"))
         val archives = settings.get("spark.submit.pyFiles", "").split(",").map(_.split("/").last)
           .filter(file => Seq(".zip", ".egg", ".jar").exists(file.toLowerCase(Locale.ROOT).endsWith))
         new SimplePythonFunction(
-          code, new HashMap(variables.asJava), new ArrayList(archives.toSeq.asJava), executable(settings), version,
-          none, null) // Spark Connect has no accumulator, either
+          code, new HashMap(variables.asJava), new ArrayList(archives.toSeq.asJava), python, version, none,
+          null) // Spark Connect has no accumulator, either
     }
   }
-
-  /** The Python of functions that the application does not have. */
-  def executable(settings: SparkConf): String =
-    settings.getOption("spark.pyspark.python").orElse(sys.env.get("PYSPARK_PYTHON")).getOrElse("python3")
 
   /** A plain UDF with this code and the environment of `like`. Without rows its code is only loaded. */
   def loading(like: PythonUDF, code: Array[Byte]): PythonUDF =
     PythonUDF(
       like.name, replaced(like, code).func, LongType, Nil, PythonEvalType.SQL_BATCHED_UDF, udfDeterministic = true)
-
-  /** A plain UDF with this code, for an application without Python functions. Without rows its code is only loaded. */
-  def loading(name: String, code: Array[Byte], version: String, context: SparkContext): PythonUDF =
-    PythonUDF(
-      name, made(code, version, like = None, context), LongType, Nil, PythonEvalType.SQL_BATCHED_UDF,
-      udfDeterministic = true)
 
   /** The same function for a worker that only loads it. One of iterators would be called, even without rows. */
   def loading(its: PythonUDF): PythonUDF = its.evalType match {
@@ -65,13 +57,6 @@ object PythonCode {
     case PythonEvalType.SQL_SCALAR_ARROW_ITER_UDF => its.copy(evalType = PythonEvalType.SQL_SCALAR_ARROW_UDF)
     case _ if PythonUDF.isScalarPythonUDF(its) => its
     case _ => its.copy(evalType = PythonEvalType.SQL_BATCHED_UDF)
-  }
-
-  /** The same code for a worker that only loads it, with what Spark imports for functions of this kind. */
-  def warming(its: PythonUDF): PythonUDF = {
-    val kind =
-      if (PythonUDF.isScalarPythonUDF(its)) loading(its).evalType else PythonEvalType.SQL_SCALAR_PANDAS_UDF
-    PythonUDF(its.name, its.func, LongType, Nil, kind, udfDeterministic = true)
   }
 
   /** Whether a worker gets its rows without Arrow. */

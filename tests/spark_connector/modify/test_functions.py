@@ -70,15 +70,6 @@ def test_a_record_of_before_functions_has_none(checkpoint: Path) -> None:
     assert query.get(1).record.change.functions == {}
 
 
-def test_a_record_of_before_blanks_has_functions_without_them(checkpoint: Path) -> None:
-    query = Modifications(checkpoint)
-    query.set_columns("scored", {"y": "plus(y)"}, functions={"plus": PLUS})
-    fields = record_of(checkpoint)
-    del fields["functions"]["plus"]["blank"]
-    (checkpoint / "modifications" / "records" / "1").write_text(json.dumps(fields))
-    assert query.get(1).record.change.functions == {"plus": code_of(PLUS)}
-
-
 @pytest.mark.parametrize(
     "damage",
     [{"functions": None}, {"functions": {"plus": {}}}, {"functions": {"plus": 7}}, {"kind": "sort+functions"}],

@@ -24,9 +24,6 @@ private[spark] trait FactFiles {
   /** Creates nothing: without a modification the folder does not exist. */
   def exists: Boolean
 
-  /** When the newest file of a kind was written, in milliseconds. 0: there is none. */
-  def changedMs(kind: String): Long
-
   def numbers(kind: String): Seq[Long]
   def bytes(kind: String, number: Long): Array[Byte] = bytes(kind, number.toString)
 
@@ -57,7 +54,6 @@ private[spark] class LocalFactFiles(root: LocalPath) extends FactFiles {
   private def path(kind: String, name: String): LocalPath = root.resolve(kind).resolve(name)
 
   override def exists: Boolean = Files.isDirectory(root)
-  override def changedMs(kind: String): Long = root.resolve(kind).toFile.lastModified
 
   override def numbers(kind: String): Seq[Long] =
     FactFiles.sorted(Option(root.resolve(kind).toFile.list).toSeq.flatten)
@@ -103,9 +99,6 @@ private[spark] class HadoopFactFiles(root: Path, hadoop: Configuration) extends 
   private def path(kind: String, name: String): Path = new Path(new Path(root, kind), name)
 
   override def exists: Boolean = files.exists(root)
-
-  /** Not every file system knows it of a folder. So it is the present time as long as there are modifications. */
-  override def changedMs(kind: String): Long = if (exists) System.currentTimeMillis() else 0
 
   override def numbers(kind: String): Seq[Long] = FactFiles.sorted(
     try files.list(new Path(root, kind)).toSeq.map(_.getPath.getName)

@@ -26,9 +26,6 @@ private[spark] case class Ledger(
     newest(numbers.map(number => records.getOrElse(number, missing(number))))
   }
 
-  /** What the next batch will be planned with if it also binds what is ready, and this record. */
-  def expected(its: Modification): Seq[Modification] = newest(inForce(Long.MaxValue) ++ ready.map(records) :+ its)
-
   private def newest(found: Iterable[Modification]): Seq[Modification] = {
     val slots = found.toSeq.sortBy(_.number).map(record => record.slot -> record).toMap
     slots.values.filterNot(_.removes).toSeq.sortBy(_.number)

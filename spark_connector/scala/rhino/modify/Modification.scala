@@ -37,9 +37,6 @@ private[spark] case class Modification(
   /** `texts`: of the shapes of the functions that its class was checked for. */
   def fitting(texts: Set[String]): Modification = copy(jar = jar.map(_.copy(fits = texts)))
 
-  /** None of its functions at the point, but what it needs to call them. */
-  def blanked: Modification = copy(functions = functions.map(_.blanked))
-
   def withTable(table: StaticTable): Modification = copy(join = join.map(_.copy(table = table)))
 
   /** PySpark makes a plain UDF with or without Arrow, by the session of the process: the function is the same. */

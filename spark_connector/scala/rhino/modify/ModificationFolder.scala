@@ -30,7 +30,6 @@ private[spark] class ModificationFolder(checkpoint: Path, hadoop: Configuration)
   private val facts: FactFiles = if (isLocal) LocalFactFiles.of(root) else new HadoopFactFiles(root, hadoop)
 
   def exists: Boolean = facts.exists
-  def recordsChangedMs: Long = facts.changedMs("records")
   def numbers(kind: String): Seq[Long] = facts.numbers(kind)
 
   def record(number: Long): Modification = {

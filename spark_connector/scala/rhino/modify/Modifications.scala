@@ -11,8 +11,8 @@ import org.apache.spark.sql.execution.streaming.state.seam.Internals
 
 /** The modifications of this driver's queries. */
 private[spark] object Modifications extends Logging {
-  private val PollMs = 20L
-  private val RemotePolls = 100 // a checkpoint that is not on a local file system is looked at every 2 s
+  private val PollMs = 200L
+  private val RemotePolls = 10 // a checkpoint that is not on a local file system is looked at every 2 s
   private val queries = TrieMap.empty[UUID, ModifiedQuery] // by query, of its present run
   @volatile private var executors: () => Seq[(String, String)] = () => Nil
   @volatile private var thread = Option.empty[Thread]

@@ -10,9 +10,8 @@ import org.apache.hadoop.fs.Path
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.AnalysisException
 import org.apache.spark.sql.classic.SparkSession
-import org.apache.spark.sql.execution.streaming.ProcessingTimeTrigger
 import org.apache.spark.sql.execution.streaming.runtime.{IncrementalExecution, StreamExecution}
-import org.apache.spark.sql.execution.streaming.state.seam.{BetweenBatches, Internals, MadePlan}
+import org.apache.spark.sql.execution.streaming.state.seam.Internals
 
 /**
  * The modifications of one run of a query. The thread of the query asks `at` when it plans a batch. Another thread
@@ -26,16 +25,9 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
     new ModificationFolder(new Path(stream.resolvedCheckpointRoot), session.sessionState.newHadoopConf())
   private val refusedFiles = mutable.Set.empty[Long] // whose outcome could not be written
   private val sampled = mutable.Map.empty[Long, IncrementalExecution] // by dry run, the batch whose rows it compares
-  private val late = new LateRecords(() => System.nanoTime() / 1000000, holds)
-  private val holds: Boolean = BetweenBatches.call(stream)(late.hold(periodMs))
-  private val warmUp = new ChangeWarmUp(stream, executors)
-  private val looks = new Looks(() => folder.recordsChangedMs, () => System.currentTimeMillis())
   private var ledger = Option.empty[Ledger] // read when the run plans its first batch
   private var planned = Option.empty[(Long, Seq[Modification])]
   private var firstBatch = Option.empty[Long] // of this run
-  @volatile private var newest = Option.empty[IncrementalExecution] // batch of this run that is planned
-  private var prepared = Option.empty[(Long, AnyRef)] // until its first batch has been planned, so it is not collected
-  private val plannedWith = mutable.Set.empty[Set[Long]] // by batches of this run: the code of these is there
 
   def isLocal: Boolean = folder.isLocal
 
@@ -45,13 +37,11 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
       case Some((same, modifications)) if same == batch => modifications
       case former =>
         if (ledger.isEmpty) ledger = Some(if (folder.exists) folder.read() else Ledger())
-        prepared = prepared.filterNot { case (number, _) => ledger.get.bindings.values.exists(_.contains(number)) }
         former.foreach { case (committed, _) => judge(committed, next = batch) }
         if (former.isEmpty) firstBatch = Some(batch)
         bind(batch, firstOfRun = former.isEmpty)
         val modifications = ledger.get.inForce(batch)
         planned = Some((batch, modifications))
-        plannedWith += modifications.map(_.number).toSet
         modifications
     }
   }
@@ -100,35 +90,18 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
       logWarning(s"query ${stream.id}: from batch $from on it goes without the modifications $numbers: $reason")
     }
 
-  /** Checks new records. Their first check needs a batch that has been planned. */
-  def look(): Unit = {
-    val execution = stream.lastExecution
-    val known = synchronized(ledger.isDefined)
-    if (execution != null && MadePlan.of(execution).nonEmpty) newest = Some(execution)
-    newest.foreach(warmUp.look)
-    if (known && execution != null) looks.ifDue {
-      val decided = folder.numbers("outcomes").toSet ++ refusedFiles
-      val (waiting, due) = folder.numbers("records").filterNot(decided).partition(waits)
-      // Its code may import what a client has added.
-      Internals.withArtifacts(stream)(due.foreach { number =>
-        if (isDryRun(number)) decide(number) else late.during(patience(number))(decide(number))
-      })
-      waiting.isEmpty
+  /** Checks new records against the newest batch that was planned. */
+  def look(): Unit =
+    if (stream.lastExecution != null && synchronized(ledger.isDefined)) {
+      lazy val decided = folder.numbers("outcomes").toSet ++ refusedFiles // most queries have no records
+      val due = folder.numbers("records").filterNot(decided).filterNot(waits)
+      Internals.withArtifacts(stream)(due.foreach(decide)) // its code may import what a client has added
     }
-  }
 
   /** A dry run that compares waits for the end of the batch that it finds. Its rows are read again then. */
   private def waits(number: Long): Boolean =
     recordIf(number).exists(_.sample.nonEmpty) &&
       !folder.committed(sampled.getOrElseUpdate(number, stream.lastExecution).currentBatchId)
-
-  private def patience(number: Long): LateRecords.Patience = recordIf(number) match {
-    case Some(its) if its.join.nonEmpty && !its.removes => LateRecords.ofTable
-    case Some(its) if its.kind == Modification.Function && its.jar.isEmpty => LateRecords.ofFunction
-    case _ => LateRecords.ofOthers
-  }
-
-  private def isDryRun(number: Long): Boolean = recordIf(number).exists(_.dryRun)
 
   /** None for a record that is not readable: `decide` refuses it. */
   private def recordIf(number: Long): Option[Modification] = Try(folder.record(number)).toOption
@@ -144,37 +117,12 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
     found match {
       case Right(its) =>
         sampled.remove(number).foreach(compare(its, _))
-        compileAhead(its)
         accept(its, started)
       case Left(reason) =>
         logWarning(s"query ${stream.id}: modification $number is refused: $reason")
         refusedFiles += number
         sampled.remove(number)
         ModificationFolder.unlessThere(folder.refuse(number, reason))
-    }
-  }
-
-  /** A record counts for the first batch that is planned after its outcome is written. So this comes before it. */
-  private def compileAhead(its: Modification): Unit =
-    if (!its.dryRun && its.kind != Modification.Function) { // a plan does not have the code of its functions
-      val next = synchronized(ledger.get).expected(its)
-      if (its.join.nonEmpty) late.restart()
-      for (batch <- newest if !synchronized(plannedWith(next.map(_.number).toSet))) {
-        val ready = CompileAhead.start(stream, batch, next, executors())(
-          same = OwnCode.isOf(its, _),
-          bound = synchronized(ledger.get).bindings.values.exists(_.contains(its.number)))
-        synchronized { prepared = Some(its.number -> ready) }
-        late.awaitCode(ready)
-      }
-    }
-
-  /** From the start of a batch to that of the next one, as of late. */
-  private def periodMs: Long = {
-    val batches = stream.recentProgress.filter(_.durationMs.containsKey("addBatch")).map(_.batchDuration).takeRight(10)
-    val median = batches.sorted.lift(batches.length / 2).getOrElse(0L)
-    stream.trigger match {
-      case ProcessingTimeTrigger(intervalMs) => median.max(intervalMs)
-      case _ => median
     }
   }
 
@@ -185,7 +133,7 @@ private[modify] class ModifiedQuery(val stream: StreamExecution, executors: () =
         now.copy(records = now.records + (its.number -> its), accepted = now.accepted + its.number))
       val ms = (System.nanoTime() - started) / 1000000
       logInfo(s"query ${stream.id}: $its is accepted, $ms ms after it was found")
-    } else prepared = prepared.filterNot { case (number, _) => number == its.number } // no batch will come with it
+    }
   }
 
   private def checked(number: Long): Modification = {

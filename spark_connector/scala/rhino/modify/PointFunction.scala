@@ -11,14 +11,9 @@ import org.json4s._
  * @param returns  its return type as JSON
  * @param python   the version of Python that has pickled it, such as 3.11. Another one does not run its code.
  * @param takes    the least and the most arguments, if that is known
- * @param blank    code of the same kind and type that gives no values, or empty
  */
 private[spark] case class PointFunction(
-    name: String, code: Array[Byte], evalType: Int, returns: String, python: String, takes: Option[(Int, Int)],
-    blank: Array[Byte]) {
-
-  /** The same with its blank, so that nothing of the user's is called. */
-  def blanked: PointFunction = if (blank.isEmpty) this else copy(code = blank)
+    name: String, code: Array[Byte], evalType: Int, returns: String, python: String, takes: Option[(Int, Int)]) {
 
   /** Names of functions in SQL have no case. */
   def isCalledBy(call: UnresolvedFunction): Boolean = call.nameParts match {
@@ -35,8 +30,7 @@ private[spark] object PointFunction {
     case JObject(fields) => fields.map { case (name, its) =>
       PointFunction(
         name, java.util.Base64.getDecoder.decode((its \ "code").extract[String]), (its \ "eval_type").extract[Int],
-        (its \ "returns").extract[String], (its \ "python").extract[String], takes(its \ "takes"),
-        java.util.Base64.getDecoder.decode((its \ "blank").extractOrElse("")))
+        (its \ "returns").extract[String], (its \ "python").extract[String], takes(its \ "takes"))
     }
     case _ => throw new IllegalArgumentException("no functions")
   }

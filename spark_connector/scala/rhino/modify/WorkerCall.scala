@@ -1,7 +1,5 @@
 package rhino.spark.modify
 
-import scala.util.control.NonFatal
-
 import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.{AttributeReference, PythonUDF}
@@ -24,9 +22,4 @@ private[modify] object WorkerCall {
     if (PythonCode.isPlain(udf)) BatchEvalPythonExec(called, Seq(made), scan)
     else ArrowEvalPythonExec(called, Seq(made), scan, udf.evalType)
   }
-
-  /** For a task. One that failed would speak against its executor. */
-  def errorOf(rows: Iterator[InternalRow]): Iterator[String] =
-    try { rows.foreach(_ => ()); Iterator.empty }
-    catch { case NonFatal(error) => Iterator(CodeCheck.reason(error)) }
 }

@@ -15,7 +15,6 @@ private[rhino] case class Settings(
     belowMinCopies: String,
     durability: String,
     placement: String,
-    keepPythonWorkers: Boolean,
     managerTimeoutS: Double, // for a starting driver
     commitTimeoutS: Double,
     prepareTimeoutS: Double) {
@@ -43,13 +42,12 @@ private[rhino] object Settings {
   val BelowMinCopies = Prefix + "belowMinCopies"
   val Durability = Prefix + "durability"
   val Placement = Prefix + "placement"
-  val KeepPythonWorkers = Prefix + "keepPythonWorkers"
   val ManagerTimeout = Prefix + "managerTimeout"
   val CommitTimeout = Prefix + "commitTimeout"
   val PrepareTimeout = Prefix + "prepareTimeout"
   private val Known = Seq(
     Manager, TlsDir, Socket, ReplicationFactor, MinCopies, BelowMinCopies, Durability, Placement,
-    KeepPythonWorkers, ManagerTimeout, CommitTimeout, PrepareTimeout)
+    ManagerTimeout, CommitTimeout, PrepareTimeout)
 
   private def refuse(key: String, value: String, allowed: String): Nothing =
     throw new IllegalArgumentException(s"Rhino setting $key = '$value': must be $allowed")
@@ -78,8 +76,6 @@ private[rhino] object Settings {
     if (!Set("replicated", "synced")(durability)) refuse(Durability, durability, "'replicated' or 'synced'")
     val placement = conf.get(Placement, "state")
     if (!Set("state", "block")(placement)) refuse(Placement, placement, "'state' or 'block'")
-    val keep = conf.get(KeepPythonWorkers, "false")
-    if (keep.toBooleanOption.isEmpty) refuse(KeepPythonWorkers, keep, "'true' or 'false'")
     Settings(
       manager,
       conf.getOption(TlsDir),
@@ -89,7 +85,6 @@ private[rhino] object Settings {
       below,
       durability,
       placement,
-      keep.toBoolean,
       number(conf, ManagerTimeout, 60, "a number of seconds above 0")(_ > 0),
       number(conf, CommitTimeout, 60, "a number of seconds above 0")(_ > 0),
       number(conf, PrepareTimeout, 120, "a number of seconds above 0")(_ > 0))

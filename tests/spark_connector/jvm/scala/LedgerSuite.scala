@@ -36,17 +36,6 @@ class LedgerSuite extends Suite {
     expect(numbers(ledger, 6), Nil)
   }
 
-  test("the next batch is expected to have what is ready, and a record that waits for its code") {
-    val bindings = Map(5L -> Seq(1L, 2L), 6L -> Seq(6L))
-    val ledger = Ledger(Map(its(1), its(2, "g"), its(3, "h"), its(6, "i")), Set(1, 2, 3, 6), bindings, Map(6L -> 6L))
-    def expected(number: Long, target: String, removes: Boolean = false): Seq[Long] =
-      ledger.expected(its(number, target, removes)._2).map(_.number)
-    expect(expected(4, "f"), Seq(2L, 3L, 4L))
-    expect(expected(4, "g", removes = true), Seq(1L, 3L))
-    expect(expected(4, "new"), Seq(1L, 2L, 3L, 4L))
-    expect(ledger.ready, Seq(3L)) // it is not accepted by that
-  }
-
   test("a failed batch is planned with the former version, and binds nothing else") {
     val bindings = Map(5L -> Seq(1L), 6L -> Seq(2L))
     val ledger = Ledger(Map(its(1), its(2), its(3)), Set(1, 2, 3), bindings, returned = Map(6L -> 6L))

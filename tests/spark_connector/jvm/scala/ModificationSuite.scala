@@ -28,16 +28,6 @@ class ModificationSuite extends Suite {
     expect(Modification.read(1, record("columns")).functions, Seq.empty[PointFunction])
   }
 
-  test("a blank takes the place of a function, if the record has one") {
-    val blanks = functions.replace("\"python\"", "\"blank\": \"AwQ=\", \"python\"")
-    def codes(its: Modification) = its.functions.map(_.code.toSeq)
-    val having = Modification.read(1, record("filter+functions", blanks))
-    val without = Modification.read(1, record("filter+functions", functions))
-    expect(codes(having), Seq(Seq[Byte](1, 2)))
-    expect(codes(having.blanked), Seq(Seq[Byte](3, 4)))
-    expect(codes(without.blanked), Seq(Seq[Byte](1, 2)))
-  }
-
   test("a record counts only if it is the one that was checked") {
     val checkpoint = Files.createTempDirectory("modified")
     val root = checkpoint.resolve("modifications")

@@ -17,7 +17,7 @@ class SettingsSuite extends Suite {
   test("only the manager must be given") {
     val settings = Settings(conf())
     expect(settings, Settings(
-      "h:7461", None, "/run/rhino/sidecar.sock", 1, 0, "degraded", "replicated", "state", false, 60, 60, 120))
+      "h:7461", None, "/run/rhino/sidecar.sock", 1, 0, "degraded", "replicated", "state", 60, 60, 120))
   }
 
   test("a jar for another version of Spark is refused, with both versions") {
@@ -43,10 +43,6 @@ class SettingsSuite extends Suite {
     expect(Settings(conf("spark.rhino.socket" -> "/run/{host}.sock")).socket("w1"), "/run/w1.sock")
   }
 
-  test("Python workers are kept if somebody asks for it") {
-    expect(Settings(conf("spark.rhino.keepPythonWorkers" -> "true")).keepPythonWorkers, true)
-  }
-
   test("settings become the message of the manager") {
     val message = Settings(conf("spark.rhino.replicationFactor" -> "2", "spark.rhino.minCopies" -> "3",
       "spark.rhino.durability" -> "synced")).message
@@ -66,7 +62,6 @@ class SettingsSuite extends Suite {
         ("belowMinCopies", "maybe", "'degraded' or 'block'"),
         ("durability", "forever", "'replicated' or 'synced'"),
         ("placement", "anywhere", "'state' or 'block'"),
-        ("keepPythonWorkers", "often", "'true' or 'false'"),
         ("managerTimeout", "soon", "a number of seconds above 0"),
         ("commitTimeout", "0", "a number of seconds above 0"),
         ("prepareTimeout", "-1", "a number of seconds above 0")))

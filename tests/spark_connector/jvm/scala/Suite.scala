@@ -48,11 +48,9 @@ object Suite {
   private def all: Seq[Suite] = Seq(
     new StoreSuite, new FilesSuite, new SettingsSuite, new IntegrationModeSuite, new SchemaSuite, new LocationsSuite,
     new ExecutorListenerSuite, new SilentExecutorsSuite, new PartsSuite, new DivisionSuite, new SourceLagSuite,
-    new LedgerSuite, new LooksSuite,
-    new FactFilesSuite, new PlanCheckSuite, new TaskGroupSuite, new NodeWorkSuite, new IdleCheckSuite,
-    new FollowerSuite, new TlsSuite, new RestartSuite, new StaticTableSuite, new MisplacedSuite, new RunAheadSuite,
-    new ModificationSuite, new JarSuite, new KeyCheckSuite, new PointNodesSuite, new PointFitSuite,
-    new LateRecordsSuite, new MadeUpChangesSuite, new PythonStartSuite)
+    new LedgerSuite, new FactFilesSuite, new PlanCheckSuite, new TaskGroupSuite, new NodeWorkSuite, new IdleCheckSuite,
+    new FollowerSuite, new TlsSuite, new RestartSuite, new StaticTableSuite, new MisplacedSuite, new ModificationSuite,
+    new JarSuite, new KeyCheckSuite, new PointNodesSuite, new PointFitSuite)
 
   /** Prints a JSON object for each test, and at last one of what Python compares with its own. */
   def main(arguments: Array[String]): Unit = {
