@@ -118,6 +118,7 @@ def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatc
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
+    (tmp_path / "jars").mkdir(mode=0o700)
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
         replace_file(tmp_path / "jars" / "a.jar", b"code")
