@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import socket
 import ssl
@@ -21,6 +22,7 @@ from rhino_core.errors import UnavailableError
 from rhino_core.health import Health
 
 log = logging.getLogger(__name__)
+NOT_HERE = (errno.EADDRNOTAVAIL, socket.EAI_NONAME, socket.EAI_AGAIN)  # of a host that is none of this machine
 FIRST_BYTE_S = 1.0
 REQUEST_TIMEOUT_S = 5.0
 REQUEST_BYTES_MAX = 8192
@@ -60,15 +62,15 @@ async def serving(
     """Serves the pages while the context is open, and yields the port. Port 0 selects a free one.
 
     `what` names the pages in log lines and in the setting `--<what>-port`. `closed` counts the connections that were
-    closed without an answer, by reason. `https`: None: plain HTTP. Raises UnavailableError for an address in use.
+    closed without an answer, by reason. `https`: None: plain HTTP. Raises UnavailableError for an address in use, and
+    for a host that is none of this machine.
     """
     host = host.strip("[]")
     try:
         listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
-        raise UnavailableError(
-            f"cannot serve {what} on {host}:{port}: {error}; choose another --{what}-port"
-        ) from error
+        way_out = "--listen must name this machine" if error.errno in NOT_HERE else f"choose another --{what}-port"
+        raise UnavailableError(f"cannot serve {what} on {host}:{port}: {error}; {way_out}") from error
     listener.setblocking(False)
     task = asyncio.create_task(_Server(what, pages, closed, https).run(listener), name=what)
     try:

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from rhino_core import http_server
+from rhino_core.errors import UnavailableError
 from rhino_core.health import Health
 from rhino_core.http_server import CONNECTIONS_MAX, NO_ROOM, OF_ADDRESS_MAX, SILENT, Pages, serving
 from rhino_core.metrics import CollectorRegistry, exporting
@@ -118,3 +119,10 @@ def test_a_daemon_has_a_port_for_health_alone(tmp_path_factory: pytest.TempPathF
             one.close()
     finally:
         assert manager.stop() == 0
+
+
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "192.0.2.1"])
+async def test_a_host_of_another_machine_is_no_fault_of_the_port(host: str) -> None:
+    with pytest.raises(UnavailableError, match=r"--listen must name this machine$"):
+        async with exporting(CollectorRegistry(), host, 0, Health()):
+            raise AssertionError("served")
