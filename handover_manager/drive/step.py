@@ -96,7 +96,7 @@ class Step:
     history: list[tuple[Trigger, State]] = field(default_factory=list)
 
     def copies_nearer(self, view: ClusterView) -> bool:
-        """Whether the targets lack fewer bytes than ever before. What is written meanwhile comes to all members."""
+        """Whether the targets lack fewer bytes than ever before. All members get new versions: these do not count."""
         missing, before = 0, self.missing_bytes
         for group, target in self.target_of_group.items():
             if (seen := view.groups.get(group)) is not None and not seen.is_whole(target):

@@ -125,7 +125,7 @@ class Runtime:
             self._views.soon()
 
     def notes(self) -> list[str]:
-        """What an operator should know about the applications of connected drivers."""
+        """Notes for operators about the applications of connected drivers."""
         return self._sessions.notes()
 
     # ---------------------------------------------------------------- requests

@@ -75,7 +75,7 @@ class Sessions:
         return replaced
 
     def notes(self) -> list[str]:
-        """What an operator should know about applications."""
+        """Notes for operators about applications."""
         return [
             f"application {session.hello.application_id}: Spark has removed {session.late} executors because their "
             "heartbeats came too late; the limit is spark.storage.blockManagerHeartbeatTimeoutMs, and `rhino conf "

@@ -56,7 +56,7 @@ def register(app: typer.Typer, panel: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class IdentityOptions:
-    """Who the driver is."""
+    """The identity of the driver."""
 
     tls_dir: Annotated[
         str,

@@ -1,8 +1,8 @@
 """Messages of streams that are too large for one: they are sent in parts, and joined in front of the gate.
 
 A type with a field `part` may be sent in this way. The parts are the serialized form of one message of the same type.
-gRPC has memory for an unfinished message as long as its connection lives, so a message is small. What has been joined
-so far is bounded here, and ends with its stream, or when no further part arrives.
+gRPC has memory for an unfinished message as long as its connection lives, so a message is small. This module bounds the
+parts that wait for their rest, and drops them with their stream, or when no further part arrives.
 """
 
 from __future__ import annotations

@@ -276,7 +276,7 @@ class Supervised:
         return self._folder.end(number, end, reason) or self._says(number).end is end
 
     def _says(self, number: int) -> Restart:
-        """What is written. It may be by this supervisor, if an error came after the write."""
+        """Reads the fact of a restart. This supervisor may have written it, if an error came after the write."""
         return next((one for one in self._folder.read() if one.number == number), Restart(number))
 
     def _take(self) -> bool:

@@ -25,7 +25,7 @@ End = Session | Exception
 
 
 class Change(NamedTuple):
-    """What is done to the bytes of a direction from `place` on."""
+    """A change to the bytes of a direction from `place` on."""
 
     kind: int
     place: int

@@ -71,7 +71,7 @@ def test_no_link_is_followed(file: Path) -> None:
 
 
 def test_a_file_that_becomes_a_link_to_code_of_another_user_is_never_taken_for_an_own_one(file: Path) -> None:
-    """The name is exchanged again and again while it is read. What is checked is what was opened."""
+    """The name is exchanged again and again while it is read. The reader checks the file that it has opened."""
     foreign, link = file.with_name("foreign"), file.with_name("link")
     foreign.write_bytes(b"foreign")
     foreign.chmod(0o666)

@@ -134,7 +134,7 @@ class Connection:
         return taken_bytes(self.sock) if self._open else 0
 
     def discard_unsent(self) -> None:
-        """What the kernel has not sent when the connection is closed is not to be sent."""
+        """The kernel drops unsent bytes when the connection is closed."""
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
     def shut(self) -> None:

@@ -50,7 +50,7 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """What one end knows of a ticket.
+    """A ticket, as one end knows it.
 
     `peer`: the URI in the other end's certificate. `secret`: that of the stream. Without encryption, both are empty.
     `offered`: the suites that the sender has offered. `check`: as of `Connection`.

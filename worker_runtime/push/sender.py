@@ -117,7 +117,7 @@ class Link:
             self._again.set()
 
     def progress(self) -> ev.BytesSent | None:
-        """What has gone out since the last call. None: the other machine has taken nothing."""
+        """Returns the bytes that the other machine has taken since the last call. None: nothing."""
         files = self._core.progress()
         if not self._connected or self._connection is None:
             return None

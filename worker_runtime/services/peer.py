@@ -106,7 +106,7 @@ class PeerService(peer_pb2_grpc.PeerServicer):
         )
 
     def _needed_elsewhere(self, group: GroupId) -> list[FileEntry]:
-        """Who catches up must not fetch what commits have given up."""
+        """Returns the files of a group, without those of commits that were given up: nobody must fetch these."""
         given_up = self._replication.view.given_up
         return [entry for entry in self._store.retention.inventory(group) if entry.name not in given_up(entry.store)]
 

@@ -1,4 +1,4 @@
-"""What happens to the bytes of a push stream between the messages and the wire, without I/O.
+"""The bytes of a push stream between the messages and the wire, without I/O.
 
 There is one `Sealer` and one `Opener` for each end of a stream. Without encryption the bytes stay as they are. With it
 they travel in records: two bytes with the length of a Noise transport message, big-endian, then that message. So a

@@ -53,7 +53,7 @@ private[spark] object ExecutorListener {
   private val SilentMax = 3 // removals for one warning: a machine that was lost is one
   private def isSilence(reason: String): Boolean = reason.contains("heartbeat timed out") // HeartbeatReceiver's words
 
-  /** What to say when so many executors were removed for their silence. */
+  /** The warning after so many executors were removed for their silence. */
   def advice(silent: Int): Option[String] = Option.when(silent % SilentMax == 0)(
     s"Spark has removed $silent executors because their heartbeats came too late: the machines have too little time, " +
       s"or the network fails. The limit is $TimeoutKey (Spark's default: 120s). rhino_conf(recovery=False) and " +

@@ -51,7 +51,7 @@ private[driver] class ManagerStream(channel: ManagedChannel, hello: Seq[(String,
 private[spark] object ManagerStream {
   private val PartBytes = 1024 * 1024 // rhino_core/rpc/parts.py
 
-  /** What is sent instead of a DriverEvent: itself, unless it is large. */
+  /** The messages for a DriverEvent: itself, unless it is large. */
   def inParts(event: Message): Iterator[Message] =
     if (event.getSerializedSize <= PartBytes) Iterator(event)
     else {

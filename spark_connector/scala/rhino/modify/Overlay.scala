@@ -114,7 +114,7 @@ private[spark] class Overlay(
         (point.copy(metrics = metrics.asInstanceOf[point.metrics.type], child = made), others)
     }
 
-  /** What a modification makes of the rows below its point: the same rows, if it does not fit. */
+  /** The plan of a modification above the rows below its point: the same rows, if it does not fit. */
   private def changed(its: Modification, point: CollectMetrics)(make: PointSql => LogicalPlan): LogicalPlan =
     try PointFit.known(point)(make(PointSql.of(its, plan, session)))
     catch {
