@@ -148,7 +148,7 @@ async def test_the_command_line(scene: Scene) -> None:
     planned = await rhino(scene, "plan", "drain", "w1", "--strategy", "fluid", "--json")
     assert [len(step["virtual_nodes"]) for step in json.loads(planned.stdout)["steps"]] == [1, 1]
     shown = await rhino(scene, "plan", "rebalance", "--job", "clicks")
-    assert "rebalance by bytes: matched, 1 steps" in shown.stdout
+    assert "rebalance by bytes: matched, 1 step," in shown.stdout
     dry = await rhino(scene, "drain", "w1", "--dry-run", "--json")
     assert json.loads(dry.stdout)["drain"]["draining"] is False
     drained = await rhino(scene, "drain", "w1", "--wait", "--strategy", "matched", "--gap", "1b", "--json")
