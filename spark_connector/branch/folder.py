@@ -140,9 +140,7 @@ def _copy_own(checkpoint: QueryCheckpoint, source: Path, work: Path, batch: int)
     names = [(kind, str(number)) for kind, chosen in wanted.items() for number in sorted(chosen)]
     for kind, name in (*(("jars", f"{jar}.jar") for jar in jars), *names):
         if (source / kind / name).exists():  # what is missing is missed by the next driver
-            failpoints.hit("branch.file.before")
             replace_file(work / kind / name, read_bytes(source / kind / name, own=True))
-            failpoints.hit("branch.file.after")
 
 
 def _jar_of(modifications: Path, record: int) -> JarCode | None:
