@@ -147,8 +147,16 @@ class _Server:
     def _note(self, reason: str, connection: _Connection, error: str = "") -> None:
         self._closed[reason] += 1
         if (left_out := self._limits.due(reason)) is not None:
-            about = {"what": self._what, "reason": reason, "from": connection.peer, "left_out": left_out}
-            log.warning("a connection was closed without an answer", extra=about | ({"error": error} if error else {}))
+            log.warning(
+                "a connection was closed without an answer",
+                extra={
+                    "what": self._what,
+                    "reason": reason,
+                    "from": connection.peer,
+                    "error": error,
+                    "left_out": left_out,
+                },
+            )
 
     async def _serve(self, connection: _Connection) -> None:
         try:
