@@ -111,7 +111,7 @@ def test_a_query_goes_from_sparks_provider_to_rhino_and_back(
     spark.conf.set(PROVIDER_KEY, RHINO)
     running = run.start()
     run.advance(running, 4)
-    refused(tool, ConflictError, "release", match="stop the query first", folder=run.checkpoint)
+    refused(tool, ConflictError, "release", match="Stop the query first", folder=run.checkpoint)
     running.stop()
     wait_until_over(cluster, done["job"])
     back = tool("release", run.checkpoint)

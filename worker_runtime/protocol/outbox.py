@@ -107,7 +107,7 @@ class Outbox:
     def bypass(self, out: Outgoing, now: float) -> list[ev.Effect]:
         """Bypass the first of the chain, because a caller waits and this member makes no progress.
 
-        The next member that has not stored the file becomes the first one, with the others behind it. Members without
+        The next member that lacks the file becomes the first one, with the others behind it. Members without
         an offer of their own come before the others. The earlier offer stays valid.
         """
         reached = (out.to.worker_id, out.entry.lane) in self._links and out.to.worker_id not in self._bypassed
@@ -115,7 +115,9 @@ class Outbox:
             return []  # the link is just slow: the same bytes would travel twice
         if out.bypassed_at is not None and now - out.bypassed_at < RETRY_S:
             return []  # the member has had no time to store the file; several commits may ask for this
-        return self._put_next_first(out, now, [w for w in out.chain[1:] if not out.stored_by(w)])
+        # The acks of members behind a broken link do not arrive: who has stored the file may hold the version by now.
+        answered = out.stored_by if reached else out.held_by
+        return self._put_next_first(out, now, [w for w in out.chain[1:] if not answered(w)])
 
     def bypass_full(self, out: Outgoing, now: float) -> list[ev.Effect]:
         """The first of the chain has no room: offer the file at once to a member that has no offer of its own."""

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 
 from rhino_core.ids import GroupId, ReplicaGroup
 
+FORMER_EPOCHS = 3  # epochs may follow each other faster than files
 NOBODY: Collection[str] = frozenset()
 
 
@@ -21,7 +22,7 @@ class Writers:
 
     def __init__(self, members: Mapping[GroupId, Collection[str]]) -> None:
         self._members = dict(members)
-        self._former: dict[GroupId, set[str]] = {}
+        self._former: dict[GroupId, tuple[Collection[str], ...]] = {}  # under the epochs before, the newest first
         self._guests: dict[GroupId, set[str]] = {}
 
     def members(self, group: GroupId) -> Collection[str]:
@@ -30,8 +31,10 @@ class Writers:
 
     def adopted(self, group: ReplicaGroup) -> None:
         """The group has a newer epoch."""
-        self._former.setdefault(group.group, set()).update(self.members(group.group))
-        self._members[group.group] = frozenset(member.worker.worker_id for member in group.members)
+        before, now = self.members(group.group), frozenset(member.worker.worker_id for member in group.members)
+        if before and before != now:
+            self._former[group.group] = (before, *self._former.get(group.group, ()))[:FORMER_EPOCHS]
+        self._members[group.group] = now
         self._guests.pop(group.group, None)
 
     def left(self, group: GroupId) -> None:
@@ -43,8 +46,8 @@ class Writers:
         self._guests.setdefault(group, set()).add(guest)
 
     def may_write(self, group: GroupId, worker_id: str) -> bool:
-        named = self._former.get(group, NOBODY), self._guests.get(group, NOBODY)
-        return worker_id in self.members(group) or any(worker_id in workers for workers in named)
+        named = (self.members(group), self._guests.get(group, NOBODY), *self._former.get(group, ()))
+        return any(worker_id in workers for workers in named)
 
     def forget(self, group: GroupId) -> None:
         self._members.pop(group, None)
