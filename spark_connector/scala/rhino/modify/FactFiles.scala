@@ -16,7 +16,7 @@ import org.apache.hadoop.security.UserGroupInformation
 
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 
-import rhino.spark.files.OwnFiles
+import rhino.spark.store.OwnFiles
 
 /** The files of the folder `modifications`: the name of each but of jars is a number, in a folder of its kind. */
 private[spark] trait FactFiles {

@@ -3,7 +3,7 @@ package rhino.spark.sidecar
 import java.io.IOException
 import java.nio.file.{LinkOption, NoSuchFileException, Path, Paths}
 
-import rhino.spark.files.OwnFiles
+import rhino.spark.store.OwnFiles
 
 /**
  * Checks that no other user has put the sidecar's socket there, or could do so, and serve forged state. Executors and

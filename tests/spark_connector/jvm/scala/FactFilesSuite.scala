@@ -6,7 +6,7 @@ import java.nio.file.attribute.PosixFilePermissions
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{FileAlreadyExistsException, Path}
 
-import rhino.spark.files.OwnFiles
+import rhino.spark.store.OwnFiles
 import rhino.spark.modify.{FactFiles, HadoopFactFiles, LocalFactFiles}
 
 /** The files of the folder `modifications`, as this machine and as Hadoop write them. */

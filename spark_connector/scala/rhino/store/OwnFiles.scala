@@ -1,4 +1,4 @@
-package rhino.spark.files
+package rhino.spark.store
 
 import java.nio.file.{Files, LinkOption, Path, Paths}
 import java.nio.file.LinkOption.NOFOLLOW_LINKS
