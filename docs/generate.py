@@ -140,8 +140,8 @@ def _metrics_of(path: Path) -> Iterator[tuple[str, ...]]:
     for node in ast.walk(ast.parse(path.read_text())):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in METRIC_CLASSES):
             continue
-        if not isinstance(node.args[0], ast.Constant):
-            continue  # QUERY_FIGURES
+        if not node.args or not isinstance(node.args[0], ast.Constant):
+            continue  # QUERY_FIGURES, or a Counter of collections
         name, meaning = (ast.literal_eval(argument) for argument in node.args[:2])
         listed = [k.value for k in node.keywords if k.arg == "labels"] or [
             a for a in node.args[2:] if isinstance(a, ast.List)
