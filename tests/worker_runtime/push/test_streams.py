@@ -162,6 +162,7 @@ async def test_wrong_bytes_are_refused_and_their_credit_returns(cluster: Cluster
     cluster.manager.introduce(worker("x"))
     (a,) = await cluster.start("a", window_bytes=4096, chunk_bytes=4096, memory_limit_bytes=8192)
     assert a.worker is not None
+    await adopted(cluster, ENTRY.store.group, 1)
     for parts in ((3000,), (1400, 1600)):  # in one piece, and as large files come
         async with stream(a.worker.peer_address) as (wire, replies), asyncio.timeout(10):
             begin = peer_pb2.PushBegin(transfer=1, file=file_to_pb(ENTRY), epoch=epoch_to_pb(Epoch(1, 1)))
@@ -203,6 +204,7 @@ async def test_a_stream_that_ends_in_a_file_leaves_nothing_and_a_newer_one_ends_
     cluster.manager.introduce(worker("x"))
     (a,) = await cluster.start("a", window_bytes=4096, chunk_bytes=4096, memory_limit_bytes=32768)
     assert a.worker is not None
+    await adopted(cluster, ENTRY.store.group, 1)
     tmp = a.settings.data_dir / "tmp"
     async with stream(a.worker.peer_address) as (older, _), asyncio.timeout(10):
         older.post(LARGE + data(0, 3000))
