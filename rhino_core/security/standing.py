@@ -50,7 +50,9 @@ class Standing:
         if self._refused is not None and caller.uri in self._refused.names:
             raise AccessDeniedError(f"{caller} is refused by name (--refused-names)")
         end = self._ends.get(chain)
-        if end is None:
+        if end is None:  # perhaps of an authority that the files name since the last look
+            self._look_at = float("-inf")
+            self._look()
             end = self._end_of(caller, chain)
             if len(self._ends) >= KNOWN_MAX:
                 self._ends.clear()

@@ -79,7 +79,7 @@ def test_the_driver_reports_the_version_of_its_jar(cluster: LocalCluster, spark:
 
 def first_versions(cluster: LocalCluster, run: Run) -> int:
     """Copies of the changelogs of version 1 on all workers."""
-    return sum(1 for w in cluster.workers for _ in w.folder.rglob(f"{job_id(run)}/*/*/*/1_*.changelog"))
+    return sum(1 for w in cluster.workers for _ in w.folder.glob(f"rhino/store/{job_id(run)}/*/*/*/1_*.changelog"))
 
 
 def test_retention_is_that_of_the_start_of_a_query(cluster: LocalCluster, spark: SparkSession, tmp_path: Path) -> None:

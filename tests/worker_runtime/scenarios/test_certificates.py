@@ -215,6 +215,7 @@ async def test_commits_go_on_while_all_certificates_are_renewed(folders: Folders
                 (folder / "ca.crt").write_bytes(both)
                 await commit(1)
             folders.renew(new)
+            connection.use(client_transport(str(tmp_path / "tls/alice"), ""))  # a command that starts now
             await commit(5)
             assert FolderSource(tmp_path / "tls/a").current().leaf.issuer == new.certificate.subject
             # The secondary is restarted or replaced. Either way the links to it are new.
@@ -224,7 +225,6 @@ async def test_commits_go_on_while_all_certificates_are_renewed(folders: Folders
             await secondary.start()
             await two_whole_members(address)
             await commit(5)
-        connection.use(client_transport(str(tmp_path / "tls/alice"), ""))
         await two_whole_members(address, newest=committed)
 
 
