@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rhino_core.ids import StoreId, Version
-from tests.worker_runtime.cluster import Cluster, Process, changelog_bytes
+from tests.worker_runtime.cluster import Client, Cluster, Process, changelog_bytes
 
 STORE = StoreId("job", 0, 3, "default")
 FIRST = Version(1, "one")
@@ -38,6 +38,11 @@ async def samples(process: Process) -> dict[str, float]:
     return {".".join([s.name, *s.labels.values()]): s.value for family in families for s in family.samples}
 
 
+async def refused_commit(client: Client) -> None:
+    with pytest.raises(Exception, match="needs"):
+        await client.commit(STORE, Version(2, "two"), changelog_bytes(2), [FIRST])
+
+
 async def test_commits_prepares_bytes_and_scrub_errors_are_counted(cluster: Cluster) -> None:
     processes = [cluster.make(name, metrics_port=free_port()) for name in "ab"]
     await asyncio.gather(*(process.start() for process in processes))
@@ -58,7 +63,9 @@ async def test_commits_prepares_bytes_and_scrub_errors_are_counted(cluster: Clus
     assert found["rhino_stored_bytes"] == size
     assert (await samples(b))["rhino_replicated_bytes_total.received"] in (size, 2 * size)
     await b.end()
-    async with a.attach(replicas=1, commit_timeout_s=0.5) as client:
-        with pytest.raises(Exception, match="needs"):
-            await client.commit(STORE, Version(2, "two"), changelog_bytes(2), [FIRST])
-    assert (await samples(a))["rhino_replication_lag_bytes"] == len(changelog_bytes(2))
+    async with a.attach(replicas=1, commit_timeout_s=5.0) as client, asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(refused_commit(client))
+        async with asyncio.timeout(30):
+            while (await samples(a))["rhino_replication_lag_bytes"] != len(changelog_bytes(2)):
+                assert not waiting.done(), "no lag was seen while a commit waited"
+    assert (await samples(a))["rhino_replication_lag_bytes"] == 0, "what was given up is owed to nobody"
