@@ -115,9 +115,12 @@ class Outbox:
             return []  # the link is just slow: the same bytes would travel twice
         if out.bypassed_at is not None and now - out.bypassed_at < RETRY_S:
             return []  # the member has had no time to store the file; several commits may ask for this
+        others = out.chain[1:]
+        if reached:
+            return self._put_next_first(out, now, [w for w in others if not out.stored_by(w)])
         # The acks of members behind a broken link do not arrive: who has stored the file may hold the version by now.
-        answered = out.stored_by if reached else out.held_by
-        return self._put_next_first(out, now, [w for w in out.chain[1:] if not answered(w)])
+        unheard = [w for w in others if w.worker_id not in out.offered and not out.held_by(w)]
+        return self._put_next_first(out, now, [w for w in others if not out.stored_by(w) or w in unheard])
 
     def bypass_full(self, out: Outgoing, now: float) -> list[ev.Effect]:
         """The first of the chain has no room: offer the file at once to a member that has no offer of its own."""
