@@ -163,7 +163,9 @@ def test_code_is_replaced_by_another_process(cluster: LocalCluster, spark: Spark
     story = Story(spark, tmp_path)
     first = story.begin("plus")
     job = QueryCheckpoint(tmp_path / "checkpoint").job
-    with_state = next(cluster.folder.glob(f"worker-*/rhino/store/{job}")).parents[2].name
+    stores = cluster.folder.glob(f"worker-*/rhino/store/{job}/0/*/default/*.changelog")
+    newest = max(stores, key=lambda file: int(file.name.partition("_")[0]))  # a former member has older versions
+    with_state = newest.relative_to(cluster.folder).parts[0]
     with HandoverClient(cluster.manager) as client:
         known = {seen.job for seen in client.jobs()}
     other = Other(cluster, story, "triple", worker=[worker.worker_id for worker in cluster.workers].index(with_state))
