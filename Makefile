@@ -82,16 +82,16 @@ RESULTS := build/test-results
 PYTEST = $(BIN)/python -m pytest -p no:cacheprovider --junitxml=$(RESULTS)/$@.xml
 
 test-rest: $(STAMP)
-	$(PYTEST) --durations=15 -m "not spark and not exhaustive"
+	$(PYTEST) --durations=15 -m "not spark and not nightly"
 
 test-spark: setup
-	$(PYTEST) --durations=10 -m "spark and not chaos and not exhaustive" tests/spark
+	$(PYTEST) --durations=10 -m "spark and not chaos and not nightly" tests/spark
 
 test-deploy: setup
-	$(PYTEST) --durations=10 -m "spark and not chaos and not exhaustive" --ignore=tests/spark --ignore=tests/crashes
+	$(PYTEST) --durations=10 -m "spark and not chaos and not nightly" --ignore=tests/spark --ignore=tests/crashes
 
 test-crashes: setup
-	$(PYTEST) --durations=10 -m "spark and not exhaustive" tests/crashes
+	$(PYTEST) --durations=10 -m "spark and not nightly" tests/crashes
 
 test-chaos: setup
 	$(PYTEST) -rA -m chaos

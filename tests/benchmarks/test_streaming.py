@@ -142,7 +142,7 @@ def test_wrong_arguments_exit_with_2(
 
 
 @pytest.mark.spark
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_queries_through_a_restart_equal_duckdbs_answer(tmp_path: Path) -> None:
     """A join under two aggregations, windows, and a deduplication under a join, on the embedded daemons."""
     report = tmp_path / "report.json"

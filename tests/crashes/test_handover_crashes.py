@@ -17,7 +17,7 @@ SECOND = [p for p in POINTS if p.split(".")[1] in ("marker", "push", "writers", 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 # CI has time for the step on which everything turns; `pytest -m spark` plays the others, too.
 EVERY = [
-    pytest.param(point, marks=() if point.startswith("handover.marker.") else pytest.mark.exhaustive)
+    pytest.param(point, marks=() if point.startswith("handover.marker.") else pytest.mark.nightly)
     for point in POINTS
 ]
 
@@ -36,7 +36,7 @@ def test_a_crash_at_a_step_of_a_handover(
     _play(stage, point, victim, capsys)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 @pytest.mark.parametrize("point", SECOND)
 @pytest.mark.parametrize("victim", ["manager", "target"])
 def test_a_crash_in_the_second_of_two_steps(

@@ -19,7 +19,7 @@ EVERY = [
         case,
         victim,
         id=f"{case}-{victim}",
-        marks=() if (str(case), victim) in IN_CI else pytest.mark.exhaustive,
+        marks=() if (str(case), victim) in IN_CI else pytest.mark.nightly,
     )
     for case in cases()
     for victim in VICTIMS
@@ -47,7 +47,7 @@ def jarred(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jarred]:
         yield made
 
 
-@pytest.mark.exhaustive  # the steps are those of a Python function, on a cluster of its own
+@pytest.mark.nightly  # the steps are those of a Python function, on a cluster of its own
 @pytest.mark.parametrize("victim", VICTIMS)
 @pytest.mark.parametrize("case", jar_cases(), ids=str)
 def test_a_crash_at_a_step_of_a_new_class(

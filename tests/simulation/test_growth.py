@@ -17,7 +17,7 @@ def test_a_cluster_that_runs_for_long_remembers_no_more_in_the_end() -> None:
     assert len(soak.workload.stores[0].history) > 500, "batches went on"
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 @pytest.mark.timeout(3600)
 def test_nor_does_one_that_runs_for_a_month() -> None:
     growth.run(1, MONTH_HOURS * 3600.0)

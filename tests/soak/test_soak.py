@@ -12,7 +12,7 @@ from tests.soak.slopes import growing
 MINUTE_S = 60.0
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 async def test_real_daemons_tell_their_figures_while_queries_and_workers_come_and_go(tmp_path: Path) -> None:
     soaked = await soak(tmp_path, 12.0)
@@ -23,14 +23,14 @@ async def test_real_daemons_tell_their_figures_while_queries_and_workers_come_an
     assert last["a objects worker_runtime.push.sender.Link"] > 0
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 async def test_nothing_grows(tmp_path: Path) -> None:
     soaked = await soak(tmp_path, 6 * MINUTE_S)
     assert not soaked.growing, f"{[str(growth) for growth in soaked.growing]} after {soaked.came}"
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("leak", "figure"), [("descriptors", "a descriptors"), ("settings", "manager size of Chains._settings")]

@@ -17,7 +17,7 @@ from tests.spark.conftest import wait_for
 from tests.spark.queries import StatefulQuery, consumed, source
 from tests.spark.run import Run, assert_equals_batch, placed
 
-pytestmark = [pytest.mark.spark, pytest.mark.exhaustive, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(400)]
 PARTITIONS, KEYS, HOT_MS = 6, 60, 80
 NAME = "uneven"
 

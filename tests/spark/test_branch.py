@@ -100,7 +100,7 @@ def test_a_branch_of_a_running_query_goes_its_own_way(
     check(shadow, of_shadow)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_a_branch_at_the_batch_before_a_canary_goes_on_as_if_it_had_never_been(
     cluster: LocalCluster, shared: SharedSession, tmp_path: Path
 ) -> None:

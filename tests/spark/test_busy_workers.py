@@ -156,7 +156,7 @@ def test_a_move_to_a_worker_without_a_free_slot_is_rolled_back(
     assert_equals_batch(run)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_a_query_in_a_long_batch_is_not_idle(cluster: LocalCluster, spark: SparkSession, tmp_path: Path) -> None:
     """It logs nothing for longer than an idle one has to."""
 

@@ -42,7 +42,7 @@ from workloads.trial.running import writer_of
 from workloads.trial.whole import compare
 
 # Parts of each story are in CI, with other queries: test_modify.py, test_supervise.py, test_shadow.py.
-pytestmark = [pytest.mark.spark, pytest.mark.exhaustive, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(900)]
 TRIAL = Trial(batches=2, give_up_s=120, ask_s=120, rehearse_s=30)
 BATCHES, EVENTS = 100, 400_000  # windows close in the batches of a shadow, too
 POINT = "taken"

@@ -64,7 +64,7 @@ def test_transform_moves_and_survives_and_is_readable(
     assert total == expected
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", [*[name for name in OPERATORS if name != "transform-ttl"], *QUERIES])
 def test_output_equals_a_batch_computation(name: str, spark: SparkSession, tmp_path: Path) -> None:
     run = Run(spark, (OPERATORS | QUERIES)[name], tmp_path, rhino_checkpoint)

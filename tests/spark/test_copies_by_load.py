@@ -15,7 +15,7 @@ from tests.spark.conftest import wait_for
 from tests.spark.queries import ROWS_PER_BATCH, StatefulQuery, consumed, source
 from tests.spark.run import Run, assert_equals_batch, placed
 
-pytestmark = [pytest.mark.spark, pytest.mark.exhaustive, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(600)]
 PARTITIONS, KEYS, HELD_MS = 8, 60, 40
 PERIOD = 16  # batches: a half of them is busy for some virtual nodes, the other half for the others
 ROUND = 120  # batches until copies may move

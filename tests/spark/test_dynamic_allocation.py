@@ -15,7 +15,7 @@ from tests.spark.queries import QUERIES
 from tests.spark.run import Run, assert_equals_batch, job
 
 # Each executor that comes is a JVM that starts.
-pytestmark = [pytest.mark.spark, pytest.mark.exhaustive, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(900)]
 NAME = "aggregation"
 ALLOCATION = "spark.dynamicAllocation"
 SETTINGS = {

@@ -21,7 +21,7 @@ SHAPES = {"distinct": (1, 2), "union": (2, 2)}
 # Not in CI. The union has the join of join4, beside another. Chaos and the crash tests do all of this, and more, to the
 # aggregation.
 ELSEWHERE = ("join4", "aggregation")
-NAMES = [pytest.param(name, marks=pytest.mark.exhaustive if name in ELSEWHERE else ()) for name in QUERIES]
+NAMES = [pytest.param(name, marks=pytest.mark.nightly if name in ELSEWHERE else ()) for name in QUERIES]
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from tests.spark.queries import QUERIES
 from tests.spark.run import Run, assert_equals_batch, job, placed
 
 # DivisionSuite has the shares, and tests/chaos kills executors: here are both together.
-pytestmark = [pytest.mark.spark, pytest.mark.exhaustive, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(600)]
 PARTITIONS = 8
 NAME = "aggregation"
 SETTINGS = {

@@ -39,7 +39,7 @@ def _manager_back_once_missed(cluster: LocalCluster) -> Iterator[None]:
         back.join()
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_a_driver_misses_a_manager_that_falls_silent(cluster: LocalCluster, tmp_path: Path) -> None:
     """Its connections stay as they are: only an unanswered probe tells. Sent after 10 s, waited for 2 s."""
     spark = cluster.session("silent manager", {"spark.sql.shuffle.partitions": "4"})
@@ -88,7 +88,7 @@ def test_output_is_exact_with_a_restarted_sidecar_and_a_killed_driver(
         assert_equals_batch(run)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_executors_attach_at_once_to_a_sidecar_that_was_away_for_long(cluster: LocalCluster, tmp_path: Path) -> None:
     spark = cluster.session("long away", {"spark.sql.shuffle.partitions": "4"})
     try:

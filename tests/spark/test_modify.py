@@ -47,7 +47,7 @@ def spark(shared: SharedSession) -> Iterator[SparkSession]:
         yield session
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_a_driver_is_killed_between_a_binding_and_the_end_of_its_batch(cluster: LocalCluster, tmp_path: Path) -> None:
     run = Run(cluster.session("first", SETTINGS), SCORED, tmp_path)
     reached, bindings = threading.Event(), run.checkpoint / "modifications" / "bindings"
@@ -222,7 +222,7 @@ def code_of_newest_batch(spark: SparkSession, held: StreamingQuery) -> set[str]:
     return {codes.apply(place)._2() for place in range(codes.size())}
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_pandas_and_arrow_functions_and_code_that_executors_lack(spark: SparkSession, tmp_path: Path) -> None:
     run = Run(spark, WEIGHED, tmp_path)
     running = run.start()

@@ -173,7 +173,7 @@ def test_a_refused_join_says_what_is_wrong(
     assert not (run.checkpoint / "modifications" / "tables").exists()
 
 
-@pytest.mark.exhaustive  # a query of its own; StaticTableSuite shows that each damage is noticed
+@pytest.mark.nightly  # a query of its own; StaticTableSuite shows that each damage is noticed
 def test_a_batch_whose_table_is_damaged_fails_and_says_so(shared: SharedSession, tmp_path: Path) -> None:
     with shared.with_settings(SETTINGS) as spark:
         run = Run(spark, SCORED, tmp_path)

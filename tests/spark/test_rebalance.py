@@ -20,7 +20,7 @@ from tests.spark.operators import OPERATORS
 from tests.spark.queries import QUERIES, StatefulQuery, consumed, source
 from tests.spark.run import Run, assert_equals_batch, job, placed
 
-pytestmark = [pytest.mark.spark, pytest.mark.exhaustive, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(300)]
 PARTITIONS = 6
 KEYS = 3000
 

@@ -164,7 +164,7 @@ def test_an_operator_above_another_one_knows_what_that_one_emitted_before(
         assert len(emitted) >= 2
 
 
-@pytest.mark.exhaustive  # the two tests before have the same story; here are other sources and operators
+@pytest.mark.nightly  # the two tests before have the same story; here are other sources and operators
 def test_files_are_read_again_for_an_operator_with_schema_files(
     cluster: LocalCluster, shared: SharedSession, tmp_path: Path
 ) -> None:

@@ -68,7 +68,7 @@ def assert_exact(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["aggregation", *[pytest.param(n, marks=pytest.mark.exhaustive) for n in ("apply-in-pandas", "sessions")]]
+    "name", ["aggregation", *[pytest.param(n, marks=pytest.mark.nightly) for n in ("apply-in-pandas", "sessions")]]
 )
 def test_on_rhino_it_works_as_it_is(name: str, spark: SparkSession, tmp_path: Path) -> None:
     run = Run(spark, (OPERATORS | QUERIES)[name], tmp_path, rhino_checkpoint)

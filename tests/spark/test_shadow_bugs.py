@@ -21,7 +21,7 @@ from tests.spark.run import Run
 from tests.spark.test_shadow import written
 
 # test_shadow.py has two of them in CI: a wrong value of a rare key, and an error.
-pytestmark = [pytest.mark.spark, pytest.mark.exhaustive, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(900)]
 RARE = 3 * ROWS_PER_BATCH + 5  # one row of batch 3
 Function = Callable[[int], float | None]
 

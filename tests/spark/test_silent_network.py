@@ -18,7 +18,7 @@ from tests.spark.test_drain import NAME, PARTITIONS, busiest, loads
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.exhaustive,
+    pytest.mark.nightly,
     pytest.mark.timeout(300),
     pytest.mark.skipif(
         os.geteuid() != 0 or shutil.which("ip") is None or shutil.which("tc") is None,

@@ -13,7 +13,7 @@ from tests.spark.queries import QUERIES
 from tests.spark.run import Run, assert_equals_batch, job
 from tests.spark.test_drain import loads
 
-pytestmark = [pytest.mark.spark, pytest.mark.exhaustive, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(240)]
 NAME = "aggregation"
 WORKERS = 4
 PARTITIONS = 8

@@ -16,7 +16,7 @@ from tests.spark.conftest import wait_for
 from tests.spark.queries import ROWS_PER_BATCH, StatefulQuery, aggregation, consumed, source
 from tests.spark.run import Run, assert_equals_batch
 
-pytestmark = [pytest.mark.spark, pytest.mark.exhaustive, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(600)]
 SETTINGS = {
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.streaming.stateStore.minDeltasForSnapshot": "2",

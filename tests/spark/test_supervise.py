@@ -115,7 +115,7 @@ def test_code_is_replaced_in_the_same_driver_and_comes_back_if_the_new_one_fails
 
 @pytest.mark.parametrize(
     "state_format",
-    [QUERIES["join4"].state_format, pytest.param(3, marks=pytest.mark.exhaustive)],  # the default: 4, with Spark 4.2: 3
+    [QUERIES["join4"].state_format, pytest.param(3, marks=pytest.mark.nightly)],  # the default: 4, with Spark 4.2: 3
 )
 def test_joins_with_schema_files_of_their_own_are_compared_before_anything_is_asked(
     spark: SparkSession, tmp_path: Path, state_format: int
@@ -192,7 +192,7 @@ def test_code_is_replaced_by_another_process(cluster: LocalCluster, spark: Spark
 KILLS = [f"restart.{step}.{when}" for step in ("request", "end") for when in ("before", "after")]
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 @pytest.mark.parametrize("point", KILLS)
 def test_the_new_driver_is_killed(cluster: LocalCluster, spark: SparkSession, tmp_path: Path, point: str) -> None:
     """Starts a driver for each case. The former code goes on, unless the new one was confirmed."""
@@ -216,7 +216,7 @@ def test_the_new_driver_is_killed(cluster: LocalCluster, spark: SparkSession, tm
         other.kill()
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 @pytest.mark.parametrize("point", ["restart.answer.before", "restart.answer.after"])
 def test_the_former_driver_is_killed(cluster: LocalCluster, spark: SparkSession, tmp_path: Path, point: str) -> None:
     """The new code has the query. It is confirmed, or did not need to be."""

@@ -120,7 +120,7 @@ def test_a_query_goes_from_sparks_provider_to_rhino_and_back(
     assert_equals_batch(run)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_transform_with_state_goes_through_the_checkpoint_location_and_back(
     cluster: LocalCluster, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -137,7 +137,7 @@ def test_transform_with_state_goes_through_the_checkpoint_location_and_back(
     assert_equals_batch(plain)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_format_1_is_refused(cluster: LocalCluster, spark: SparkSession, tmp_path: Path) -> None:
     tool, run = Tool(cluster), Run(spark, QUERIES["aggregation"], tmp_path)
     spark.conf.set(FORMAT_KEY, "1")

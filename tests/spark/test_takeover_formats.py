@@ -29,7 +29,7 @@ FOUND = {"changelogs": "RocksDB, format 1", "snapshots": "RocksDB, format 1", "h
 MATRIX = [
     ("hdfs", "join2"),  # tests/first_hour adopts one of RocksDB
     *[
-        pytest.param(kind, query, marks=pytest.mark.exhaustive)
+        pytest.param(kind, query, marks=pytest.mark.nightly)
         for kind, query in [
             ("changelogs", "join4"),
             ("snapshots", "aggregation"),
@@ -101,7 +101,7 @@ def test_a_query_of_a_former_format_goes_to_rhino_and_back(
     assert_equals_batch(run)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_transform_with_state_of_format_1_goes_through_the_checkpoint_location(
     cluster: LocalCluster, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -29,7 +29,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemons]:
 
 
 @pytest.mark.spark
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 @pytest.mark.timeout(3 * MODULE_TIMEOUT_S + 60)
 @pytest.mark.parametrize("module", MODULES)
 def test_what_passes_on_stock_passes_over_rhino(module: str, running: Daemons, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_every_trace_holds(seed: int) -> None:
     assert not traces.problems(trace), str(trace)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 @pytest.mark.timeout(7200)
 def test_two_thousand_traces_hold() -> None:
     for seed in range(SEEDS, 2000):

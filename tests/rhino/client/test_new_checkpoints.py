@@ -153,7 +153,7 @@ async def test_both_commands_come_to_their_points(tmp_path: Path) -> None:
         assert reached & {*POINTS} == {*POINTS}
 
 
-@pytest.mark.exhaustive  # a minute for each command; test_a_command_that_was_killed_can_be_repeated has one point
+@pytest.mark.nightly  # a minute for each command; test_a_command_that_was_killed_can_be_repeated has one point
 @pytest.mark.parametrize(("command", "on"), [("branch", scene), ("restructure", scene), ("restructure", rebuilt_scene)])
 async def test_a_command_that_was_killed_at_any_file_can_be_repeated(
     tmp_path: Path, command: str, on: Callable[[Path], AbstractAsyncContextManager[Scene]]

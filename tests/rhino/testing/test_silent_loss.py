@@ -19,7 +19,7 @@ from rhino_core.settings import SidecarSettings
 from tests.worker_runtime.cluster import ROOT
 
 pytestmark = [
-    pytest.mark.exhaustive,  # it has to wait for the probes
+    pytest.mark.nightly,  # it has to wait for the probes
     pytest.mark.skipif(
         os.geteuid() != 0 or shutil.which("ip") is None or shutil.which("tc") is None,
         reason="network namespaces need root and iproute2",

@@ -80,7 +80,7 @@ def follows(seen: list[tuple[int, int]], before: list[tuple[int, int]]) -> bool:
     return seen[0][0] >= before[-1][0] and is_exact(seen)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_a_query_continues_through_stop_buttons_and_restarts_of_its_kernel(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,7 +65,7 @@ def test_a_confirmed_restart_is_never_taken_back(pair: Found) -> None:
     assert confirmed > 100
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 @pytest.mark.parametrize(("start", "anew"), [(PAIR, True), (TRIO, False)], ids=["started anew", "three applications"])
 def test_no_two_run_the_query_at_once_in_longer_stories(start: World, anew: bool) -> None:
     """Two restarts. Takes a minute."""

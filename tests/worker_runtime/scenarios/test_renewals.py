@@ -219,7 +219,7 @@ async def renewed_beside_a_driver(cluster: Renewed, authority: Authority | None 
     "size",
     [
         pytest.param(SMALL, id="three sidecars"),
-        pytest.param(WHOLE, id="ten sidecars", marks=[pytest.mark.exhaustive, pytest.mark.timeout(2400)]),
+        pytest.param(WHOLE, id="ten sidecars", marks=[pytest.mark.nightly, pytest.mark.timeout(2400)]),
     ],
 )
 async def test_all_certificates_are_renewed_under_load(size: Size, tmp_path: Path) -> None:
