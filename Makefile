@@ -1,4 +1,5 @@
 # make demo: the whole main job.  make test: everything that CI runs.  make setup alone prepares .venv and the jar.
+# make test-nightly: all other tests, 100,000 seeds of the simulator, 30 minutes of chaos, 10 of damaged input (hours).
 # make chaos: random faults on a real cluster for 30 minutes (CHAOS_ARGS="--minutes 5 --seed 1"), output compared.
 # make fuzz: every parser is fed with damaged input for ten minutes (FUZZ_ARGS="--minutes 60 --seed 1 --target zips").
 # make suites: PySpark's own streaming tests, on stock and over Rhino (SUITES_ARGS="--integration checkpoint streaming.test_streaming")
@@ -23,7 +24,7 @@ VERSION ?=
 LOCKS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo audit chaos fuzz suites bench docs test test-rest test-spark test-deploy test-crashes test-chaos lint wheel locks bill release-check clean
+.PHONY: help setup demo audit chaos fuzz suites bench docs test test-rest test-spark test-nightly nightly-spark nightly-rest nightly-seeds lint wheel locks bill release-check clean
 
 help:
 	@grep -hE '^# make' Makefile | tr '#' '\n' | sed '/^$$/d'
@@ -71,30 +72,35 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	PYTHONPATH=.:proto $(BIN)/lint-imports --no-cache
 
-# Two side by side, in this order: one uses the processors while the other waits. The longest come first and short ones
-# last, so that both are busy until the end. The output of each comes at its end, and failures once more at the very end.
+# Two side by side: one uses the processors while the other waits. The output of each comes at its end, and failures once
+# more at the very end.
 test: $(STAMP)
 	@rm -rf $(RESULTS)
-	@$(MAKE) --no-print-directory -j2 --output-sync=target setup lint test-spark test-rest test-deploy test-chaos test-crashes docs || \
+	@$(MAKE) --no-print-directory -j2 --output-sync=target setup test-spark lint test-rest docs || \
 	  { $(BIN)/python -m tools.test_failures $(RESULTS); exit 1; }
 
 RESULTS := build/test-results
-PYTEST = $(BIN)/python -m pytest -p no:cacheprovider --junitxml=$(RESULTS)/$@.xml
+PYTEST = $(BIN)/python -m pytest -p no:cacheprovider --durations=15 --junitxml=$(RESULTS)/$@.xml
 
 test-rest: $(STAMP)
-	$(PYTEST) --durations=15 -m "not spark and not nightly"
+	$(PYTEST) -m "not spark and not nightly"
 
 test-spark: setup
-	$(PYTEST) --durations=10 -m "spark and not chaos and not nightly" tests/spark
+	$(PYTEST) -m "spark and not nightly"
 
-test-deploy: setup
-	$(PYTEST) --durations=10 -m "spark and not chaos and not nightly" --ignore=tests/spark --ignore=tests/crashes
+# Some hours. All of it runs, also after a failure.
+test-nightly: setup
+	@rm -rf $(RESULTS)
+	@$(MAKE) --no-print-directory --keep-going nightly-spark nightly-rest nightly-seeds chaos fuzz
 
-test-crashes: setup
-	$(PYTEST) --durations=10 -m "spark and not nightly" tests/crashes
+nightly-spark: setup
+	$(PYTEST) -m "spark and nightly"
 
-test-chaos: setup
-	$(PYTEST) -rA -m chaos
+nightly-rest: $(STAMP)
+	$(PYTEST) -m "nightly and not spark"
+
+nightly-seeds: $(STAMP)
+	$(BIN)/python -m tests.simulation --seeds 100000
 
 bench: setup
 	@$(PIP) -e '.[bench]'

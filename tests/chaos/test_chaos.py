@@ -13,7 +13,7 @@ KINDS = 9  # of 11, or of 12 as root; some need a cluster that is whole at that 
 
 
 @pytest.mark.spark
-@pytest.mark.chaos
+@pytest.mark.nightly
 @pytest.mark.timeout(1500)
 def test_output_is_exact_under_random_faults(tmp_path: Path) -> None:
     report = Chaos(tmp_path, seed=7, say=print).run(MINUTES)

@@ -15,9 +15,10 @@ from tests.crashes.stage import POINTS, Stage
 
 SECOND = [p for p in POINTS if p.split(".")[1] in ("marker", "push", "writers", "confirm", "owner", "settled")]
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
-# CI has time for the step on which everything turns; `pytest -m spark` plays the others, too.
+EACH_TIME = {("driver", "handover.marker.before"), ("origin", "handover.marker.after")}  # the step on which all turns
 EVERY = [
-    pytest.param(point, marks=() if point.startswith("handover.marker.") else pytest.mark.nightly)
+    pytest.param(victim, point, marks=() if (victim, point) in EACH_TIME else pytest.mark.nightly)
+    for victim in VICTIMS
     for point in POINTS
 ]
 
@@ -28,8 +29,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         yield made
 
 
-@pytest.mark.parametrize("point", EVERY)
-@pytest.mark.parametrize("victim", VICTIMS)
+@pytest.mark.parametrize(("victim", "point"), EVERY)
 def test_a_crash_at_a_step_of_a_handover(
     victim: str, point: str, stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,13 +13,13 @@ import pytest
 from tests.crashes.modification import VICTIMS, Case, Jarred, Modified, cases, jar_cases, play
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
-IN_CI = {("accept.after-kept", "driver")}
+EACH_TIME = {("accept.after-kept", "driver")}
 EVERY = [
     pytest.param(
         case,
         victim,
         id=f"{case}-{victim}",
-        marks=() if (str(case), victim) in IN_CI else pytest.mark.nightly,
+        marks=() if (str(case), victim) in EACH_TIME else pytest.mark.nightly,
     )
     for case in cases()
     for victim in VICTIMS

@@ -17,7 +17,7 @@ from tests.first_hour.network import prefix
 from tests.first_hour.pages import documented
 from tests.first_hour.terminal import Terminal
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(600)]
 SETTINGS, ADOPT = "docs/user/settings.md", "docs/operate/adopt-and-release.md"
 KEY = "spark.sql.streaming.stateStore"
 STOCK = f"--conf {KEY}.providerClass=org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"

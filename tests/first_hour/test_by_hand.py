@@ -15,7 +15,7 @@ from tests.first_hour.pages import absent, blocks, session
 from tests.first_hour.terminal import Terminal
 from tests.spark.conftest import wait_for
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(600)]
 PAGE, TITLE = "docs/quickstart.md", "Three workers by hand"
 
 

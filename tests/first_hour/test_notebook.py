@@ -17,7 +17,7 @@ from tests.first_hour.machine import Machine, prepare
 from tests.first_hour.pages import COMMENT, blocks
 from tests.spark.notebook.kernel import Kernel, started
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(700)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(700)]
 PAGE, TITLE = "docs/quickstart.md", "In a notebook"
 
 

@@ -139,11 +139,13 @@ def test_the_error_names_the_thing_and_the_way_out(outcomes: dict[str, Outcome],
         assert text in outcomes[case].error
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("case", ["format", "changelogs", "late format", "late changelogs", "format on rhino", "both"])
 def test_what_is_refused_leaves_the_checkpoint_alone(outcomes: dict[str, Outcome], case: str) -> None:
     assert not outcomes[case].offsets
 
 
+@pytest.mark.nightly
 def test_a_refused_checkpoint_goes_on_with_its_own_provider(outcomes: dict[str, Outcome]) -> None:
     assert outcomes["other:stock"].done, outcomes["other:stock"].error
     assert outcomes["other:stock again"].done, outcomes["other:stock again"].error
@@ -183,12 +185,14 @@ def test_three_settings_suffice(few_settings: dict[str, Outcome], case: str) -> 
     assert {key: outcome.conf.get(key) for key in state_conf()} == state_conf()
 
 
+@pytest.mark.nightly
 def test_a_session_of_sparks_in_memory_provider_is_left_alone(few_settings: dict[str, Outcome]) -> None:
     outcome = few_settings["in memory"]
     assert outcome.done, outcome.error
     assert FORMAT not in outcome.conf
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "case",
     [
@@ -205,6 +209,7 @@ def test_sparks_own_defaults_for_checkpoint_files_work(few_settings: dict[str, O
     assert few_settings[case].done, few_settings[case].error
 
 
+@pytest.mark.nightly
 def test_another_file_system_means_copies_and_one_warning(tmp_path: Path, cluster: LocalCluster) -> None:
     memory = Path("/dev/shm")
     if not memory.is_dir() or memory.stat().st_dev == tmp_path.stat().st_dev:

@@ -64,6 +64,7 @@ def branched(
     return shadow
 
 
+@pytest.mark.nightly
 def test_a_branch_of_a_running_query_goes_its_own_way(
     cluster: LocalCluster, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -21,7 +21,7 @@ from tests.spark.queries import QUERIES
 from tests.spark.run import Run, assert_equals_batch, job
 from tests.spark.test_drain import NAME, loads
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(300)]
 PARTITIONS = 6
 SLOTS = ClusterShape().worker_cores
 SETTINGS = {
@@ -156,7 +156,6 @@ def test_a_move_to_a_worker_without_a_free_slot_is_rolled_back(
     assert_equals_batch(run)
 
 
-@pytest.mark.nightly
 def test_a_query_in_a_long_batch_is_not_idle(cluster: LocalCluster, spark: SparkSession, tmp_path: Path) -> None:
     """It logs nothing for longer than an idle one has to."""
 

@@ -20,7 +20,7 @@ from tests.spark.conftest import wait_for
 from tests.spark.queries import QUERIES
 from tests.spark.run import Run, assert_equals_batch, job
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(400)]
 SETTINGS = {"spark.sql.shuffle.partitions": "4"}
 
 

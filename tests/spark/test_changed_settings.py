@@ -13,7 +13,7 @@ from rhino.testing import LocalCluster
 from tests.spark.conftest import wait_for
 from tests.spark.test_bad_input import run_sessions
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(300)]
 
 
 def groups_of(cluster: LocalCluster, job: str) -> list[GroupView]:

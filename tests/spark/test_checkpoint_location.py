@@ -19,7 +19,7 @@ from tests.spark.operators import OPERATORS
 from tests.spark.queries import QUERIES
 from tests.spark.run import Run, assert_equals_batch, hand_over_one
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(420)]
 PARTITIONS = 3
 SETTINGS = {
     "spark.sql.shuffle.partitions": str(PARTITIONS),
@@ -64,7 +64,6 @@ def test_transform_moves_and_survives_and_is_readable(
     assert total == expected
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("name", [*[name for name in OPERATORS if name != "transform-ttl"], *QUERIES])
 def test_output_equals_a_batch_computation(name: str, spark: SparkSession, tmp_path: Path) -> None:
     run = Run(spark, (OPERATORS | QUERIES)[name], tmp_path, rhino_checkpoint)

@@ -30,7 +30,7 @@ from tests.spark.modified import POINT, functions
 from tests.spark.queries import ROWS_PER_BATCH, source
 from tests.spark.run import assert_same_rows
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(300)]
 SETTINGS = {"spark.sql.shuffle.partitions": "2"}
 ROOT = Path(__file__).parents[2]
 ON = {"k": "id"}
@@ -163,7 +163,6 @@ def test_a_query_of_a_spark_connect_session(shared: SharedSession, tmp_path: Pat
     assert not [row for row in written if row.y != (row.value + 1 if row.value < switched else -row.value)]
 
 
-@pytest.mark.nightly  # what it has beyond the test above: plans of joins, and code that executors run ahead
 def test_filter_join_and_columns_of_a_spark_connect_session(shared: SharedSession, tmp_path: Path) -> None:
     """One after the other, then all of them gone again. A dry run changes nothing. The table is read once."""
     with shared.with_settings(SETTINGS) as spark, connect_server(spark) as address:
@@ -192,7 +191,6 @@ def test_filter_join_and_columns_of_a_spark_connect_session(shared: SharedSessio
         assert_same_rows(client.rows(spark), expected.select("k", "value", "y"))
 
 
-@pytest.mark.nightly  # its checkpoint is like any other, and the refusals need no query
 def test_state_is_rebuilt_from_a_query_of_a_spark_connect_session(
     cluster: LocalCluster, shared: SharedSession, tmp_path: Path
 ) -> None:
@@ -219,7 +217,6 @@ def test_state_is_rebuilt_from_a_query_of_a_spark_connect_session(
         remote.stop()
 
 
-@pytest.mark.nightly  # few servers have one place for the files of all sessions
 def test_code_that_imports_what_a_client_has_added(shared: SharedSession, tmp_path: Path) -> None:
     """Where the sessions of a server share their files, they may come while the query runs. An archive may not."""
     file, archived = (module(tmp_path, f"rhino_shared_{factor}", factor) for factor in (3, 5))

@@ -20,7 +20,7 @@ from tests.spark.queries import QUERIES
 from tests.spark.run import Run, assert_equals_batch, job
 from tests.spark.test_bad_input import REPOSITORY, SMALL
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(300)]
 PARTITIONS = {"spark.sql.shuffle.partitions": "2"}
 RETAINED = {"spark.sql.streaming.minBatchesToRetain": "2"}  # floors follow the newest batch closely
 

@@ -109,7 +109,8 @@ def test_a_drained_worker_is_killed_and_nobody_notices(
     assert view is None or worker not in {node.desired_worker for node in view.virtual_nodes}
 
 
-@pytest.mark.parametrize("restarted", [pytest.param(False, marks=pytest.mark.nightly), True])
+@pytest.mark.nightly
+@pytest.mark.parametrize("restarted", [False, True])
 def test_a_worker_of_an_idle_query_is_drained_and_killed(
     own_cluster: LocalCluster, spark: SparkSession, tmp_path: Path, restarted: bool
 ) -> None:

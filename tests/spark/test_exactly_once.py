@@ -18,10 +18,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(420)]
 PARTITIONS = 4
 # Task groups, and operators: what one task runs moves together. The joins of the union have tasks of their own.
 SHAPES = {"distinct": (1, 2), "union": (2, 2)}
-# Not in CI. The union has the join of join4, beside another. Chaos and the crash tests do all of this, and more, to the
-# aggregation.
-ELSEWHERE = ("join4", "aggregation")
-NAMES = [pytest.param(name, marks=pytest.mark.nightly if name in ELSEWHERE else ()) for name in QUERIES]
+# The two that differ most: state in two stages, and a join with state of both sides.
+EACH_TIME = ("distinct", "join2")
+NAMES = [pytest.param(name, marks=() if name in EACH_TIME else pytest.mark.nightly) for name in QUERIES]
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from tests.spark.conftest import wait_for
 from tests.spark.queries import QUERIES
 from tests.spark.run import Run, assert_equals_batch
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(600)]
 
 
 def forget(client: HandoverClient, job: str) -> ForgottenJob:

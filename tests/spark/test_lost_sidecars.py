@@ -11,7 +11,7 @@ from tests.spark.conftest import SharedSession, wait_for
 from tests.spark.queries import QUERIES
 from tests.spark.run import Run, assert_equals_batch
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(400)]
 GONE, BACK = "can neither load nor commit state", "has its sidecar again"
 
 

@@ -116,6 +116,7 @@ def tried(changes: Modifications) -> dict[int, str]:
     return {broken.record.number: "minus", kept: "minus"}
 
 
+@pytest.mark.nightly
 def test_functions_and_operators_of_a_running_query(spark: SparkSession, tmp_path: Path) -> None:
     run = Run(spark, SCORED, tmp_path)
     running = run.start()
@@ -188,6 +189,7 @@ class Held:
         self._open.set()
 
 
+@pytest.mark.nightly
 def test_points_leave_the_code_of_the_operators_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
     """The same texts as without a change, for a filter with a function, columns and a join: Spark compiles nothing."""
     run, held = Run(spark, SCORED, tmp_path), Held()
@@ -256,6 +258,7 @@ def test_the_function_of_a_stateful_operator(shared: SharedSession, tmp_path: Pa
         assert_same_rows(run.result(run.logged()), totals_batch(spark, run.logged(), view.first_batch))
 
 
+@pytest.mark.nightly
 def test_the_processor_of_transform_with_state(shared: SharedSession, tmp_path: Path) -> None:
     """Its state stays. One that declares another state variable, or has another time mode, is refused."""
     with shared.with_settings(SETTINGS | {f"{STREAMING}.stateStore.providerClass": SPARK_PROVIDER}) as spark:

@@ -18,7 +18,7 @@ from tests.spark.modified import POINT
 from tests.spark.queries import ROWS_PER_BATCH, StatefulQuery, consumed, source
 from tests.spark.run import Run, assert_same_rows
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(420)]
 SETTINGS = {"spark.sql.shuffle.partitions": "2"}
 CHANGED = "cast(k as bigint) * 7 + 5"
 

@@ -22,7 +22,7 @@ from tests.spark.queries import ROWS_PER_BATCH
 from tests.spark.run import Run, assert_same_rows
 from tests.spark.test_modify_refusals import Gate
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(300)]
 SETTINGS = {"spark.sql.shuffle.partitions": "2", f"{STREAMING}.stateStore.providerClass": SPARK_PROVIDER}
 
 
@@ -75,7 +75,6 @@ def test_functions_that_a_query_did_not_have(spark: SparkSession, tmp_path: Path
     assert_same_rows(run.result(batches), inserted_batch(spark, batches, changes.list(), meant))
 
 
-@pytest.mark.nightly  # the kinds differ in what Spark makes of them, and not in what Rhino does
 def test_functions_of_all_kinds_in_columns_and_in_a_join(
     cluster: LocalCluster, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -138,7 +137,6 @@ def test_a_function_gets_the_rows_of_its_batches_and_no_others(spark: SparkSessi
     assert sorted(value for value in values if value < end) == list(range(first, end))  # the last batch may be stopped
 
 
-@pytest.mark.nightly  # what a batch that fails does is the same for every kind of modification
 def test_a_function_that_fails_is_returned(spark: SparkSession, tmp_path: Path) -> None:
     def fails(value: int) -> int:
         raise ValueError(f"no score for {value}")

@@ -20,7 +20,7 @@ from tests.spark.modified import POINT, _counted
 from tests.spark.queries import ROWS_PER_BATCH, StatefulQuery, consumed, source
 from tests.spark.run import Run, assert_same_rows
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(300)]
 SETTINGS = {"spark.sql.shuffle.partitions": "2"}
 
 
@@ -125,7 +125,6 @@ def test_a_java_function_is_replaced_by_classes_of_jars(spark: SparkSession, cla
     assert_same_rows(run.result(batches), scored_batch(spark, batches, changes.list(), meant))
 
 
-@pytest.mark.nightly  # what a batch that fails and a branch do is the same for every kind of modification
 def test_a_class_that_fails_a_branch_and_a_driver_that_is_killed(
     cluster: LocalCluster, classes: Path, tmp_path: Path
 ) -> None:

@@ -43,6 +43,7 @@ def in_force(changes: Modifications, view: View) -> int:
     return ended.record.number
 
 
+@pytest.mark.nightly
 def test_joins_of_a_running_query_on_rhino(cluster: LocalCluster, spark: SparkSession, tmp_path: Path) -> None:
     """All four kinds, between a filter and columns, through a restart. What becomes of the table has no effect."""
     run = Run(spark, SCORED, tmp_path / "live", locate=rhino_checkpoint)
@@ -159,6 +160,7 @@ def refusing(
         running.stop()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("change", "reason"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 def test_a_refused_join_says_what_is_wrong(
     refusing: tuple[Run, StreamingQuery, Tables], change: Callable[[Modifications, Tables], View], reason: str

@@ -168,6 +168,7 @@ CASES: list[Case] = [
 ]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("change", "reason"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 def test_a_refusal_says_what_is_wrong(
     run: Run, running: StreamingQuery, change: Callable[[Modifications], View], reason: str
@@ -179,6 +180,7 @@ def test_a_refusal_says_what_is_wrong(
     assert running.isActive
 
 
+@pytest.mark.nightly
 def test_the_query_has_gone_on_as_if_nothing_had_been_asked(run: Run, running: StreamingQuery) -> None:
     query = Modifications(run.checkpoint)
     before = {view.record.number for view in query.list()}
@@ -190,6 +192,7 @@ def test_the_query_has_gone_on_as_if_nothing_had_been_asked(run: Run, running: S
     assert_same_rows(run.result(batches), numbered_batch(run.spark, batches, batches))
 
 
+@pytest.mark.nightly
 def test_a_batch_that_has_begun_keeps_its_version_and_two_at_once_are_one(
     run: Run, running: StreamingQuery, gate: Gate
 ) -> None:
@@ -230,6 +233,7 @@ def test_what_is_no_query_of_rhino(tmp_path: Path) -> None:
     assert not (tmp_path / "stock" / "modifications").exists()
 
 
+@pytest.mark.nightly
 def test_a_query_in_real_time_mode(shared: SharedSession, tmp_path: Path) -> None:
     settings = {
         f"{STREAMING}.stateStore.providerClass": SPARK_PROVIDER,

@@ -17,7 +17,7 @@ from tests.spark.modified import NUMBERED
 from tests.spark.queries import ROWS_PER_BATCH, StatefulQuery, consumed, source
 from tests.spark.run import Run, assert_equals_batch, assert_same_rows
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(300)]
 POINT = "sold"
 EARLIER = 4 * ROWS_PER_BATCH  # an offer comes so many values before the sale of its item
 

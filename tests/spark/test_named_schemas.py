@@ -29,7 +29,7 @@ from tests.spark.run import Run, assert_equals_batch, assert_same_rows
 from tests.spark.test_restructure import SETTINGS, Story
 from tests.spark.test_takeover import Tool
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(420)]
 NAME = "named"
 JOIN = replace(QUERIES["join4"], name=NAME)
 
@@ -132,7 +132,6 @@ def test_a_branch_of_a_query_with_transform_with_state(
     check_branch(run, cluster, tmp_path, rhino_checkpoint)
 
 
-@pytest.mark.nightly  # test_a_join_moves_and_goes_back_and_is_released has the same files
 def test_a_branch_of_a_join(cluster: LocalCluster, stock: SparkSession, tmp_path: Path) -> None:
     stock.conf.set(PROVIDER_KEY, PROVIDER_CLASSES["provider"])
     check_branch(Run(stock, JOIN, tmp_path / "q"), cluster, tmp_path, str)
@@ -183,7 +182,7 @@ def distinct_pairs(spark: SparkSession) -> DataFrame:
 DISTINCT = StatefulQuery(NAME, "append", distinct_pairs, JOIN.batch, None)
 
 
-@pytest.mark.parametrize("form", [4, pytest.param(3, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("form", [4, 3])
 def test_a_join_moves_and_goes_back_and_is_released(
     cluster: LocalCluster, stock: SparkSession, tmp_path: Path, form: int
 ) -> None:
@@ -248,7 +247,6 @@ BORN: dict[str, tuple[str, Callable[[Path], str], StatefulQuery, StatefulQuery]]
 }
 
 
-@pytest.mark.nightly  # the tests above have operators that are kept, test_restructure.py those that are born
 @pytest.mark.parametrize("what", BORN)
 def test_an_operator_with_schema_files_is_born(
     cluster: LocalCluster, stock: SparkSession, tmp_path: Path, what: str

@@ -19,7 +19,7 @@ from tests.spark.modified import NUMBERED, WEIGHED, functions, vectorised
 from tests.spark.queries import ROWS_PER_BATCH
 from tests.spark.run import Run, assert_equals_batch
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(300)]
 SECRET = "secret-of-row"
 
 

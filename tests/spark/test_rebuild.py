@@ -21,7 +21,7 @@ from tests.spark.run import Run, assert_same_rows, job
 from tests.spark.test_named_schemas import totals, totals_of, unnamed
 from tests.spark.test_restructure import counted, query, read
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(420)]
 SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.streaming.stateStore.minDeltasForSnapshot": "2",
@@ -164,7 +164,6 @@ def test_an_operator_above_another_one_knows_what_that_one_emitted_before(
         assert len(emitted) >= 2
 
 
-@pytest.mark.nightly  # the two tests before have the same story; here are other sources and operators
 def test_files_are_read_again_for_an_operator_with_schema_files(
     cluster: LocalCluster, shared: SharedSession, tmp_path: Path
 ) -> None:

@@ -85,6 +85,7 @@ def test_a_refused_commit_leaves_nothing_and_its_reason_is_told(local: Local, tm
     assert local.proxy.left_in_inboxes() == []
 
 
+@pytest.mark.nightly
 def test_refused_data_files_leave_nothing(local: Local, tmp_path: Path) -> None:
     def refuse(request: Message, context: grpc.ServicerContext) -> None:
         context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "disk full")
@@ -98,6 +99,7 @@ def test_refused_data_files_leave_nothing(local: Local, tmp_path: Path) -> None:
     wait_for(lambda: local.proxy.left_in_inboxes() == [], "empty inboxes", timeout_s=10)
 
 
+@pytest.mark.nightly
 def test_a_task_that_is_killed_while_it_loads_leaves_no_pin(local: Local, tmp_path: Path) -> None:
     run = Run(local.spark, QUERIES["aggregation"], tmp_path)
     running = run.start()
@@ -154,6 +156,7 @@ def test_a_version_that_is_nowhere_is_sparks_own_condition(local: Local, tmp_pat
     assert "no worker holds it" in told
 
 
+@pytest.mark.nightly
 def test_a_late_snapshot_of_a_former_query_is_not_the_new_ones(local: Local, tmp_path: Path) -> None:
     """A maintenance thread still uploads for the query whose folder another one has taken."""
     local.spark.conf.set(PROVIDER, PROVIDER_CLASSES["checkpoint"])

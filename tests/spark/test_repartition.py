@@ -20,7 +20,7 @@ from tests.spark.queries import QUERIES
 from tests.spark.run import Run, assert_same_rows
 from tests.spark.test_takeover import Tool, wait_until_over
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(420)]
 SETTINGS = {
     "spark.sql.shuffle.partitions": "3",
     "spark.sql.streaming.stateStore.minDeltasForSnapshot": "3",

@@ -22,7 +22,7 @@ from tests.spark.queries import ROWS_PER_BATCH, StatefulQuery, source
 from tests.spark.run import Run, assert_same_rows, job
 from tests.spark.test_takeover import Tool
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(420)]
 SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     # Snapshots and changelogs both are linked.

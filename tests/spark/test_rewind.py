@@ -66,6 +66,7 @@ def all_live(cluster: LocalCluster) -> bool:
     return all(worker.state == "live" for worker in fetch_overview(cluster.manager).workers)
 
 
+@pytest.mark.nightly
 def test_a_query_goes_on_from_the_newest_batch_that_is_held(
     cluster: LocalCluster, spark: SparkSession, tmp_path: Path
 ) -> None:

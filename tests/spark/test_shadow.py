@@ -27,7 +27,7 @@ from tests.spark.modified import SCORED, scored
 from tests.spark.queries import QUERIES, ROWS_PER_BATCH, consumed, source
 from tests.spark.run import Run, assert_same_rows
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(420)]
 SETTINGS = {"spark.sql.shuffle.partitions": "2"}
 KEY = 7  # the new code makes other values of it
 BY_KEY = CompareRules(key=("k",))

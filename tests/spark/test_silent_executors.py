@@ -16,7 +16,7 @@ from rhino.testing.query_watch import driver_hosts
 from tests.spark.queries import QUERIES
 from tests.spark.run import Run, assert_equals_batch
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(300)]
 SETTINGS = {"spark.sql.shuffle.partitions": "2", "spark.storage.blockManagerHeartbeatTimeoutMs": "8s"}
 SILENCE_S = 14.0  # longer than the time-out and Spark's look for silent executors
 

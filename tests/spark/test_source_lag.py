@@ -16,7 +16,7 @@ from rhino.cli.main import app
 from rhino.testing import LocalCluster
 from tests.spark.conftest import SharedSession, wait_for
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(560)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(560)]
 NAME, ROWS, BATCH = "behind", 100_000, 50
 
 

@@ -13,7 +13,7 @@ from rhino.testing import LocalCluster
 from tests.spark.queries import StatefulQuery, aggregation, consumed, source
 from tests.spark.run import Run, assert_equals_batch
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(400)]
 SETTINGS = {
     "spark.sql.shuffle.partitions": "4",
     "spark.speculation": "true",

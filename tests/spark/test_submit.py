@@ -23,7 +23,7 @@ from spark_connector.jar import compile_scala, ensure_jar
 from tests.spark.conftest import wait_for
 from tests.spark.web import Web
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 HERE = Path(__file__).parent
 FILES = 3
 TIMEOUT_S = 240
@@ -91,7 +91,6 @@ def work(cluster: LocalCluster, tmp_path: Path) -> Work:
     return Work(cluster, tmp_path)
 
 
-@pytest.mark.nightly
 def test_a_file_of_settings_and_a_spark_outside_of_the_python_environment(work: Work) -> None:
     """The folder looks like an unpacked Spark archive: bin, jars, and python with PySpark in it.
 
@@ -116,7 +115,6 @@ def web(work: Work) -> Iterator[Web]:
         yield served
 
 
-@pytest.mark.nightly
 def test_a_jar_at_a_url(work: Work, web: Web) -> None:
     """Not in CI: cluster mode has its jar from there, too."""
     url = web.add("rhino.jar", ensure_jar().read_bytes())
@@ -127,7 +125,6 @@ def test_a_jar_at_a_url(work: Work, web: Web) -> None:
     assert web.asked.count("/rhino.jar") >= 1 + len(work.cluster.workers), "the driver and each executor fetched it"
 
 
-@pytest.mark.nightly
 def test_a_package_of_a_maven_repository(work: Work, web: Web) -> None:
     """Not in CI: Spark resolves it, and then it is a jar as any other."""
     web.add(f"{PACKAGE_FOLDER}/rhino-spark-1.0.jar", ensure_jar().read_bytes())
@@ -142,7 +139,6 @@ def test_a_package_of_a_maven_repository(work: Work, web: Web) -> None:
     assert web.asked.count(f"/{PACKAGE_FOLDER}/rhino-spark-1.0.jar") == 1, "the driver serves it to the executors"
 
 
-@pytest.mark.nightly
 def test_the_shell(work: Work) -> None:
     """Not in CI: its launcher and its arguments are those of `spark-submit`."""
     lines = [

@@ -113,9 +113,10 @@ def test_code_is_replaced_in_the_same_driver_and_comes_back_if_the_new_one_fails
     wait_for(lambda: not story.restarts.owned(), "it has let go")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "state_format",
-    [QUERIES["join4"].state_format, pytest.param(3, marks=pytest.mark.nightly)],  # the default: 4, with Spark 4.2: 3
+    sorted({QUERIES["join4"].state_format, 3}),  # the default: 4, with Spark 4.2: 3
 )
 def test_joins_with_schema_files_of_their_own_are_compared_before_anything_is_asked(
     spark: SparkSession, tmp_path: Path, state_format: int
@@ -159,6 +160,7 @@ class Other:
         self.process.wait()
 
 
+@pytest.mark.nightly
 def test_code_is_replaced_by_another_process(cluster: LocalCluster, spark: SparkSession, tmp_path: Path) -> None:
     story = Story(spark, tmp_path)
     first = story.begin("plus")

@@ -19,7 +19,7 @@ from tests.spark.queries import QUERIES
 from tests.spark.run import Run, assert_equals_batch
 from tests.spark.test_takeover import RHINO, SETTINGS, STOCK, Tool, advance, refused, remove_state, wait_until_over
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(600)]
 FORMER = {  # provider, and whether it writes changelogs
     "changelogs": (STOCK, "true"),
     "snapshots": (STOCK, "false"),
@@ -101,7 +101,6 @@ def test_a_query_of_a_former_format_goes_to_rhino_and_back(
     assert_equals_batch(run)
 
 
-@pytest.mark.nightly
 def test_transform_with_state_of_format_1_goes_through_the_checkpoint_location(
     cluster: LocalCluster, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -14,7 +14,8 @@ from rhino.testing.spark_daemons import java_command
 MASTER = "org.apache.spark.deploy.master.Master"
 
 
-@pytest.mark.spark  # these tests run when the archive has been made
+@pytest.mark.spark
+@pytest.mark.nightly  # these tests run when the archive has been made
 def test_a_daemons_classes_come_from_the_archive() -> None:
     if not class_archive.archive().is_file():
         pytest.skip("python -m rhino.testing.archive_classes has not been run here, or Java cannot write archives")

@@ -11,7 +11,7 @@ from rhino.testing import ClusterError, ClusterShape, ElasticCluster
 from rhino.testing.query_watch import driver_hosts
 from tests.rhino.testing.test_local_cluster import alive, eventually
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 SETTINGS = {
     "spark.cores.max": "2",
     "spark.scheduler.minRegisteredResourcesRatio": "0.5",

@@ -44,6 +44,7 @@ def test_a_job_runs_through_killed_executors_and_workers(tmp_path: Path) -> None
     assert psutil.Process().children(recursive=True) == []
 
 
+@pytest.mark.nightly
 def test_an_exception_inside_ends_everything_with_rhino(tmp_path: Path) -> None:
     pids: list[int] = []
 
@@ -63,6 +64,7 @@ def test_an_exception_inside_ends_everything_with_rhino(tmp_path: Path) -> None:
     assert alive(pids) == []
 
 
+@pytest.mark.nightly
 def test_a_daemon_that_dies_is_named(tmp_path: Path) -> None:
     with LocalCluster(tmp_path, workers=1, rhino=False) as cluster:
         os.kill(cluster.workers[0].spark.pid, 9)

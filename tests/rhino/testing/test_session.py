@@ -18,7 +18,11 @@ from rhino.testing.session import close_driver, open_session
 from rhino.testing.spark_daemons import lean_jvm
 
 # PySpark warns when the interrupted call has cost it the connection; the JVM ends all the same.
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:Unable to cleanly shutdown:RuntimeWarning")]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.nightly,
+    pytest.mark.filterwarnings("ignore:Unable to cleanly shutdown:RuntimeWarning"),
+]
 CONF = {
     "spark.master": "local[2]",
     "spark.driver.host": "127.0.0.1",

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(400)]
 ROOT = Path(__file__).parents[3]
 
 

@@ -16,7 +16,7 @@ from spark_connector.local.directory import LocalDirectory
 from tests.spark.conftest import wait_for
 from tests.spark.notebook.kernel import Kernel, kernel
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(900)]
 ROWS = 50  # of a batch
 SESSION = f"""
 import time
@@ -80,7 +80,6 @@ def follows(seen: list[tuple[int, int]], before: list[tuple[int, int]]) -> bool:
     return seen[0][0] >= before[-1][0] and is_exact(seen)
 
 
-@pytest.mark.nightly
 def test_a_query_continues_through_stop_buttons_and_restarts_of_its_kernel(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from tests.spark_connector.local.one_query import PARTITIONS
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(200)]
 ROOT = Path(__file__).parents[3]
 MODULE = "tests.spark_connector.local.named_host"
 
