@@ -137,8 +137,9 @@ class LoggedVersions:
         written = _newest_written(group, log, records)
         if written is None or written[0] <= log.counted:
             return False
-        log.counted, writer = written
-        if owner != log.owner:
+        (number, writer), before = written, log.counted
+        log.counted = number
+        if owner != log.owner or number - before > LOGGED_KEPT:
             log.owner, log.writer, log.streak = owner, "", 0
         log.streak = log.streak + 1 if writer == log.writer else 1
         log.writer = writer

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
+from replication_manager.protocol.logged import LOGGED_KEPT
 from replication_manager.protocol.worker_record import Report
 from rhino_core.ids import (
     BelowMinCopies,
@@ -28,7 +29,7 @@ from tests.simulation.facts import Incarnation, Violation, require
 from worker_runtime.protocol import events as ev
 from worker_runtime.protocol.excess import RemoveExcess
 
-RECENT_BATCHES = 12  # of each store; reports of who wrote come later than the batches, and some are cut off for a while
+RECENT_BATCHES = LOGGED_KEPT + 1  # of each store; a streak has no longer gap between two batches with a known writer
 
 
 class Checkers:

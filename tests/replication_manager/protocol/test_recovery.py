@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from replication_manager.protocol import events as ev
+from replication_manager.protocol.logged import LOGGED_KEPT
 from replication_manager.protocol.worker_record import Report
 from rhino_core.errors import AlreadyThereError, PreconditionError, TooFewWorkersError
 from rhino_core.ids import NO_EPOCH, Epoch, GroupId, JobSettings, StoreId, StoreVersion, Version
@@ -215,6 +216,18 @@ def test_the_streak_starts_anew_when_an_owner_is_named() -> None:
     manager.do(ev.Change(GROUP, None, "", "a"))
     batch_of_b(3)  # was running
     assert manager.group().owner.worker_id == "a"
+
+
+def test_the_streak_starts_anew_after_many_batches_of_unknown_writers() -> None:
+    """Seed 1182: the owner was cut off from the manager while it wrote the batches between two of another member."""
+    manager = Manager("ab")
+    manager.resolve("a")
+    owners = []
+    for number in (1, 2 + LOGGED_KEPT, 3 + LOGGED_KEPT):
+        manager.do(ev.BatchPublished("job", number - 1, (written(number),), ()))
+        manager.beat("b", report(manager.group().epoch, versions=(written(number),)))
+        owners.append(manager.group().owner.worker_id)
+    assert owners == ["a", "a", "b"]
 
 
 def test_a_refused_owner_leaves_the_streak() -> None:
