@@ -145,7 +145,7 @@ def epochs_issued_again(patch_: Patch) -> None:
     start = manager_module.Manager.start
 
     def without_generation(self: manager_module.Manager) -> None:
-        self.generation = 0
+        self.journal.generation = 0
         start(self)
 
     patch_.setattr(manager_module.Manager, "start", without_generation)
@@ -255,9 +255,9 @@ def epochs_reissued_after_losing_the_journal(patch_: Patch) -> None:
     start, handle = manager_module.Manager.start, ReplicationMachine.handle
 
     def without_journal(self: manager_module.Manager) -> None:
-        self.generation = 0
-        self._groups.clear()
-        self._workers.clear()
+        self.journal.generation = 0
+        self.journal.groups.clear()
+        self.journal.workers.clear()
         start(self)
 
     def not_looking(self: ReplicationMachine, event: Any, *, now: float) -> Any:

@@ -59,6 +59,7 @@ class Checkers:
         self._granted: Counter[str] = Counter()
         self.copies: dict[StoreVersion, set[Incarnation]] = {}
         self.floors: dict[StoreId, int] = {}
+        self.doubtful: set[GroupId] = set()  # not issued since the journal was replaced
 
     # ------------------------------------------------------------ names, snapshots, memory, epochs
 
@@ -97,11 +98,19 @@ class Checkers:
     def group_issued(self, group: ReplicaGroup) -> None:
         """5. Epochs rise and are never issued twice, also over restarts of the manager."""
         newest = self._newest.get(group.group)
-        if newest is not None:
+        if newest is not None and group.group not in self.doubtful:
             self._proved(self._issued[group.group, newest], group)
+        self.doubtful.discard(group.group)
         require(newest is None or newest < group.epoch, f"{group.group}: epoch {group.epoch} issued after {newest}")
         self._newest[group.group] = group.epoch
         self._issued[group.group, group.epoch] = group
+
+    def journal_replaced(self) -> None:
+        """The manager knows nothing better than its older journal, or the first worker that has seen more."""
+        self.doubtful.update(self._newest)
+
+    def is_newest(self, group: ReplicaGroup) -> bool:
+        return self._newest.get(group.group) == group.epoch
 
     def issued(self) -> list[ReplicaGroup]:
         """Every group under every epoch so far."""

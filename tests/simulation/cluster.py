@@ -15,6 +15,7 @@ from tests.simulation.drains import Drains
 from tests.simulation.executors import Executors, Steady
 from tests.simulation.facts import require
 from tests.simulation.faults import FaultInjector
+from tests.simulation.journals import Journals
 from tests.simulation.manager import Manager
 from tests.simulation.moving_copies import MovingCopies
 from tests.simulation.network import Network
@@ -60,6 +61,7 @@ class Cluster:
         self.drains = Drains(self)
         self.old_versions = OldVersions(self, self.workload)
         self.peace = Peace(self)
+        self.journals = Journals(self) if self.variety.journal_replaced else None
 
     @property
     def spread(self) -> bool:
@@ -151,6 +153,8 @@ class Cluster:
         self.old_versions.start(until=FAULTY_S)
         if self.short_lived is not None:
             self.short_lived.start(until=FAULTY_S)
+        if self.journals is not None:
+            self.journals.start()
         self._watch_copies()
         self.world.at(STOPPED_S, self.stopped.stop)
         self.world.run_until(FAULTY_S)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
 
-from rhino_core.ids import DiskState, Epoch, FileEntry, FileKind, GroupId, StoreId, StoreVersion, Version
+from rhino_core.ids import DiskState, Epoch, FileEntry, FileKind, GroupId, StoreId, StoreVersion, Version, Worker
 from tests.simulation.variety import FAMILIES
 
 SYNC_S = 1.0  # the operating system writes back what is older
@@ -85,6 +85,7 @@ class Disk:
     members: dict[GroupId, tuple[str, ...]] = field(default_factory=dict)  # under these epochs
     floors: dict[StoreId, Version] = field(default_factory=dict)
     fences: dict[str, Epoch] = field(default_factory=dict)  # of forgotten jobs
+    known: tuple[Worker, ...] = ()  # workers, as the manager said last
     first_snapshots: set[tuple[StoreId, Version]] = field(default_factory=set)  # that ever were here
 
     @property

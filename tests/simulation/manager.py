@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from replication_manager.protocol import events as ev
@@ -11,7 +12,7 @@ from replication_manager.protocol.membership import LeaseTimes
 from replication_manager.protocol.restored import Restored
 from replication_manager.protocol.worker_record import Lag, Report
 from rhino_core.errors import RhinoError
-from rhino_core.ids import Epoch, GroupId, JobSettings, ReplicaGroup, StoreVersion, Worker
+from rhino_core.ids import Epoch, GroupId, JobSettings, ReplicaGroup, StoreId, StoreVersion, Worker
 from tests.simulation import drain_checkers
 from tests.simulation.watches import Watch
 from worker_runtime.protocol import events as worker_ev
@@ -24,48 +25,74 @@ MANAGER = "manager"
 LEASE_S = 2.0
 SUSPECT_LEASE_S = 0.6
 LAG_CAP_S = 1.0
+SETTLE_S = 2.0
 BROKEN_STREAM = 0.2  # of lost beats
 FALSE_REFUSAL = 0.1  # a firewall answers
 
 
+@dataclass
+class Journal:
+    """`fences`: of forgotten jobs. `fresh`: in its first lifetime."""
+
+    generation: int = 0
+    workers: dict[str, Worker] = field(default_factory=dict)
+    groups: dict[GroupId, ReplicaGroup] = field(default_factory=dict)
+    floors: dict[StoreId, StoreVersion] = field(default_factory=dict)
+    fences: dict[str, Epoch] = field(default_factory=dict)
+    draining: set[str] = field(default_factory=set)
+    fresh: bool = False
+
+    def copy(self) -> Journal:
+        return Journal(
+            self.generation,
+            dict(self.workers),
+            dict(self.groups),
+            dict(self.floors),
+            dict(self.fences),
+            set(self.draining),
+        )
+
+
 class Manager:
-    """Journal: generation, workers, groups, floors, forgotten jobs with their fences, who is drained. Everything else
-    is learnt again after a crash."""
+    """What the journal does not have is learnt again after a crash."""
 
     def __init__(self, cluster: Cluster, settings: JobSettings) -> None:
         self._cluster = cluster
         self._world = cluster.world
         self._settings = settings
-        self.generation = 0
-        self._workers: dict[str, Worker] = {}
-        self._groups: dict[GroupId, ReplicaGroup] = {}
-        self._floors: dict[object, StoreVersion] = {}
-        self._fences: dict[str, Epoch] = {}
-        self.draining: set[str] = set()
+        self.journal = Journal()
+        self._starts = 0
+        self._journals = 0  # former ones, whose last generations this one may reach again
         self.forgotten: dict[GroupId, set[str]] = {}  # members beyond the chain's length
         self.up = False
 
     def start(self) -> None:
         self.up = True
-        self.generation += 1
+        self._starts += 1
+        self.journal.generation += 1
         restored = Restored(
-            generation=self.generation,
-            workers=self._workers.values(),
-            groups=self._groups.values(),
-            floors=self._floors.values(),
-            forgotten=self._fences,
-            draining=self.draining,
+            generation=self.journal.generation,
+            workers=self.journal.workers.values(),
+            groups=self.journal.groups.values(),
+            floors=self.journal.floors.values(),
+            forgotten=self.journal.fences,
+            draining=self.journal.draining,
+            fresh=self.journal.fresh,
         )
+        self._settled_at = self._world.now + (SETTLE_S if self.journal.fresh else 0.0)
+        self.journal.fresh = False
         lease_times, lag_cap = LeaseTimes(LEASE_S, SUSPECT_LEASE_S), LagCap(LAG_CAP_S, 0)
-        self.core = ReplicationMachine(restored, lease_times, now=self._world.now, lag_cap=lag_cap)
+        self.core = ReplicationMachine(
+            restored, lease_times, now=self._world.now, process_number=self._journals, lag_cap=lag_cap
+        )
         if self._cluster.moving_copies is not None:
             self._cluster.moving_copies.govern(self.core)
         self._checked: dict[GroupId, ReplicaGroup] = {}
         self._watches: dict[str, Watch] = {}
         self._interested: dict[str, set[GroupId]] = {}
-        self._world.say(f"manager starts, generation {self.generation}")
-        started_in = self.generation
-        self._world.after(0.1, lambda: self._tick(started_in))
+        self._world.say(f"manager starts, generation {self.journal.generation}")
+        started = self._starts
+        self._world.after(0.1, lambda: self._tick(started))
 
     def crash(self) -> None:
         self._world.say("manager crashes")
@@ -79,6 +106,24 @@ class Manager:
         for group, leaving in self.core.laggards.leaving.items():
             self.forgotten.setdefault(group, set()).add(leaving.worker_id)
 
+    @property
+    def settling_s(self) -> float:
+        return max(0.0, self._settled_at - self._world.now)
+
+    @property
+    def draining(self) -> set[str]:
+        return self.journal.draining
+
+    def replace_journal(self, copied: Journal | None) -> None:
+        """By an older copy, or by a new one, which begins above all generations so far: it follows the clock."""
+        if copied is None:
+            copied = Journal(generation=self.journal.generation + 1000, fresh=True)
+        self.journal = copied
+        self._journals += 1
+        self._cluster.checkers.journal_replaced()
+        for group in copied.groups.values():  # nobody knows any more why a longer one is longer
+            self.forgotten.setdefault(group.group, set()).update(m.worker.worker_id for m in group.members)
+
     def may_stay(self) -> dict[GroupId, set[str]]:
         """Members beyond a chain's length that nobody will send away: forgotten ones, and a drained owner."""
         stay = {group: set(names) for group, names in self.forgotten.items()}
@@ -86,10 +131,10 @@ class Manager:
             stay.setdefault(group.group, set()).update(self.draining & {group.owner.worker_id})
         return stay
 
-    def _tick(self, generation: int) -> None:
-        if self.up and self.generation == generation:
+    def _tick(self, start: int) -> None:
+        if self.up and self._starts == start:
             self._handle(ev.Tick())
-            self._world.after(0.1, lambda: self._tick(generation))
+            self._world.after(0.1, lambda: self._tick(start))
 
     def _handle(self, event: ev.Event) -> bool:
         """False when the manager is away or refuses."""
@@ -128,17 +173,19 @@ class Manager:
         if before is not None:
             live = self.core.membership.is_present(before.owner) and before.members[0].whole
             live = live and before.owner.worker_id not in self.core.impaired.ids()
+            live = live and self._cluster.checkers.is_newest(before)  # an older journal has former owners
             self._cluster.checkers.owner_followed(before, group, lost=not live)
 
     def _execute(self, effect: ev.Effect) -> None:
         match effect:
             case ev.PersistWorker(worker):
-                self._workers[worker.worker_id] = worker
+                self.journal.workers[worker.worker_id] = worker
             case ev.PersistGeneration(generation):
-                self.generation = generation
+                self.journal.generation = generation
             case ev.PersistGroup(group):
-                self._check_drains(self._groups.get(group.group), group)
-                self._groups[group.group] = group
+                if group.group not in self._cluster.checkers.doubtful:
+                    self._check_drains(self.journal.groups.get(group.group), group)
+                self.journal.groups[group.group] = group
                 self._cluster.checkers.group_issued(group)
                 members = ">".join(f"{m.worker.worker_id}{'' if m.whole else '?'}" for m in group.members)
                 self._world.say(f"group {group.group.partition} epoch {group.epoch} {members} {group.required_copies}")
@@ -146,7 +193,7 @@ class Manager:
                 (self.draining.add if draining else self.draining.discard)(worker_id)
                 self._world.say(f"{worker_id} is {'' if draining else 'not '}to be emptied")
             case ev.PersistFloor(floor):
-                self._floors[floor.store] = floor
+                self.journal.floors[floor.store] = floor
             case ev.PublishGroup(group):
                 for watch in self._watches.values():
                     watch.notify(watch.pending.group_changed(group))
@@ -157,19 +204,19 @@ class Manager:
         """Executes the effects of forgetting and of floors."""
         match effect:
             case ev.PersistForgotten(job, fence):
-                self._fences[job] = fence
+                self.journal.fences[job] = fence
             case ev.DropGroups(groups, stores):
                 for store in stores:
-                    del self._floors[store]
+                    del self.journal.floors[store]
                 for group in groups:
-                    del self._groups[group]
+                    del self.journal.groups[group]
                     self.forgotten.pop(group, None)
                 for watch in self._watches.values():
                     watch.notify(watch.pending.groups_gone(groups))
                 for interested in self._interested.values():
                     interested.difference_update(groups)
             case ev.DropWorker(worker_id):
-                del self._workers[worker_id]
+                del self.journal.workers[worker_id]
                 self._interested.pop(worker_id, None)
             case ev.PublishForgotten(job, fence):
                 for watch in self._watches.values():
@@ -234,7 +281,8 @@ class Manager:
         process = f"{sidecar.name}#{sidecar.process}"
         reports = self._reports(sidecar)
         epoch, disk = sidecar.machine.view.highest_epoch(), sidecar.disk.state
-        taken = self._handle(ev.Registered(sidecar.worker, process, epoch, reports, disk, "simulated"))
+        known = sidecar.disk.known
+        taken = self._handle(ev.Registered(sidecar.worker, process, epoch, reports, disk, "simulated", known))
         if taken:
             self._name_executors()
         if not taken or not self._answers(sidecar):
@@ -324,7 +372,7 @@ class Manager:
 
     def forget_job(self, job: str) -> bool:
         """Forgets a job. False if refused, true also if it was forgotten before."""
-        return job in self._fences or self._handle(ev.JobForgotten(job))
+        return job in self.journal.fences or self._handle(ev.JobForgotten(job))
 
     def forget_worker(self, worker_id: str) -> bool:
         """Forgets a worker. False if refused."""

@@ -113,7 +113,7 @@ class Preparing:
             me = self._me
             connected = me.watch is not None and me.watch.connected
             may_hold = self._cluster.manager.may_hold(me, self._wanted.store.group)
-            known = Known(connected, me.live, me.absent, may_hold=may_hold)
+            known = Known(connected, me.live, me.absent, me.world.now < me.settled_at, may_hold)
             state, text = survey.verdict((self._wanted,), known, me.worker)
             self._world.say(f"{me.name}: {state.value}: {text}")
             self._end(state)

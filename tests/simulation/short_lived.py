@@ -32,6 +32,11 @@ class ShortLived:
         self._world.at(ends, self._query.end)
         self._world.at(ends + self._random.uniform(*FORGOTTEN_S), self._forget)
 
+    def forget_again(self) -> None:
+        """The manager may have forgotten that."""
+        if self.gone:
+            self._forget()
+
     def _forget(self) -> None:
         """Again while the manager is away. It refuses as long as nobody stores anything of the job."""
         unused = not any(store.job == self.job for disk in self._cluster.disks().values() for store in disk.files)

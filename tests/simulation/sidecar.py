@@ -100,6 +100,7 @@ class Sidecar:
         self.watch: Watch | None = None
         self.live: tuple[Worker, ...] = ()  # as the manager said last
         self.absent: tuple[Worker, ...] = ()
+        self.settled_at = 0.0
         self.catalogue = closure.Catalogue()
         for store, version in sorted(self.disk.first_snapshots):
             self.catalogue.had_snapshot(store, version)

@@ -18,7 +18,7 @@ class Variety:
     query ends early and is forgotten. `few_executors`: on some workers only, so that tasks do not run by the map.
     `taken_back`: the query goes on from older versions now and then. `zones`: the workers are in two zones.
     `stopped_query`: another query ends early and stays. `copies_move`: now and then a copy moves to another worker, as
-    loads make them."""
+    loads make them. `journal_replaced`: the manager loses its journal, or gets an older copy of it."""
 
     settings: JobSettings
     stores: tuple[StoreId, ...] = (StoreId(JOB, 0, 0, "default"), StoreId(JOB, 1, 0, "default"))
@@ -30,6 +30,7 @@ class Variety:
     zones: bool = False
     stopped_query: bool = False
     copies_move: bool = False
+    journal_replaced: bool = False
 
 
 def plain(factor: int) -> Variety:
@@ -51,14 +52,10 @@ def drawn(seed: int, factor: int) -> Variety:
         few_executors=random.random() < 0.2,
         taken_back=random.random() < 0.3,
         zones=random.random() < 0.3,
-        stopped_query=_is_one_of_seven(seed) and random.random() < 0.7,
-        copies_move=_is_one_of_seven(seed) and random.random() < 0.7,
-    )
-
-
-def _is_one_of_seven(seed: int) -> bool:
-    """The others are as they were before: some of them are known to find planted bugs (test_simulation.py, FINDS)."""
-    return seed % 7 == 5
+        stopped_query=seed % 7 == 5 and random.random() < 0.7,
+        copies_move=seed % 7 == 5 and random.random() < 0.7,
+        journal_replaced=seed % 7 == 4,
+    )  # the other seeds of seven are as they were: some are known to find planted bugs (test_simulation.py, FINDS)
 
 
 def _settings(random: Random, factor: int) -> JobSettings:

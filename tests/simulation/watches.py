@@ -66,14 +66,19 @@ class Watch:
     def _send(self, update: Update) -> None:
         membership = self._manager.core.membership
         workers = tuple(membership.present()), tuple(membership.absent())
-        self._link.send(lambda: self._deliver(update, workers), forward=True)
+        settling_s = self._manager.settling_s
+        self._link.send(lambda: self._deliver(update, workers, settling_s), forward=True)
 
-    def _deliver(self, update: Update, workers: tuple[tuple[Worker, ...], tuple[Worker, ...]]) -> None:
+    def _deliver(
+        self, update: Update, workers: tuple[tuple[Worker, ...], tuple[Worker, ...]], settling_s: float
+    ) -> None:
         me = self._me
         if not me.up or me.process != self._process or me.watch is not self or not self._manager.reaches(me):
             return
         self._heard = True
         me.live, me.absent = workers
+        me.disk.known = (*me.absent, *me.live)
+        me.settled_at = self._world.now + settling_s
         known = me.machine.view.groups()
         for event in events_of_update(update.groups, update.left, update.forgotten, known, snapshot=update.snapshot):
             if me.up and me.process == self._process:
