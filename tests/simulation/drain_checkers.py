@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
-from rhino_core.ids import Member, ReplicaGroup
+from rhino_core.ids import Member, ReplicaGroup, Worker
 from tests.simulation.facts import require
 
 
@@ -15,13 +15,17 @@ def given_nothing(before: ReplicaGroup | None, group: ReplicaGroup, drained: Col
     require(not given, f"{group.group} at {group.epoch}: {sorted(given)} are to be emptied and were given a copy")
 
 
-def left_others_whole(left: Iterable[Member], group: ReplicaGroup, drained: Collection[str]) -> None:
-    """9. A live drained worker leaves a group when r + 1 others are whole.
+def left_others_whole(
+    left: Iterable[Member], group: ReplicaGroup, drained: Collection[str], present: Callable[[Worker], bool]
+) -> None:
+    """9. A live drained worker leaves a group when r + 1 others are whole and present.
 
     `left`: live members that are gone, but for those that had begun to copy and gave way to one that stores more.
     """
     gone = {m.worker.worker_id for m in left} & set(drained)
-    whole = [m.worker.worker_id for m in group.members if m.whole and m.worker.worker_id not in drained]
+    whole = [
+        m.worker.worker_id for m in group.members if m.whole and present(m.worker) and m.worker.worker_id not in drained
+    ]
     text = f"{group.group} at {group.epoch}: {sorted(gone)}, to be emptied, left when {whole} were whole"
     require(not gone or len(whole) > group.settings.replication_factor, text)
 

@@ -163,7 +163,7 @@ class Manager:
         known = {m.worker.worker_id for m in before.members} if before is not None else set()
         come = [self._stored(m.worker.worker_id, group) for m in group.members if m.worker.worker_id not in known]
         swapped = [m for m in left if not m.whole and self._stored(m.worker.worker_id, group) < max(come, default=0)]
-        drain_checkers.left_others_whole([m for m in left if m not in swapped], group, self.draining)
+        drain_checkers.left_others_whole([m for m in left if m not in swapped], group, self.draining, present)
 
     def _stored(self, worker_id: str, group: ReplicaGroup) -> int:
         report = self.core.membership.records[worker_id].reports.get(group.group)

@@ -178,6 +178,7 @@ def few_settings(tmp_path_factory: pytest.TempPathFactory, cluster: LocalCluster
     return run_sessions(folder, cases)[0] | run_sessions(folder, in_memory)[0]
 
 
+@pytest.mark.nightly  # the quickstart and the demo have only these, too
 @pytest.mark.parametrize("case", ["three", "three on rhino"])
 def test_three_settings_suffice(few_settings: dict[str, Outcome], case: str) -> None:
     outcome = few_settings[case]
