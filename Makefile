@@ -70,6 +70,7 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/python proto/generate.py --check
 	$(BIN)/mypy
+	$(BIN)/python -m tools.prose
 	PYTHONPATH=.:proto $(BIN)/lint-imports --no-cache
 
 # Two side by side: one uses the processors while the other waits. The output of each comes at its end, and failures once

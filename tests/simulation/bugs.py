@@ -318,7 +318,7 @@ def version_at_the_floor_is_not_needed(patch_: Patch) -> None:
     original = Returned.sources
 
     def sources(self: Returned, group: Any, membership: Any, logged: Any) -> list[Worker]:
-        higher = {store: dataclasses.replace(v, version=v.version + 1) for store, v in logged.floors.items()}
+        higher = {store: v._replace(version=v.version + 1) for store, v in logged.floors.items()}
         with patch.dict(logged.floors, higher):
             return original(self, group, membership, logged)
 
