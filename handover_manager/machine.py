@@ -167,7 +167,7 @@ class HandoverCore:
         return dataclasses.replace(found, reasons=(*found.reasons, *self._who(job.job, found)))
 
     def _who(self, job: str, found: Explanation) -> list[str]:
-        """Who drains the workers of a virtual node, and who has forgotten its job."""
+        """The people that drain the workers of a virtual node, or have forgotten its job."""
         draining = sorted(worker for worker in found.workers if self.view.draining(worker))
         marks = [self.history.newest(history.DRAIN, worker=worker) for worker in draining]
         forgotten = self.history.newest(history.FORGET, job=job) if self.deletions.get(job) else None

@@ -29,7 +29,7 @@ class Verdict(NamedTuple):
 
 
 def verdict(report: str, errors: str) -> Verdict:
-    """What the report of pip-audit means (JSON; empty: there is none, and `errors` says why)."""
+    """The meaning of pip-audit's report (JSON; empty: there is none, and `errors` says why)."""
     if report.strip():
         packages: Sequence[Mapping[str, Any]] = json.loads(report)["dependencies"]
         skipped = [f"{one['name']} was not checked: {one['skip_reason']}" for one in packages if "skip_reason" in one]

@@ -28,7 +28,7 @@ class Limit:
     bare: int
 
 
-LIMITS = {"docstrings": Limit(3.45, 90), "documents": Limit(2.9, 30)}
+LIMITS = {"docstrings": Limit(3.4, 10), "documents": Limit(2.9, 30)}
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What a Flink job manager's log says: checkpoints, where tasks run, when they ended, failed and ran again."""
+"""Facts from a Flink job manager's log: checkpoints, where tasks run, when they ended, failed and ran again."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Clients:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the clients of a process have seen since the last reset."""
+    """Observations of the clients of a process since the last reset."""
 
     live: int
     sessions: int
@@ -135,7 +135,7 @@ async def _run(clients: Clients, pipe: Connection) -> None:
 
 
 def _asked(pipe: Connection) -> str:
-    """What the other end asks. A process that has ended wants nothing more."""
+    """The requests of the other end. A process that has ended wants nothing more."""
     try:
         return str(pipe.recv())
     except EOFError:

@@ -1,4 +1,4 @@
-"""What is measured of a manager: in its steady time, when people ask it, and when it starts again."""
+"""Measurements of a manager: in its steady time, during questions of people, and at a restart."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ FILES = 12  # of each group
 
 @dataclass(slots=True)
 class Held:
-    """What a sidecar has of a group. `epoch`: the newest one that it was told of. `writes`: its executor writes it."""
+    """A sidecar's part of a group. `epoch`: the newest one that it was told of. `writes`: its executor writes it."""
 
     epoch: common_pb2.Epoch
     version: int

@@ -1,4 +1,4 @@
-"""What modifications cost a query that has none: with all that Rhino has for them, and without any of it, in turns.
+"""The cost of modifications for a query without any: with all that Rhino has for them, and without any of it, in turns.
 
 Without it, the rule is not in the analyzer of the query, and the thread that looks for records does not run.
 """

@@ -1,4 +1,4 @@
-"""What certificates cost real sidecars: the same files and commits without any, and with encrypted push streams.
+"""The cost of certificates for real sidecars: the same files and commits without any, and with encrypted push streams.
 
 The two take turns, and ratios are those of a round: what else the machine does changes both.
 """

@@ -1,6 +1,6 @@
 """Adaptation: observes the load of queries, decides, moves virtual nodes, and verifies (Madsen & Zhou, section 3).
 
-One plan is under way at a time. What did not help goes back, and its virtual nodes stay for twice as long.
+One plan is under way at a time. A plan that did not help is undone, and its virtual nodes stay for twice as long.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class Adaptation:
         return self._begin(job, verdict, view, now)
 
     def _hindered(self, job: Job, view: ClusterView) -> tuple[Outcome, str] | None:
-        """What keeps a query from being adapted, whatever its load is."""
+        """The obstacles to adapting a query, whatever its load is."""
         if self.trial is not None:
             return Outcome.BUSY, f"the plan of handover {self.trial.handover_id} is under way"
         active = self._handovers.active()

@@ -1,4 +1,4 @@
-"""What adaptation may do: bytes and moves of an hour."""
+"""The budget of adaptation: bytes and moves of an hour."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Spent(NamedTuple):
 
 
 class Left(NamedTuple):
-    """What may move in this hour."""
+    """The budget of this hour."""
 
     bytes: int
     moves: int

@@ -72,7 +72,7 @@ class Lags:
 
 
 def _mean_read(seen: Sequence[SourceLag]) -> float:
-    """What a batch reads on average; 0: the source does not say."""
+    """Mean input of a batch; 0: the source does not say."""
     known = [one.read for one in seen if one.read > 0]
     return fmean(known) if known else 0.0
 

@@ -24,7 +24,7 @@ class Policy:
     """When to act, and how much.
 
     A window is `window_batches` batches of a query. The busiest worker may exceed the mean task time of the workers by
-    the part `band`. It has to do so in `broken` of the newest `windows`. What a plan saves within `horizon_s` has to
+    the part `band`. It has to do so in `broken` of the newest `windows`. A plan's saving within `horizon_s` has to
     exceed its cost. The same for rows and bytes of state and the count of virtual nodes, within bands of their own,
     once time is within its band. Such a plan saves no time, so it may cost LESSER_COST of the horizon at most. A band
     of 0: the weight is not balanced.

@@ -1,4 +1,4 @@
-"""What adaptation would do about a query's load, with the numbers that speak for and against it."""
+"""A proposal of adaptation for a query's load, with the numbers for and against it."""
 
 from __future__ import annotations
 

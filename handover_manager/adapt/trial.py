@@ -70,7 +70,7 @@ class TrialRecord(Record):
 
 @dataclass(frozen=True, slots=True)
 class AdaptationRecord(Record):
-    """What a restarted manager has to know: the plan under way, cool-downs, and what was spent in the last hour.
+    """State for a restarted manager: the plan under way, cool-downs, and what was spent in the last hour.
 
     `usual_rows`: input rows of a usual batch of each job.
     """

@@ -194,7 +194,7 @@ class NodeLoad(NamedTuple):
 
 
 def node_loads(windows: Sequence[Window], newest: int) -> dict[VirtualNode, NodeLoad]:
-    """What each virtual node of the newest window has had in the `newest` windows."""
+    """The load of each virtual node of the newest window in the `newest` windows."""
     loads = usual_load(list(windows)[-newest:])
     total = sum(loads.values())
     return {node: NodeLoad(load, load / total if total > 0 else 0.0) for node, load in loads.items()}

@@ -8,7 +8,7 @@ from rhino_core.transitions import TransitionTable
 
 
 class Phase(enum.Enum):
-    """What users see of a step. The phase of a handover is that of its first step that has not ended."""
+    """The state of a step as users see it. The phase of a handover is that of its first step that has not ended."""
 
     PLANNED = "planned"
     PREPARING = "preparing"  # the targets become members and catch up

@@ -51,7 +51,7 @@ class ScaleIn:
 
 @dataclass(frozen=True, slots=True)
 class Adapt:
-    """What adaptation wants: balance of one weight within a band, besides others. Users cannot ask for it.
+    """The intent of adaptation: balance of one weight within a band, besides others. Users cannot ask for it.
 
     `band`: the part of the mean by which a worker may exceed its share of `by`. `kept`: other weights with their bands,
     for which nothing moves (`Goals.kept`).

@@ -1,4 +1,4 @@
-"""What people and adaptation have done to the cluster, for `rhino history`: who did what, and when.
+"""Acts of people and adaptation on the cluster, for `rhino history`: actor, act and time.
 
 Only what was done is here, and only the newest actions. The audit log also has what was refused.
 """

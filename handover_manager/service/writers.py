@@ -32,7 +32,7 @@ class _Asking:
     _messages: dict[StoreVersion, common_pb2.StoreVersion] = field(default_factory=dict)
 
     def others(self, workers: Iterable[Worker]) -> list[tuple[Worker, list[StoreVersion]]]:
-        """What to ask these workers: about versions whose writer is not found, and that they were not asked about."""
+        """Returns the versions to look up at each worker: writer still unknown, worker not asked yet."""
         missing = [version for version in self.hints if version not in self.found]
         asked = ((w, [v for v in missing if self.hints[v] != w.worker_id]) for w in workers if missing)
         return [(worker, versions) for worker, versions in asked if versions]

@@ -39,7 +39,7 @@ class Swap(NamedTuple):
 
     @property
     def needed(self) -> float:
-        """What the move has to gain at least."""
+        """The least gain of a move."""
         return ERRORS_OF_A_MOVE * self.error
 
 

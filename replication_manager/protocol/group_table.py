@@ -15,7 +15,7 @@ GROUP_BYTES_MIN = 1 << 20  # an empty group counts this much, so that new groups
 class GroupTable:
     """`by_id` is for reading. Only `put` and `drop` change it. `copysets`: the sets of workers that hold the groups.
 
-    There may be 100 000 groups. What happens to a worker or a job is about few of them, so each of these has an index.
+    There may be 100 000 groups. An event of a worker or a job concerns few of them, so each of these has an index.
     `owned` counts the groups of each owner. `load_bytes` has the bytes of the groups of each member.
     """
 

@@ -63,7 +63,7 @@ class _Cooldown:
 class Laggards:
     """Not journalled: a restarted manager learns of lags again, and may try a slow worker once more.
 
-    What a heartbeat costs depends on its own lags, not on how many other workers lag.
+    The cost of a heartbeat depends on its own lags, not on the number of other workers that lag.
     """
 
     def __init__(self, cap: LagCap, membership: Membership, table: GroupTable, now: float) -> None:

@@ -1,4 +1,4 @@
-"""What the manager knows of one worker: its state, and what it has reported."""
+"""The manager's record of one worker: its state and its reports."""
 
 from __future__ import annotations
 

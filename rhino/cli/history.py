@@ -33,7 +33,7 @@ def _row(action: Action) -> Row:
 
 
 def _figures(figures: HandoverFigures) -> str:
-    """What was measured, each figure beside its prediction."""
+    """The measured figures, each beside its prediction."""
     pause = _seconds("pause", figures.pause_s, figures.predicted_pause_s)
     total = _seconds("took", figures.total_s, figures.predicted_total_s)
     moved = "" if figures.total_s is None else _moved(figures)

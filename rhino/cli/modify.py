@@ -1,4 +1,4 @@
-"""What `rhino modify` and `rhino modifications` do and print. Data on stdout."""
+"""Actions and output of `rhino modify` and `rhino modifications`. Data on stdout."""
 
 from __future__ import annotations
 

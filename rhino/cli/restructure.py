@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceOptions:
-    """What a person says about operators, by their ids in Spark."""
+    """A person's statements about operators, by their ids in Spark."""
 
     pair: Annotated[
         list[str] | None,

@@ -1,4 +1,4 @@
-"""What `rhino status` prints: the verdict, then sections of plain columns."""
+"""The output of `rhino status`: the verdict, then sections of plain columns."""
 
 from __future__ import annotations
 

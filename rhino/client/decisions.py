@@ -1,4 +1,4 @@
-"""What adaptation has decided about the load of queries."""
+"""The decisions of adaptation about the load of queries."""
 
 from __future__ import annotations
 

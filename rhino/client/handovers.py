@@ -154,7 +154,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class HandoverFigures:
-    """What was predicted for a handover and what was measured: seconds and bytes. None: not predicted, not measured."""
+    """Predicted and measured figures of a handover: seconds and bytes. None: not predicted, not measured."""
 
     predicted_pause_s: float | None
     pause_s: float | None

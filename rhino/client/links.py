@@ -29,7 +29,7 @@ Progress = Callable[[str, int, int, int], None]  # what is done, number of store
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What workers have made together. `workers`: ids of those that own it."""
+    """The links that workers have made together. `workers`: ids of those that own it."""
 
     files: int = 0
     bytes: int = 0

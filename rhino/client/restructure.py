@@ -22,7 +22,7 @@ NO_CHOICES = Choices()
 
 @dataclass(frozen=True, slots=True)
 class OperatorFate:
-    """What becomes of a stateful operator. `fate`: same, moved, born, rebuilt or dropped. `old`, `new`: ids in Spark.
+    """The fate of a stateful operator. `fate`: same, moved, born, rebuilt or dropped. `old`, `new`: ids in Spark.
 
     An operator that is born begins without state. One that is rebuilt is born with the state of former rows.
     """
@@ -134,7 +134,7 @@ Item = peer_pb2.StoreLink | peer_pb2.EmptyStore
 
 
 def _steps(plan: Restructuring, job: str, empty: Sequence[StoreVersion]) -> Iterator[list[tuple[GroupId, Item]]]:
-    """What workers are asked for, one step after the other.
+    """The requests to workers, one step after the other.
 
     State that is kept comes first: the new query gets the settings of the first group that the manager sees, and these
     are the settings of the former query.

@@ -83,7 +83,7 @@ class CopyDecision:
 
 
 class Costs:
-    """What each place of a copy costs: the mean load of the virtual node times its correlation with the worker's."""
+    """The cost of each place of a copy: the mean load of the virtual node times its correlation with the worker's."""
 
     def __init__(self, histories: Histories) -> None:
         self.histories = histories
@@ -201,7 +201,7 @@ def _levels(costs: Costs, node: int) -> list[tuple[float, list[int]]]:
 
 
 def _regret(levels: Sequence[tuple[float, list[int]]], level: int) -> float:
-    """What the copy loses if it cannot be on a worker of this level."""
+    """The loss of a copy that cannot be on a worker of this level."""
     return levels[level + 1][0] - levels[level][0] if level + 1 < len(levels) else 0.0
 
 

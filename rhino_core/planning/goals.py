@@ -1,4 +1,4 @@
-"""What a plan is to reach, in order: what must hold, then the balance of each weight, then the cost of the moves."""
+"""The goals of a plan, in order: hard constraints, then the balance of each weight, then the cost of the moves."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class Rounds:
         return {worker: level * fair / part for worker, part, level in levels}
 
     def _taking(self, position: int) -> list[int]:
-        """Who takes part: those within their shares, and not above what the lowest one gets if all get as much."""
+        """The participants: those within their shares, and not above the lowest one's part if all get the same."""
         loads, every = self._loads, range(len(self._parts))
         bars = [1 + IN_BAND * band for band in self._bands]
         found: Sequence[int] = every

@@ -149,7 +149,7 @@ class State:
         return zones[owner] != zone and all(zones[holder] != zone for holder in model.copies[node])
 
     def cost(self, node: int, worker: int) -> float:
-        """What it costs to have the virtual node there: 0 where it is in the model, else the bytes and the move."""
+        """The cost of the virtual node there: 0 on its owner in the model, else the bytes and the move."""
         if worker == self.model.owner[node]:
             return 0.0
         lacking = self.lacks(node, worker)

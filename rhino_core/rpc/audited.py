@@ -85,7 +85,7 @@ class Call:
         self._is_of_interest = True
 
     def is_by(self, principal: str) -> None:
-        """Who calls, if it is not the owner of a certificate."""
+        """Names a caller without a certificate."""
         self._principal = principal
 
     def answers(self) -> None:

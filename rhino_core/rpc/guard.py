@@ -1,4 +1,4 @@
-"""What stands before every method of a server: who calls, whether the request is well-formed, and how errors end."""
+"""The gate before every method of a server: identity of the caller, form of the request, and the end of errors."""
 
 from __future__ import annotations
 

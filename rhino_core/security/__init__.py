@@ -1,1 +1,1 @@
-"""Who a process is, what it may call, and the TLS connections by which both are known."""
+"""Identities of processes, their rights, and the TLS connections that prove both."""

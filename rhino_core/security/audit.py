@@ -36,7 +36,7 @@ MINUTE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What happened. `outcome`: one of the words above, or the kind of the error, with its text in `reason`.
+    """The event. `outcome`: one of the words above, or the kind of the error, with its text in `reason`.
 
     `principal`: the URI in the caller's certificate; empty: it has none, or none that counts. `peer`: its address as
     gRPC writes it. `names`: of the objects, from the request and the reply. `duration_s`: seconds since the call began.

@@ -1,4 +1,4 @@
-"""Who makes the call that this task serves."""
+"""The caller of the method that this task serves."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ UNREADABLE = (
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """What a process needs for TLS, in PEM: the authorities that it trusts, its certificates and its private key."""
+    """The TLS material of a process, in PEM: trusted authorities, own certificates and private key."""
 
     authorities: bytes
     certificate: bytes

@@ -20,7 +20,7 @@ SCHEME = "rhino://"
 
 
 class Role(enum.Enum):
-    """What kind of process a certificate is for. `rhino_core.security.rights` says what each role may call."""
+    """The kind of process of a certificate. `rhino_core.security.rights` says what each role may call."""
 
     MANAGER = "manager"
     WORKER = "worker"

@@ -92,7 +92,7 @@ class FolderSource:
 def _contents(file: Path, closed: int) -> bytes:
     """Raises OSError, and InvalidSettingError if others have one of these rights: mode bits of the file that is read.
 
-    Who may write `ca.crt` decides whom the process trusts. The file may be reached by a link, as in Kubernetes.
+    A writer of `ca.crt` decides whom the process trusts. The file may be reached by a link, as in Kubernetes.
     """
     with open(file, "rb") as opened:
         seen = os.fstat(opened.fileno())

@@ -21,7 +21,7 @@ Context = Any  # grpc.aio.ServicerContext
 
 
 class Expected(NamedTuple):
-    """Who must answer at an address. `name`: the worker id of a worker."""
+    """The identity that must answer at an address. `name`: the worker id of a worker."""
 
     role: Role
     name: str = ""
@@ -54,7 +54,7 @@ class Transport(Protocol):
         ...
 
     def caller(self, context: Context) -> Identity | None:
-        """Who calls; None: not known, so that everybody may call everything. Raises AccessDeniedError."""
+        """The caller. None: unknown, so everybody may call everything. Raises AccessDeniedError."""
         ...
 
     def later_check(self, context: Context) -> Callable[[], None] | None:

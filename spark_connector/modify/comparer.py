@@ -22,7 +22,7 @@ Made = tuple[list[Any] | None, str, int]  # values, or None and the error; nanos
 
 
 class Comparison:
-    """What two versions of a function have made of the rows so far."""
+    """Results of two versions of a function for the rows so far."""
 
     def __init__(self, functions: dict[str, Callable[..., Any]]) -> None:
         self.rows = 0

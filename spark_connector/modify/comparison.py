@@ -1,4 +1,4 @@
-"""What a dry run has found out by old against new: the driver's answer, as people get it. Pure."""
+"""The driver's answer to a dry run of old against new, as people get it. Pure."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class JarCode:
 
 @dataclass(frozen=True, slots=True)
 class JarFunction:
-    """What `jar_function` makes: a class, and the jar that has it."""
+    """The result of `jar_function`: a class and its jar."""
 
     code: JarCode
     content: bytes = field(repr=False)

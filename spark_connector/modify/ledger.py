@@ -1,4 +1,4 @@
-"""What the records, outcomes, bindings and returns beside a query checkpoint mean together. Pure.
+"""The joint meaning of records, outcomes, bindings and returns beside a query checkpoint. Pure.
 
 The driver has the same rules, in spark_connector/scala/rhino/modify/Ledger.scala.
 """
@@ -33,7 +33,7 @@ class State(enum.StrEnum):
 
 
 class Fact(enum.StrEnum):
-    """What the files say about a modification."""
+    """The state of a modification according to its files."""
 
     PASSED = "checks_passed"
     PASSED_DRY = "checks_passed_of_a_dry_run"
@@ -66,7 +66,7 @@ MODIFICATION = TransitionTable(
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a driver's checks have found. `refused`: the reason, or ""."""
+    """Findings of a driver's checks. `refused`: the reason, or ""."""
 
     refused: str = ""
     withdrawn: bool = False
@@ -82,7 +82,7 @@ class Return:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a committed batch of a canary shows: its time, and by the names of points the rows that passed them."""
+    """Figures of a committed batch of a canary: its time, and by the names of points the rows that passed them."""
 
     batch_ms: int
     rows: Mapping[str, int]

@@ -22,7 +22,7 @@ _WITH_JAR = "+jar"
 
 
 class Kind(enum.StrEnum):
-    """What a modification changes."""
+    """The change that a modification makes."""
 
     FUNCTION = "function"  # the code of a function of Python, or of Scala and Java
     FILTER = "filter"  # the rows that pass an observed point

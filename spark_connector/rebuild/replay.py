@@ -58,7 +58,7 @@ class Replay:
     def _modify(self, batch: int) -> None:
         """The new code goes on with the modifications that are in force then, so its state is of the same rows.
 
-        What a run has written about them is not kept: a failed batch is no reason to go on without one.
+        Notes of a run about them are not kept: a failed batch is no reason to go on without one.
         """
         mine = self.checkpoint.folder / "modifications"
         if mine.exists():

@@ -1,8 +1,8 @@
-"""Who runs a query while its code is replaced. No I/O, no clock.
+"""The right to run a query while its code is replaced. No I/O, no clock.
 
 A supervisor is the part of an application that runs one query (`supervise.py`). It asks `decide` what to do next, does
-it, and tells `after` whether it could. What it knows of the others is what it sees: facts in the checkpoint, each
-written once, and two kinds of locks that the kernel takes back when a process ends.
+it, and tells `after` whether it could. It knows others by two things only: facts in the checkpoint,
+each written once, and two kinds of locks. The kernel takes a lock back when its process ends.
 
 - The *right to run* is a lock. Nobody starts the query, or decides about a restart that was granted, without it.
 - The lock of a *request* is held by the application that asks, until its restart is decided. So others see that it
@@ -22,7 +22,7 @@ from rhino_core.transitions import TransitionTable
 
 
 class Answer(enum.StrEnum):
-    """What became of a request. By whoever runs the query, or by the one who asks."""
+    """The end of a request. By whoever runs the query, or by the one who asks."""
 
     PARKED = "parked"  # granted: no batch runs, and the former code will start none unless the restart is returned
     REFUSED = "refused"
@@ -30,7 +30,7 @@ class Answer(enum.StrEnum):
 
 
 class End(enum.StrEnum):
-    """What became of a restart that was granted. Written only by a process that has the right to run."""
+    """The end of a granted restart. Written only by a process that has the right to run."""
 
     CONFIRMED = "confirmed"  # the new code has the query
     RETURNED = "returned"  # the former code goes on
@@ -38,7 +38,7 @@ class End(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """What the facts say of one restart. `reason`: why it was refused or returned."""
+    """The state of one restart according to the facts. `reason`: why it was refused or returned."""
 
     number: int
     answer: Answer | None = None
@@ -90,7 +90,7 @@ class Me:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a supervisor sees.
+    """A supervisor's view.
 
     `restart`: the one it is about. `asker_lives`: of that one. `asked`: the oldest request without an answer whose
     application lives. `undecided`: another restart that was granted and has no end. `undecided_lives`: its application

@@ -1,4 +1,4 @@
-"""What a supervisor does in the JVM of its driver: locks, the gate, and the query itself."""
+"""Acts of a supervisor in the JVM of its driver: locks, the gate, and the query itself."""
 
 from __future__ import annotations
 

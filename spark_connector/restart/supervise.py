@@ -97,7 +97,7 @@ class Supervised:
 
     @property
     def phase(self) -> Phase:
-        """What it does now, for people."""
+        """Its present activity, for people."""
         return self._me.phase
 
     def wait(self, timeout_s: float | None = None) -> Outcome | None:

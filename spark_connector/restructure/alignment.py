@@ -35,7 +35,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What a person says: `pairs` of old and new operators by number, and old operators whose state is given up."""
+    """A person's choices: `pairs` of old and new operators by number, and old operators whose state is given up."""
 
     pairs: Mapping[int, int] = field(default_factory=dict)
     drop: frozenset[int] = frozenset()

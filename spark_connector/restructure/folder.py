@@ -36,7 +36,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Restructuring:
-    """What a new query gets. `logged`: the batch with which its state begins. `sketch`: checkpoint of the new plan.
+    """The parts of a new query. `logged`: the batch with which its state begins. `sketch`: checkpoint of the new plan.
 
     `rebuilt`: the state of operators that are born, after that batch; None: they begin empty.
     """

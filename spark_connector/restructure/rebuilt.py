@@ -21,7 +21,7 @@ AGAIN = "run rebuild() again, which goes on where it has ended"
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a checkpoint was rebuilt from. `former`: the id of the query.
+    """The origin of a rebuilt checkpoint. `former`: the id of the query.
 
     `first`: its batch from which on the rows were replayed batch by batch. The rows of all batches before it were
     replayed together with those of this one.

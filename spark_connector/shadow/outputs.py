@@ -24,7 +24,7 @@ _ENTRY = re.compile(r"(\d+)(\.compact)?")
 
 
 class LiveOutput:
-    """What the live query writes in one batch. Subclasses say where it is."""
+    """The live query's output of one batch. Subclasses say where it is."""
 
     def check(self, live: QueryCheckpoint) -> None:
         """Called once, before all batches. Raises PreconditionError if the output cannot be had."""

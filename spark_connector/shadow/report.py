@@ -1,4 +1,4 @@
-"""What a shadow run has found, batch by batch, and the files that keep it. Needs no PySpark."""
+"""Findings of a shadow run, batch by batch, and the files that keep them. Needs no PySpark."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ FETCH_TIMEOUT_S = 24 * 3600.0  # every call needs a deadline; progress is checke
 
 
 class Connected(NamedTuple):
-    """What a connection is for. `edition`: of this worker's own certificate."""
+    """The purpose of a connection. `edition`: of this worker's own certificate."""
 
     worker_id: str
     address: str

@@ -48,8 +48,8 @@ class Known:
 class Survey:
     """Answers of the other workers about versions that are not here.
 
-    `silent`: workers that could not be asked, each with the reason. `group_of`: the groups as last adopted. What a
-    member has counts more than what others have under the same name.
+    `silent`: workers that could not be asked, each with the reason. `group_of`: the groups as last adopted. A file of
+    a member counts more than one of the same name elsewhere.
     """
 
     def __init__(

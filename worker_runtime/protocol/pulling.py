@@ -83,7 +83,7 @@ def same_bytes(one: FileEntry, other: FileEntry) -> bool:
 
 
 def counted(order: ev.StartCatchUp, answers: Iterable[Inventory | None]) -> list[Inventory]:
-    """The inventories that count. What they name is pulled, but a catch-up ends only with those of all members.
+    """The inventories that count. Their files are pulled, but a catch-up ends only with the inventories of all members.
 
     An outdated inventory does not count: its member had not yet seen the epoch. Such a member may not have pushed to
     this worker what it stored after its answer.

@@ -20,7 +20,7 @@ class Alarms:
     """Of both ends of all streams of a sidecar. Call them on the event loop.
 
     The audit log has a line for each, with the identity of the worker whose stream it is: it proved that when the
-    stream was opened. Who changed the bytes is not known.
+    stream was opened. Nobody knows the author of the change.
     """
 
     def __init__(

@@ -29,7 +29,7 @@ class Encryption:
 
     @property
     def suites(self) -> tuple[str, ...]:
-        """What this sidecar offers as a sender, and accepts as a receiver. Best first."""
+        """The suites that this sidecar offers as a sender, and accepts as a receiver. Best first."""
         if self.identity is None:
             return (NO_SUITE,)
         return {REQUIRED: (SUITE,), PREFERRED: (SUITE, NO_SUITE)}.get(self.mode, (NO_SUITE,))

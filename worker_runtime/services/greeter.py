@@ -71,7 +71,7 @@ class Greeter:
             self._server.close()
 
     def answer(self, uid: int, pid: int) -> bytes:
-        """What a process of this user is told. `pid`: its process id, for the audit log."""
+        """The answer to a process of this user. `pid`: its process id, for the audit log."""
         if uid in self._allowed:
             return greeting.agreed(self._token(uid))
         reason = f"the Unix user {uid} is not in --allow-uid, and is neither the sidecar's user nor root"

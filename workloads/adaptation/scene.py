@@ -83,7 +83,7 @@ class Cluster:
 
 
 def _is_history(effect: ev.Effect) -> bool:
-    """What people have done becomes history. test_history_service.py is about that."""
+    """Acts of people become history. test_history_service.py is about that."""
     return isinstance(effect, ev.Persist) and effect.key.startswith(ACTION_PREFIX)
 
 

@@ -180,7 +180,7 @@ def _policy(draw: random.Random) -> Policy:
 
 
 def problems(trace: Trace, policy: Policy | None = None) -> list[str]:
-    """What a trace shows that must not be. `policy`: what was promised; None: that of the world."""
+    """A violation that a trace shows. `policy`: what was promised; None: that of the world."""
     return [problem for found in checked(trace, policy).values() for problem in found]
 
 

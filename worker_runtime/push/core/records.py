@@ -298,7 +298,7 @@ class RecordOpener:
             found.append(self._opened(size))
 
     def _opened(self, size: int, into: memoryview | None = None) -> bytes:
-        """The next record, which is complete. What `into` has after a TamperedError is worth nothing."""
+        """The next record, which is complete. The content of `into` is worthless after a TamperedError."""
         body, end = self._start + HEAD_BYTES, self._start + HEAD_BYTES + size + TAG_BYTES
         sealed, cipher = self._wire[body:end], self._direction.next(size + TAG_BYTES)
         plain = b""
