@@ -175,10 +175,8 @@ def settled(
 
 
 def place_of(subject: str) -> Place:
-    """`subject`: "stock..." is without Rhino, "block..." with spread files, "...1gbit" behind links of 1 Gbit/s,
-    "...cut" behind unlimited ones."""
-    link = GBIT if subject.endswith("1gbit") else 0 if subject.endswith("cut") else None
-    return Place(not subject.startswith("stock"), link, blocks=subject.startswith("block"))
+    """`subject`: "stock..." is without Rhino, "...cut" in network namespaces."""
+    return Place(not subject.startswith("stock"), subject.endswith("cut"))
 
 
 def _check_room(folder: Path, size: float) -> None:

@@ -16,7 +16,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks.snapshots import Snapshot, between_compactions, whole_snapshots
-from benchmarks.webhdfs import serving
 from rhino.testing import ClusterShape, LocalCluster
 from rhino.testing.network import Namespaces
 from rhino.testing.query_watch import Batch, QueryWatch, RunError
@@ -33,7 +32,6 @@ MIDWAY = range(4, 8)  # versions after a snapshot
 MIDWAY_MAX = 30  # snapshots that are waited for until one is whole in time
 WARM_BATCHES = 54  # in all: 4 GB take about so many, and with fewer the executors' code is not as warm
 COMPACTION_BATCHES = 100  # after building: partitions may never be between two compactions all at once
-BLOCK_COPIES = 2  # of every file, when files are spread
 CONSOLE = """
 rootLogger.appenderRef.stderr.ref = stderr
 appender.stderr.type = Console
@@ -207,33 +205,12 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The network of the query.
-
-    `link_bits_per_s`: None means the loopback. With a number, every worker is in a network namespace behind a link of
-    that speed each way; 0 means no limit. With a limit, the query checkpoint is on WebHDFS, whose server has no limit
-    of its own, else on a local path. `blocks`: Rhino spreads the files of the state over all workers, two copies of
-    each. `applications`: so many have executors at a time.
-    """
+    """`namespaces`: every worker is in a network namespace, else on the loopback."""
 
     rhino: bool
-    link_bits_per_s: int | None = None
+    namespaces: bool = False
     workers: int = WORKERS
     partitions: int = PARTITIONS
-    blocks: bool = False
-    applications: int = 1
-
-    @property
-    def remote_checkpoint(self) -> bool:
-        """The query checkpoint is reached over the network."""
-        return bool(self.link_bits_per_s)
-
-    @property
-    def settings(self) -> dict[str, str]:
-        """Spark settings of the placement, unless Rhino's defaults."""
-        if not self.blocks:
-            return {}
-        factor = {"spark.rhino.replicationFactor": str(self.workers - 1), "spark.rhino.minCopies": str(BLOCK_COPIES)}
-        return {"spark.rhino.placement": "block", **factor}
 
 
 @contextmanager
@@ -246,18 +223,14 @@ def running(
     logging = folder / "log4j2.properties"
     logging.write_text(LOGGING)
     java = f"-XX:+UseSerialGC -Dlog4j2.configurationFile=file:{logging}"
-    shape = ClusterShape(executor_memory_mb=1024, applications=place.applications)
+    shape = ClusterShape(executor_memory_mb=1024)
     with ExitStack() as stack:
-        network, location = None, str(checkpoint)
-        if place.link_bits_per_s is not None:
-            network = stack.enter_context(Namespaces(place.workers, place.link_bits_per_s))
-        if network is not None and place.remote_checkpoint:
-            location = f"webhdfs://{stack.enter_context(serving(folder / 'store', network.center))}/checkpoint"
+        network = stack.enter_context(Namespaces(place.workers)) if place.namespaces else None
         cluster = stack.enter_context(
             LocalCluster(folder, workers=place.workers, rhino=place.rhino, shape=shape, network=network)
         )
         partitions = {"spark.sql.shuffle.partitions": str(place.partitions)}
-        conf = SESSION_CONF | partitions | {"spark.executor.extraJavaOptions": java} | place.settings | dict(extra)
+        conf = SESSION_CONF | partitions | {"spark.executor.extraJavaOptions": java} | dict(extra)
         conf = cluster.conf("rhino benchmark", conf)
         spark = cluster.session("rhino benchmark", conf)
         query = (
@@ -265,7 +238,7 @@ def running(
             .writeStream.queryName(QUERY_NAME)
             .outputMode("update")
             .format("noop")
-            .option("checkpointLocation", location)
+            .option("checkpointLocation", str(checkpoint))
             .start()
         )
 
@@ -277,7 +250,7 @@ def running(
 
         watch = QueryWatch(query, checkpoint, on_poll=progressed, check=cluster.check)
         factor = int(conf.get("spark.rhino.replicationFactor", "1"))
-        copies = BLOCK_COPIES if place.blocks else factor + 1 if place.rhino else 1
+        copies = factor + 1 if place.rhino else 1
         yield Running(
             cluster, spark, query, watch, load, checkpoint, place, copies, place.partitions, network, doing, conf
         )

@@ -23,7 +23,6 @@ from benchmarks.cells import Cells, Say, parser, place_of, settled
 from benchmarks.command import main, show
 from benchmarks.handover.move import Moved, decommission, hand_over, scale_in
 from benchmarks.handover.summary import phases, summarise, table
-from benchmarks.phases import draw
 from benchmarks.stateful import Load, Place, Running
 from rhino import Kind, MoveKind, Strategy
 
@@ -85,13 +84,10 @@ def _run() -> None:
     options = parser("benchmarks.handover", __doc__, (*_SETTINGS, *_STRATEGIES, *_SCALE_INS), _DEFAULT)
     moves = f"on each cluster (default: 3); always one with {', '.join(_ONCE)}"
     options.add_argument("--moves", type=_moves, default=3, help=moves)
-    options.add_argument("--picture", type=Path, help="write a PNG there")
     arguments = options.parse_args()
     rows = summarise(Cells(arguments, partial(_measure, arguments.moves), summarise, _describe).run())
     show(table(rows))
     show(phases(rows))
-    if arguments.picture:
-        draw(arguments.picture, rows, since="the marker (stock: the request)", title="The batch that switches")
 
 
 if __name__ == "__main__":

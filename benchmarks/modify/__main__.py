@@ -31,7 +31,7 @@ from benchmarks.command import folder, main, show
 from benchmarks.modify.changes import Changed, Slice, change, running, slices
 from benchmarks.modify.idle import IdleSlice, idle_of, idle_slices, idle_table
 from benchmarks.modify.loads import LOADS
-from benchmarks.modify.summary import changes_of, costs_of, draw, tables
+from benchmarks.modify.summary import changes_of, costs_of, tables
 from rhino.testing import ClusterShape, LocalCluster
 from rhino.testing.query_watch import Batch
 from workloads.machine import machine
@@ -82,9 +82,6 @@ def _run() -> None:
             show(table)
     if found.idle:
         show(idle_table(idle_of(found.idle)))
-    if arguments.picture:
-        last = [one for load in found.batches for one in _last(found.changed, load, arguments.changes)]
-        draw(arguments.picture, found.batches, last)
 
 
 def _compare(
@@ -104,11 +101,6 @@ def _compare(
     if arguments.idle_rounds:
         say(f"{load}: without a modification, and without what Rhino has for them")
         found.idle += idle_slices(spark, cluster, load, rows, (arguments.idle_rounds, arguments.batches))
-
-
-def _last(changed: list[Changed], load: str, count: int) -> list[Changed]:
-    """The changes of the last round."""
-    return [one for one in changed if one.load == load][-count:]
 
 
 @contextmanager
@@ -167,7 +159,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--dir", type=folder, help="where to work")
     parser.add_argument("--json", type=Path, help="write all results there")
-    parser.add_argument("--picture", type=Path, help="write a PNG of the last round there")
     return parser.parse_args()
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 from rich.table import Table
 
 from benchmarks.modify.changes import Changed, Slice
-from rhino.testing.query_watch import Batch
 
 Row = dict[str, Any]
 
@@ -90,44 +88,3 @@ def tables(changes: Sequence[Row], costs: Sequence[Row]) -> list[Table]:
         times = (f"{row[name]:.0f} ms" for name in ("untouched_ms", "modified_ms"))
         paired.add_row(row["load"], str(row["slices"]), *times, f"{row['cost_ratio']:.3f}", spread)
     return [shown, paired] if costs else [shown]
-
-
-def draw(path: Path, batches: Mapping[str, Sequence[Batch]], changes: Sequence[Changed]) -> None:
-    """Writes a PNG: how long each batch took, over time, with the calls and the first batches in force."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, grid = pyplot.subplots(
-        len(batches), figsize=(10, 1 + 2.5 * len(batches)), layout="constrained", squeeze=False
-    )
-    for axes, (load, its) in zip(grid[:, 0], batches.items(), strict=True):
-        mine = [change for change in changes if change.load == load]
-        first = next(i for i, batch in enumerate(its) if batch.batch_id >= mine[0].first_batch - 10)
-        shown, zero = its[first:], its[first].started_ms
-        switched = {change.first_batch for change in mine}
-        axes.plot(
-            [(batch.ended_ms - zero) / 1000 for batch in shown],
-            [batch.duration_ms for batch in shown],
-            *(".-",),
-            color="#31688e",
-            linewidth=1,
-        )
-        marked = [batch for batch in shown if batch.batch_id in switched]
-        axes.plot(
-            [(batch.ended_ms - zero) / 1000 for batch in marked],
-            [batch.duration_ms for batch in marked],
-            *("o",),
-            color="#d1495b",
-            label="first batch in force",
-        )
-        for number, change in enumerate(mine):
-            label = "command" if number == 0 else None
-            axes.axvline((change.called_ms - zero) / 1000, color="#35b779", linewidth=1, label=label)
-        axes.set(ylabel="batch (ms)", title=load, ylim=(0, None))
-        axes.grid(alpha=0.3)
-    grid[0, 0].legend(loc="lower right")
-    grid[-1, 0].set_xlabel("time (s)")
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)

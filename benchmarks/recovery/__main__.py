@@ -2,11 +2,9 @@
 
 Each measurement has a cluster of its own: three workers, six partitions, state built up, small batches, then the kill
 of one worker (executor, Spark worker, and the sidecar where there is one) right after a batch was logged. The query
-checkpoint is on a local path; with "-1gbit" it is on WebHDFS, and every worker is in a network namespace behind a link
-of 1 Gbit/s each way (needs root). "-cut": nothing is killed, the worker's link loses every packet from one moment on,
+checkpoint is on a local path. "-cut": nothing is killed, the worker's link loses every packet from one moment on,
 so that no connection is reset and only time tells (needs root). Files that will be loaded are in the page cache, as on
-a node with memory to spare; "-cold": on the disk only. "block" is Rhino with the files of the state spread over the
-workers, two copies of each, as the paper's RhinoDFS has them: who takes over fetches what it lacks. All have the same
+a node with memory to spare; "-cold": on the disk only. All have the same
 Spark settings but one: how long a task waits for a slot beside its state (spark.locality.wait) is 3 s with Rhino, and
 0.5 s with Spark's own provider, which it suits better; "rhino-500ms" and "stock-3s" the other way round. Compare
 subjects within a run; absolute figures depend on the machine.
@@ -20,17 +18,11 @@ from pathlib import Path
 
 from benchmarks.cells import Cells, Say, parser, place_of, settled
 from benchmarks.command import main, show
-from benchmarks.phases import draw
 from benchmarks.recovery.loss import Recovery, lose_and_recover
 from benchmarks.recovery.summary import summarise, table
 from benchmarks.stateful import Load
 
-SUBJECTS = (
-    *("rhino", "stock", "block", "rhino-1gbit", "stock-1gbit", "block-1gbit"),
-    *("rhino-cut", "stock-cut", "block-cut"),
-    *("rhino-cold", "stock-cold", "block-cold"),
-    *("rhino-500ms", "stock-3s"),
-)
+SUBJECTS = ("rhino", "stock", "rhino-cut", "stock-cut", "rhino-cold", "stock-cold", "rhino-500ms", "stock-3s")
 _WAIT = re.compile(r"-(\d+m?s)$")
 
 
@@ -46,12 +38,9 @@ def _describe(result: Recovery) -> str:
 
 def _run() -> None:
     options = parser("benchmarks.recovery", __doc__, SUBJECTS, SUBJECTS[:2])
-    options.add_argument("--picture", type=Path, help="write a PNG there")
     arguments = options.parse_args()
     rows = summarise(Cells(arguments, _measure, summarise, _describe).run())
     show(table(rows))
-    if arguments.picture:
-        draw(arguments.picture, rows, since="the loss of a worker", title="Recovery of a lost worker")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from benchmarks.events import Event
-from benchmarks.loads import StateLoad, loads_of, places
+from benchmarks.loads import loads_of, places
 from benchmarks.page_cache import bring_in, disk_reads, evict
 from benchmarks.prepares import replica_prepares
 from benchmarks.stateful import SNAPSHOT_BATCHES, Running
@@ -57,8 +57,7 @@ def lose_and_recover(run: Running, subject: str) -> Recovery:
     """Loses the worker with most partitions right after a batch is logged, so that the next one has to recover."""
     workers = run.cluster.workers
     run.doing.what = "calling Prepare for replicas"
-    # Spread files have no replicas, and the first call for one would fetch what the loss is to fetch.
-    prepares = replica_prepares(run, PREPARE_ROUNDS) if run.place.rhino and not run.place.blocks else [0.0]
+    prepares = replica_prepares(run, PREPARE_ROUNDS) if run.place.rhino else [0.0]
     before = places(loads_of(workers))
     # Ties go to the last: the driver's address is that of the first.
     victim = max(sorted(set(before.values())), key=lambda w: (Counter(before.values())[w], w))
@@ -109,7 +108,7 @@ def lose_and_recover(run: Running, subject: str) -> Recovery:
         prepare_p99=percentile(prepares, 0.99),
         sources="+".join(sorted({load.source for load in moved if load.source})),
         copied_bytes=sum(load.copied_bytes for load in moved),
-        network_bytes=sum(_network_bytes(run, load) for load in moved),
+        network_bytes=sum(load.fetched_bytes for load in moved),
         disk_reads=reads_after - reads,
         batches=batches,
         events=[Event("loss", at_ms)],
@@ -124,12 +123,6 @@ def _set_page_cache(run: Running, subject: str, partitions: Sequence[int], victi
         evict(files)
     else:
         bring_in(files)
-
-
-def _network_bytes(run: Running, load: StateLoad) -> int:
-    if run.place.rhino:
-        return load.fetched_bytes
-    return load.copied_bytes if run.place.remote_checkpoint else 0
 
 
 def _lose(run: Running, subject: str, index: int) -> float:

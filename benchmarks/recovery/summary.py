@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import statistics
 from collections.abc import Sequence
 
@@ -22,15 +21,13 @@ _COLUMNS = (
     *("MB over the network", "disk reads"),
 )
 
-_PROVIDER = re.compile(r"^(stock|block)")
-
 
 def summarise(results: Sequence[Recovery]) -> list[Row]:
     """One row per size and subject, in milliseconds and bytes. `ratio`: of the time until the next batch was done."""
     rows: list[Row] = []
     for size, subject in dict.fromkeys((r.state_bytes, r.subject) for r in results):
         mine = [r for r in results if (r.state_bytes, r.subject) == (size, subject)]
-        beside = _PROVIDER.sub("rhino", subject)
+        beside = subject.replace("stock", "rhino")
         rhino = [r for r in results if (r.state_bytes, r.subject) == (size, beside)]
         row: Row = {"state_bytes": size, "subject": subject, "runs": len(mine)}
         row |= {name: statistics.median(getattr(r, name) for r in mine) for name in _TIMES}

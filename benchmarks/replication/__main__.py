@@ -1,9 +1,5 @@
 """`python -m benchmarks.replication`: bulk throughput and commit latency of real sidecars beside their peers.
 
-`--parts encryption` compares sidecars without certificates and with them, as `--rounds` pairs of turns.
-
-`--parts soak` lets many gigabytes pass through a chain, beside commits, and shows the memory that it takes.
-
 Throughput counts from the first file until every member holds everything, processor time counts all processes of a
 subject. Compare ratios within a run; absolute figures depend on the machine. Of commits, `cpu_us_per_commit` (r = 2,
 one after the other) and `cpu_us_per_commit_at_rate` (r = 1) are the processor time of client, sidecars and manager
@@ -24,15 +20,14 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.command import folder, main
-from benchmarks.replication import commits, encryption, peers, soak, throughput
+from benchmarks.replication import commits, peers, throughput
 from benchmarks.replication.source import make_source
 from benchmarks.replication.throughput import Result
 from rhino_core.settings import CHUNK_BYTES
 from worker_runtime.push.allocator import keep_freed_memory
 from workloads.machine import machine
 
-PARTS = ("throughput", "commits", "soak")
-ENCRYPTION = "encryption"
+PARTS = ("throughput", "commits")
 
 
 def _run() -> None:
@@ -61,22 +56,6 @@ def _run() -> None:
             report["commits"] = asdict(measured)
             Console().print_json(data=asdict(measured))
             _write(arguments.json, report)
-        if ENCRYPTION in arguments.parts:
-            turns: list[encryption.Turn] = []
-            for one in encryption.measure(source, folder / "encryption", arguments.rounds, arguments.commits):
-                console.print(f"encryption, round {one.round + 1} of {arguments.rounds}: {one.way}")
-                turns.append(one)
-                report["encryption"] = {"turns": [asdict(taken) for taken in turns]}
-                _write(arguments.json, report)
-            report["encryption"] = {"turns": [asdict(taken) for taken in turns], "median": encryption.summarise(turns)}
-            Console().print_json(data=encryption.summarise(turns))
-            _write(arguments.json, report)
-        if "soak" in arguments.parts:
-            console.print("soak")
-            soaked = soak.measure(source, folder / "soak", arguments.soak_gb)
-            report["soak"] = asdict(soaked)
-            Console().print_json(data=asdict(soaked))
-            _write(arguments.json, report)
 
 
 def _write(path: Path | None, report: dict[str, object]) -> None:
@@ -91,9 +70,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--files", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3, help="of throughput; medians are shown")
     parser.add_argument("--commits", type=int, default=1000, help="for each latency")
-    parts = (*PARTS, ENCRYPTION)
-    parser.add_argument("--parts", nargs="+", choices=parts, default=PARTS, help="default: all but encryption")
-    parser.add_argument("--soak-gb", type=float, default=10, help="GB that pass through in the soak, over and over")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="default: all")
     parser.add_argument("--dir", type=folder, help="where to work; needs about four times --bytes")
     parser.add_argument("--json", type=Path, help="write all results there")
     return parser.parse_args()

@@ -1,9 +1,9 @@
-"""`python -m benchmarks.report`: runs every benchmark quickly and writes one page about all of them.
+"""`python -m benchmarks.report`: runs every benchmark quickly, and shows the tables of their reports.
 
-The page (OUT/report.html) holds tables and plots and needs no other file; raw JSON and logs lie beside it. Exit code
-1: a benchmark failed, or found an output wrong. After an interruption `--resume` goes on with what is left.
+JSON and logs are in OUT. Exit code 1: a benchmark failed, or found an output wrong. After an interruption `--resume`
+goes on with the rest.
 
-With `--against REF` each benchmark runs on this tree and on that revision in turns, and no page is written: a table has
+With `--against REF` each benchmark runs on this tree and on that revision in turns: a table has
 the ratio and a verdict for each figure. Exit code 1 then also means that a figure is worse.
 """
 
@@ -16,21 +16,22 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
+from rich.table import Table
 
 from benchmarks import registry
+from benchmarks.command import show
 from benchmarks.registry import Run
-from benchmarks.report import paired, running
-from benchmarks.report.page import Result, page
+from benchmarks.report import paired, running, shapes
+from benchmarks.report.running import Result
 from benchmarks.report.verdicts import FEWEST_PAIRS
-from workloads.machine import machine
 
 
 def main(argv: Sequence[str]) -> int:
     arguments = _arguments(argv)
     console = Console(stderr=True)
-    facts = machine()
     out: Path = arguments.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     runs = [run for name in arguments.benchmarks for run in registry.quick_runs(name)]
@@ -46,10 +47,24 @@ def main(argv: Sequence[str]) -> int:
         outcome = "done" if result.exit_code == 0 else f"FAILED with code {result.exit_code}: see {out / result.log}"
         console.print(f"  {outcome} after {result.seconds:.0f} s", highlight=False, soft_wrap=True)
         results.append(result)
-        # After every run: whoever stops this early has a page.
-        (out / "report.html").write_text(page(results, facts, left_out))
-    console.print(f"report: {out / 'report.html'}", soft_wrap=True)
+        for table in shapes.summaries(result.report or {}):
+            show(_shown(table))
+    if left_out:
+        console.print(f"not run, as they list no quick run: {', '.join(left_out)}", highlight=False)
     return 1 if any(result.exit_code for result in results) else 0
+
+
+def _shown(table: shapes.Table) -> Table:
+    shown = Table(*(name.replace("_", " ") for name in table.columns), title=table.title or None)
+    for row in table.rows:
+        shown.add_row(*(_text(row.get(name)) for name in table.columns))
+    return shown
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return "" if value is None else str(value)
 
 
 def _done(run: Run, out: Path) -> Result | None:
@@ -69,7 +84,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         prog="python -m benchmarks.report", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("benchmarks", nargs="*", metavar="NAME", help=f"default: all of {', '.join(names)}")
-    parser.add_argument("--out", type=Path, default=Path("build/bench"), help="folder of the page, JSON and logs")
+    parser.add_argument("--out", type=Path, default=Path("build/bench"), help="folder of JSON and logs")
     parser.add_argument("--resume", action="store_true", help="runs that went well before, in OUT, are not run again")
     parser.add_argument("--minutes", type=float, default=20, help="for all runs together; what is left then fails")
     parser.add_argument("--against", metavar="REF", help="compare this tree with a revision, in pairs of runs")

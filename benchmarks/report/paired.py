@@ -20,7 +20,7 @@ from benchmarks import registry
 from benchmarks.command import show
 from benchmarks.registry import Run
 from benchmarks.report import running
-from benchmarks.report.page import Result
+from benchmarks.report.running import Result
 from benchmarks.report.verdicts import Comparison, Figures, Verdict, compare, figures_of
 from rhino_core.errors import RhinoError
 from workloads.machine import machine

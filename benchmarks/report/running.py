@@ -7,13 +7,26 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from benchmarks.registry import Run
-from benchmarks.report.page import Result
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_CODE = 124
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One run: its command, its seconds, its exit code, and its report, if it wrote one."""
+
+    command: str
+    seconds: float
+    exit_code: int
+    report: Mapping[str, Any] | None
+    log: str  # name of the file
 
 
 def carry_out(run: Run, out: Path, timeout_s: float, root: Path = ROOT) -> Result:
@@ -51,7 +64,7 @@ def environment(root: Path) -> dict[str, str]:
 def result(run: Run, out: Path, seconds: float, code: int) -> Result:
     raw = out / f"{run.name}.json"
     report = json.loads(raw.read_text()) if raw.exists() else None
-    return Result(run.name, command_of(run), seconds, code, report, raw.name, f"{run.name}.log")
+    return Result(command_of(run), seconds, code, report, f"{run.name}.log")
 
 
 def command_of(run: Run) -> str:

@@ -1,31 +1,16 @@
-"""The figures of the benchmarks that change a running query: modify, restart, branch, shadow and restructure."""
+"""The figures of the benchmark that changes a running query."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from benchmarks import registry
-from benchmarks.branch.__main__ import Branched
-from benchmarks.branch.__main__ import summarise as branches_of
-from benchmarks.branch.__main__ import table as branch_table
 from benchmarks.modify.changes import Changed, Slice, _changed
 from benchmarks.modify.idle import IdleSlice, idle_of, idle_table, rule_times
 from benchmarks.modify.loads import OUTPUT, counting
-from benchmarks.modify.summary import changes_of, costs_of, draw, tables
-from benchmarks.restart.__main__ import summarise as restarts_of
-from benchmarks.restart.__main__ import table as restart_table
-from benchmarks.restart.changes import Change as Restarted
-from benchmarks.restructure.__main__ import Change as Restructuring
-from benchmarks.restructure.__main__ import summarise as restructurings_of
-from benchmarks.restructure.__main__ import table as restructuring_table
-from benchmarks.shadow.__main__ import summarise as shadows_of
-from benchmarks.shadow.__main__ import table as shadow_table
-from benchmarks.shadow.live import Beside, Made, costs, lateness
+from benchmarks.modify.summary import changes_of, costs_of, tables
 from rhino.testing.query_watch import Batch
 from spark_connector.modify.ledger import State, View
 from spark_connector.modify.record import Change, Kind, Record
@@ -95,11 +80,6 @@ org.apache.spark.sql.Other              7 / 9                          1 / 4
     assert rule_times("") == (0, 0)
 
 
-def test_the_timeline_is_drawn(tmp_path: Path) -> None:
-    draw(tmp_path / "p.png", {"nbq5": BATCHES}, [changed(19_700)])
-    assert (tmp_path / "p.png").stat().st_size > 10_000
-
-
 def test_all_versions_of_the_map_function_go_on_counting() -> None:
     class Held:
         exists = False
@@ -114,65 +94,3 @@ def test_all_versions_of_the_map_function_go_on_counting() -> None:
         (made,) = counting(version)((1,), iter([frame]), state)
         assert list(made.columns) == columns
         assert list(made["ordinal"]) == expected
-
-
-def test_what_the_process_of_a_shadow_says_of_its_branch_is_read(tmp_path: Path) -> None:
-    target = tmp_path / "shadow-2000-1"
-    assert Made.read(target) is None
-    Made(17, "9a6e").write(target)
-    assert Made.read(target) == Made(17, "9a6e")
-
-
-def test_branches_are_summed_up_by_size() -> None:
-    results = [
-        Branched(10**9, number, ms, 90, 10**9, 5, 400, 440, 400) for number, ms in ((1, 300), (2, 900), (3, 500))
-    ]
-    (row,) = branches_of(results)
-    assert (row["branch_ms"], row["longest_ms"], row["branches"]) == (500, 900, 3)
-    assert row["during_ratio"] == pytest.approx(1.1)
-    assert branch_table([row]).row_count == 1
-    assert json.dumps(row)
-
-
-def test_all_are_found_with_quick_runs() -> None:
-    names = {"modify", "restart", "branch", "shadow", "restructure"}
-    assert names <= set(registry.found())
-    assert all(registry.quick_runs(name) for name in names)
-
-
-def test_a_shadow_is_compared_with_the_batches_around_it() -> None:
-    """Batches begin at 0, 1000, ... The process is there from 8.5 to 25.2 s, and the shadow runs from 12 to 22.5 s."""
-    done = [Batch(n, 1000 * n, 300 if 12 <= n <= 22 else 900 if 8 <= n <= 25 else 200) for n in range(60)]
-    assert costs(done, (8500, 25_200), (12_100, 22_500)) == (200, 300)
-    slow = [replace(batch, duration_ms=250) if batch.batch_id > 35 else batch for batch in done]
-    assert costs(slow, (8500, 25_200), (12_100, 22_500)) == (200, 300), "ten batches after it, and not all"
-
-
-def test_how_late_a_shadow_is() -> None:
-    done = [Batch(number, 1000 * number, 400) for number in range(20)]
-    assert lateness(done, 3, [9400.0, 11_400.0, 13_400.0]) == (2000, 6000, 8000, 8)
-
-
-def test_medians_of_shadows() -> None:
-    found = [Beside(10**9, 500, n, 200, 200 * n, 5, 2000, 9000, 17_000, 20) for n in (1, 2, 3)]
-    found.append(Beside(10**9, 4000, 1, 200, 220, 5, 2000, 9000, 3000, 0))
-    often, seldom = shadows_of(found)
-    assert (often["shadows"], often["ratio"], often["highest_ratio"], often["growth_ms"]) == (3, 2, 3, 2000)
-    assert (seldom["interval_ms"], seldom["growth_ms"], seldom["behind"]) == (4000, -1500, 0)
-    assert shadow_table([often, seldom]).row_count == 2
-    assert json.dumps([often, seldom])
-
-
-def test_medians_of_restructured_queries() -> None:
-    found = [Restructuring(10**9, n, 400, 900, 300, 10**8, pause, 700) for n, pause in enumerate((1500, 2500, 1000), 1)]
-    (row,) = restructurings_of(found)
-    assert (row["changes"], row["pause_ms"], row["longest_ms"], row["back_ms"]) == (3, 1500, 2500, 700)
-    assert restructuring_table([row]).row_count == 1
-
-
-def test_medians_of_restarts() -> None:
-    found = [Restarted(10**9, n, 400, 5000, 90, pause, 800) for n, pause in enumerate((1500, 2500, 1000), 1)]
-    (row,) = restarts_of(found)
-    assert (row["changes"], row["pause_ms"], row["longest_ms"], row["back_ms"]) == (3, 1500, 2500, 800)
-    assert restart_table([row]).row_count == 1
-    assert registry.quick_runs("restart")

@@ -14,7 +14,7 @@ from benchmarks import registry
 from benchmarks.registry import Run
 from benchmarks.report import __main__ as command
 from benchmarks.report import paired, running
-from benchmarks.report.page import Result
+from benchmarks.report.running import Result
 from benchmarks.report.verdicts import Comparison, Verdict, compare, figures_of
 from rhino_core.errors import RhinoError
 
@@ -35,7 +35,7 @@ def compared(make: Callable[[str, int], Report], pairs: int = 6) -> tuple[Compar
     def carry_out(run: Run, out: Path, timeout_s: float, root: Path) -> Result:
         side = "other" if root == OTHER else "this"
         order.append(side)
-        return Result(run.name, "", 1.0, 0, make(side, order.count(side) - 1), "raw.json", "log")
+        return Result("", 1.0, 0, make(side, order.count(side) - 1), "log")
 
     out = Path("unused")
     with pytest.MonkeyPatch.context() as patch:
@@ -116,7 +116,7 @@ def test_options_that_the_other_tree_does_not_know_are_named_and_the_next_benchm
 ) -> None:
     def carry_out(run: Run, out: Path, timeout_s: float, root: Path) -> Result:
         code = 2 if root == OTHER and run.number == 1 else 0
-        return Result(run.name, "", 1.0, code, None if code else report(100.0), "raw.json", f"{run.name}.log")
+        return Result("", 1.0, code, None if code else report(100.0), f"{run.name}.log")
 
     first = paired.compare_run(RUN, OTHER, tmp_path, 5, time.monotonic() + 60, carry_out)
     second = paired.compare_run(Run("replication", 2, ()), OTHER, tmp_path, 5, time.monotonic() + 60, carry_out)
@@ -147,7 +147,7 @@ def test_the_command_compares_and_fails_when_a_figure_is_worse(tmp_path: Path, m
 
     def fake(run: Run, out: Path, timeout_s: float, root: Path) -> Result:
         side = "this" if root == running.ROOT else "other"
-        return Result(run.name, "", 1.0, 0, report(speeds[side]), "raw.json", "log")
+        return Result("", 1.0, 0, report(speeds[side]), "log")
 
     monkeypatch.setattr(paired.compare_run, "__defaults__", (fake,))
     monkeypatch.setattr(paired, "build", lambda tree: None)

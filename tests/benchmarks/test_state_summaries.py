@@ -1,13 +1,11 @@
-"""Summaries of the benchmarks on state: medians per size and subject, ratios within a round, a picture."""
+"""Summaries of the benchmarks on state: medians per size and subject, ratios within a round."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 from benchmarks.handover import summary as handover_summary
 from benchmarks.handover.move import Moved
-from benchmarks.phases import draw
 from benchmarks.recovery import summary as recovery_summary
 from benchmarks.recovery.loss import Recovery
 
@@ -61,23 +59,19 @@ MOVED = Moved(
 )
 
 
-def test_recoveries_are_compared_within_their_round(tmp_path: Path) -> None:
+def test_recoveries_are_compared_within_their_round() -> None:
     slower = [replace(RHINO, next_batch=2000.0), replace(STOCK, next_batch=6000.0)]
-    behind = replace(STOCK, subject="stock-1gbit", next_batch=9000.0)
-    spread = replace(STOCK, subject="block", next_batch=2250.0)
-    rows = recovery_summary.summarise([RHINO, STOCK, *slower, behind, spread])
+    behind = replace(STOCK, subject="stock-cold", next_batch=9000.0)
+    rows = recovery_summary.summarise([RHINO, STOCK, *slower, behind])
     assert [(row["subject"], row["runs"], row["next_batch"], row["ratio"]) for row in rows] == [
-        ("block", 1, 2250.0, 1.5),
         ("rhino", 2, 1750.0, 1.0),
         ("stock", 2, 4500.0, 2.5),
-        ("stock-1gbit", 1, 9000.0, None),
+        ("stock-cold", 1, 9000.0, None),
     ]
-    assert recovery_summary.table(rows).row_count == 4
-    draw(tmp_path / "recovery.png", rows, since="the loss", title="Recovery")
-    assert (tmp_path / "recovery.png").read_bytes().startswith(b"\x89PNG")
+    assert recovery_summary.table(rows).row_count == 3
 
 
-def test_moves_are_summarised_by_size_and_subject(tmp_path: Path) -> None:
+def test_moves_are_summarised_by_size_and_subject() -> None:
     other = replace(MOVED, move=2, switch_batch=1800, switch_median=1200.0)
     rows = handover_summary.summarise([MOVED, other, replace(MOVED, state_bytes=1_000_000_000)])
     figures = ("state_bytes", "moves", "added_pause", "switch_ratio", "switch_ratio_max")
@@ -86,5 +80,3 @@ def test_moves_are_summarised_by_size_and_subject(tmp_path: Path) -> None:
         (1_000_000_000, 1, 300.0, 1.5, 1.5),
     ]
     assert handover_summary.table(rows).row_count == handover_summary.phases(rows).row_count == 2
-    draw(tmp_path / "handover.png", rows, since="the marker", title="Moves")
-    assert (tmp_path / "handover.png").read_bytes().startswith(b"\x89PNG")

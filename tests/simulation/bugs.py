@@ -12,10 +12,8 @@ import pytest
 from replication_manager.protocol import events as manager_ev
 from replication_manager.protocol import groups as rules
 from replication_manager.protocol import logged as logged_core
-from replication_manager.protocol.lagging import Laggards
 from replication_manager.protocol.machine import ReplicationMachine
 from replication_manager.protocol.placing import Placing
-from replication_manager.protocol.returned import Returned
 from rhino_core.ids import NO_EPOCH, FileEntry, FileKind, GroupId, Member, Worker
 from tests.simulation import manager as manager_module
 from tests.simulation.catch_up import CatchUp
@@ -303,28 +301,6 @@ def drained_worker_is_given_copies(patch_: Patch) -> None:
     patch_.setattr(Placing, "choose", choose)
 
 
-def drained_worker_leaves_for_an_absent_one(patch_: Patch) -> None:
-    """A drained secondary leaves although one of the r + 1 whole members is absent."""
-    original = rules.without_draining
-
-    def without(settings: Any, members: rules.Members, draining: Any, present: Any) -> rules.Members:
-        return original(settings, members, draining, lambda worker: True)
-
-    patch_.setattr(rules, "without_draining", without)
-
-
-def version_at_the_floor_is_not_needed(patch_: Patch) -> None:
-    """A worker that comes back with the version at the floor, which nobody else holds, stays outside."""
-    original = Returned.sources
-
-    def sources(self: Returned, group: Any, membership: Any, logged: Any) -> list[Worker]:
-        higher = {store: v._replace(version=v.version + 1) for store, v in logged.floors.items()}
-        with patch.dict(logged.floors, higher):
-            return original(self, group, membership, logged)
-
-    patch_.setattr(Returned, "sources", sources)
-
-
 def waiting_commit_asks_nobody_twice(patch_: Patch) -> None:
     """Under a new epoch a waiting commit asks only those that have not acknowledged it under the former one."""
 
@@ -335,16 +311,6 @@ def waiting_commit_asks_nobody_twice(patch_: Patch) -> None:
         return self._outbox.offer(out.entry, group.epoch, tuple(chain))
 
     patch_.setattr(Sending, "_offer_again", offer_again)
-
-
-def sender_that_lags_with_all_is_believed(patch_: Patch) -> None:
-    """Of two receivers that are late each one is to blame."""
-
-    def credible(self: Laggards, record: Any) -> list[Any]:
-        known = [(lag, group) for lag in record.lags if (group := self._table.by_id.get(lag.group)) is not None]
-        return [lag for lag, group in known if group.member(record.worker.worker_id) and group.member(lag.to)]
-
-    patch_.setattr(Laggards, "_credible", credible)
 
 
 BUGS = [
@@ -372,8 +338,5 @@ BUGS = [
     excess_deleted_on_the_managers_word,
     drained_worker_leaves_at_once,
     drained_worker_is_given_copies,
-    drained_worker_leaves_for_an_absent_one,
-    version_at_the_floor_is_not_needed,
     waiting_commit_asks_nobody_twice,
-    sender_that_lags_with_all_is_believed,
 ]

@@ -1,7 +1,7 @@
 """Tells glibc to keep freed buffers.
 
-Chunk buffers are allocated and freed all the time, and mapping fresh pages for each one is expensive. `python -m
-benchmarks.allocation --parts memory` compares.
+Chunk buffers are allocated and freed all the time, and mapping fresh pages for each one is expensive
+(docs/benchmarks/results.md).
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """How new files get their inodes and their disk space: the one door to what makes ext4 faster.
 
-`python -m benchmarks.allocation` compares each of the three measures with the plain way:
-
-- preallocated files (preallocated.py): part `create`
-- folders far apart on the disk (spread_folders.py): part `spread`
-- reserved space (fallocate.py): part `reserve`
+Preallocated files (preallocated.py), folders far apart on the disk (spread_folders.py), reserved space (fallocate.py).
+docs/benchmarks/results.md has the gain of each.
 """
 
 from __future__ import annotations

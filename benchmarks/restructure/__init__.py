@@ -1,4 +1,0 @@
-"""Stateful operators of a query are changed, and changed back: how long it is down."""
-
-QUICK = ("--sizes 0.1 --rounds 1 --changes 1",)
-LOWER_IS_BETTER = ("pause_ms", "back_ms")
