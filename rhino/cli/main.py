@@ -24,7 +24,6 @@ from rhino.cli import (
     spark_commands,
 )
 from rhino.cli.arguments import check_encoding, one_of, seconds
-from rhino.cli.former import refuse_former
 from rhino.cli.invocation import Invocation
 from rhino.cli.option_groups import expanded
 from rhino.cli.options import CallOptions, DryRunOption, JsonOption, ManagerOption, YesOption
@@ -303,7 +302,6 @@ def _run(invocation: Invocation) -> int:
     """Executes the command line and returns the exit code. Raises RhinoErrors and KeyboardInterrupt."""
     try:
         check_encoding(invocation.arguments)
-        refuse_former(invocation.arguments)
         code = app(list(invocation.arguments), prog_name="rhino", standalone_mode=False, obj=invocation)
     except USAGE_ERROR as error:
         if not error.format_message():  # the command line is empty
