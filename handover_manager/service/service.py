@@ -167,10 +167,7 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
         )
 
     async def ForgetJob(self, request: common_pb2.ForgetJobRequest, context: Context) -> common_pb2.ForgetJobReply:
-        return self._runtime.forget_job(request.job, _who(), dry_run=request.dry_run, at_once=True)
-
-    async def ForgetJobLater(self, request: common_pb2.ForgetJobRequest, context: Context) -> common_pb2.ForgetJobReply:
-        return self._runtime.forget_job(request.job, _who(), dry_run=request.dry_run, at_once=False)
+        return self._runtime.forget_job(request.job, _who(), dry_run=request.dry_run, at_once=request.now)
 
     async def UndoForgetJob(self, request: pb.UndoForgetJobRequest, context: Context) -> pb.UndoForgetJobReply:
         return pb.UndoForgetJobReply(job=self._runtime.undo_forget_job(request.job, _who()))

@@ -624,19 +624,23 @@ class ForgetJobRequest(_message.Message):
 
     JOB_FIELD_NUMBER: _builtins.int
     DRY_RUN_FIELD_NUMBER: _builtins.int
+    NOW_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """query id; the handover manager also accepts the unique query name"""
     dry_run: _builtins.bool
     """change nothing, only report what would be deleted"""
+    now: _builtins.bool
+    """without the grace"""
     def __init__(
         self,
         *,
         job: _builtins.str = ...,
         dry_run: _builtins.bool = ...,
+        now: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "job", b"job"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "job", b"job", "now", b"now"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

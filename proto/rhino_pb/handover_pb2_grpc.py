@@ -76,11 +76,6 @@ class HandoverManagerStub:
                 request_serializer=rhino__pb_dot_common__pb2.ForgetJobRequest.SerializeToString,
                 response_deserializer=rhino__pb_dot_common__pb2.ForgetJobReply.FromString,
                 _registered_method=True)
-        self.ForgetJobLater = channel.unary_unary(
-                '/rhino.v1.HandoverManager/ForgetJobLater',
-                request_serializer=rhino__pb_dot_common__pb2.ForgetJobRequest.SerializeToString,
-                response_deserializer=rhino__pb_dot_common__pb2.ForgetJobReply.FromString,
-                _registered_method=True)
         self.UndoForgetJob = channel.unary_unary(
                 '/rhino.v1.HandoverManager/UndoForgetJob',
                 request_serializer=rhino__pb_dot_handover__pb2.UndoForgetJobRequest.SerializeToString,
@@ -188,23 +183,17 @@ class HandoverManagerServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ForgetJob(self, request, context):
-        """Deletes all state of a job that has ended for good, at once. FAILED_PRECONDITION while a driver runs it, for 10 s
-        after a driver was lost or the manager has started, and during a handover; NOT_FOUND if neither manager knows it.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def ForgetJobLater(self, request, context):
-        """The same after the grace of the manager. Until then no query of the job starts, and UndoForgetJob takes it back. The
-        grace of a job that is forgotten already does not begin again. Errors: those of ForgetJob.
+        """Deletes all state of a job that has ended for good: after the grace of the manager, or at once (`now`). During the
+        grace no query of the job starts, UndoForgetJob takes it back, and a second call does not begin the grace again.
+        FAILED_PRECONDITION while a driver runs it, for 10 s after a driver was lost or the manager has started, and during
+        a handover; NOT_FOUND if neither manager knows it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UndoForgetJob(self, request, context):
-        """Takes ForgetJobLater back. NOT_FOUND if the job is not forgotten; FAILED_PRECONDITION once its state is deleted;
+        """Takes ForgetJob back. NOT_FOUND if the job is not forgotten; FAILED_PRECONDITION once its state is deleted;
         INVALID_ARGUMENT for a name that several forgotten jobs have.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -317,11 +306,6 @@ def add_HandoverManagerServicer_to_server(servicer, server):
             ),
             'ForgetJob': grpc.unary_unary_rpc_method_handler(
                     servicer.ForgetJob,
-                    request_deserializer=rhino__pb_dot_common__pb2.ForgetJobRequest.FromString,
-                    response_serializer=rhino__pb_dot_common__pb2.ForgetJobReply.SerializeToString,
-            ),
-            'ForgetJobLater': grpc.unary_unary_rpc_method_handler(
-                    servicer.ForgetJobLater,
                     request_deserializer=rhino__pb_dot_common__pb2.ForgetJobRequest.FromString,
                     response_serializer=rhino__pb_dot_common__pb2.ForgetJobReply.SerializeToString,
             ),
@@ -591,33 +575,6 @@ class HandoverManager:
             request,
             target,
             '/rhino.v1.HandoverManager/ForgetJob',
-            rhino__pb_dot_common__pb2.ForgetJobRequest.SerializeToString,
-            rhino__pb_dot_common__pb2.ForgetJobReply.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ForgetJobLater(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/rhino.v1.HandoverManager/ForgetJobLater',
             rhino__pb_dot_common__pb2.ForgetJobRequest.SerializeToString,
             rhino__pb_dot_common__pb2.ForgetJobReply.FromString,
             options,

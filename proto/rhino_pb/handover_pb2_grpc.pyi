@@ -51,15 +51,13 @@ class HandoverManagerStub:
     ListJobs: _grpc.UnaryUnaryMultiCallable[_handover_pb2.ListJobsRequest, _handover_pb2.ListJobsReply]
     """All known jobs with their virtual nodes."""
     ForgetJob: _grpc.UnaryUnaryMultiCallable[_common_pb2.ForgetJobRequest, _common_pb2.ForgetJobReply]
-    """Deletes all state of a job that has ended for good, at once. FAILED_PRECONDITION while a driver runs it, for 10 s
-    after a driver was lost or the manager has started, and during a handover; NOT_FOUND if neither manager knows it.
-    """
-    ForgetJobLater: _grpc.UnaryUnaryMultiCallable[_common_pb2.ForgetJobRequest, _common_pb2.ForgetJobReply]
-    """The same after the grace of the manager. Until then no query of the job starts, and UndoForgetJob takes it back. The
-    grace of a job that is forgotten already does not begin again. Errors: those of ForgetJob.
+    """Deletes all state of a job that has ended for good: after the grace of the manager, or at once (`now`). During the
+    grace no query of the job starts, UndoForgetJob takes it back, and a second call does not begin the grace again.
+    FAILED_PRECONDITION while a driver runs it, for 10 s after a driver was lost or the manager has started, and during
+    a handover; NOT_FOUND if neither manager knows it.
     """
     UndoForgetJob: _grpc.UnaryUnaryMultiCallable[_handover_pb2.UndoForgetJobRequest, _handover_pb2.UndoForgetJobReply]
-    """Takes ForgetJobLater back. NOT_FOUND if the job is not forgotten; FAILED_PRECONDITION once its state is deleted;
+    """Takes ForgetJob back. NOT_FOUND if the job is not forgotten; FAILED_PRECONDITION once its state is deleted;
     INVALID_ARGUMENT for a name that several forgotten jobs have.
     """
     ForgetWorker: _grpc.UnaryUnaryMultiCallable[_common_pb2.ForgetWorkerRequest, _common_pb2.ForgetWorkerReply]
@@ -109,15 +107,13 @@ class HandoverManagerAsyncStub(HandoverManagerStub):
     ListJobs: _aio.UnaryUnaryMultiCallable[_handover_pb2.ListJobsRequest, _handover_pb2.ListJobsReply]  # type: ignore[assignment]
     """All known jobs with their virtual nodes."""
     ForgetJob: _aio.UnaryUnaryMultiCallable[_common_pb2.ForgetJobRequest, _common_pb2.ForgetJobReply]  # type: ignore[assignment]
-    """Deletes all state of a job that has ended for good, at once. FAILED_PRECONDITION while a driver runs it, for 10 s
-    after a driver was lost or the manager has started, and during a handover; NOT_FOUND if neither manager knows it.
-    """
-    ForgetJobLater: _aio.UnaryUnaryMultiCallable[_common_pb2.ForgetJobRequest, _common_pb2.ForgetJobReply]  # type: ignore[assignment]
-    """The same after the grace of the manager. Until then no query of the job starts, and UndoForgetJob takes it back. The
-    grace of a job that is forgotten already does not begin again. Errors: those of ForgetJob.
+    """Deletes all state of a job that has ended for good: after the grace of the manager, or at once (`now`). During the
+    grace no query of the job starts, UndoForgetJob takes it back, and a second call does not begin the grace again.
+    FAILED_PRECONDITION while a driver runs it, for 10 s after a driver was lost or the manager has started, and during
+    a handover; NOT_FOUND if neither manager knows it.
     """
     UndoForgetJob: _aio.UnaryUnaryMultiCallable[_handover_pb2.UndoForgetJobRequest, _handover_pb2.UndoForgetJobReply]  # type: ignore[assignment]
-    """Takes ForgetJobLater back. NOT_FOUND if the job is not forgotten; FAILED_PRECONDITION once its state is deleted;
+    """Takes ForgetJob back. NOT_FOUND if the job is not forgotten; FAILED_PRECONDITION once its state is deleted;
     INVALID_ARGUMENT for a name that several forgotten jobs have.
     """
     ForgetWorker: _aio.UnaryUnaryMultiCallable[_common_pb2.ForgetWorkerRequest, _common_pb2.ForgetWorkerReply]  # type: ignore[assignment]
@@ -212,18 +208,10 @@ class HandoverManagerServicer(metaclass=_abc_1.ABCMeta):
         request: _common_pb2.ForgetJobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_common_pb2.ForgetJobReply, _abc.Awaitable[_common_pb2.ForgetJobReply]]:
-        """Deletes all state of a job that has ended for good, at once. FAILED_PRECONDITION while a driver runs it, for 10 s
-        after a driver was lost or the manager has started, and during a handover; NOT_FOUND if neither manager knows it.
-        """
-
-    @_abc_1.abstractmethod
-    def ForgetJobLater(
-        self,
-        request: _common_pb2.ForgetJobRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_common_pb2.ForgetJobReply, _abc.Awaitable[_common_pb2.ForgetJobReply]]:
-        """The same after the grace of the manager. Until then no query of the job starts, and UndoForgetJob takes it back. The
-        grace of a job that is forgotten already does not begin again. Errors: those of ForgetJob.
+        """Deletes all state of a job that has ended for good: after the grace of the manager, or at once (`now`). During the
+        grace no query of the job starts, UndoForgetJob takes it back, and a second call does not begin the grace again.
+        FAILED_PRECONDITION while a driver runs it, for 10 s after a driver was lost or the manager has started, and during
+        a handover; NOT_FOUND if neither manager knows it.
         """
 
     @_abc_1.abstractmethod
@@ -232,7 +220,7 @@ class HandoverManagerServicer(metaclass=_abc_1.ABCMeta):
         request: _handover_pb2.UndoForgetJobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_handover_pb2.UndoForgetJobReply, _abc.Awaitable[_handover_pb2.UndoForgetJobReply]]:
-        """Takes ForgetJobLater back. NOT_FOUND if the job is not forgotten; FAILED_PRECONDITION once its state is deleted;
+        """Takes ForgetJob back. NOT_FOUND if the job is not forgotten; FAILED_PRECONDITION once its state is deleted;
         INVALID_ARGUMENT for a name that several forgotten jobs have.
         """
 

@@ -188,9 +188,8 @@ class HandoverClient:
         query is refused, and `undo_forget_job` takes it back. `dry_run` changes nothing. Raises PreconditionError while
         the query may be running, and during a handover.
         """
-        method = self._stub.ForgetJob if now else self._stub.ForgetJobLater
-        request = common_pb2.ForgetJobRequest(job=job, dry_run=dry_run)
-        return decode(ForgottenJob, self._call(f"forget job {job}", method, request))
+        request = common_pb2.ForgetJobRequest(job=job, dry_run=dry_run, now=now)
+        return decode(ForgottenJob, self._call(f"forget job {job}", self._stub.ForgetJob, request))
 
     def undo_forget_job(self, job: str) -> str:
         """Takes `forget_job` back, and returns the id of the job.

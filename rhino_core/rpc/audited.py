@@ -17,14 +17,14 @@ from rhino_core.security.identity import Identity
 ASKED_BY_PEOPLE = frozenset(
     {
         *("StartHandover", "CancelHandover", "DrainWorker", "MoveCheckpoint", "SetJobOwner"),
-        *("ForgetJob", "ForgetJobLater", "UndoForgetJob", "ForgetWorker", "StartScrub"),
+        *("ForgetJob", "UndoForgetJob", "ForgetWorker", "StartScrub"),
     }
 )
 SESSIONS = frozenset({"DriverSession", "Attach"})  # a line when the first reply accepts it, and one when it ends
 # The only fields that are shown. So no secret gets into the log, such as a lease, and nothing long.
 _SHOWN = frozenset(
     {
-        *("job", "virtual_nodes", "target", "handover_id", "location", "owner", "by", "cancel", "dry_run"),
+        *("job", "virtual_nodes", "target", "handover_id", "location", "owner", "by", "cancel", "dry_run", "now"),
         *("worker", "worker_id", "workers", "incarnation", "peer_address"),
         *("application_id", "host", "client"),
     }

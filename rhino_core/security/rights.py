@@ -52,7 +52,7 @@ _SERVICES: Mapping[str, Mapping[str, Right]] = {
         **dict.fromkeys(("PlanHandover", "WatchHandover", "ListHandovers", "ListJobs", "GetDrain", "Explain"), READS),
         **dict.fromkeys(("ListActions", "ListDecisions", "WatchLoad"), READS),
         **dict.fromkeys(("StartHandover", "CancelHandover", "DrainWorker", "MoveCheckpoint", "SetJobOwner"), CHANGES),
-        **dict.fromkeys(("ForgetJob", "ForgetJobLater", "UndoForgetJob", "ForgetWorker"), CHANGES),
+        **dict.fromkeys(("ForgetJob", "UndoForgetJob", "ForgetWorker"), CHANGES),
         "DriverSession": _only(DRIVER),
     },
     "rhino.v1.Peer": {

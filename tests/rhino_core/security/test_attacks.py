@@ -77,7 +77,7 @@ def place(method: str, addresses: tuple[str, str]) -> tuple[str, Expected]:
 
 WRONG_ROLES = [
     *((READER, f"{H}{name}") for name in ("StartHandover", "CancelHandover", "DrainWorker", "MoveCheckpoint")),
-    *((READER, f"{H}{name}") for name in ("ForgetJob", "ForgetJobLater", "UndoForgetJob", "ForgetWorker")),
+    *((READER, f"{H}{name}") for name in ("ForgetJob", "UndoForgetJob", "ForgetWorker")),
     *(
         (READER, method)
         for method in (f"{H}DriverSession", f"{R}Register", f"{P}Fetch", f"{P}StartScrub", f"{P}Branch")

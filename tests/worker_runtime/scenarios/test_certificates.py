@@ -190,7 +190,7 @@ async def test_who_moved_and_forgot_what_is_known_later(
     names = {"job": "q", "virtual_nodes": ["0/3"], "target": members[1].worker_id, "handover_id": started.handover_id}
     assert lines[4]["names"] == names
     assert found[5] == (alice, "CancelHandover", "ok")
-    assert sorted(found[6:]) == [(etl, "DriverSession", "ended"), (alice, "ForgetJobLater", "ok")]
+    assert sorted(found[6:]) == [(etl, "DriverSession", "ended"), (alice, "ForgetJob", "ok")]
 
 
 async def test_commits_go_on_while_all_certificates_are_renewed(folders: Folders, tmp_path: Path) -> None:
