@@ -179,8 +179,7 @@ class HandoverCore:
                 return self._observe(view, now)
             case ev.Restarted():
                 self.view = self._presume(self.view, now)
-                dropped = self.deletions.restart({job.job: job.run.run_id for job in self.jobs.all()})
-                return [*dropped, *self._execution.restart(self.view, now)]
+                return self._execution.restart(self.view, now)
             case ev.QueryStarted():
                 self._holdings.forget(event.job)
                 return self.deletions.refuse(event, now) or self._runs.query_started(event, self.view, now)

@@ -35,7 +35,7 @@ class Acknowledged:
 
 
 def acknowledged(path: Path) -> int | None:
-    """Returns the number. 0: no number is known, as in a journal of an earlier version. None: the file is damaged."""
+    """Returns the number. 0: no number is known, because somebody has deleted the file. None: the file is damaged."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:

@@ -1,18 +1,16 @@
 """The mark of a data folder. It protects foreign files, because daemons delete files in their data folder.
 
-The mark is the file `RHINO`: JSON with the fields `kind` and `format`. A daemon marks an empty folder, and a folder of
-an earlier Rhino without marks. It refuses any other folder.
+The mark is the file `RHINO`: JSON with the fields `kind` and `format`. A daemon marks an empty folder, and
+refuses any other folder without its mark.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import logging
 import os
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 from rhino_core.errors import InvalidSettingError, PreconditionError
@@ -26,11 +24,10 @@ FILE_MODE = 0o600
 _NEW = MARK + ".new"  # begins the names of incomplete marks
 
 
-def claim(folder: Path, kind: str, made_by_older: Callable[[Path], bool]) -> None:
+def claim(folder: Path, kind: str) -> None:
     """Creates the folder if necessary, marks it with this kind and closes it to other users.
 
-    `made_by_older` returns whether an unmarked folder belongs to a Rhino from before the mark existed. Raises
-    PreconditionError for a foreign folder, and InvalidSettingError if the path cannot be a writable folder.
+    Raises PreconditionError for a foreign folder, and InvalidSettingError if the path cannot be a writable folder.
     """
     try:
         folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
@@ -39,12 +36,12 @@ def claim(folder: Path, kind: str, made_by_older: Callable[[Path], bool]) -> Non
         if os.path.lexists(folder / MARK):
             _check(folder, kind)
         else:
-            if names and not made_by_older(folder):
+            if names:
                 raise PreconditionError(
                     f"data_dir {folder}: is not empty, and it is no folder of a Rhino {kind} (there is no file "
                     f"{MARK}); give an empty or new folder. It has {', '.join(sorted(names)[:5])}"
                 )
-            _mark(folder, kind, older=bool(names))
+            _mark(folder, kind)
         close_to_others(folder)
     except OSError as error:
         raise InvalidSettingError(f"data_dir {folder}: {error.strerror}; give a folder that can be written") from error
@@ -105,19 +102,14 @@ def sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
-def _mark(folder: Path, kind: str, *, older: bool) -> None:
+def _mark(folder: Path, kind: str) -> None:
     hit("folder.mark.before")
-    try:
-        number, new = tempfile.mkstemp(prefix=_NEW, dir=folder)  # each process has its own
-        with open(number, "w") as file:
-            os.fchmod(number, FILE_MODE)
-            file.write(json.dumps({"kind": kind, "format": FORMAT}) + "\n")
-            file.flush()
-            os.fsync(number)  # after a power loss an empty mark would prevent the start of the daemon
-        os.rename(new, folder / MARK)
-        sync_folder(folder)
-    except OSError as error:
-        if not older or error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        log.warning("data folder not marked: no space", extra={"folder": str(folder)})  # the next start tries again
+    number, new = tempfile.mkstemp(prefix=_NEW, dir=folder)  # each process has its own
+    with open(number, "w") as file:
+        os.fchmod(number, FILE_MODE)
+        file.write(json.dumps({"kind": kind, "format": FORMAT}) + "\n")
+        file.flush()
+        os.fsync(number)  # after a power loss an empty mark would prevent the start of the daemon
+    os.rename(new, folder / MARK)
+    sync_folder(folder)
     hit("folder.mark.after")

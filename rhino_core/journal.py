@@ -31,10 +31,6 @@ log = logging.getLogger(__name__)
 _GENERATION = "generation"
 _WRITES = "writes"  # number of writes; each batch updates it
 _KEY_PREFIX = "k/"
-_OF_ROCKSDB = re.compile(
-    r"^(CURRENT|IDENTITY|LOCK|LOG(\.old\.\d+)?|(MANIFEST|OPTIONS)-\d+(\.dbtmp)?|\d+\.(log|sst|dbtmp)|lost\+found|RHINO\.new"
-    r"|rocksdict-config\.json|acknowledged)\Z"
-)
 _ACKNOWLEDGED = "acknowledged"
 _TAKEN = re.compile(r"lock hold by|While lock file")  # by this process; by another process
 _FULL = re.compile(r"No space left|[Qq]uota exceeded")
@@ -165,12 +161,6 @@ class Journal:
     def close(self) -> None:
         self._db.close()
         self._acknowledged.close()
-
-
-def made_by_older(folder: Path) -> bool:
-    """Whether an unmarked folder belongs to a manager: it has the files of RocksDB and its binding, and no others."""
-    names = {path.name for path in folder.iterdir()}
-    return {"CURRENT", "IDENTITY", "rocksdict-config.json"} <= names and all(map(_OF_ROCKSDB.match, names))
 
 
 def _next_generation(path: Path, previous: int | None) -> int:

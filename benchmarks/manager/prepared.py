@@ -9,14 +9,14 @@ from replication_manager.protocol import events as ev
 from replication_manager.service import stored
 from rhino_core.folder import claim
 from rhino_core.ids import Epoch
-from rhino_core.journal import Journal, made_by_older
+from rhino_core.journal import Journal
 
 GROUPS_OF_A_WRITE = 1000
 
 
 def prepare(folder: Path, shape: Shape) -> Epoch:
     """Writes it with the manager's own code, in writes of many groups. Returns the epoch of all groups."""
-    claim(folder, "manager", made_by_older)
+    claim(folder, "manager")
     journal = Journal(folder, bootstrap=True)
     try:
         epoch = Epoch(journal.generation, 1)

@@ -57,7 +57,7 @@ class DecidedMove(NamedTuple):
 class Decision(Record):
     """One decision about a job, or the same one several times in a row.
 
-    `goal`: the weight that it is about: time, rows, bytes or count; empty: none, or of a former version. `measured`,
+    `goal`: the weight that it is about: time, rows, bytes or count; empty: none. `measured`,
     `expected` and `planned` are imbalances: the load of the busiest worker in that weight over the mean. They are of
     the newest window, of the forecast, and of the forecast after the moves. None: not computed. `gain_s` and `cost_s`
     are seconds within the horizon. `bytes`: to be copied. `hot`: virtual nodes that alone exceed a worker's share.

@@ -60,19 +60,19 @@ class PlanRecord(Record):
     strategy: Strategy
     steps: tuple[tuple[MoveRecord, ...], ...]
     prediction: Prediction
-    hot: tuple[HotRecord, ...] = ()  # older records lack it
+    hot: tuple[HotRecord, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class HandoverRecord(Record):
-    """Intent and end. `finished_ms` is 0 before the end. Older records lack `by`."""
+    """Intent and end. `finished_ms` is 0 before the end."""
 
     handover_id: str
     plan: PlanRecord
     deadline_s: float
     started_ms: int
     finished_ms: int
-    by: str = ""
+    by: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class StepRecord(Record):
     pause_s: float | None
     redirected: tuple[VirtualNode, ...]
     settling: tuple[GroupId, ...]
-    unwinding: tuple[GroupId, ...] = ()  # older records lack it
+    unwinding: tuple[GroupId, ...]
 
 
 def handover_key(handover_id: str) -> str:

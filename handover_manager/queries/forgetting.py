@@ -7,7 +7,7 @@ manager that was down for days. A restart lengthens the grace by up to RECORD_S.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -23,18 +23,17 @@ RECORD_S = 300.0  # the time that is left is journalled as often as this
 
 @dataclass(frozen=True, slots=True)
 class DeletionRecord(Record):
-    """A forgotten job in the journal. `run_id`: its newest run. `due`: the grace is over, nothing takes it back.
+    """A forgotten job in the journal. `due`: the grace is over, nothing takes it back.
 
-    `by`: who has forgotten it; empty: not known. Older records lack it.
+    `by`: who has forgotten it; empty: not known.
     """
 
     job: str
     name: str
-    run_id: str
     forgotten_ms: int  # wall clock, for people
     left_s: float
-    due: bool = False
-    by: str = ""
+    due: bool
+    by: str
 
 
 @dataclass(slots=True)
@@ -43,7 +42,6 @@ class Deletion:
 
     job: str
     name: str
-    run_id: str
     forgotten_ms: int
     due_at: float
     recorded_at: float  # time of the newest record
@@ -64,16 +62,12 @@ def deletion_key(job: str) -> str:
 def record_of_deletion(deletion: Deletion) -> DeletionRecord:
     """Its time that is left is that at `recorded_at`."""
     left_s = 0.0 if deletion.due else deletion.left_s(deletion.recorded_at)
-    return DeletionRecord(
-        deletion.job, deletion.name, deletion.run_id, deletion.forgotten_ms, left_s, due=deletion.due, by=deletion.by
-    )
+    return DeletionRecord(deletion.job, deletion.name, deletion.forgotten_ms, left_s, due=deletion.due, by=deletion.by)
 
 
 def deletion_of_record(record: DeletionRecord, now: float) -> Deletion:
     due_at = now + record.left_s
-    return Deletion(
-        record.job, record.name, record.run_id, record.forgotten_ms, due_at, now, due=record.due, by=record.by
-    )
+    return Deletion(record.job, record.name, record.forgotten_ms, due_at, now, due=record.due, by=record.by)
 
 
 class Deletions:
@@ -103,14 +97,6 @@ class Deletions:
             raise InvalidRequestError(f"{name!r} is the name of several forgotten jobs: use one of {handles}")
         return named[0] if named else None
 
-    def restart(self, runs: Mapping[str, str]) -> list[Effect]:
-        """Drops jobs that have run since: an older manager has no such records, and does not refuse a start.
-
-        `runs` has the newest run of each known job.
-        """
-        gone = [one for one in self._jobs.values() if not one.due and runs.get(one.job, "") != one.run_id]
-        return [effect for deletion in gone for effect in self.end(deletion.job)]
-
     def begin(self, job: str, run: Run, grace_s: float, now: float, by: str = "") -> list[Effect]:
         """Forgets a job that does not run. `run`: its newest one. `by`: who asks for it.
 
@@ -119,7 +105,7 @@ class Deletions:
         deletion = self._jobs.get(job)
         if deletion is None:
             forgotten_ms = round((now + self._offset_s) * 1000)
-            deletion = Deletion(job, run.name, run.run_id, forgotten_ms, now + grace_s, now, by=by)
+            deletion = Deletion(job, run.name, forgotten_ms, now + grace_s, now, by=by)
             self._jobs[job] = deletion
         elif grace_s:
             return []

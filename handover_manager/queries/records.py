@@ -24,7 +24,7 @@ class DesiredWorker(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JobRecord(Record):
-    """A query with its newest run and its map. Older records lack the fields with defaults."""
+    """A query with its newest run and its map."""
 
     job: str
     run_id: str
@@ -33,11 +33,11 @@ class JobRecord(Record):
     task_groups: tuple[TaskGroup, ...]
     configuration_epoch: int
     desired: tuple[DesiredWorker, ...]
-    host: str = ""
-    since_ms: int = 0
-    location: str = ""
-    owner: str = ""
-    temporary: bool = False
+    host: str
+    since_ms: int
+    location: str
+    owner: str
+    temporary: bool
 
 
 def job_key(job: str) -> str:

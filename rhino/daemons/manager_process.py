@@ -18,7 +18,7 @@ from rhino_core.descriptors import raise_limit
 from rhino_core.folder import claim
 from rhino_core.health import Health
 from rhino_core.http_server import serving_health
-from rhino_core.journal import Journal, made_by_older
+from rhino_core.journal import Journal
 from rhino_core.notify import Notifier
 from rhino_core.rpc.server import Server
 from rhino_core.security.audit import AuditLog
@@ -92,7 +92,7 @@ async def run_manager(settings: ManagerSettings, on_ready: Callable[[str], None]
     raise_limit()
     failpoints.arm(os.environ)
     transport = daemon_transport(settings)
-    claim(settings.data_dir, "manager", made_by_older)
+    claim(settings.data_dir, "manager")
     audit = AuditLog(settings.audit_log)
     journal = Journal(settings.data_dir, bootstrap=settings.bootstrap)
     server = Server(transport=transport, audit=audit, reflect=settings.reflection, calls_max=CALLS_MAX)

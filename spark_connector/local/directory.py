@@ -76,7 +76,7 @@ class LocalDirectory:
                 f"bytes and may have {_SOCKET_BYTES_MAX}; give a shorter path"
             )
         self._require_closed()
-        claim(self.path, KIND, lambda _: False)
+        claim(self.path, KIND)
         require_closed(self.path)
         for folder in (self.spark, self.logs):
             subfolder(folder)
@@ -89,7 +89,7 @@ class LocalDirectory:
         if not self.path.exists():
             return False
         self._require_closed()
-        claim(self.path, KIND, lambda _: False)
+        claim(self.path, KIND)
         return True
 
     def _require_closed(self) -> None:

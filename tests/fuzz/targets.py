@@ -136,7 +136,7 @@ def marks(data: bytes, folder: Path) -> None:
     (folder / MARK).write_bytes(data)
     (folder / "acknowledged").write_bytes(data)
     acknowledged(folder / "acknowledged")
-    claim(folder, "sidecar", lambda path: False)
+    claim(folder, "sidecar")
 
 
 def manager_records(data: bytes, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Data folders: a daemon takes an empty one, its own, or that of an earlier Rhino, and leaves any other one alone."""
+"""Data folders: a daemon takes an empty one or its own, and leaves any other one alone."""
 
 from __future__ import annotations
 
@@ -13,15 +13,6 @@ import pytest
 from rhino_core import failpoints
 from rhino_core.errors import InvalidSettingError, PreconditionError
 from rhino_core.folder import MARK, claim, subfolder
-from rhino_core.journal import Journal, made_by_older
-
-
-def never(folder: Path) -> bool:
-    return False
-
-
-def always(folder: Path) -> bool:
-    return True
 
 
 def mode(path: Path) -> int:
@@ -32,7 +23,7 @@ def mode(path: Path) -> int:
 def test_a_new_folder_is_marked_and_for_its_user_only(umask: int, tmp_path: Path) -> None:
     former = os.umask(umask)
     try:
-        claim(tmp_path / "new" / "data", "sidecar", never)
+        claim(tmp_path / "new" / "data", "sidecar")
         subfolder(tmp_path / "new" / "data" / "store")
     finally:
         os.umask(former)
@@ -40,7 +31,7 @@ def test_a_new_folder_is_marked_and_for_its_user_only(umask: int, tmp_path: Path
     assert mode(tmp_path / "new/data") == 0o700
     assert mode(tmp_path / "new/data/store") == 0o700
     assert mode(tmp_path / "new/data" / MARK) == 0o600
-    claim(tmp_path / "new" / "data", "sidecar", never)
+    claim(tmp_path / "new" / "data", "sidecar")
 
 
 def test_processes_that_claim_a_folder_at_once_all_get_it(tmp_path: Path) -> None:
@@ -51,7 +42,7 @@ def test_processes_that_claim_a_folder_at_once_all_get_it(tmp_path: Path) -> Non
         for turn in range(rounds):
             folder = tmp_path / str(turn)
             barrier.wait()
-            claim(folder, "local session", never)
+            claim(folder, "local session")
             (folder / f"file {number}").touch()
 
     with ThreadPoolExecutor(users) as threads:
@@ -61,9 +52,9 @@ def test_processes_that_claim_a_folder_at_once_all_get_it(tmp_path: Path) -> Non
 
 
 def test_an_open_folder_is_closed_at_the_next_start(tmp_path: Path) -> None:
-    claim(tmp_path, "sidecar", never)
+    claim(tmp_path, "sidecar")
     tmp_path.chmod(0o755)
-    claim(tmp_path, "sidecar", never)
+    claim(tmp_path, "sidecar")
     assert mode(tmp_path) == 0o700
 
 
@@ -71,7 +62,7 @@ def test_somebodys_folder_is_refused_and_nothing_is_written_into_it(tmp_path: Pa
     (tmp_path / "thesis.tex").touch()
     tmp_path.chmod(0o755)
     with pytest.raises(PreconditionError, match=r"is not empty.*no folder of a Rhino sidecar.*thesis\.tex"):
-        claim(tmp_path, "sidecar", never)
+        claim(tmp_path, "sidecar")
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
     assert mode(tmp_path) == 0o755
 
@@ -81,18 +72,18 @@ def test_a_file_system_of_its_own_and_a_mark_that_was_cut_short_are_no_obstacle(
     failpoints.arm({failpoints.VARIABLE: "folder.mark.after=error"})
     try:
         with pytest.raises(InvalidSettingError):
-            claim(tmp_path, "sidecar", never)
+            claim(tmp_path, "sidecar")
     finally:
         failpoints.arm({})
     (tmp_path / MARK).rename(tmp_path / f"{MARK}.new")
-    claim(tmp_path, "sidecar", never)
+    claim(tmp_path, "sidecar")
     assert {MARK, "lost+found"} < {path.name for path in tmp_path.iterdir()}
 
 
 def test_folders_of_other_daemons_and_newer_versions_are_refused(tmp_path: Path) -> None:
-    claim(tmp_path, "manager", never)
+    claim(tmp_path, "manager")
     with pytest.raises(PreconditionError, match="belongs to a Rhino manager, not to a sidecar"):
-        claim(tmp_path, "sidecar", always)
+        claim(tmp_path, "sidecar")
     for text, expected in (
         ('{"kind": "manager", "format": 2}', "has format 2, this version of Rhino knows 1"),
         ("", "cannot be read as the mark"),
@@ -100,14 +91,14 @@ def test_folders_of_other_daemons_and_newer_versions_are_refused(tmp_path: Path)
     ):
         (tmp_path / MARK).write_text(text)
         with pytest.raises(PreconditionError, match=expected):
-            claim(tmp_path, "manager", always)
+            claim(tmp_path, "manager")
 
 
 def test_what_cannot_be_a_folder_is_said_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/none")):
         with pytest.raises(InvalidSettingError, match=f"data_dir {path}: .*give a folder that can be written"):
-            claim(path, "sidecar", never)
+            claim(path, "sidecar")
 
 
 @pytest.mark.parametrize("made", ["link", "dangling", "file"])
@@ -120,16 +111,3 @@ def test_a_link_in_place_of_a_subfolder_is_refused(made: str, tmp_path: Path) ->
         store.symlink_to(tmp_path / ("elsewhere" if made == "link" else "nowhere"))
     with pytest.raises(PreconditionError, match="must be a folder itself, neither a link nor a file"):
         subfolder(store)
-
-
-def test_a_journal_of_an_earlier_rhino_is_recognised_and_nothing_else(tmp_path: Path) -> None:
-    journal = tmp_path / "journal"
-    for _ in range(2):
-        Journal(journal, bootstrap=True).close()
-    assert made_by_older(journal)
-    claim(journal, "manager", made_by_older)
-    Journal(journal).close()
-    (tmp_path / "CURRENT").touch()
-    assert not made_by_older(tmp_path)
-    (journal / "notes.txt").touch()
-    assert not made_by_older(journal)

@@ -17,7 +17,7 @@ class Arrivals:
     """
 
     def __init__(self, newest_ns: int = 0, at_least_ns: int = 0, clock: Callable[[], int] = time.monotonic_ns) -> None:
-        """`newest_ns`: the latest time given to a stored file by this clock, or by the wall clock of an older Rhino.
+        """`newest_ns`: the latest time given to a stored file by this clock.
 
         `at_least_ns`: a persisted time. New files get a later one.
         """

@@ -76,7 +76,7 @@ class IndexReader:
         return {group: epoch for group, epoch in found if group is not None and epoch is not None}
 
     def members(self) -> dict[GroupId, list[str]]:
-        """Worker ids of the members under these epochs. Records of an older Rhino have none."""
+        """Worker ids of the members under these epochs."""
         found = ((self._group_of(key), json.loads(value)[2:]) for key, value in self._entries.scan(b"e/"))
         return {group: list(filter(is_safe, members)) for group, members in found if group is not None}
 

@@ -1,7 +1,7 @@
 """Long lineages in the index: each version has a pointer to the preceding one, under a key that all changelogs share.
 
 A record then contains the length of its lineage and its last version: a few bytes instead of a list that grows as long
-as the query runs without a snapshot. Short lineages stay in the record, in the format of older Rhinos.
+as the query runs without a snapshot. Short lineages stay in the record.
 """
 
 from __future__ import annotations

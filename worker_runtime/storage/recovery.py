@@ -50,19 +50,6 @@ class Recovered:
     partly_read: bool
 
 
-def made_by_older(folder: Path) -> bool:
-    """Whether a sidecar made this data folder, which has no mark.
-
-    A Rhino without marks left the uuid of the store there.
-    """
-    path = folder / _UUID
-    try:
-        uuid.UUID(path.read_text().strip())
-    except (OSError, ValueError):
-        return False
-    return (folder / "store").is_dir()
-
-
 def open_index(layout: Layout, disk: Disk, boot_id: str, *, empty_store: bool) -> Index:
     """Opens the index. On a full disk, first deletes unfinished files.
 

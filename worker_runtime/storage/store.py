@@ -74,7 +74,7 @@ class Store:
         Raises PreconditionError for a folder that is not the sidecar's or has lost its index, IntegrityError if the
         index is damaged, AlreadyThereError if another process has it open.
         """
-        claim(data_dir, "sidecar", recovery.made_by_older)
+        claim(data_dir, "sidecar")
         layout = Layout(data_dir)
         layout.create()
         boot_id = recovery.boot_id()

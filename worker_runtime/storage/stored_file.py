@@ -16,7 +16,7 @@ class StoredFile:
 
     entry: FileEntry
     seal: Seal
-    arrived_ns: int  # by a monotonic clock (arrivals.py); records of an older Rhino have the wall clock
+    arrived_ns: int  # by a monotonic clock (arrivals.py)
     visible: bool
     received: bool
 
@@ -34,16 +34,16 @@ def encode(file: StoredFile, lineage: object) -> bytes:
             file.arrived_ns,
             file.visible,
             file.received,
-            # Otherwise the format of earlier versions, which they can read. They ignore what follows `same_as`.
-            *([entry.same_as] if entry.same_as or entry.branch_of else []),
-            *([entry.branch_of] if entry.branch_of else []),
-            *([entry.branch_operator] if entry.branch_operator is not None else []),
+            entry.same_as,
+            entry.branch_of,
+            entry.branch_operator,
         ]
     ).encode()
 
 
 def decode(store: StoreId, name: str, value: bytes, lineages: Lineages) -> StoredFile:
-    size, crc, lineage, references, written_by, seal, arrived_ns, visible, received, *rest = json.loads(value)
+    size, crc, lineage, references, written_by, seal, arrived_ns, visible, received, *others = json.loads(value)
+    same_as, branch_of, branch_operator = others[:3]  # what follows, a newer Rhino has added
     entry = FileEntry(
         store,
         name,
@@ -52,8 +52,8 @@ def decode(store: StoreId, name: str, value: bytes, lineages: Lineages) -> Store
         lineage=lineages.decode(store, lineage),
         references=tuple(references),
         written_by=written_by,
-        same_as=rest[0] if rest else "",
-        branch_of=rest[1] if len(rest) > 1 else "",
-        branch_operator=rest[2] if len(rest) > 2 else None,
+        same_as=same_as,
+        branch_of=branch_of,
+        branch_operator=branch_operator,
     )
     return StoredFile(entry, Seal(*seal[:2]), arrived_ns, visible, received)

@@ -28,7 +28,7 @@ class Written:
     someone syncs it. The file is locked, so that only one process at a time uses the index. Safe for any thread.
 
     `required`: the number that an index must have at the start. It is the written number, or the synced number after a
-    reboot. None: the file is damaged. `known` is false if the file is new, or if an earlier version made the index.
+    reboot. None: the file is damaged. `known` is false if the file is new.
     """
 
     def __init__(self, path: Path, boot_id: str) -> None:

@@ -129,7 +129,7 @@ def test_a_virtual_node_whose_load_has_risen_moves_on_in_its_cool_down_and_never
         (NodeLoad(2.5, 1 / 6), 0),  # its time has hardly risen: others have less
         (NodeLoad(1.0, 0.25), 0),  # its share has hardly risen: all have more
         (NodeLoad(1.0, 1 / 6), 1),  # the move before did not help
-        (None, 0),  # the record is of a former version
+        (None, 0),  # nothing is known of the load that it had
     ],
 )
 def test_a_virtual_node_stays_in_its_cool_down(load: NodeLoad | None, failures: int) -> None:

@@ -78,14 +78,6 @@ def test_who_has_forgotten_it_is_told_also_after_a_restart(play: Play) -> None:
     assert "was forgotten at 1970-01-12 13:46:50+00:00 by rhino://c/operator/alice, and its state" in refused.reason
 
 
-def test_a_record_of_an_older_manager_says_of_nobody(play: Play) -> None:
-    play(LATER)
-    del play.journal[KEY]["by"]
-    again = play.restart()
-    assert [one.by for one in again.core.deletions.all()] == [""]
-    assert "13:46:50+00:00, and its state" in start(again)[0].reason
-
-
 def test_a_run_without_a_plan_is_refused_too(play: Play) -> None:
     play(LATER)
     unplanned = ev.QueryStarted(2, "app", JOB, "run-2", "q", (), unplanned=True)
@@ -245,17 +237,6 @@ def test_a_deletion_that_a_crash_interrupted_is_done_after_the_restart(play: Pla
     if deleted:
         play(ev.JobForgotten(JOB))
         assert play.restart().core.deletions.all() == []
-
-
-def test_a_job_that_ran_under_an_older_manager_since_is_kept(play: Play) -> None:
-    """An older manager reads no such records, so it starts the query."""
-    play(LATER)
-    record = play.journal[f"handover_manager/job/{JOB}"]
-    play.journal[f"handover_manager/job/{JOB}"] = {**record, "run_id": "run-9"}
-    play = play.restart()
-    assert play.core.deletions.all() == []
-    assert KEY not in play.journal
-    assert start(play) == []
 
 
 class Model:

@@ -124,7 +124,7 @@ def test_a_second_driver_takes_over_when_the_first_one_ends_its_query(play: Play
 
 
 def test_a_session_that_stays_open_without_an_answer_counts_as_alive(play: Play) -> None:
-    """A driver of an older version does not answer; gRPC would have found a vanished one."""
+    """Its driver hangs; gRPC would have found a vanished one."""
     second(play)
     play.now += CLAIM_S - 1
     second(play)  # reports once more, with its first batch
@@ -198,18 +198,6 @@ def test_the_location_is_journalled(play: Play) -> None:
     assert after.of(ev.RefuseQuery)
     second(after, location="rhino://file/ckpt/q/")
     assert runs(after) == (2, "run-2")
-
-
-def test_a_record_of_an_older_manager_takes_the_first_location_seen(play: Play) -> None:
-    record = play.journal[f"handover_manager/job/{JOB}"]
-    for added in ("location", "since_ms", "host"):
-        del record[added]
-    after = play.restart()
-    second(after, location=COPY)
-    assert runs(after) == (2, "run-2")
-    after(ev.QueryEnded(2, JOB, "run-2"))
-    after.begin(session=3, run_id="run-3", location=HOME)
-    assert after.of(ev.RefuseQuery)
 
 
 def test_a_driver_that_does_not_say_where_its_checkpoint_is(play: Play) -> None:

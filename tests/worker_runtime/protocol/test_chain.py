@@ -280,7 +280,7 @@ def test_a_restarted_member_without_a_manager_still_knows_who_may_write() -> Non
     rig = Rig(B, {GROUP: Epoch(1, 3)}, {GROUP: ("a", "b")})
     assert only(rig.receive(changelog(1), 3, upstream="a"), ev.SendAck)
     assert only(rig.receive(changelog(2), 3, upstream="x"), ev.AskForWriter)
-    rig = Rig(B, {GROUP: Epoch(1, 3)})  # of an earlier version of Rhino
+    rig = Rig(B, {GROUP: Epoch(1, 3)})  # its index has lost the members
     effects = rig.receive(changelog(1), 3, upstream="a")
     assert only(effects, ev.AskForGroup)
     assert not only(effects, ev.ReceiveFile)

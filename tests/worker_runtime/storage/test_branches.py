@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 from dataclasses import replace
 
@@ -14,7 +13,6 @@ from rhino_core.ids import Epoch, FileEntry, StoreVersion, Version
 from tests.worker_runtime.scenario import STORE, version
 from tests.worker_runtime.storage.disk import NAME, SST, Disk
 from worker_runtime.storage import files
-from worker_runtime.storage.stored_file import encode
 from worker_runtime.storage.zips import zip_references
 
 TWIN, THIRD = (STORE._replace(job=job) for job in ("twin", "third"))
@@ -94,21 +92,10 @@ async def test_what_is_not_there_or_has_been_changed_is_not_linked(disk: Disk) -
     assert not list(disk.store.layout.tmp.iterdir())
 
 
-async def test_only_files_of_branches_say_so_in_the_index(disk: Disk) -> None:
-    """Former versions read nine or ten fields, and ignore what follows."""
-    first = disk.store.files.record(STORE, (await stored(disk)).name)
-    assert first is not None
-    linked = await disk.store.branches.link(first.entry, TWIN)
-    assert [len(json.loads(encode(record, []))) for record in (first, linked)] == [9, 11]
-    assert json.loads(encode(linked, []))[9:] == ["", STORE.job]
-
-
 async def test_a_link_under_another_operator_says_where_its_bytes_are(disk: Disk) -> None:
-    """Former versions ignore the last field. They look for the bytes in the same operator, and receive them."""
     first = await stored(disk)
     linked = await disk.store.branches.link(first, MOVED)
     assert linked.entry == replace(first, store=MOVED, branch_of=STORE.job, branch_operator=STORE.operator)
-    assert json.loads(encode(linked, []))[9:] == ["", STORE.job, STORE.operator]
     record = disk.reopen().files.record(MOVED, SST)
     assert record is not None
     assert record.entry == linked.entry

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import shutil
 import stat
@@ -12,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from rhino_core.errors import AlreadyThereError, NoSpaceError, PreconditionError
-from rhino_core.folder import MARK
 from rhino_core.setting import MIB
 from tests.worker_runtime.cluster import Cluster, changelog_bytes
 from tests.worker_runtime.scenario import STORE, version
@@ -29,13 +27,6 @@ async def filled(folder: Path) -> Store:
     source.write_bytes(b"one")
     await store.uploads.take_over(STORE, NAME, source)
     return store
-
-
-def unmark(folder: Path) -> None:
-    """As a Rhino before the mark left it, open to everybody."""
-    (folder / MARK).unlink()
-    for path in (folder, *folder.iterdir()):
-        path.chmod(0o755)
 
 
 def names(folder: Path) -> set[str]:
@@ -101,22 +92,6 @@ async def test_empty_store_deletes_nothing_while_the_index_is_there(tmp_path: Pa
     store = Store.open("me", tmp_path, 0, empty_store=True)
     assert store.files.record(STORE, NAME) is not None
     store.close()
-
-
-async def test_a_store_of_an_earlier_rhino_is_taken_over_marked_and_closed(tmp_path: Path) -> None:
-    former = await filled(tmp_path)
-    former.close()
-    unmark(tmp_path)
-    store = Store.open("me", tmp_path, 0)
-    assert store.files.record(STORE, NAME) is not None
-    assert store.incarnation == former.incarnation
-    assert json.loads((tmp_path / MARK).read_text())["kind"] == "sidecar"
-    assert {path.stat().st_mode & 0o777 for path in (tmp_path, *tmp_path.iterdir()) if path.is_dir()} == {0o700}
-    store.close()
-    unmark(tmp_path)
-    shutil.rmtree(tmp_path / "index")
-    with pytest.raises(PreconditionError, match="index is lost"):
-        Store.open("me", tmp_path, 0)
 
 
 async def test_a_path_that_has_lock_in_it_says_nothing_about_another_sidecar(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import json
 import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -30,7 +29,6 @@ from tests.worker_runtime.upkeep.test_scrub import start as start_scrub
 from tests.worker_runtime.upkeep.test_scrub import until as until_scrub
 from worker_runtime.push.core.framing import packed
 from worker_runtime.storage import files
-from worker_runtime.storage.stored_file import encode
 
 SIZE = 3_000_000
 CONTENT = os.urandom(SIZE)
@@ -131,13 +129,6 @@ async def test_a_link_that_cannot_be_opened_leaves_nothing_behind(disk: Disk, mo
     assert disk.store.incoming.link(replace(first.entry, name=AGAIN, same_as=FIRST), [first]) is None
     monkeypatch.undo()
     assert not list(disk.store.layout.tmp.iterdir())
-
-
-async def test_only_entries_that_need_it_say_so_in_the_index(disk: Disk) -> None:
-    """Former versions read nine fields."""
-    first = await disk.store.uploads.take_over(STORE, FIRST, disk.inbox(CONTENT))
-    again = await disk.store.uploads.take_over(STORE, AGAIN, linked(disk, FIRST))
-    assert [len(json.loads(encode(record, []))) for record in (first, again)] == [9, 10]
 
 
 async def test_a_hard_link_that_has_been_changed_is_read(disk: Disk) -> None:
