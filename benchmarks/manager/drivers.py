@@ -73,7 +73,6 @@ class Driver:
             spark_version="4.2.0",
             settings=settings_to_pb(SETTINGS),
             host="127.0.0.1",
-            knows_workers=True,
             protocol=PROTOCOL,
         )
         yield handover_pb2.DriverEvent(hello=hello)

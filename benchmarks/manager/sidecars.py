@@ -157,7 +157,6 @@ class Sidecar:
             worker_id=self.worker.worker_id,
             incarnation=self.worker.incarnation,
             lease=self._lease,
-            knows_unchanged=True,
         )
         stream = stub.WatchGroups(request, timeout=CALL_S_MAX)
         try:

@@ -48,7 +48,7 @@ def event_of(message: pb.DriverEvent, session: int, hello: pb.DriverHello, princ
             raise InvalidRequestError(f"driver event {other!r} is not expected here")
 
 
-def _by_worker(effect: PushLocations, generation: int) -> pb.DesiredLocations:
+def _desired_to_pb(effect: PushLocations, generation: int) -> pb.DesiredLocations:
     index = {worker: number for number, (worker, _) in enumerate(effect.hosts)}
     return pb.DesiredLocations(
         job=effect.job,
@@ -62,27 +62,10 @@ def _by_worker(effect: PushLocations, generation: int) -> pb.DesiredLocations:
     )
 
 
-def _by_host(effect: PushLocations, generation: int) -> pb.DesiredLocations:
-    """The map for a driver that knows hosts only. It leaves out workers whose host is unknown."""
-    host_of = dict(effect.hosts)
-    found = [
-        pb.Location(task_group=group, partition=partition, hosts=dict.fromkeys(filter(None, map(host_of.get, workers))))
-        for group, partition, workers in effect.locations
-    ]
-    return pb.DesiredLocations(
-        job=effect.job,
-        configuration_epoch=effect.configuration_epoch,
-        locations=[location for location in found if location.hosts],
-        generation=generation,
-    )
-
-
-def command_of(effect: DriverEffect, generation: int, hello: pb.DriverHello) -> pb.DriverCommand:
-    """`hello`: what the driver has said at the start of its session."""
+def command_of(effect: DriverEffect, generation: int) -> pb.DriverCommand:
     match effect:
         case PushLocations():
-            made = _by_worker if hello.knows_workers else _by_host
-            return pb.DriverCommand(desired=made(effect, generation))
+            return pb.DriverCommand(desired=_desired_to_pb(effect, generation))
         case RefuseQuery(_, job, run_id, reason):
             return pb.DriverCommand(refused=pb.QueryRefused(job=job, run_id=run_id, reason=reason))
         case ProbeSession():

@@ -199,14 +199,12 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
         generation = self._runtime.generation
         caller = session.principal or context.peer().rpartition(":")[0]
         with self._runtime.session(session):
-            yield pb.DriverCommand(
-                welcome=pb.DriverWelcome(generation=generation, token=session.token, takes_parts=True)
-            )
+            yield pb.DriverCommand(welcome=pb.DriverWelcome(generation=generation, token=session.token))
             reader = asyncio.create_task(self._read(requests, session, caller))
             try:
                 async for effect in session.effects():
                     hit("handover.push.before")
-                    yield command_of(effect, generation, hello.hello)
+                    yield command_of(effect, generation)
                     hit("handover.push.after")
                 if not session.replaced:
                     await reader

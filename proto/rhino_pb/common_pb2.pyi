@@ -465,7 +465,7 @@ class FileEntry(_message.Message):
     written_by: _builtins.str
     """worker_id of the sidecar whose executor wrote the file"""
     lineage_before: _builtins.int
-    """In an inventory with shared lineages: how many versions come before those in `lineage`. They are the last ones of
+    """In an inventory: how many versions come before those in `lineage`. They are the last ones of
     the lineage of the first version in `lineage`. The changelog of that version is in the same inventory.
     """
     same_as: _builtins.str

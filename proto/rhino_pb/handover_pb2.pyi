@@ -1580,7 +1580,7 @@ class JobStatus(_message.Message):
     forgotten_ms: _builtins.int
     """when it was forgotten: wall clock, milliseconds since the Unix epoch; 0: it is not"""
     rhino_version: _builtins.str
-    """version of its connected driver's jar; empty: no driver, or one of an earlier version"""
+    """version of its connected driver's jar; empty: no driver"""
     owner: _builtins.str
     """name in the certificate of the driver that may run it; empty: any driver"""
     forgotten_by: _builtins.str
@@ -1720,7 +1720,7 @@ class DriverEvent(_message.Message):
     def alive(self) -> Global___DriverAlive: ...
     @_builtins.property
     def part(self) -> _common_pb2.Part:
-        """of an event above 1 MiB; for a manager whose DriverWelcome has `takes_parts`"""
+        """of an event above 1 MiB"""
 
     def __init__(
         self,
@@ -1755,7 +1755,6 @@ class DriverHello(_message.Message):
     SETTINGS_FIELD_NUMBER: _builtins.int
     HOST_FIELD_NUMBER: _builtins.int
     FORMER_TOKEN_FIELD_NUMBER: _builtins.int
-    KNOWS_WORKERS_FIELD_NUMBER: _builtins.int
     RHINO_VERSION_FIELD_NUMBER: _builtins.int
     PROTOCOL_FIELD_NUMBER: _builtins.int
     application_id: _builtins.str
@@ -1764,10 +1763,8 @@ class DriverHello(_message.Message):
     """host of the driver"""
     former_token: _builtins.str
     """token of the driver's former session, which the driver has closed; empty: there was none"""
-    knows_workers: _builtins.bool
-    """the driver reads DesiredLocations.workers; an older driver reads Location.hosts"""
     rhino_version: _builtins.str
-    """version of the jar, for people; empty: the driver is of an earlier version"""
+    """version of the jar, for people"""
     protocol: _builtins.int
     """protocol version of the driver; unset: 1"""
     @_builtins.property
@@ -1782,13 +1779,12 @@ class DriverHello(_message.Message):
         settings: _common_pb2.JobSettings | None = ...,
         host: _builtins.str = ...,
         former_token: _builtins.str = ...,
-        knows_workers: _builtins.bool = ...,
         rhino_version: _builtins.str = ...,
         protocol: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["application_id", b"application_id", "former_token", b"former_token", "host", b"host", "knows_workers", b"knows_workers", "protocol", b"protocol", "rhino_version", b"rhino_version", "settings", b"settings", "spark_version", b"spark_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["application_id", b"application_id", "former_token", b"former_token", "host", b"host", "protocol", b"protocol", "rhino_version", b"rhino_version", "settings", b"settings", "spark_version", b"spark_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2159,22 +2155,18 @@ class DriverWelcome(_message.Message):
 
     GENERATION_FIELD_NUMBER: _builtins.int
     TOKEN_FIELD_NUMBER: _builtins.int
-    TAKES_PARTS_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     token: _builtins.str
     """secret of this driver: its next session shows it to replace this one"""
-    takes_parts: _builtins.bool
-    """of large events; otherwise these are sent whole"""
     def __init__(
         self,
         *,
         generation: _builtins.int = ...,
         token: _builtins.str = ...,
-        takes_parts: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "takes_parts", b"takes_parts", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2297,14 +2289,9 @@ class Location(_message.Message):
 
     TASK_GROUP_FIELD_NUMBER: _builtins.int
     PARTITION_FIELD_NUMBER: _builtins.int
-    HOSTS_FIELD_NUMBER: _builtins.int
     WORKER_INDEXES_FIELD_NUMBER: _builtins.int
     task_group: _builtins.int
     partition: _builtins.int
-    @_builtins.property
-    def hosts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """the hosts of the workers, for a driver without `knows_workers`; otherwise empty"""
-
     @_builtins.property
     def worker_indexes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Indexes into DesiredLocations.workers, in order of preference: the desired worker, then the other holders (whole
@@ -2317,12 +2304,11 @@ class Location(_message.Message):
         *,
         task_group: _builtins.int = ...,
         partition: _builtins.int = ...,
-        hosts: _abc.Iterable[_builtins.str] | None = ...,
         worker_indexes: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hosts", b"hosts", "partition", b"partition", "task_group", b"task_group", "worker_indexes", b"worker_indexes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partition", b"partition", "task_group", b"task_group", "worker_indexes", b"worker_indexes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

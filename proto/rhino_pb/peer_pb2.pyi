@@ -502,20 +502,16 @@ class InventoryRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     GROUP_FIELD_NUMBER: _builtins.int
-    SHARE_LINEAGES_FIELD_NUMBER: _builtins.int
-    share_lineages: _builtins.bool
-    """true if the caller understands FileEntry.lineage_before, as older callers do not"""
     @_builtins.property
     def group(self) -> _common_pb2.GroupId: ...
     def __init__(
         self,
         *,
         group: _common_pb2.GroupId | None = ...,
-        share_lineages: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["group", b"group"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "share_lineages", b"share_lineages"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -25,15 +25,12 @@ class Audience:
         self._published = dict(core.groups)  # what the streams have been shown, or have in their first message
         self._news = News(core)
 
-    def open(self, worker_id: str, *, knows_unchanged: bool) -> Watcher:
-        """A new stream of this worker. A former one ends: it has broken, which was not noticed yet.
-
-        `knows_unchanged`: the worker needs no list of workers while that is as before.
-        """
+    def open(self, worker_id: str) -> Watcher:
+        """A new stream of this worker. A former one ends: it has broken, which was not noticed yet."""
         if (former := self._watchers.get(worker_id)) is not None:
             former.end()
         interested = self.interested.setdefault(worker_id, set())
-        watcher = Watcher(self._core, worker_id, interested, self._news, knows_unchanged=knows_unchanged)
+        watcher = Watcher(self._core, worker_id, interested, self._news)
         self._watchers[worker_id] = watcher
         self._news.streams(len(self._watchers))
         return watcher

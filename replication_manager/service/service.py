@@ -173,7 +173,7 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
 
     async def WatchGroups(self, request: pb.WatchGroupsRequest, context: Context) -> AsyncIterator[pb.GroupUpdate]:
         self.runtime.leases.check(request.worker_id, request.lease)
-        watcher = self.runtime.audience.open(request.worker_id, knows_unchanged=request.knows_unchanged)
+        watcher = self.runtime.audience.open(request.worker_id)
         try:
             snapshot = watcher.snapshot()
             snapshot.settling_s = max(0.0, self._settled_at - self._loop.time())

@@ -58,14 +58,10 @@ class Watcher:
         worker_id: str,
         interested: set[GroupId],
         news: News,
-        *,
-        knows_unchanged: bool = False,
     ) -> None:
-        """`knows_unchanged`: the worker needs no list of workers while that is as before."""
         self.worker_id = worker_id
         self._pending = PendingChanges(core, worker_id, interested)
         self._news = news
-        self._knows_unchanged = knows_unchanged
         self._told = -1  # edition of the workers that it has been told
         self._due = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -134,7 +130,7 @@ class Watcher:
                 for job, fence in update.forgotten.items()
             ],
         )
-        if self._knows_unchanged and self._told == self._news.edition:
+        if self._told == self._news.edition:
             message.workers_unchanged = True
         else:
             message.MergeFrom(self._news.workers())

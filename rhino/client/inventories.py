@@ -57,7 +57,7 @@ def _add(worker: Worker, groups: Collection[GroupId], stored: StoredFiles) -> No
     with channel_of(worker) as channel:
         stub = peer_pb2_grpc.PeerStub(channel)
         for group in groups:
-            request = peer_pb2.InventoryRequest(group=convert.group_to_pb(group), share_lineages=True)
+            request = peer_pb2.InventoryRequest(group=convert.group_to_pb(group))
             reply = call_sync(doing, lambda request=request: stub.Inventory(request, timeout=TIMEOUT_S))  # type: ignore[misc]
             if reply.worker.worker_id != worker.worker_id:
                 raise UnavailableError(

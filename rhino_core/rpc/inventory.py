@@ -14,9 +14,9 @@ from rhino_pb import common_pb2 as pb
 _Key = tuple[StoreId, Version]
 
 
-def files_to_pb(entries: Sequence[FileEntry], *, share_lineages: bool) -> list[pb.FileEntry]:
+def files_to_pb(entries: Sequence[FileEntry]) -> list[pb.FileEntry]:
     """Keeps the order of the entries."""
-    lineages = {key: entry.lineage for entry in entries if (key := _key(entry)) is not None} if share_lineages else {}
+    lineages = {key: entry.lineage for entry in entries if (key := _key(entry)) is not None}
     return [_file_to_pb(entry, lineages) for entry in entries]
 
 

@@ -204,10 +204,8 @@ class FakeDriver:
         synced: bool = False,
         answers: bool = True,
         former_token: str = "",
-        knows_workers: bool = True,
         transport: Transport = PLAIN,
     ) -> None:
-        self._knows_workers = knows_workers
         self._answers = answers
         self._former_token = former_token
         self.token = ""
@@ -236,7 +234,6 @@ class FakeDriver:
             settings=self._settings,
             host="driver-host",
             former_token=self._former_token,
-            knows_workers=self._knows_workers,
             protocol=protocol,
             rhino_version=rhino_version,
         )
@@ -352,7 +349,7 @@ class FakeDriver:
         """Hosts of a virtual node's workers in the newest map; empty when it is not there."""
         its = self.maps.get(job, pb.DesiredLocations())
         found = next((loc for loc in its.locations if loc.partition == partition), pb.Location())
-        return [*found.hosts, *(its.workers[index].host for index in found.worker_indexes)]
+        return [its.workers[index].host for index in found.worker_indexes]
 
     async def stop(self) -> None:
         self._call.cancel()

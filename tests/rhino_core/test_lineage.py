@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from rhino_core.errors import RemoteProtocolError
 from rhino_core.ids import FileEntry, StoreId, Version
 from rhino_core.lineage import LONG, UNUSED_MAX, Lineage, joined, union
-from rhino_core.rpc.convert import file_of
 from rhino_core.rpc.inventory import files_of, files_to_pb
 
 STORE = StoreId("job", 0, 0, "default")
@@ -114,28 +113,22 @@ def test_an_inventory_tells_a_branch_once(shuffled: bool) -> None:
         entries = entries[::-1]
     entries.append(FileEntry(STORE, "SSTs/1-x.sst", 5, 1))
     entries += history(50, base=1, store=StoreId("job", 0, 0, "other"))
-    messages = files_to_pb(entries, share_lineages=True)
+    messages = files_to_pb(entries)
     assert sum(message.ByteSize() for message in messages) < 1_000_000
     found = files_of(messages)
     assert list(found) == entries
     assert found[0].lineage == entries[0].lineage
 
 
-def test_who_does_not_ask_for_it_gets_whole_lineages() -> None:
-    entries = history(100)
-    assert [file_of(message) for message in files_to_pb(entries, share_lineages=False)] == entries
-    assert list(files_of(files_to_pb(entries, share_lineages=False))) == entries  # an older sidecar's answer
-
-
 def test_a_changelog_whose_predecessor_is_not_there_has_its_whole_lineage() -> None:
     entries = [one for one in history(200) if one.version is not None and one.version.version % 50]
-    assert list(files_of(files_to_pb(entries, share_lineages=True))) == entries
+    assert list(files_of(files_to_pb(entries))) == entries
     other = entry((*versions(1, 60), Version(60, "elsewhere")), Version(61, "x"))
-    assert list(files_of(files_to_pb([*entries, other], share_lineages=True))) == [*entries, other]
+    assert list(files_of(files_to_pb([*entries, other]))) == [*entries, other]
 
 
 def test_a_beginning_that_is_not_told_is_refused() -> None:
-    messages = files_to_pb(history(100), share_lineages=True)
+    messages = files_to_pb(history(100))
     with pytest.raises(RemoteProtocolError, match="beginning of its lineage"):
         files_of(messages[-1:])
     messages[-1].lineage_before = 4_000_000_000

@@ -74,7 +74,7 @@ class Peers:
 
     async def inventory(self, worker: Worker, group: GroupId) -> Inventory:
         """Fetches the worker's inventory of a group. Raises UnavailableError and other RhinoErrors."""
-        request = peer_pb2.InventoryRequest(group=group_to_pb(group), share_lineages=True)
+        request = peer_pb2.InventoryRequest(group=group_to_pb(group))
         stub = self._stub(worker)
         reply = await call(
             f"inventory of {group} from {worker.worker_id}",

@@ -379,7 +379,7 @@ class ManagerClient:
     async def _watch(self) -> None:
         me = self._replication.me
         request = replication_pb2.WatchGroupsRequest(
-            worker_id=me.worker_id, incarnation=me.incarnation, lease=self._lease, knows_unchanged=True
+            worker_id=me.worker_id, incarnation=me.incarnation, lease=self._lease
         )
         stream = self._stub.WatchGroups(request, timeout=CALL_S_MAX)
         try:

@@ -98,7 +98,7 @@ class PeerService(peer_pb2_grpc.PeerServicer):
         epoch = self._replication.view.epoch(group)
         return peer_pb2.InventoryReply(
             worker=worker_to_pb(self._replication.me),
-            files=files_to_pb(self._needed_elsewhere(group), share_lineages=request.share_lineages),
+            files=files_to_pb(self._needed_elsewhere(group)),
             epoch=epoch_to_pb(epoch),
             floors=[
                 common_pb2.Floor(version=store_version_to_pb(floor)) for floor in self._store.retention.floors_of(group)

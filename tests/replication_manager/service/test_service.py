@@ -185,7 +185,8 @@ async def test_a_new_member_gets_the_floors_and_one_that_was_cut_off_is_told(tmp
         joined = await news(stream, lambda update: len(update.groups) == 1)
         assert [m.whole for m in joined.groups[0].members] == [True, True, False]
         assert [floor.version for floor in joined.floors] == [version(4)]
-        assert {w.worker_id for w in joined.workers} == {"a", "b", "c"}
+        assert {w.worker_id for w in first.workers} == {"a", "b", "c"}
+        assert joined.workers_unchanged
         with pytest.raises(ConflictError):
             service.handle(change)
         service.handle(ev.Change(convert.group_of(GROUP), None, "", "a"))

@@ -32,8 +32,7 @@ private[spark] class DesiredLocations(active: () => Seq[QueryRun], executors: Ex
   def update(message: Message): Unit = {
     val table = message.subs("workers").map(w => MapWorker(w.string("worker_id"), w.string("host"))).toIndexedSeq
     val workers = message.subs("locations").map { l =>
-      val its = if (table.isEmpty) l.strings("hosts").map(MapWorker("", _)) else l.ints("worker_indexes").map(table)
-      (l.int("task_group"), l.int("partition")) -> its
+      (l.int("task_group"), l.int("partition")) -> l.ints("worker_indexes").map(table)
     }
     val next = Desired(message.long("generation"), message.long("configuration_epoch"), workers.toMap)
     desired.merge(message.string("job"), next, (known, newer) => if (newer.isOlderThan(known)) known else newer)

@@ -2,7 +2,7 @@ package rhino.spark.driver
 
 import scala.collection.mutable
 
-/** A worker of a map. An older manager names hosts only: `id` is "" then. */
+/** A worker of a map. */
 private[spark] case class MapWorker(id: String, host: String)
 
 /** The report of an executor about its sidecar. */
@@ -18,7 +18,6 @@ private[spark] case class UsableExecutor(id: String, host: String, worker: Optio
 /** The executors of the application that can run tasks with state, at one moment. */
 private[spark] class UsableExecutors(val all: Seq[UsableExecutor]) {
   private val host = all.map(executor => executor.id -> executor.host).toMap
-  private val byHost = all.groupBy(_.host)
   private val ofWorker = all.filter(_.worker.isDefined).groupBy(_.worker.get)
   private val unreported = all.filter(_.worker.isEmpty).groupBy(_.host)
 
@@ -26,12 +25,8 @@ private[spark] class UsableExecutors(val all: Seq[UsableExecutor]) {
    * Ids of the executors of a worker. An executor knows its worker because it is attached to the sidecar. For the first
    * moments, until it has reported the worker, its host is a guess.
    */
-  def on(worker: MapWorker): Seq[String] = {
-    val found =
-      if (worker.id.isEmpty) byHost.getOrElse(worker.host, Nil)
-      else ofWorker.getOrElse(worker.id, unreported.getOrElse(worker.host, Nil))
-    found.map(_.id)
-  }
+  def on(worker: MapWorker): Seq[String] =
+    ofWorker.getOrElse(worker.id, unreported.getOrElse(worker.host, Nil)).map(_.id)
 
   def hostOf(id: String): String = host(id)
 }

@@ -16,13 +16,9 @@ import rhino.spark.wire.Schema.{message, method, Fields, Message}
 private[driver] class ManagerStream(channel: ManagedChannel, hello: Seq[(String, Any)], obey: Message => Unit) {
   private val ended = new CompletableFuture[Throwable]()
   private val welcomed = new CompletableFuture[String]()
-  @volatile private var takesParts = false
   private val commands = new StreamObserver[Message] {
     override def onNext(command: Message): Unit =
-      if (command.has("welcome")) {
-        takesParts = command.sub("welcome").bool("takes_parts")
-        welcomed.complete(command.sub("welcome").string("token"))
-      } else obey(command)
+      if (command.has("welcome")) welcomed.complete(command.sub("welcome").string("token")) else obey(command)
     override def onError(error: Throwable): Unit = { ended.complete(error); welcomed.completeExceptionally(error) }
     override def onCompleted(): Unit = onError(new EOFException("the manager has ended the session"))
   }
@@ -30,8 +26,7 @@ private[driver] class ManagerStream(channel: ManagedChannel, hello: Seq[(String,
     channel.newCall(method("HandoverManager", "DriverSession"), CallOptions.DEFAULT), commands)
   send(message("DriverEvent", "hello" -> message("DriverHello", hello: _*)))
 
-  def send(event: Message): Unit =
-    if (takesParts) ManagerStream.inParts(event).foreach(events.onNext) else events.onNext(event)
+  def send(event: Message): Unit = ManagerStream.inParts(event).foreach(events.onNext)
 
   /**
    * Waits until the manager accepts this driver. Returns the session's token, or None if the stream has ended instead.

@@ -32,8 +32,7 @@ private[spark] class RhinoDriverPlugin extends DriverPlugin {
     val hello = Seq(
       "application_id" -> s"${sc.appName}-${sc.startTime}", "spark_version" -> SPARK_VERSION,
       "settings" -> settings.message, "host" -> conf.get("spark.driver.host", ""),
-      "knows_workers" -> java.lang.Boolean.TRUE, "rhino_version" -> Resources.text("/rhino/version"),
-      "protocol" -> Protocol)
+      "rhino_version" -> Resources.text("/rhino/version"), "protocol" -> Protocol)
     val provider = conf.get(SQLConf.STATE_STORE_PROVIDER_CLASS.key, "")
     session = new DriverSession(settings, locations, executors, hello,
       send => new QueryFollower(() => StreamRun.running, locations, () => tasks.take(), provider, send))

@@ -25,15 +25,13 @@ class FollowerSuite extends Suite {
       executors.added("1", "a")
       locations.update(message(
         "DesiredLocations", "job" -> job, "generation" -> 1L, "configuration_epoch" -> 7L,
-        "locations" -> Seq(message("Location", "task_group" -> 0, "partition" -> 0, "hosts" -> Seq("a")))))
+        "locations" -> Seq(message("Location", "task_group" -> 0, "partition" -> 0, "worker_indexes" -> Seq(0))),
+        "workers" -> Seq(message("DesiredWorker", "worker_id" -> "a", "host" -> "a"))))
       this
     }
 
     /** Looks again after a time without batches that is long enough for an idle query. */
-    def lookLater(): Seq[Message] = {
-      nowMs += 20000
-      look()
-    }
+    def lookLater(): Seq[Message] = { nowMs += 20000; look() }
 
     /** Looks at the queries. Returns the events that were sent. */
     def look(): Seq[Message] = {

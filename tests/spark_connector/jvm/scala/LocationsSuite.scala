@@ -15,23 +15,17 @@ class LocationsSuite extends Suite {
   /** A map of workers for each partition of task group 0. Worker "w" has the host "host-w". */
   private def desired(generation: Long, epoch: Long, workers: Seq[String]*): Message = {
     val table = workers.flatten.distinct
-    mapped(
-      generation,
-      epoch,
-      workers.map(its => Seq("worker_indexes" -> its.map(table.indexOf(_)))),
-      "workers" -> table.map(id => message("DesiredWorker", "worker_id" -> id, "host" -> s"host-$id")))
-  }
-
-  private def mapped(generation: Long, epoch: Long, locations: Seq[Seq[(String, Any)]], more: (String, Any)*): Message =
     message(
       "DesiredLocations",
-      Seq(
-        "job" -> "job",
-        "generation" -> generation,
-        "configuration_epoch" -> epoch,
-        "locations" -> locations.zipWithIndex.map { case (fields, partition) =>
-          message("Location", Seq("task_group" -> 0, "partition" -> partition) ++ fields: _*)
-        }) ++ more: _*)
+      "job" -> "job",
+      "generation" -> generation,
+      "configuration_epoch" -> epoch,
+      "locations" -> workers.zipWithIndex.map { case (its, partition) =>
+        val indexes = its.map(table.indexOf(_))
+        message("Location", "task_group" -> 0, "partition" -> partition, "worker_indexes" -> indexes)
+      },
+      "workers" -> table.map(id => message("DesiredWorker", "worker_id" -> id, "host" -> s"host-$id")))
+  }
 
   private def store(operator: Long, partition: Int, runId: UUID = run.runId) =
     StateStoreProviderId(StateStoreId("file:/ckpt/q/state", operator, partition), runId)
@@ -141,18 +135,6 @@ class LocationsSuite extends Suite {
     val joined = its.executorsOf(12)
     expect(now.zip(joined).filter { case (was, is) => was != is }.map(_._2).toSet, Set("4"))
     expect(joined.count(_ == "4"), 4)
-  }
-
-  test("an older manager names hosts: its locations are found by them") {
-    val its = new Scene
-    its.executors.added("1", "host-a")
-    its.executors.added("2", "host-b")
-    its.executors.reported("2", Attached("b"))
-    its.update(mapped(1, 1, Seq(Seq("hosts" -> Seq("host-b", "host-a")), Seq("hosts" -> Seq("host-a")))))
-    expect(its.at(0), Some(("host-b", "2")))
-    expect(its.at(1), Some(("host-a", "1")))
-    its.executors.reported("2", Missing)
-    expect(its.at(0), Some(("host-a", "1")))
   }
 
   test("an outdated map is ignored, a newer generation counts from its first epoch") {
