@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from rhino_core.errors import PreconditionError
 
-PROTOCOL = 2  # version 1 did not send its number
-WITH_LEASES = 2  # from this version on, a sidecar presents the lease that it got at registration
+PROTOCOL = 1
 
 
 def check_protocol(who: str, spoken: int, *, here: str) -> int:

@@ -41,7 +41,7 @@ SIDECAR_PORT = 7462
 HOUR_S = 3600
 DAY_S = 24 * HOUR_S
 
-REQUIRED, PREFERRED, OFF = "required", "preferred", "off"  # values of --push-encryption
+REQUIRED, OFF = "required", "off"  # values of --push-encryption
 SERVER, MUTUAL = "server", "mutual"  # values of --metrics-tls, with OFF
 
 TLS_DIR_VARIABLE, CLUSTER_KEY_VARIABLE = "RHINO_TLS_DIR", "RHINO_CLUSTER_KEY"  # for daemons and commands
@@ -74,11 +74,10 @@ _INSECURE = Setting(
     ),
 )
 _PUSH_ENCRYPTION = Setting(
-    "Encryption of files on their way to other sidecars. preferred: only with those that encrypt, too, for the time of "
-    "an upgrade. off: for networks that are trusted or encrypted below.",
+    "Encryption of files on their way to other sidecars. off: for networks that are trusted or encrypted below.",
     Rule(
-        "required, preferred or off; without --tls-dir and --cluster-key only off",
-        lambda value, s: value in ("", OFF) or (value in (REQUIRED, PREFERRED) and bool(s.cluster_key or s.tls_dir)),
+        "required or off; without --tls-dir and --cluster-key only off",
+        lambda value, s: value in ("", OFF) or (value == REQUIRED and bool(s.cluster_key or s.tls_dir)),
         "MODE",
     ),
     unset="required with --tls-dir and --cluster-key, otherwise off",

@@ -88,7 +88,7 @@ class OpenPushRequest(_message.Message):
     def sender(self) -> _common_pb2.Worker: ...
     @_builtins.property
     def suites(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """of encryption that the sender offers, best first; unset: only "none" """
+        """of encryption that the sender offers, best first"""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class OpenPushReply(_message.Message):
     token: _builtins.bytes
     """valid for one connection, for a few seconds; with a secret, it is public"""
     suite: _builtins.str
-    """the one of the sender's suites that the receiver has chosen; unset: "none" """
+    """the one of the sender's suites that the receiver has chosen"""
     secret: _builtins.bytes
     """of this stream; only over TLS, and never logged"""
     protocol: _builtins.int

@@ -217,7 +217,7 @@ class RegisterReply(_message.Message):
     lease_s: _builtins.float
     protocol: _builtins.int
     lease: _builtins.bytes
-    """secret that the process shows in all later calls for this worker; empty for protocol 1"""
+    """secret that the process shows in all later calls for this worker"""
     def __init__(
         self,
         *,

@@ -10,21 +10,19 @@ import hmac
 import secrets
 
 from rhino_core.errors import PreconditionError, UnavailableError
-from rhino_core.protocol import WITH_LEASES
 
 TOKEN_BYTES = 16
 
 
 class Leases:
-    """The token of each worker's present registration. It is b"" for a process too old to know leases."""
+    """The token of each worker's present registration."""
 
     def __init__(self) -> None:
         self._tokens: dict[str, bytes] = {}
 
-    def grant(self, worker_id: str, protocol: int) -> bytes:
+    def grant(self, worker_id: str) -> bytes:
         """Creates the token of a process that has just registered. The former token of the worker becomes void."""
-        token = secrets.token_bytes(TOKEN_BYTES) if protocol >= WITH_LEASES else b""
-        self._tokens[worker_id] = token
+        token = self._tokens[worker_id] = secrets.token_bytes(TOKEN_BYTES)
         return token
 
     def check(self, worker_id: str, shown: bytes) -> None:
@@ -35,7 +33,7 @@ class Leases:
         token = self._tokens.get(worker_id)
         if token is None:
             raise UnavailableError(f"worker {worker_id!r} is not registered: register first")
-        if token and not hmac.compare_digest(token, shown):
+        if not hmac.compare_digest(token, shown):
             raise PreconditionError(
                 f"worker {worker_id!r} was registered by another process, or again since: register, and show that lease"
             )

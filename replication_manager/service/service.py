@@ -75,7 +75,7 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
     # ---------------------------------------------------------------- sidecars
 
     async def Register(self, request: pb.RegisterRequest, context: Context) -> pb.RegisterReply:
-        protocol = check_protocol(f"sidecar {request.worker.worker_id!r}", request.protocol, here="the manager")
+        check_protocol(f"sidecar {request.worker.worker_id!r}", request.protocol, here="the manager")
         _check_claims(request)
         _check_address(request.worker, context.peer())
         worker, former = convert.worker_of(request.worker), self.core.membership.records.get(request.worker.worker_id)
@@ -99,7 +99,7 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
             heartbeat_interval_s=self._interval_s(),
             lease_s=self._settings.lease_s,
             protocol=PROTOCOL,
-            lease=self.runtime.leases.grant(request.worker.worker_id, protocol),
+            lease=self.runtime.leases.grant(request.worker.worker_id),
         )
 
     async def RegisterInParts(

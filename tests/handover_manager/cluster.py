@@ -88,6 +88,7 @@ class FakeSidecar(peer_pb2_grpc.PeerServicer):
         self._channel = aio_channel(manager)
         self._stub = replication_pb2_grpc.ReplicationManagerStub(self._channel)
         self._tasks: list[asyncio.Task[None]] = []
+        self._lease = b""
         self._pending = asyncio.Event()
         self._changed: dict[GroupId, rep.GroupReport] = {}
 
@@ -109,7 +110,9 @@ class FakeSidecar(peer_pb2_grpc.PeerServicer):
     async def own(self, group: GroupId, *, factor: int = 1) -> None:
         """As an executor's first Prepare would: names a group, and so owns it."""
         settings = common_pb2.JobSettings(replication_factor=factor, replication_factor_set=True)
-        request = rep.ResolveGroupRequest(group=convert.group_to_pb(group), worker_id=self.worker_id, settings=settings)
+        request = rep.ResolveGroupRequest(
+            group=convert.group_to_pb(group), worker_id=self.worker_id, settings=settings, lease=self._lease
+        )
         await self._stub.ResolveGroup(request, timeout=TIMEOUT_S)
 
     async def CheckVersions(self, request: peer.CheckVersionsRequest, context: Any) -> peer.CheckVersionsReply:
@@ -123,7 +126,7 @@ class FakeSidecar(peer_pb2_grpc.PeerServicer):
         while True:
             with contextlib.suppress(grpc.RpcError):
                 reports = [self._report(g) for g in self.groups.values()]
-                await self._stub.Register(
+                reply = await self._stub.Register(
                     rep.RegisterRequest(
                         worker=convert.worker_to_pb(self.worker),
                         capacity_bytes=100 * STATE_BYTES,
@@ -132,6 +135,7 @@ class FakeSidecar(peer_pb2_grpc.PeerServicer):
                     ),
                     timeout=TIMEOUT_S,
                 )
+                self._lease = reply.lease
                 watch = asyncio.create_task(self._watch())
                 try:
                     async for _ in self._stub.Heartbeat(self._beats()):
@@ -146,6 +150,7 @@ class FakeSidecar(peer_pb2_grpc.PeerServicer):
             yield rep.HeartbeatRequest(
                 worker_id=self.worker_id,
                 incarnation=self.worker.incarnation,
+                lease=self._lease,
                 free_bytes=self.free_bytes,
                 changed=changed.values(),
             )
@@ -154,7 +159,9 @@ class FakeSidecar(peer_pb2_grpc.PeerServicer):
                 await asyncio.wait_for(self._pending.wait(), 0.1)
 
     async def _watch(self) -> None:
-        request = rep.WatchGroupsRequest(worker_id=self.worker_id, incarnation=self.worker.incarnation)
+        request = rep.WatchGroupsRequest(
+            worker_id=self.worker_id, incarnation=self.worker.incarnation, lease=self._lease
+        )
         with contextlib.suppress(grpc.RpcError):
             async for update in self._stub.WatchGroups(request):
                 for group in update.groups:

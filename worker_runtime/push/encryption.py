@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from rhino_core.errors import PreconditionError, RemoteProtocolError
 from rhino_core.security.identity import Identity, Role, parse
 from rhino_core.security.transport import Transport
-from rhino_core.settings import PREFERRED, REQUIRED
+from rhino_core.settings import REQUIRED
 from worker_runtime.push.core.noise import PROTOCOL_NAME
 
 log = logging.getLogger(__name__)
@@ -30,33 +30,24 @@ class Encryption:
     @property
     def suites(self) -> tuple[str, ...]:
         """The suites that this sidecar offers as a sender, and accepts as a receiver. Best first."""
-        if self.identity is None:
-            return (NO_SUITE,)
-        return {REQUIRED: (SUITE,), PREFERRED: (SUITE, NO_SUITE)}.get(self.mode, (NO_SUITE,))
+        return (SUITE,) if self.identity is not None and self.mode == REQUIRED else (NO_SUITE,)
 
     def choose(self, offered: Collection[str], sender: str) -> str:
-        """The suite for a stream of this worker. Raises PreconditionError if no offered one is accepted here.
-
-        A sender of an earlier version offers nothing: it sends plain bytes.
-        """
-        offered = offered or (NO_SUITE,)
+        """The suite for a stream of this worker. Raises PreconditionError if no offered one is accepted here."""
         for suite in self.suites:
             if suite in offered:
                 return suite
         raise PreconditionError(
             f"push streams of sidecar {sender!r} are {_in_words(offered)}, and this sidecar accepts only "
-            f"{_in_words(self.suites)}: upgrade the older one, or give both the same {_SETTING} "
-            f"({PREFERRED!r} accepts either)"
+            f"{_in_words(self.suites)}: give both the same {_SETTING}"
         )
 
     def confirm(self, suite: str, receiver: str) -> str:
         """The suite that the receiver has chosen. Raises PreconditionError if this sidecar has not offered it."""
-        suite = suite or NO_SUITE  # a receiver of an earlier version
         if suite not in self.suites:
             raise PreconditionError(
                 f"sidecar {receiver!r} takes only push streams that are {_in_words([suite])}, and this sidecar sends "
-                f"only {_in_words(self.suites)}: upgrade it, or give both the same {_SETTING} "
-                f"({PREFERRED!r} accepts either)"
+                f"only {_in_words(self.suites)}: give both the same {_SETTING}"
             )
         return suite
 

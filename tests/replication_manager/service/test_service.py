@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -31,6 +32,9 @@ from rhino_pb import common_pb2, replication_pb2, replication_pb2_grpc
 
 Stub: TypeAlias = Any  # the stubs do not tell the asyncio one apart
 GROUP = common_pb2.GroupId(job="job", operator=0, partition=1)
+
+
+LEASES = defaultdict[str, bytes](bytes)  # of the newest registration of each worker
 
 
 @asynccontextmanager
@@ -69,11 +73,12 @@ def worker(name: str) -> common_pb2.Worker:
 @asynccontextmanager
 async def sidecar(stub: Stub, name: str) -> AsyncIterator[None]:
     """Registers and beats until the block ends; then its stream breaks."""
-    await stub.Register(replication_pb2.RegisterRequest(worker=worker(name), process_id=name), timeout=5)
+    request = replication_pb2.RegisterRequest(worker=worker(name), process_id=name)
+    LEASES[name] = (await stub.Register(request, timeout=5)).lease
 
     async def beats() -> AsyncIterator[replication_pb2.HeartbeatRequest]:
         while True:
-            yield replication_pb2.HeartbeatRequest(worker_id=name, incarnation=f"{name}/1")
+            yield replication_pb2.HeartbeatRequest(worker_id=name, incarnation=f"{name}/1", lease=LEASES[name])
             await asyncio.sleep(0.05)
 
     stream = stub.Heartbeat(beats(), timeout=60)
@@ -85,7 +90,7 @@ async def sidecar(stub: Stub, name: str) -> AsyncIterator[None]:
 
 
 async def resolve(stub: Stub, name: str) -> Any:
-    request = replication_pb2.ResolveGroupRequest(group=GROUP, worker_id=name)
+    request = replication_pb2.ResolveGroupRequest(group=GROUP, worker_id=name, lease=LEASES[name])
     return (await stub.ResolveGroup(request, timeout=5)).group
 
 
@@ -98,7 +103,7 @@ async def test_a_lost_member_is_replaced_and_watchers_hear_of_it(tmp_path: Path)
         group = await resolve(stub, "c")
         heir = group.members[1].worker.worker_id
         watch = stub.WatchGroups(
-            replication_pb2.WatchGroupsRequest(worker_id=heir, incarnation=f"{heir}/1"), timeout=20
+            replication_pb2.WatchGroupsRequest(worker_id=heir, incarnation=f"{heir}/1", lease=LEASES[heir]), timeout=20
         )
         first = await watch.read()
         assert first.snapshot
@@ -149,7 +154,8 @@ async def test_refusals_have_their_status_codes(tmp_path: Path) -> None:
 
 async def watching(stub: Stub, name: str) -> Any:
     """The stream of `name`'s news, and its first message."""
-    stream = stub.WatchGroups(replication_pb2.WatchGroupsRequest(worker_id=name, incarnation=f"{name}/1"), timeout=20)
+    request = replication_pb2.WatchGroupsRequest(worker_id=name, incarnation=f"{name}/1", lease=LEASES[name])
+    stream = stub.WatchGroups(request, timeout=20)
     return stream, await stream.read()
 
 
@@ -213,7 +219,9 @@ async def test_who_stores_files_of_a_group_hears_of_it_until_they_are_gone(tmp_p
 async def stores(stub: Stub, name: str, files: int) -> None:
     """Says so in a heartbeat."""
     report = replication_pb2.GroupReport(group=GROUP, stored_files=files)
-    beat = replication_pb2.HeartbeatRequest(worker_id=name, incarnation=f"{name}/1", changed=[report])
+    beat = replication_pb2.HeartbeatRequest(
+        worker_id=name, incarnation=f"{name}/1", changed=[report], lease=LEASES[name]
+    )
 
     async def beats() -> AsyncIterator[replication_pb2.HeartbeatRequest]:
         yield beat
@@ -249,7 +257,13 @@ async def test_floors_that_rise_within_a_short_time_come_in_one_message(
 
 async def beat_once(stub: Stub, name: str, *reports: replication_pb2.GroupReport, leaving: bool = False) -> None:
     beat = replication_pb2.HeartbeatRequest(
-        worker_id=name, incarnation=f"{name}/1", changed=reports, leaving=leaving, stored_bytes=70, free_bytes=30
+        worker_id=name,
+        incarnation=f"{name}/1",
+        changed=reports,
+        leaving=leaving,
+        stored_bytes=70,
+        free_bytes=30,
+        lease=LEASES[name],
     )
     stream = stub.Heartbeat(timeout=5)
     await stream.write(beat)

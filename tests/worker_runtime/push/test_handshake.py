@@ -14,7 +14,7 @@ import pytest
 from rhino_core.errors import LocalProtocolError, PreconditionError, UnavailableError
 from rhino_core.ids import Lane
 from rhino_core.security.identity import Identity, Role
-from rhino_core.settings import OFF, PREFERRED, REQUIRED
+from rhino_core.settings import OFF, REQUIRED
 from worker_runtime.push import opening as module
 from worker_runtime.push.alarms import NO_TICKET, Alarms
 from worker_runtime.push.connection import Connection
@@ -289,45 +289,29 @@ async def test_one_place_seals_a_direction() -> None:
 # ---------------------------------------------------------------- which suite
 
 
-OLDER: tuple[str, ...] = ()  # an earlier version offers nothing
-
-
 @pytest.mark.parametrize(
     ("sender", "receiver", "suite"),
     [
         (Encryption(A, REQUIRED), Encryption(B, REQUIRED), SUITE),
-        (Encryption(A, REQUIRED), Encryption(B, PREFERRED), SUITE),
-        (Encryption(A, PREFERRED), Encryption(B, REQUIRED), SUITE),
-        (Encryption(A, PREFERRED), Encryption(B, PREFERRED), SUITE),
-        (Encryption(A, PREFERRED), Encryption(B, OFF), NO_SUITE),
-        (Encryption(A, OFF), Encryption(B, PREFERRED), NO_SUITE),
         (Encryption(A, OFF), Encryption(B, OFF), NO_SUITE),
         (NOT_ENCRYPTED, NOT_ENCRYPTED, NO_SUITE),
         (Encryption(A, REQUIRED), Encryption(B, OFF), None),
         (Encryption(A, OFF), Encryption(B, REQUIRED), None),
-        (OLDER, Encryption(B, REQUIRED), None),
-        (OLDER, Encryption(B, PREFERRED), NO_SUITE),
-        (OLDER, Encryption(B, OFF), NO_SUITE),
     ],
     ids=str,
 )
-def test_both_settings_decide(sender: Encryption | tuple[str, ...], receiver: Encryption, suite: str | None) -> None:
-    offered = sender.suites if isinstance(sender, Encryption) else sender
+def test_both_settings_decide(sender: Encryption, receiver: Encryption, suite: str | None) -> None:
     if suite is None:
         with pytest.raises(PreconditionError, match="give both the same --push-encryption"):
-            receiver.choose(offered, "a")
+            receiver.choose(sender.suites, "a")
     else:
-        assert receiver.choose(offered, "a") == suite
-        if isinstance(sender, Encryption):
-            assert sender.confirm(suite, "b") == suite
+        assert receiver.choose(sender.suites, "a") == suite
+        assert sender.confirm(suite, "b") == suite
 
 
 def test_a_sender_takes_no_suite_that_it_has_not_offered() -> None:
-    """A receiver of an earlier version names none."""
     for suite in ("", NO_SUITE, "aes-128-cbc"):
         with pytest.raises(PreconditionError, match="sidecar 'b' takes only push streams that are"):
             Encryption(A, REQUIRED).confirm(suite, "b")
-    assert Encryption(A, PREFERRED).confirm("", "b") == NO_SUITE
-    assert NOT_ENCRYPTED.confirm("", "b") == NO_SUITE
     with pytest.raises(PreconditionError):
         NOT_ENCRYPTED.confirm(SUITE, "b")

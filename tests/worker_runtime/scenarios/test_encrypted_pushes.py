@@ -15,14 +15,9 @@ from typing import Any
 import grpc
 import pytest
 
-from rhino_core.errors import PreconditionError
 from rhino_core.ids import StoreId
-from rhino_core.rpc.channel import call, worker_channel
-from rhino_core.rpc.convert import worker_to_pb
 from rhino_core.security.certificates import Authority
-from rhino_core.security.choice import client_transport
 from rhino_core.security.identity import Role
-from rhino_pb import peer_pb2, peer_pb2_grpc
 from tests.worker_runtime.attacker import TO_SENDER, Attack, Attacker
 from tests.worker_runtime.cluster import Client, Cluster, Process
 from tests.worker_runtime.proxy import free_port
@@ -200,7 +195,7 @@ async def test_every_changed_byte_ends_the_stream_with_an_alarm(folders: Folders
 
 @pytest.mark.timeout(300)
 async def test_a_sidecar_that_must_encrypt_takes_no_plain_stream(folders: Folders, tmp_path: Path) -> None:
-    """The other one is off, or of an earlier version. Both say what to do, and no byte leaves."""
+    """The other one is off. Both say what to do, and no byte leaves."""
     attacker = Attacker(plain=True)
     async with pair(folders, tmp_path, attacker, ("off", "required")) as sidecars:
         async with sidecars.a.attach(commit_timeout_s=3) as client:
@@ -209,31 +204,11 @@ async def test_a_sidecar_that_must_encrypt_takes_no_plain_stream(folders: Folder
         told = await lines_that_say(sidecars.a, "push link down", 1)
         assert told[0]["level"] == "warning"
         for words in (
-            f"accepts only encrypted with {SUITE}: upgrade",
+            f"accepts only encrypted with {SUITE}: give",
             "the same --push-encryption",
         ):
             assert words in told[0]["error"]
         assert MARK not in attacker.seen
-        assert sidecars.a.worker is not None
-        assert sidecars.b.worker is not None
-        request = peer_pb2.OpenPushRequest(  # as an earlier version asks: it offers no suites
-            sender=worker_to_pb(sidecars.a.worker), lane=peer_pb2.LANE_COMMIT, protocol=2
-        )
-        transport = client_transport(str(tmp_path / "tls/a"), "")
-        async with worker_channel(sidecars.b.worker, transport) as channel:
-            stub = peer_pb2_grpc.PeerStub(channel)
-            with pytest.raises(PreconditionError, match=r"'a' are not encrypted, .* accepts only encrypted with"):
-                await call("open", lambda: stub.OpenPush(request, timeout=10))
-
-
-@pytest.mark.timeout(300)
-async def test_sidecars_that_prefer_encryption_work_with_those_that_do_not_encrypt(
-    folders: Folders, tmp_path: Path
-) -> None:
-    async with pair(folders, tmp_path, Attacker(plain=True), ("preferred", "off")) as sidecars:
-        async with sidecars.a.attach() as client:
-            await sidecars.commit(client, large=MIB)
-        assert MARK in sidecars.attacker.seen
 
 
 @pytest.mark.timeout(300)
