@@ -13,6 +13,7 @@ FOLDERS = [
     "rhino",
     "rhino_core",
     "spark_connector",
+    "query_evolution",
     "handover_manager",
     "replication_manager",
     "worker_runtime",

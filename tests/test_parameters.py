@@ -13,6 +13,7 @@ PACKAGES = (
     "workloads",
     "rhino",
     "spark_connector",
+    "query_evolution",
     "handover_manager",
     "replication_manager",
     "worker_runtime",

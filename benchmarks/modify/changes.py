@@ -12,10 +12,10 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from benchmarks.modify.loads import LOADS
-from rhino import Modifications
+from query_evolution import Modifications
+from query_evolution.modify.ledger import State, View
 from rhino.testing import LocalCluster
 from rhino.testing.query_watch import Batch, QueryWatch, RunError
-from spark_connector.modify.ledger import State, View
 
 WARM_UP = 30  # batches before the first change: JIT compilers, Python workers
 BETWEEN = (

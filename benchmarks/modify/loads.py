@@ -18,8 +18,8 @@ from pyspark.sql.types import BooleanType
 
 from benchmarks.overhead.loads import ids
 from examples.demo import query
-from rhino import Modifications, state_function
-from spark_connector.modify.ledger import View
+from query_evolution import Modifications, state_function
+from query_evolution.modify.ledger import View
 from workloads.nexmark import events
 from workloads.nexmark.queries.windows import nbq5
 from workloads.nexmark.query import Streams

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,16 +13,12 @@ import typer
 
 from rhino.cli import (
     access,
-    branch,
     cert,
     daemon_commands,
     examples,
     exit_codes,
     handover_commands,
     local,
-    modify_commands,
-    restructure,
-    shadow,
     spark_commands,
 )
 from rhino.cli.arguments import check_encoding, one_of, seconds
@@ -76,7 +74,9 @@ def status(asked: StatusOptions, call: CallOptions) -> None:
 
 app.command("status", rich_help_panel=STATE)(expanded(status))
 handover_commands.register(app, STATE)
-modify_commands.register(app, SPARK)
+for found in entry_points(group="rhino.commands"):
+    if find_spec(found.module.partition(".")[0]):  # the engine works without the packages above it
+        found.load()(app)
 
 
 @app.command(rich_help_panel=CARE)
@@ -206,9 +206,6 @@ def rewind(
     raise typer.Exit(run_rewind(manager, arguments))
 
 
-branch.register(app, CHECKPOINTS)
-restructure.register(app, CHECKPOINTS)
-shadow.register(app, CHECKPOINTS)
 app.add_typer(cert.app, name="cert", rich_help_panel=DAEMONS)
 app.add_typer(local.app, name="local", rich_help_panel=CARE)
 

@@ -9,7 +9,7 @@ from rhino_core.errors import ConflictError
 from rhino_core.rpc.channel import call_sync
 from rhino_pb import handover_pb2, handover_pb2_grpc
 from spark_connector.query_checkpoint import QueryCheckpoint
-from spark_connector.restart.folder import RIGHT, RestartFolder
+from spark_connector.run_locks import RIGHT, RunLocks
 
 REPORT_S = 2.0  # a driver reports within this time that a query has ended
 RETURN_S = 20.0  # more than the time in which a driver that was lost may come back, by the manager
@@ -33,7 +33,7 @@ def refuse_running(manager: str, checkpoint: QueryCheckpoint, otherwise: str = "
                     f"query {checkpoint.job}: {state}, by the manager at {manager}. Stop the query first{more}"
                 )
             time.sleep(POLL_S)
-    right = RestartFolder(checkpoint.folder)
+    right = RunLocks(checkpoint.folder)
     if right.owned():
         raise ConflictError(
             f"query {checkpoint.job}: {right.owner()} has the right to run it, by {right.lock(RIGHT)}. Stop that "

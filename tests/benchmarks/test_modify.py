@@ -11,9 +11,9 @@ from benchmarks.modify.changes import Changed, Slice, _changed
 from benchmarks.modify.idle import IdleSlice, idle_of, idle_table, rule_times
 from benchmarks.modify.loads import OUTPUT, counting
 from benchmarks.modify.summary import changes_of, costs_of, tables
+from query_evolution.modify.ledger import State, View
+from query_evolution.modify.record import Change, Kind, Record
 from rhino.testing.query_watch import Batch
-from spark_connector.modify.ledger import State, View
-from spark_connector.modify.record import Change, Kind, Record
 
 BATCHES = [Batch(number, 1000 * number, 400 if number != 20 else 440) for number in range(30)]
 

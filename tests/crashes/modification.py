@@ -12,9 +12,9 @@ from typing import Any
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType
 
-from rhino import Canary, Modifications, StaticTable, jar_function
+from query_evolution import Canary, Modifications, StaticTable, jar_function
+from query_evolution.modify.ledger import State, View
 from rhino_core import failpoints
-from spark_connector.modify.ledger import State, View
 from tests.chaos import queries
 from tests.crashes import evidence
 from tests.crashes.puppeteer import Act
@@ -23,7 +23,7 @@ from tests.jvm_functions import SCORE, build, jar_of
 
 NAME, JARRED = "modified", "jarred"
 POINT = "scored"
-BY_COMMAND = ("modification.jar.", "modification.record.", "modification.withdraw.")  # tests/spark_connector/modify
+BY_COMMAND = ("modification.jar.", "modification.record.", "modification.withdraw.")  # tests/query_evolution/modify
 POINTS = [n for n in failpoints.NAMES if n.startswith("modification.") and not n.startswith(BY_COMMAND)]
 VICTIMS = ("driver", "manager", "worker")
 TIMEOUT_S = 240.0

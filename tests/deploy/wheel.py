@@ -17,6 +17,7 @@ PACKAGES = {
     "rhino_core",
     "rhino_pb",
     "spark_connector",
+    "query_evolution",
     "worker_runtime",
 }
 FILES = ("pyproject.toml", "README.md", "LICENSE")

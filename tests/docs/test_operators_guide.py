@@ -18,7 +18,15 @@ METRICS = (
     "replication_manager/service/metrics.py",
     "handover_manager/service/metrics.py",
 )
-PACKAGES = ("rhino", "rhino_core", "spark_connector", "worker_runtime", "replication_manager", "handover_manager")
+PACKAGES = (
+    "rhino",
+    "query_evolution",
+    "rhino_core",
+    "spark_connector",
+    "worker_runtime",
+    "replication_manager",
+    "handover_manager",
+)
 PAGES_OF_MESSAGES = ("runbook.md", "adopt-and-release.md", "drain-and-upgrade.md")
 # What stands for a value in a quoted message, and what joins messages of two places.
 PLACEHOLDER = re.compile(r"\.\.\.|'[^']*'|\b[A-Z]\b(?::[A-Z]\b)?|\bID\b|\d[\d./]*|[:;,()]|\. ")

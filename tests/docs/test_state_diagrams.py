@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from query_evolution.modify.ledger import MODIFICATION
+from query_evolution.replace.core import SUPERVISOR
 from rhino_core.transitions import TransitionTable
-from spark_connector.modify.ledger import MODIFICATION
-from spark_connector.restart.core import SUPERVISOR
 from worker_runtime.protocol.membership import MEMBER
 from worker_runtime.protocol.outgoing import DELIVERY
 

@@ -5,23 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from query_evolution.modify.comparison import Comparison
+from query_evolution.modify.folder import ModificationFolder
+from query_evolution.rebuilds.folder import without_watermark
+from query_evolution.replace.folder import RestartFolder
+from query_evolution.shadows.outputs import FileSink
+from query_evolution.shadows.report import Results
+from query_evolution.structure.alignment import Choices
+from query_evolution.structure.folder import examine
+from query_evolution.structure.operators import METADATA, SCHEMA, read_operators
+from query_evolution.structure.rebuilt import entry_rows, origin_of
+from query_evolution.structure.schemas import parse_families, parse_schema
 from rhino_core.errors import RhinoError
 from spark_connector import operator_metadata
 from spark_connector.facts import replace_file
 from spark_connector.jar_place import jar_setting
 from spark_connector.local.directory import LocalDirectory
-from spark_connector.modify.comparison import Comparison
-from spark_connector.modify.folder import ModificationFolder
 from spark_connector.query_checkpoint import QueryCheckpoint
-from spark_connector.rebuild.folder import without_watermark
-from spark_connector.restart.folder import RIGHT, RestartFolder
-from spark_connector.restructure.alignment import Choices
-from spark_connector.restructure.folder import examine
-from spark_connector.restructure.operators import METADATA, SCHEMA, read_operators
-from spark_connector.restructure.rebuilt import entry_rows, origin_of
-from spark_connector.restructure.schemas import parse_families, parse_schema
-from spark_connector.shadow.outputs import FileSink
-from spark_connector.shadow.report import Results
+from spark_connector.run_locks import RIGHT
 from spark_connector.takeover import former_stores, switch
 
 SEPARATOR = b"\n--\n"  # between the files of one example

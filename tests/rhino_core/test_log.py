@@ -11,7 +11,15 @@ from pathlib import Path
 from rhino_core.log import JsonFormatter, TextFormatter
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("rhino", "worker_runtime", "replication_manager", "handover_manager", "spark_connector", "rhino_core")
+PACKAGES = (
+    "rhino",
+    "worker_runtime",
+    "replication_manager",
+    "handover_manager",
+    "spark_connector",
+    "query_evolution",
+    "rhino_core",
+)
 TAKEN = set(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
 

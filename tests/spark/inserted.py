@@ -13,11 +13,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, IntegerType, LongType
 
-from rhino import Modifications
-from spark_connector.modify.code import codes_of
-from spark_connector.modify.folder import ModificationFolder
-from spark_connector.modify.ledger import View
-from spark_connector.modify.record import Change, Kind
+from query_evolution import Modifications
+from query_evolution.modify.code import codes_of
+from query_evolution.modify.folder import ModificationFolder
+from query_evolution.modify.ledger import View
+from query_evolution.modify.record import Change, Kind
 from tests.spark.modified import POINT, _counted, needs_a_module
 from tests.spark.queries import ROWS_PER_BATCH, StatefulQuery, consumed, source
 

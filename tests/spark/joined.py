@@ -8,7 +8,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark_connector.modify.ledger import View
+from query_evolution.modify.ledger import View
 from tests.spark.modified import _counted
 from tests.spark.queries import ROWS_PER_BATCH, consumed
 

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
-from spark_connector.modify.ledger import View
+from query_evolution.modify.ledger import View
 from tests.spark.queries import ROWS_PER_BATCH, StatefulQuery, consumed, source
 
 POINT = "scored"

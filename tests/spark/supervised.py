@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import LongType
 
-from rhino import Supervised, Trial, supervise
+from query_evolution import Supervised, Trial, supervise
 from tests.spark.queries import ROWS_PER_BATCH, consumed, source
 
 NAME = "supervised"

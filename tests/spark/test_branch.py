@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from rhino import Canary, HandoverClient, Modifications, branch, rhino_checkpoint
+from query_evolution import Canary, Modifications, branch
+from rhino import HandoverClient, rhino_checkpoint
 from rhino.testing import LocalCluster
 from spark_connector.conf import SPARK_PROVIDER, STREAMING
 from tests.spark.conftest import SharedSession, wait_for

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rhino import (
+from query_evolution import (
     FileSink,
     Modifications,
     Outcome,
@@ -24,10 +24,10 @@ from rhino import (
     state_function,
     supervise,
 )
+from query_evolution.modify.ledger import View
+from query_evolution.replace.core import Answer, End, Phase
+from query_evolution.replace.folder import RestartFolder
 from rhino.testing import LocalCluster
-from spark_connector.modify.ledger import View
-from spark_connector.restart.core import Answer, End, Phase
-from spark_connector.restart.folder import RestartFolder
 from tests.spark.conftest import SharedSession, wait_for
 from workloads.mapquery.counting import Load
 from workloads.mapquery.counting import job as map_query

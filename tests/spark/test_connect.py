@@ -20,10 +20,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.connect import session as connect_session
 from pyspark.sql.types import LongType
 
-from rhino import FileSink, Modifications, rebuild, shadow, sketch
+from query_evolution import FileSink, Modifications, rebuild, shadow, sketch
+from query_evolution.modify.ledger import View
 from rhino.testing import LocalCluster
 from rhino_core.errors import PreconditionError
-from spark_connector.modify.ledger import View
 from tests.spark.conftest import SharedSession, wait_for
 from tests.spark.joined import bonuses, joined_rows, write
 from tests.spark.modified import POINT, functions

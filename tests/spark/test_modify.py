@@ -13,10 +13,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import BooleanType
 
-from rhino import Canary, Modifications, processor_function, rhino_checkpoint, state_function
+from query_evolution import Canary, Modifications, processor_function, state_function
+from query_evolution.modify.ledger import View
+from rhino import rhino_checkpoint
 from rhino.testing import LocalCluster
 from spark_connector.conf import SPARK_PROVIDER, STREAMING
-from spark_connector.modify.ledger import View
 from tests.spark.conftest import SharedSession, wait_for
 from tests.spark.joined import bonuses, write
 from tests.spark.modified import (

@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rhino import Modifications
+from query_evolution import Modifications
+from query_evolution.modify import modifications
 from rhino_core.errors import PreconditionError
-from spark_connector.modify import modifications
 from tests.spark.conftest import SharedSession, wait_for
 from tests.spark.modified import POINT
 from tests.spark.queries import ROWS_PER_BATCH, StatefulQuery, consumed, source

@@ -10,10 +10,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType
 
-from rhino import Canary, Modifications, branch, rhino_checkpoint
+from query_evolution import Canary, Modifications, branch
+from query_evolution.modify.ledger import View
+from rhino import rhino_checkpoint
 from rhino.testing import LocalCluster
 from spark_connector.conf import SPARK_PROVIDER, STREAMING
-from spark_connector.modify.ledger import View
 from tests.spark.conftest import SharedSession, wait_for
 from tests.spark.inserted import BARE, inserted_batch, inserted_functions
 from tests.spark.joined import bonuses, write

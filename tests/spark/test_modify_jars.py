@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType
 
-from rhino import Canary, Modifications, branch, jar_function
+from query_evolution import Canary, Modifications, branch, jar_function
+from query_evolution.modify.ledger import View
 from rhino.testing import LocalCluster
-from spark_connector.modify.ledger import View
 from tests.jvm_functions import SCORE, build, jar_of
 from tests.spark.conftest import SharedSession, wait_for
 from tests.spark.modified import POINT, _counted

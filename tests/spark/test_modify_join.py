@@ -12,10 +12,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from rhino import Canary, Modifications, StaticTable, branch, rhino_checkpoint
+from query_evolution import Canary, Modifications, StaticTable, branch
+from query_evolution.modify.ledger import View
+from rhino import rhino_checkpoint
 from rhino.testing import LocalCluster
 from spark_connector.conf import SPARK_PROVIDER, STREAMING
-from spark_connector.modify.ledger import View
 from tests.spark.conftest import SharedSession
 from tests.spark.joined import bonuses, joined_batch, write
 from tests.spark.modified import NUMBERED, POINT, SCORED

@@ -12,13 +12,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from rhino import Canary, Modifications, rhino_checkpoint
+from query_evolution import Canary, Modifications
+from query_evolution.modify.folder import ModificationFolder
+from query_evolution.modify.ledger import View
+from query_evolution.modify.record import Change, Kind
+from rhino import rhino_checkpoint
 from rhino.testing.conf import stock_settings
 from rhino_core.errors import ConflictError, PreconditionError, UnknownError
 from spark_connector.conf import SPARK_PROVIDER, STREAMING
-from spark_connector.modify.folder import ModificationFolder
-from spark_connector.modify.ledger import View
-from spark_connector.modify.record import Change, Kind
 from tests.spark.conftest import SharedSession, wait_for
 from tests.spark.inserted import REFUSED_FUNCTIONS
 from tests.spark.modified import NUMBERED, POINT, functions, needs_a_module, numbered_batch

@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rhino import Modifications
-from spark_connector.modify.ledger import View
+from query_evolution import Modifications
+from query_evolution.modify.ledger import View
 from tests.spark.conftest import SharedSession
 from tests.spark.joined import bonuses, write
 from tests.spark.modified import NUMBERED

@@ -19,7 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
-from rhino import branch, rhino_checkpoint
+from query_evolution import branch
+from rhino import rhino_checkpoint
 from rhino.testing import LocalCluster
 from spark_connector.conf import PROVIDER_CLASSES, SPARK_PROVIDER
 from spark_connector.query_checkpoint import PROVIDER_KEY

@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType
 
-from rhino import Modifications, rhino_checkpoint
+from query_evolution import Modifications
+from rhino import rhino_checkpoint
 from rhino.testing import LocalCluster
 from spark_connector.conf import SPARK_PROVIDER, STREAMING
 from tests.spark.conftest import SharedSession

@@ -10,7 +10,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rhino import HandoverClient, Modifications, rebuild, restructure, rhino_checkpoint
+from query_evolution import Modifications, rebuild, restructure
+from rhino import HandoverClient, rhino_checkpoint
 from rhino.testing import LocalCluster
 from rhino_core.errors import PreconditionError
 from spark_connector.conf import SPARK_PROVIDER

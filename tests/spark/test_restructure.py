@@ -12,7 +12,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rhino import Restructured, restructure, rhino_checkpoint, sketch
+from query_evolution import Restructured, restructure, sketch
+from rhino import rhino_checkpoint
 from rhino.testing import LocalCluster
 from rhino_core.errors import ConflictError, PreconditionError
 from spark_connector.conf import PROVIDER_CLASSES, SPARK_PROVIDER

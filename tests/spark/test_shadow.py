@@ -15,13 +15,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import LongType
 
-from rhino import CompareRules, FileSink, Recomputed, branch, promote, rhino_checkpoint, shadow
+from query_evolution import CompareRules, FileSink, Recomputed, branch, promote, shadow
+from query_evolution.shadows.comparing import compare
+from query_evolution.shadows.following import Follower
+from rhino import rhino_checkpoint
 from rhino.testing import LocalCluster
 from rhino_core.errors import ConflictError, PreconditionError
 from spark_connector.conf import SPARK_PROVIDER, STREAMING
 from spark_connector.query_checkpoint import QueryCheckpoint
-from spark_connector.shadow.comparing import compare
-from spark_connector.shadow.following import Follower
 from tests.spark.conftest import SharedSession, wait_for
 from tests.spark.modified import SCORED, scored
 from tests.spark.queries import QUERIES, ROWS_PER_BATCH, consumed, source

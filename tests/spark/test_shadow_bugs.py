@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DoubleType, LongType
 
-from rhino import ShadowReport, branch, shadow
+from query_evolution import ShadowReport, branch, shadow
 from rhino.testing import LocalCluster
 from tests.spark.conftest import SharedSession
 from tests.spark.modified import SCORED

@@ -16,13 +16,14 @@ import pytest
 from pyspark.errors import IllegalArgumentException
 from pyspark.sql import DataFrame, SparkSession
 
-from rhino import HandoverClient, Outcome, Supervised
+from query_evolution import Outcome, Supervised
+from query_evolution.replace.core import Answer, End, Phase
+from query_evolution.replace.folder import RestartFolder
+from query_evolution.replace.rehearsal import rehearse
+from rhino import HandoverClient
 from rhino.testing import LocalCluster
 from rhino_core.errors import PreconditionError
 from spark_connector.query_checkpoint import QueryCheckpoint
-from spark_connector.restart.core import Answer, End, Phase
-from spark_connector.restart.folder import RestartFolder
-from spark_connector.restart.rehearsal import rehearse
 from tests.spark.conftest import SharedSession, wait_for
 from tests.spark.queries import QUERIES, join, source
 from tests.spark.run import Run, assert_same_rows

@@ -15,7 +15,7 @@ from spark_connector.conf import PROVIDER_CLASSES
 from spark_connector.query_checkpoint import QueryCheckpoint
 from spark_connector.rpc.sidecar import SidecarSession
 from spark_connector.takeover import AdoptOptions, Outcome, adopt, release
-from tests.spark_connector.restructure.described import write_versioned
+from tests.query_evolution.structure.described import write_versioned
 from tests.spark_connector.test_checkpoint import make
 from tests.worker_runtime.cluster import Cluster, Process, zip_bytes
 

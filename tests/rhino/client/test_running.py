@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from query_evolution.replace.folder import RestartFolder
 from rhino.client import running as module
 from rhino.client.running import refuse_running
 from rhino_core.errors import ConflictError
 from rhino_pb import handover_pb2
 from spark_connector.query_checkpoint import QueryCheckpoint
-from spark_connector.restart.folder import RestartFolder
 
 LOST = handover_pb2.JobStatus(job="job", may_return=True)
 RUNS = handover_pb2.JobStatus(job="job", connected=True)

@@ -1,7 +1,7 @@
 package rhino.spark.modify
 
 /**
- * What the folder `modifications` of a query checkpoint says. The same rules are in spark_connector/modify/ledger.py.
+ * What the folder `modifications` of a query checkpoint says. The same rules are in query_evolution/modify/ledger.py.
  *
  * @param records  by number. Immutable.
  * @param accepted the numbers of the records that a driver has checked and accepted

@@ -20,7 +20,7 @@ import org.json4s.jackson.JsonMethods.{compact, render}
 
 /**
  * Old against new: a Python worker of an executor calls both versions of a function with rows of a batch. The code that
- * compares comes with the record, see spark_connector/modify/comparer.py. Values of rows are in its answer only, and
+ * compares comes with the record, see query_evolution/modify/comparer.py. Values of rows are in its answer only, and
  * not in a log: it catches the errors of both functions. For functions of Scala and Java, see JarComparison.
  */
 private[modify] object OldAgainstNew {

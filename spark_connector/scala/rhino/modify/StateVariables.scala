@@ -18,7 +18,7 @@ import org.json4s.jackson.JsonMethods.{compact, render}
 
 /**
  * Whether a new processor of transformWithState declares the state variables of the present one. Spark itself looks at
- * them in the first batch of a run only. A Python worker asks both, see spark_connector/modify/variables.py.
+ * them in the first batch of a run only. A Python worker asks both, see query_evolution/modify/variables.py.
  */
 private[modify] object StateVariables {
   private val Processors = Set(211, 213) // with pandas, and with rows: part of PySpark's protocol

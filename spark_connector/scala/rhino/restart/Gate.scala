@@ -91,5 +91,5 @@ private[spark] object Gate {
 
   private def refusal(checkpoint: Path): String =
     s"another process runs the query of $checkpoint, and no two may: ${lock(checkpoint)} says which one. Stop it, or " +
-      "start this query by rhino.supervise, which takes over"
+      "start this query by query_evolution.supervise, which takes over"
 }

@@ -12,7 +12,7 @@ import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.execution.streaming.state.seam.Internals
 
-/** The gates of this driver's queries. Python calls `close`, `open` and `isAtBoundary` (spark_connector/restart). */
+/** The gates of this driver's queries. Python calls `close`, `open` and `isAtBoundary` (query_evolution/replace). */
 private[spark] object Restarts extends Logging {
   private val PollMs = 20L
   private val gates = TrieMap.empty[UUID, Gate] // by run

@@ -1,0 +1,1 @@
+"""Calls of the managers and sidecars for branches, restructured and rebuilt queries."""

@@ -1,0 +1,197 @@
+"""The joint meaning of records, outcomes, bindings and returns beside a query checkpoint. Pure.
+
+The driver has the same rules, in spark_connector/scala/rhino/modify/Ledger.scala.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from query_evolution.modify.record import Change, Record
+from rhino_core.transitions import TransitionTable
+
+
+class State(enum.StrEnum):
+    """Where a modification is on its way."""
+
+    PENDING = "pending"  # no driver has checked it yet
+    ACCEPTED = "accepted"  # checked; the next batch binds it
+    CANARY = "canary"  # in force; its first batches are judged
+    CHECKED = "checked"  # a dry run, and nothing is wrong with it
+    REFUSED = "refused"
+    WITHDRAWN = "withdrawn"  # taken back before it was checked
+    IN_FORCE = "in_force"
+    REPLACED = "replaced"  # a newer one of the same kind and target is in force, or has taken it out
+    RETURNED = "returned"  # given up; the former version is in force again
+
+    @property
+    def ended(self) -> bool:
+        """Whether its fate is known."""
+        return self not in (State.PENDING, State.ACCEPTED, State.CANARY)
+
+
+class Fact(enum.StrEnum):
+    """The state of a modification according to its files."""
+
+    PASSED = "checks_passed"
+    PASSED_DRY = "checks_passed_of_a_dry_run"
+    FAILED = "a_check_failed"
+    TAKEN_BACK = "withdraw"
+    BOUND = "bound_to_a_batch"
+    BOUND_CANARY = "bound_with_a_canary"
+    PROVEN = "its_batches_kept_the_limits"
+    SUPERSEDED = "a_newer_one_is_bound"
+    GIVEN_UP = "given_up"  # a first batch failed or broke a limit, or it was withdrawn while the query was stopped
+
+
+MODIFICATION = TransitionTable(
+    State.PENDING,
+    {
+        (State.PENDING, Fact.PASSED): State.ACCEPTED,
+        (State.PENDING, Fact.PASSED_DRY): State.CHECKED,
+        (State.PENDING, Fact.FAILED): State.REFUSED,
+        (State.PENDING, Fact.TAKEN_BACK): State.WITHDRAWN,
+        (State.ACCEPTED, Fact.BOUND): State.IN_FORCE,
+        (State.ACCEPTED, Fact.BOUND_CANARY): State.CANARY,
+        (State.CANARY, Fact.PROVEN): State.IN_FORCE,
+        (State.CANARY, Fact.SUPERSEDED): State.REPLACED,
+        (State.CANARY, Fact.GIVEN_UP): State.RETURNED,
+        (State.IN_FORCE, Fact.SUPERSEDED): State.REPLACED,
+        (State.IN_FORCE, Fact.GIVEN_UP): State.RETURNED,
+    },
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Findings of a driver's checks. `refused`: the reason, or ""."""
+
+    refused: str = ""
+    withdrawn: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """A binding does not count from batch `start` on."""
+
+    start: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Figures of a committed batch of a canary: its time, and by the names of points the rows that passed them."""
+
+    batch_ms: int
+    rows: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A modification with its state. It counts for the batches from `first_batch` to `last_batch`, None: still.
+
+    A returned one whose first batch failed has counted for none: its `last_batch` is the batch before. `reason`: why it
+    was refused or has been returned. `figures`: of the batches of its canary.
+    """
+
+    record: Record
+    state: State
+    first_batch: int | None = None
+    last_batch: int | None = None
+    reason: str = ""
+    figures: Mapping[int, Figures] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """`bindings`: by batch, the records that came in force with it. `returned`: by batch, what made its binding void.
+
+    `figures`: by batch, of those that were judged.
+    """
+
+    records: Mapping[int, Record]
+    outcomes: Mapping[int, Outcome]
+    bindings: Mapping[int, tuple[int, ...]]
+    returned: Mapping[int, Return]
+    figures: Mapping[int, Figures] = field(default_factory=dict)
+
+    def views(self) -> tuple[View, ...]:
+        """Returns all modifications, oldest first."""
+        return tuple(self.view(number) for number in sorted(self.records))
+
+    def view(self, number: int) -> View:
+        """Raises KeyError for an unknown number, and LocalProtocolError if the files contradict each other."""
+        record = self.records[number]
+        state = MODIFICATION.first
+        for fact in self._facts(record):
+            state = MODIFICATION.next(state, fact)
+        batch = self._batch(number)
+        reason = self.outcomes[number].refused if number in self.outcomes else ""
+        given_up = self.returned.get(batch) if batch is not None and state is State.RETURNED else None
+        after = given_up.start if given_up is not None else self._superseded_at(record)
+        return View(
+            record,
+            state,
+            batch,
+            None if after is None else after - 1,
+            given_up.reason if given_up is not None else reason,
+            self._judged(record, batch),
+        )
+
+    def waiting(self, change: Change) -> int | None:
+        """Returns the number of a modification of the same slot that is on its way, or None. Dry runs do not count.
+
+        A canary is on its way as well, but may be removed.
+        """
+        on_the_way = (view for view in self.views() if not view.state.ended and not view.record.dry_run)
+        return next(
+            (
+                view.record.number
+                for view in on_the_way
+                if view.record.slot == (change.kind, change.target)
+                and not (change.removes and view.state is State.CANARY)
+            ),
+            None,
+        )
+
+    def _facts(self, record: Record) -> Iterator[Fact]:
+        """Yields what is known about a record, in the order in which it happened."""
+        outcome, batch = self.outcomes.get(record.number), self._batch(record.number)
+        if outcome is not None:
+            passed = Fact.PASSED_DRY if record.dry_run else Fact.PASSED
+            failed = Fact.TAKEN_BACK if outcome.withdrawn else Fact.FAILED
+            yield failed if outcome.refused else passed
+        if batch is None:
+            return
+        yield Fact.BOUND_CANARY if record.canary else Fact.BOUND
+        superseded, returned = self._superseded_at(record), self.returned.get(batch)
+        # Figures of a batch that broke a limit are written after the return.
+        if returned is None and record.canary and len(self._judged(record, batch)) >= record.canary.batches:
+            yield Fact.PROVEN
+        if returned is not None and (superseded is None or returned.start <= superseded):
+            yield Fact.GIVEN_UP
+        elif superseded is not None:
+            yield Fact.SUPERSEDED
+
+    def _batch(self, number: int) -> int | None:
+        return next((batch for batch, numbers in self.bindings.items() if number in numbers), None)
+
+    def _judged(self, record: Record, batch: int | None) -> dict[int, Figures]:
+        """Returns the figures of the batches of its canary, oldest first."""
+        if batch is None or record.canary is None:
+            return {}
+        return {
+            at: self.figures[at] for at in sorted(at for at in self.figures if at >= batch)[: record.canary.batches]
+        }
+
+    def _superseded_at(self, record: Record) -> int | None:
+        """Returns the first batch with a newer record of the same slot, whose binding is not void."""
+        later = (
+            batch
+            for batch, numbers in self.bindings.items()
+            if batch not in self.returned
+            and any(number > record.number and self.records[number].slot == record.slot for number in numbers)
+        )
+        return min(later, default=None)

@@ -1,0 +1,350 @@
+"""`supervise`: runs a query whose code can be replaced by another application, or by another call in this one."""
+
+from __future__ import annotations
+
+import getpass
+import logging
+import socket
+import threading
+import time
+import uuid
+from typing import TYPE_CHECKING
+
+from query_evolution.modify.modifications import folder_of
+from query_evolution.replace.core import Act, Answer, End, Me, Phase, Restart, Seen, about, after, decide
+from query_evolution.replace.driver import Driver
+from query_evolution.replace.folder import RestartFolder
+from query_evolution.replace.rehearsal import rehearse
+from query_evolution.replace.trial import Outcome, Trial
+from rhino_core.errors import (
+    AccessDeniedError,
+    ConflictError,
+    IntegrityError,
+    PreconditionError,
+    RhinoError,
+    UnavailableError,
+)
+from spark_connector.facts import make_folder
+from spark_connector.query_checkpoint import QueryCheckpoint
+from spark_connector.run_locks import RIGHT
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+log = logging.getLogger(__name__)
+POLL_S = 0.02
+QUICK_POLL_S = 0.005  # while a query is parked
+CLAIM_S = 1.0  # a driver with Rhino's plugin that runs the query takes the right to run within this time
+BACK_S = 30.0  # the former code waits for the right to run, after another one has decided
+REASON_MAX = 4000  # characters; Spark's errors may carry whole plans
+TROUBLE_S = 1.0  # pause after a step that failed
+_FREE = frozenset({Phase.BEGIN, Phase.BLOCKED})  # this application neither has the query, nor waits for it
+_QUICK = frozenset({Phase.ASKING, Phase.GRANTED, Phase.PARKING, Phase.PARKED})
+
+
+DEFAULT_TRIAL = Trial()
+
+
+def supervise(
+    writer: DataStreamWriter, checkpoint: str, *, output_mode: str = "append", trial: Trial = DEFAULT_TRIAL
+) -> Supervised:
+    """Runs a query, takes it over from the application that runs it, and gives it to the next one that asks.
+
+    `writer`: a query up to `.start()`, without checkpoint and output mode, which are set here. `checkpoint`: its
+    checkpointLocation, which must be a folder for this process, with hard links and POSIX locks. If nobody runs the
+    query, it is started. Otherwise the new code is rehearsed, then the other application stops between two batches, and
+    this one goes on. It is confirmed after `trial.batches` batches. Before that, the other application goes on if this
+    one fails or ends. Returns at once; `wait` has the outcome.
+
+    Raises InvalidRequestError for a location that this machine does not see as files, and PreconditionError for Spark
+    Connect and for a session without Rhino.
+    """
+    folder = folder_of(checkpoint).absolute()
+    placed = writer.option("checkpointLocation", checkpoint).outputMode(output_mode)
+    return Supervised(Driver(placed, f"supervisor {uuid.uuid4()}"), RestartFolder(folder), output_mode, trial)
+
+
+class Supervised:
+    """A supervised query. Its thread ends with the query, or when other code has it."""
+
+    def __init__(self, driver: Driver, folder: RestartFolder, output_mode: str, trial: Trial) -> None:
+        from pyspark import InheritableThread
+
+        self._driver = driver
+        self._folder = folder
+        self._checkpoint = folder.path.parent
+        self._output_mode = output_mode
+        self._trial = trial
+        self._me = Me()
+        self._since = time.monotonic()  # of the phase; in a trial, of the batch
+        self._end_seen: float | None = None  # when the end of the restart was found, in this phase
+        self._trouble = ""  # why the last step failed
+        self._asks = 0  # the request whose lock is held
+        self._first = 0  # batch of the trial
+        self._committed = -1
+        self._failure: Exception | None = None  # why the query was not started, or has ended
+        self._outcome: Outcome | None = None
+        self._stopping = threading.Event()
+        self._thread = InheritableThread(target=self._run, name="rhino-supervisor", daemon=True)
+        self._thread.start()
+
+    # ---- for the application
+
+    @property
+    def query(self) -> StreamingQuery | None:
+        """The run of this application. None before its first one. It has ended while other code has the query."""
+        return self._driver.query
+
+    @property
+    def phase(self) -> Phase:
+        """Its present activity, for people."""
+        return self._me.phase
+
+    def wait(self, timeout_s: float | None = None) -> Outcome | None:
+        """Blocks until the query has ended, or other code has it. None: neither was so within `timeout_s` seconds.
+
+        Raises the error of the query. Raises PreconditionError if the new code has failed on trial, so that the former
+        code goes on; UnavailableError if the former one has not answered in time; and ConflictError if another process
+        has the query. In all these cases this application runs the query no more.
+        """
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            return None
+        if self._failure is not None:
+            raise self._failure
+        return self._outcome
+
+    def stop(self) -> None:
+        """Stops the query. On trial, the former code goes on. Blocks until the thread has ended."""
+        self._stopping.set()
+        self._thread.join()
+
+    # ---- the thread
+
+    def _run(self) -> None:
+        try:
+            while self._me.phase is not Phase.DONE:
+                self._attempt()
+        except Exception as error:  # `wait` raises it
+            self._failure = error
+        try:
+            self._leave()
+        except Exception as error:  # the JVM has ended, and its locks with it
+            self._failure = self._failure or error
+
+    def _leave(self) -> None:
+        """Nothing waits for this thread any more. A query that still runs keeps the right to run."""
+        if self._me.phase is Phase.PARKING:
+            self._driver.open()
+        if not self._driver.runs:
+            self._let_go()
+
+    def _attempt(self) -> None:
+        """Steps. Tries again while the query depends on this supervisor, whatever the file system does meanwhile."""
+        try:
+            self._step()
+            self._trouble = ""
+        except (OSError, IntegrityError, AccessDeniedError) as error:
+            waits_in_vain = self._me.phase is Phase.ASKING and self._is_late(None)
+            if self._me.phase in _FREE or waits_in_vain or self._stopping.is_set():
+                raise
+            if str(error) != self._trouble:
+                log.warning("the supervisor tries again", extra={"phase": self._me.phase, "error": str(error)})
+            self._trouble = str(error)
+            self._stopping.wait(TROUBLE_S)
+
+    def _step(self) -> None:
+        if self._stopping.is_set():
+            self._stop()
+        seen = self._see()
+        act = decide(self._me, seen)
+        number = about(self._me, act, seen)
+        before = self._me.phase
+        done, number = self._perform(act, number, seen)
+        self._me = after(self._me, act, done, number)
+        if self._me.phase is not before:
+            self._entered()
+        elif act is Act.WAIT or not done:
+            time.sleep(QUICK_POLL_S if before in _QUICK else POLL_S)
+
+    def _stop(self) -> None:
+        if self._me.phase in (Phase.RUNNING, Phase.PARKING, Phase.TRIAL):
+            self._driver.stop()
+        elif self._me.phase in (Phase.BEGIN, Phase.BLOCKED, Phase.ASKING, Phase.STANDBY):
+            if self._me.phase is Phase.ASKING:
+                self._folder.answer(self._me.number, Answer.WITHDRAWN, "the application has stopped")
+            self._outcome, self._me = Outcome.STOPPED, Me(Phase.DONE)
+
+    def _entered(self) -> None:
+        self._since, self._end_seen = time.monotonic(), None
+        if self._me.phase in (Phase.RUNNING, Phase.DONE) and self._asks:
+            self._driver.let_go(self._folder.lock(str(self._asks)))
+            self._asks = 0
+
+    def _let_go(self) -> None:
+        self._driver.let_go(self._folder.lock(RIGHT))
+        if self._asks:
+            self._driver.let_go(self._folder.lock(str(self._asks)))
+
+    # ---- what it sees
+
+    def _see(self) -> Seen:
+        if self._me.phase is Phase.RUNNING:
+            return Seen(asked=self._asked(self._folder.open_requests()), runs=self._driver.runs)
+        if self._me.phase is Phase.PARKED:  # it stops and lets go, whatever the files say
+            return Seen(runs=self._driver.runs)
+        restarts = self._folder.read()
+        mine = next((one for one in restarts if one.number == self._me.number), None)
+        open_ones = [r.number for r in restarts if r.answer is Answer.PARKED and r.end is None and r is not mine]
+        undecided = max(open_ones, default=None)
+        runs = self._me.phase in (Phase.TRIAL, Phase.PARKING) and self._driver.runs
+        return Seen(
+            restart=mine,
+            asker_lives=mine is not None and self._folder.lives(mine.number),
+            undecided=undecided,
+            undecided_lives=undecided is not None and self._folder.lives(undecided),
+            runs=runs,
+            at_boundary=self._me.phase is Phase.PARKING and self._driver.is_at_boundary(),
+            proved=self._me.phase is Phase.TRIAL and self._has_proved(),
+            late=self._is_late(mine),
+        )
+
+    def _asked(self, numbers: list[int]) -> int | None:
+        for number in numbers:
+            if self._folder.lives(number):
+                why = self._folder.refusal(number)
+                if not why:
+                    return number
+                reason = f"only user {getpass.getuser()}, whose driver runs the query, may replace it: {why}"
+                self._folder.answer(number, Answer.REFUSED, reason[:REASON_MAX])
+        return None
+
+    def _has_proved(self) -> bool:
+        """Also notes that the trial goes on: a batch is committed, or there is none to run."""
+        logs = QueryCheckpoint(self._checkpoint)
+        committed, planned = (max(logs.batches(log), default=-1) for log in ("commits", "offsets"))
+        if committed > self._committed or (planned <= committed and self._driver.waits):
+            self._since = time.monotonic()
+        self._committed = committed
+        return committed - self._first + 1 >= self._trial.batches
+
+    def _is_late(self, mine: Restart | None) -> bool:
+        passed_s = time.monotonic() - self._since
+        if self._me.phase is Phase.ASKING:
+            return passed_s > self._trial.ask_s
+        if self._me.phase is Phase.TRIAL:
+            return passed_s > self._trial.give_up_s
+        if mine is None or mine.end is None:
+            return False
+        if self._end_seen is None:
+            self._end_seen = time.monotonic()
+        return time.monotonic() - self._end_seen > BACK_S
+
+    # ---- what it does
+
+    def _perform(self, act: Act, number: int, seen: Seen) -> tuple[bool, int]:
+        """Returns whether it could, and the number of the restart that the act is about."""
+        if act is Act.ASK:
+            return True, self._ask()
+        if act in (Act.TAKE, Act.PARK, Act.WITHDRAW, Act.CONFIRM, Act.RETURN):
+            return self._contest(act, number), number
+        if act in (Act.LET_GO, Act.FINISH):
+            self._note_outcome(seen)
+        if act in (Act.LET_GO, Act.YIELD):
+            self._driver.let_go(self._folder.lock(RIGHT))
+        elif act is Act.START:
+            self._start()
+        elif act is Act.STOP:
+            self._note_failure(seen)
+            self._driver.stop()
+        elif act is Act.CLOSE:
+            self._driver.close()
+        elif act is Act.OPEN:
+            self._driver.open()
+        return True, number
+
+    def _contest(self, act: Act, number: int) -> bool:
+        """Does what others may have done before. Returns False if they have."""
+        if act is Act.TAKE:
+            return self._take()
+        if act in (Act.PARK, Act.WITHDRAW):
+            answer, reason = (Answer.PARKED, "") if act is Act.PARK else (Answer.WITHDRAWN, "nobody waits for it")
+            return self._folder.answer(number, answer, reason) or self._says(number).answer is answer
+        end = End.CONFIRMED if act is Act.CONFIRM else End.RETURNED
+        why = str(self._failure or "the driver of the new code has ended")[:REASON_MAX]
+        reason = why if end is End.RETURNED else ""
+        return self._folder.end(number, end, reason) or self._says(number).end is end
+
+    def _says(self, number: int) -> Restart:
+        """Reads the fact of a restart. This supervisor may have written it, if an error came after the write."""
+        return next((one for one in self._folder.read() if one.number == number), Restart(number))
+
+    def _take(self) -> bool:
+        lock = self._folder.lock(RIGHT)
+        if self._me.phase is not Phase.BEGIN:
+            return self._driver.take(lock)
+        if not self._folder.path.exists():
+            make_folder(self._folder.lock(RIGHT).parent)
+            if (self._checkpoint / "offsets").exists():
+                time.sleep(CLAIM_S)
+        if self._driver.take(lock):
+            return True
+        if not self._folder.owner_is_supervised():
+            raise PreconditionError(
+                f"{self._checkpoint}: {self._folder.owner()} runs the query and cannot give it away, because it was "
+                "started by start(): stop it, and start it by query_evolution.supervise from now on"
+            )
+        return False
+
+    def _ask(self) -> int:
+        rehearse(
+            self._driver.rows,
+            self._checkpoint,
+            output_mode=self._output_mode,
+            first_batch_s=self._trial.rehearse_s,
+            new_driver=not self._driver.has(self._folder.lock(RIGHT)),
+        )
+        if self._asks:
+            self._driver.let_go(self._folder.lock(str(self._asks)))
+        self._asks = self._folder.ask(f"{getpass.getuser()}@{socket.gethostname()}")
+        self._driver.take(self._folder.lock(str(self._asks)))  # from now on it is seen
+        return self._asks
+
+    def _start(self) -> None:
+        self._committed = max(self._folder.committed(), default=-1)
+        self._first = self._committed + 1
+        try:
+            self._driver.start()
+        except Exception as error:  # it does not run, which ends the trial or the supervisor
+            self._failure = error
+
+    def _note_failure(self, seen: Seen) -> None:
+        """Why a trial ends."""
+        if self._me.phase is Phase.TRIAL and self._failure is None:
+            late = f"no batch was committed within {self._trial.give_up_s:g} s" if seen.runs else "it was stopped"
+            self._failure = self._driver.error or UnavailableError(late)
+
+    def _note_outcome(self, seen: Seen) -> None:
+        """Before the last phase. `wait` raises `_failure`, or else returns `_outcome`."""
+        phase, restart = self._me.phase, seen.restart
+        if phase in (Phase.RUNNING, Phase.PARKING):
+            self._failure = self._failure or self._driver.error
+            self._outcome = Outcome.STOPPED
+        elif phase is Phase.FAILED:
+            failed = self._failure
+            if self._stopping.is_set():
+                self._failure, self._outcome = None, Outcome.STOPPED
+            else:
+                self._failure = PreconditionError(f"the new code has failed, and the former one goes on: {failed}")
+                self._failure.__cause__ = failed
+        elif phase in (Phase.STANDBY, Phase.BACK) and restart is not None and restart.end is End.CONFIRMED:
+            self._outcome = Outcome.REPLACED
+        elif phase is not Phase.PARKED:
+            self._failure = self._conflict(restart)
+
+    def _conflict(self, restart: Restart | None) -> RhinoError:
+        if self._me.phase is Phase.ASKING and restart is not None and restart.answer is Answer.WITHDRAWN:
+            return UnavailableError(f"{self._folder.owner()} has not ended its batch within {self._trial.ask_s:g} s")
+        why = f": {restart.reason}" if restart is not None and restart.reason else ""
+        return ConflictError(f"{self._checkpoint}: {self._folder.owner()} has the query{why}")

@@ -1,0 +1,94 @@
+"""The right to run a query: a lock in its checkpoint, which the driver's JVM has (Scala: RunLocks).
+
+This module looks who has it. A command takes it while it decides about a stopped query.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import getpass
+import json
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rhino_core.errors import IntegrityError, PreconditionError
+from rhino_core.foreign import read_json
+from spark_connector.facts import make_folder
+
+RIGHT = "run"
+UNSUPERVISED = "unsupervised"  # as in Gate.scala
+_FLOCK = "hhqqi4x"  # struct flock of Linux: type, whence, start, length, pid
+
+
+class RunLocks:
+    """`checkpoint`: the folder of a query checkpoint, which need not exist yet."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        self.path = checkpoint / "restarts"
+
+    def lock(self, name: str) -> Path:
+        """`name`: RIGHT, or the number of a request."""
+        return self.path / "locks" / name
+
+    def lives(self, number: int) -> bool:
+        """Whether the application of a request has its lock."""
+        return is_locked(self.lock(str(number)))
+
+    def owned(self) -> bool:
+        """Whether any process has the right to run."""
+        return is_locked(self.lock(RIGHT))
+
+    @contextlib.contextmanager
+    def right(self) -> Iterator[None]:
+        """Has the right to run, so no driver runs the query until the end of the block.
+
+        Raises PreconditionError if another process has it. No process that runs the query may call this: it would lose
+        the right at the end.
+        """
+        path = self.lock(RIGHT)
+        make_folder(path.parent)
+        with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+") as file:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise PreconditionError(
+                    f"{self.path.parent}: {self.owner()} runs the query, and decides about its batches: stop it first"
+                ) from None
+            file.truncate(0)
+            fields = {"pid": os.getpid(), "user": getpass.getuser(), "host": socket.gethostname(), "says": UNSUPERVISED}
+            json.dump(fields, file)
+            file.flush()
+            yield
+
+    def owner(self) -> str:
+        """Returns who has written last that it has the right to run, for people."""
+        fields = self._owner()
+        if not fields:
+            return "another process"
+        return f"process {fields.get('pid')} of user {fields.get('user')} on {fields.get('host')}"
+
+    def owner_is_supervised(self) -> bool:
+        return self._owner().get("says") != UNSUPERVISED
+
+    def _owner(self) -> dict[str, Any]:
+        """Empty while it is being written."""
+        try:
+            return read_json(self.lock(RIGHT))
+        except (OSError, IntegrityError):
+            return {}
+
+
+def is_locked(path: Path) -> bool:
+    """Whether another process has the lock. It is not taken, not even for a moment."""
+    try:
+        with path.open("rb") as file:
+            asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            kind: int = struct.unpack(_FLOCK, fcntl.fcntl(file, fcntl.F_GETLK, asked))[0]
+            return kind != fcntl.F_UNLCK
+    except FileNotFoundError:
+        return False

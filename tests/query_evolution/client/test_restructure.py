@@ -1,0 +1,174 @@
+"""`rhino restructure` with folders, the real manager and real sidecars; Spark's part is in tests/spark."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from query_evolution import Choices, Restructured, restructure
+from query_evolution.client import links
+from rhino.client.overview import fetch_overview
+from rhino_core.errors import AlreadyThereError, ConflictError, PreconditionError, UnknownError
+from rhino_core.ids import StoreId, Version, Worker
+from rhino_pb import handover_pb2, peer_pb2, sidecar_pb2
+from spark_connector.query_checkpoint import QueryCheckpoint
+from tests.query_evolution.structure.described import write_checkpoint, write_sketch
+from tests.worker_runtime.cluster import Client, Cluster, changelog_bytes
+from tests.worker_runtime.scenarios.test_with_manager import manager, settings_of
+
+COUNT = "stateStoreSave: k long -> count long?"
+USERS = "dedupe: user string -> "
+RECENT = "dedupeWithinWatermark: user string -> expiresAtMicros long"
+OLD = (COUNT, USERS)
+NEW = (RECENT, COUNT)
+BATCHES = 3
+
+
+@contextlib.asynccontextmanager
+async def made(tmp_path: Path, new: Sequence[str] = NEW) -> AsyncIterator[tuple[Cluster, str, Path]]:
+    """Two workers. The first owns the first partition of both operators, the second the other one."""
+    (tmp_path / "cluster").mkdir()
+    async with Cluster(tmp_path / "cluster") as cluster, manager(settings_of(tmp_path)) as address:
+        cluster.address = address
+        processes = await cluster.start("a", "b")
+        for partition, process in enumerate(processes):
+            async with process.attach() as client:
+                for operator in range(len(OLD)):
+                    await write(client, StoreId("job-1", operator, partition, "default"))
+        write_checkpoint(tmp_path / "q", OLD, batches=BATCHES)
+        write_sketch(tmp_path / "sketch", new)
+        yield cluster, address, tmp_path
+
+
+def named(store: StoreId, batch: int) -> Version:
+    """As `write_checkpoint` names it."""
+    return Version(batch + 1, f"{store.operator}-{store.partition}-{batch}")
+
+
+async def write(client: Client, store: StoreId) -> None:
+    for batch in range(BATCHES):
+        lineage = [named(store, before) for before in range(batch)]
+        await client.commit(store, named(store, batch), changelog_bytes(batch), lineage)
+
+
+async def run(address: str, folder: Path, **options: Any) -> Restructured:
+    return await asyncio.to_thread(restructure, address, folder / "q", folder / "new", folder / "sketch", **options)
+
+
+async def check_opens(cluster: Cluster, checkpoint: Path) -> None:
+    """Every version that the checkpoint names opens on the worker that owns it, and the next one is written there."""
+    for store, version in QueryCheckpoint(checkpoint).logged().versions:
+        async with cluster.sidecars["ab"[store.partition]].attach() as client:
+            reply = await client.prepare(store, version)
+            assert reply.state == sidecar_pb2.PREPARE_STATE_READY, f"{store}: {reply.message}"
+            following = Version(version.version + 1, "next")
+            former = version.checkpoint_id.rpartition("-")[0]
+            lineage = [Version(number, f"{former}-{number - 1}") for number in range(1, version.version)]
+            born = len(version.checkpoint_id) == 36  # a UUID
+            await client.commit(store, following, changelog_bytes(9), [*([] if born else lineage), version])
+
+
+async def test_state_moves_to_other_operators_and_what_is_born_is_empty(tmp_path: Path) -> None:
+    async with asyncio.timeout(120), made(tmp_path) as (cluster, address, folder):
+        done = await run(address, folder, batch=1)
+        assert [astuple(one)[:4] for one in done.operators] == [
+            ("born", None, 0, "dedupeWithinWatermark"),
+            ("moved", 0, 1, "stateStoreSave"),
+            ("dropped", 1, None, "dedupe"),
+        ]
+        assert (done.batch, done.stores, done.empty_stores, done.files) == (1, 2, 2, 4)
+        assert QueryCheckpoint(tmp_path / "new").job == done.job != done.source_job == "job-1"
+        groups = (await asyncio.to_thread(fetch_overview, address)).groups
+        owners = {
+            (g.group.operator, g.group.partition): g.members[0].worker_id for g in groups if g.group.job == done.job
+        }
+        assert owners == {(operator, partition): "ab"[partition] for operator in (0, 1) for partition in (0, 1)}
+        await check_opens(cluster, tmp_path / "new")
+        with pytest.raises(AlreadyThereError):
+            await run(address, folder)
+
+
+async def test_the_command_shows_the_plan_and_makes_the_checkpoint(tmp_path: Path) -> None:
+    async with asyncio.timeout(120), made(tmp_path) as (cluster, address, folder):
+
+        async def said(*options: str) -> tuple[int | None, str, str]:
+            command = [sys.executable, "-m", "rhino.cli.main", "restructure", f"file:{folder / 'q'}"]
+            command += [str(folder / "new"), "--sketch", str(folder / "sketch"), "--manager", address, *options]
+            process = await asyncio.create_subprocess_exec(
+                *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+            )
+            out, errors = await process.communicate()
+            return process.returncode, out.decode(), errors.decode()
+
+        code, out, _ = await said("--dry-run")
+        assert code == 0
+        assert "born, empty" in out
+        assert "would restructure query job-1 after batch 2: 2 stores keep their state, 2 begin empty" in out
+        assert not (folder / "new").exists()
+        for wrong, text in (("1", "must be OLD=NEW"), ("0=9", "there is no new operator 9"), ("1=0", "another kind")):
+            code, _, errors = await said("--pair", wrong)
+            assert code not in (0, None)
+            assert text in errors
+        code, _, errors = await said("--pair", "0=1", "--pair", "0=0")
+        assert (code != 0, "named twice" in errors) == (True, True)
+        code, out, _ = await said("--json", "--pair", "0=1", "--drop", "1")
+        assert code == 0
+        answer = json.loads(out)
+        assert [one["fate"] for one in answer["operators"]] == ["born", "moved", "dropped"]
+        await check_opens(cluster, folder / "new")
+
+
+async def test_nothing_stays_of_a_call_that_fails(tmp_path: Path) -> None:
+    async with asyncio.timeout(120), made(tmp_path) as (_, address, folder):
+        before = {g.group.job for g in (await asyncio.to_thread(fetch_overview, address)).groups}
+        path = folder / "q" / "commits" / "2"
+        path.write_text(path.read_text().replace("0-1-2", "never"))
+        with pytest.raises(UnknownError, match="does not hold") as caught:
+            await run(address, folder)
+        assert {one.name for one in folder.iterdir() if "new" in one.name} == set()
+        left = {g.group.job for g in (await asyncio.to_thread(fetch_overview, address)).groups}
+        assert left == before or any("rhino forget" in note for note in caught.value.__notes__)
+
+
+async def test_operators_that_only_a_person_can_pair(tmp_path: Path) -> None:
+    async with asyncio.timeout(120), made(tmp_path, (COUNT, USERS, USERS)) as (cluster, address, folder):
+        with pytest.raises(PreconditionError, match="say so with --pair"):
+            await run(address, folder)
+        done = await run(address, folder, choices=Choices({1: 2}))
+        assert [one.fate for one in done.operators] == ["same", "born", "moved"]
+        await check_opens(cluster, folder / "new")
+
+
+async def test_a_running_query_is_refused(tmp_path: Path) -> None:
+    """Only the answer of the manager is made up: it knows a driver that runs the query."""
+    running = handover_pb2.ListJobsReply(jobs=[handover_pb2.JobStatus(job="job-1", connected=True)])
+    async with asyncio.timeout(120), made(tmp_path) as (_, address, folder):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr("rhino.client.running.call_sync", lambda *_: running)
+            with pytest.raises(ConflictError, match="Stop the query first; or branch it"):
+                await run(address, folder)
+
+
+def test_an_older_sidecar_is_named() -> None:
+    """It does not serve the call."""
+    server = grpc.server(ThreadPoolExecutor(1))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        worker = Worker("w1", "store/boot", "127.0.0.1", f"127.0.0.1:{port}")
+        error = links._caught(worker, peer_pb2.RestructureRequest())
+    finally:
+        server.stop(None).wait()
+    assert isinstance(error, PreconditionError)
+    assert "restructure on worker w1" in str(error)
+    assert "its sidecar is of an older Rhino" in str(error)

@@ -1,0 +1,102 @@
+import pytest
+
+from query_evolution.modify.ledger import Figures, Ledger, Outcome, Return, State, View
+from query_evolution.modify.record import Canary, Change, Kind, Record
+from rhino_core.errors import LocalProtocolError
+
+OK = Outcome()
+
+
+def record(number: int, target: str = "f", *, removes: bool = False, dry_run: bool = False, canary: int = 0) -> Record:
+    trial = Canary(canary, max_batch_ms=500) if canary else None
+    return Record(number, Change(Kind.FUNCTION, target, removes), "someone", 0, dry_run, trial)
+
+
+def quick(*batches: int) -> dict[int, Figures]:
+    return {batch: Figures(100, {}) for batch in batches}
+
+
+def ledger(
+    *records: Record,
+    outcomes: dict[int, Outcome] | None = None,
+    bindings: dict[int, tuple[int, ...]] | None = None,
+    returned: dict[int, Return] | None = None,
+    figures: dict[int, Figures] | None = None,
+) -> Ledger:
+    return Ledger({one.number: one for one in records}, outcomes or {}, bindings or {}, returned or {}, figures or {})
+
+
+def short(view: View) -> tuple[State, int | None, int | None]:
+    return view.state, view.first_batch, view.last_batch
+
+
+def test_a_record_waits_for_a_driver_and_then_for_a_batch() -> None:
+    assert ledger(record(1)).view(1).state is State.PENDING
+    assert ledger(record(1), outcomes={1: OK}).view(1).state is State.ACCEPTED
+    assert short(ledger(record(1), outcomes={1: OK}, bindings={7: (1,)}).view(1)) == (State.IN_FORCE, 7, None)
+
+
+def test_a_dry_run_ends_with_its_checks() -> None:
+    assert ledger(record(1, dry_run=True), outcomes={1: OK}).view(1).state is State.CHECKED
+
+
+def test_a_refused_record_keeps_the_reason() -> None:
+    view = ledger(record(1), outcomes={1: Outcome("no function f")}).view(1)
+    assert (view.state, view.reason, view.first_batch) == (State.REFUSED, "no function f", None)
+    assert ledger(record(1), outcomes={1: Outcome("by me", withdrawn=True)}).view(1).state is State.WITHDRAWN
+
+
+def test_a_newer_record_of_the_same_slot_ends_a_modification() -> None:
+    outcomes = dict.fromkeys((1, 2, 3), OK)
+    bindings: dict[int, tuple[int, ...]] = {5: (1,), 8: (2, 3)}
+    found = ledger(record(1), record(2, "other"), record(3), outcomes=outcomes, bindings=bindings)
+    assert [short(view) for view in found.views()] == [
+        (State.REPLACED, 5, 7),
+        (State.IN_FORCE, 8, None),
+        (State.IN_FORCE, 8, None),
+    ]
+
+
+def test_a_failed_batch_gives_its_modification_up_and_the_former_one_goes_on() -> None:
+    failed = {8: Return(8, "no score")}
+    found = ledger(record(1), record(2), outcomes={1: OK, 2: OK}, bindings={5: (1,), 8: (2,)}, returned=failed)
+    assert short(found.view(1)) == (State.IN_FORCE, 5, None)
+    assert (short(found.view(2)), found.view(2).reason) == ((State.RETURNED, 8, 7), "no score")
+
+
+def test_a_canary_lasts_until_its_batches_are_judged() -> None:
+    bindings: dict[int, tuple[int, ...]] = {5: (1,)}
+    trial = ledger(record(1, canary=2), outcomes={1: OK}, bindings=bindings, figures=quick(3, 5))
+    assert short(trial.view(1)) == (State.CANARY, 5, None)
+    assert list(trial.view(1).figures) == [5]
+    over = ledger(record(1, canary=2), outcomes={1: OK}, bindings=bindings, figures=quick(5, 7, 8))
+    assert short(over.view(1)) == (State.IN_FORCE, 5, None)
+    assert list(over.view(1).figures) == [5, 7]
+
+
+def test_a_broken_limit_ends_a_canary_after_the_batch_that_broke_it() -> None:
+    bindings: dict[int, tuple[int, ...]] = {5: (1,)}
+    slow = {5: Return(7, "batch 6 took 501 ms")}
+    for figures in (quick(5), quick(5, 6)):  # a crash may come between the return and the figures
+        found = ledger(record(1, canary=2), outcomes={1: OK}, bindings=bindings, returned=slow, figures=figures)
+        assert (short(found.view(1)), found.view(1).reason) == ((State.RETURNED, 5, 6), "batch 6 took 501 ms")
+
+
+def test_a_canary_may_be_removed_and_not_replaced() -> None:
+    trial = ledger(record(1, canary=2), outcomes={1: OK}, bindings={5: (1,)})
+    assert trial.waiting(Change(Kind.FUNCTION, "f")) == 1
+    assert trial.waiting(Change(Kind.FUNCTION, "f", removes=True)) is None
+    removed = ledger(record(1, canary=2), record(2, removes=True), outcomes={1: OK, 2: OK}, bindings={5: (1,), 6: (2,)})
+    assert short(removed.view(1)) == (State.REPLACED, 5, 5)
+
+
+def test_only_what_is_on_its_way_waits() -> None:
+    found = ledger(record(1), record(2, "g", dry_run=True), outcomes={1: OK})
+    assert found.waiting(Change(Kind.FUNCTION, "f")) == 1
+    assert found.waiting(Change(Kind.FUNCTION, "g")) is None
+    assert found.waiting(Change(Kind.FILTER, "f")) is None
+
+
+def test_files_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(LocalProtocolError, match="bound_to_a_batch is impossible in state refused"):
+        ledger(record(1), outcomes={1: Outcome("no")}, bindings={3: (1,)}).view(1)

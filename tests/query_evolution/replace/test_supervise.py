@@ -1,0 +1,302 @@
+"""Supervisors on one checkpoint, with queries and locks of this process instead of Spark's."""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from query_evolution.replace import supervise as module
+from query_evolution.replace.core import Answer, End, Phase
+from query_evolution.replace.folder import RestartFolder
+from query_evolution.replace.supervise import Supervised
+from query_evolution.replace.trial import Outcome, Trial
+from rhino_core.errors import (
+    ConflictError,
+    IntegrityError,
+    InvalidSettingError,
+    PreconditionError,
+    UnavailableError,
+)
+from spark_connector import run_locks
+from spark_connector.facts import create_fact
+from spark_connector.run_locks import RIGHT
+
+TRIAL = Trial(batches=2, give_up_s=30, ask_s=30)
+locks: dict[Path, FakeDriver] = {}
+
+
+class FakeDriver:
+    """A query that commits `commits` batches when it is started, and plans one more if `hangs`."""
+
+    def __init__(self, checkpoint: Path, *, commits: int = 2, hangs: bool = False, error: str = "") -> None:
+        self._checkpoint = checkpoint
+        self._commits = commits
+        self._hangs = hangs
+        self._start_error = error
+        self.rows = self.query = None
+        self.runs = self.closed = False
+        self.parks = True
+        self.error: Exception | None = None
+
+    def take(self, lock: Path) -> bool:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        lock.touch()
+        return locks.setdefault(lock, self) is self
+
+    def has(self, lock: Path) -> bool:
+        return lock in locks
+
+    def let_go(self, lock: Path) -> None:
+        if locks.get(lock) is self:
+            assert not self.runs or lock.name != RIGHT
+            del locks[lock]
+
+    @property
+    def waits(self) -> bool:
+        return not self._hangs
+
+    def start(self) -> None:
+        assert locks[RestartFolder(self._checkpoint).lock(RIGHT)] is self
+        assert not any(other.runs for other in locks.values())
+        if self._start_error:
+            raise ValueError(self._start_error)
+        self.runs, self.closed = True, False
+        first = max(RestartFolder(self._checkpoint).committed(), default=-1) + 1
+        for batch in range(first, first + self._commits + self._hangs):
+            (self._checkpoint / "offsets" / str(batch)).touch()
+        for batch in range(first, first + self._commits):
+            (self._checkpoint / "commits" / str(batch)).touch()
+
+    def stop(self) -> None:
+        self.runs = False
+
+    def close(self) -> None:
+        self.closed = True
+
+    def open(self) -> None:
+        self.closed = False
+
+    def is_at_boundary(self) -> bool:
+        return self.closed and self.parks
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    for log in ("offsets", "commits"):
+        (tmp_path / log).mkdir()
+    (tmp_path / "metadata").write_text('{"id": "job"}')
+    (tmp_path / "restarts").mkdir()
+    monkeypatch.setattr(module, "TROUBLE_S", 0.01)
+    monkeypatch.setattr(module, "rehearse", lambda *rows, **options: None)
+    monkeypatch.setattr(run_locks, "is_locked", lambda path: path in locks)
+    yield tmp_path
+    locks.clear()
+
+
+def supervised(checkpoint: Path, trial: Trial = TRIAL, **query: Any) -> tuple[Supervised, FakeDriver]:
+    driver: Any = FakeDriver(checkpoint, **query)
+    return Supervised(driver, RestartFolder(checkpoint), "update", trial), driver
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def former(checkpoint: Path) -> Iterator[tuple[Supervised, FakeDriver]]:
+    running, driver = supervised(checkpoint)
+    wait_for(lambda: running.phase is Phase.RUNNING)
+    yield running, driver
+    running.stop()
+
+
+def test_a_query_that_nobody_runs_is_started_and_stopped(checkpoint: Path) -> None:
+    running, driver = supervised(checkpoint)
+    wait_for(lambda: driver.runs)
+    assert running.wait(0.01) is None
+    running.stop()
+    assert (running.wait(), driver.runs, locks) == (Outcome.STOPPED, False, {})
+
+
+def test_code_that_has_proved_itself_replaces_the_former_one(
+    checkpoint: Path, former: tuple[Supervised, FakeDriver]
+) -> None:
+    new, driver = supervised(checkpoint)
+    assert former[0].wait(30) is Outcome.REPLACED
+    wait_for(lambda: new.phase is Phase.RUNNING)
+    assert (driver.runs, former[1].runs, [*locks]) == (True, False, [RestartFolder(checkpoint).lock(RIGHT)])
+    new.stop()
+
+
+def test_a_trial_waits_for_all_its_batches(checkpoint: Path, former: tuple[Supervised, FakeDriver]) -> None:
+    """Not longer than it may, if there are rows. A query without rows has time."""
+    new, driver = supervised(checkpoint, Trial(batches=5, give_up_s=0.1), commits=1)
+    wait_for(lambda: new.phase is Phase.TRIAL)
+    assert new.wait(0.5) is None
+    assert (driver.runs, former[0].phase) == (True, Phase.STANDBY)
+    new.stop()
+    assert new.wait() is Outcome.STOPPED
+    wait_for(lambda: former[0].phase is Phase.RUNNING)
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        ({"error": "no such column"}, "the former one goes on: no such column"),
+        ({"commits": 0, "hangs": True}, "no batch was committed within 0.2 s"),
+        ({"commits": 1, "hangs": True}, "no batch was committed within 0.2 s"),
+    ],
+)
+def test_the_former_code_goes_on_if_the_new_one_fails(
+    checkpoint: Path, former: tuple[Supervised, FakeDriver], query: dict[str, Any], reason: str
+) -> None:
+    new, _ = supervised(checkpoint, Trial(batches=2, give_up_s=0.2), **query)
+    with pytest.raises(PreconditionError, match=reason):
+        new.wait(30)
+    wait_for(lambda: former[0].phase is Phase.RUNNING)
+    (restart,) = RestartFolder(checkpoint).read()
+    assert (restart.answer, restart.end, former[1].runs) == (Answer.PARKED, End.RETURNED, True)
+
+
+def test_a_batch_that_does_not_end_is_not_waited_for_without_end(
+    checkpoint: Path, former: tuple[Supervised, FakeDriver]
+) -> None:
+    former[1].parks = False
+    new, _ = supervised(checkpoint, Trial(ask_s=0.2))
+    with pytest.raises(UnavailableError, match=r"has not ended its batch within 0.2 s"):
+        new.wait(30)
+    wait_for(lambda: former[0].phase is Phase.RUNNING)
+    assert (former[1].runs, former[1].closed) == (True, False)
+
+
+def test_an_application_of_another_user_is_refused(
+    checkpoint: Path, former: tuple[Supervised, FakeDriver], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RestartFolder, "refusal", lambda self, number: "it is bob's")
+    new, _ = supervised(checkpoint)
+    with pytest.raises(ConflictError, match=r"only user .* may replace it: it is bob's"):
+        new.wait(30)
+    assert (former[0].phase, former[1].closed) == (Phase.RUNNING, False)
+
+
+class Failing:
+    """A method of a supervisor's folder that fails so many times, while the supervisor is in a phase."""
+
+    def __init__(self, one: Supervised, phase: Phase, method: str, *, times: int = 2, after: bool = False) -> None:
+        self._one, self._phase, self._times, self._after = one, phase, times, after
+        self._real = getattr(one._folder, method)
+        self.failed = 0
+        setattr(one._folder, method, self)
+
+    def __call__(self, *arguments: Any) -> Any:
+        fails = self._one.phase is self._phase and self.failed < self._times
+        found = None if fails and not self._after else self._real(*arguments)
+        if fails:
+            self.failed += 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return found
+
+
+@pytest.mark.parametrize(
+    ("phase", "method", "after"),
+    [
+        (Phase.RUNNING, "open_requests", False),
+        (Phase.PARKING, "read", False),
+        (Phase.PARKING, "answer", False),
+        (Phase.PARKING, "answer", True),
+        (Phase.STANDBY, "read", False),
+    ],
+)
+def test_the_former_code_gives_the_query_away_also_if_its_files_fail_for_a_while(
+    checkpoint: Path, former: tuple[Supervised, FakeDriver], phase: Phase, method: str, after: bool
+) -> None:
+    failing = Failing(former[0], phase, method, after=after, times=1 if after else 2)
+    new, driver = supervised(checkpoint)
+    assert former[0].wait(30) is Outcome.REPLACED
+    wait_for(lambda: new.phase is Phase.RUNNING)
+    assert (failing.failed, driver.runs, former[1].runs) == (1 if after else 2, True, False)
+    new.stop()
+
+
+@pytest.mark.parametrize(
+    ("phase", "method", "after"),
+    [
+        (Phase.ASKING, "read", False),
+        (Phase.GRANTED, "read", False),
+        (Phase.TRIAL, "read", False),
+        (Phase.TRIAL, "end", False),
+        (Phase.TRIAL, "end", True),
+    ],
+)
+def test_the_new_code_gets_the_query_also_if_its_files_fail_for_a_while(
+    checkpoint: Path, former: tuple[Supervised, FakeDriver], phase: Phase, method: str, after: bool
+) -> None:
+    new, _ = supervised(checkpoint)
+    failing = Failing(new, phase, method, after=after, times=1)
+    assert former[0].wait(30) is Outcome.REPLACED
+    wait_for(lambda: new.phase is Phase.RUNNING)
+    assert failing.failed == 1
+    assert [restart.end for restart in RestartFolder(checkpoint).read()] == [End.CONFIRMED]
+    new.stop()
+
+
+def test_the_former_code_comes_back_also_if_its_files_fail_for_a_while(
+    checkpoint: Path, former: tuple[Supervised, FakeDriver]
+) -> None:
+    failing = [Failing(former[0], phase, "read") for phase in (Phase.STANDBY, Phase.BACK)]
+    new, _ = supervised(checkpoint, error="no such column")
+    with pytest.raises(PreconditionError):
+        new.wait(30)
+    wait_for(lambda: former[0].phase is Phase.RUNNING)
+    assert former[1].runs
+    assert failing[0].failed == 2
+
+
+def test_who_has_granted_a_restart_lets_go_without_looking_at_files(
+    checkpoint: Path, former: tuple[Supervised, FakeDriver]
+) -> None:
+    failing = Failing(former[0], Phase.PARKED, "read")
+    new, _ = supervised(checkpoint)
+    assert former[0].wait(30) is Outcome.REPLACED
+    assert failing.failed == 0
+    new.stop()
+
+
+def test_a_damaged_file_ends_no_supervisor(checkpoint: Path, former: tuple[Supervised, FakeDriver]) -> None:
+    for kind in ("requests", "answers"):
+        create_fact(checkpoint / "restarts" / kind, 1, "[]")
+    new, driver = supervised(checkpoint)
+    with pytest.raises(IntegrityError, match="answers/1 is not readable"):
+        new.wait(30)
+    assert former[1].runs
+    (checkpoint / "restarts" / "answers" / "1").unlink()
+    create_fact(checkpoint / "restarts" / "answers", 1, '{"answer": "withdrawn"}')
+    again, driver = supervised(checkpoint)
+    assert former[0].wait(30) is Outcome.REPLACED
+    wait_for(lambda: again.phase is Phase.RUNNING)
+    assert driver.runs
+    again.stop()
+
+
+def test_an_error_of_a_query_is_that_of_its_supervisor(checkpoint: Path) -> None:
+    running, driver = supervised(checkpoint)
+    wait_for(lambda: running.phase is Phase.RUNNING)
+    driver.error, driver.runs = ValueError("no room"), False
+    with pytest.raises(ValueError, match="no room"):
+        running.wait(30)
+    assert locks == {}
+
+
+def test_limits_of_a_trial() -> None:
+    with pytest.raises(InvalidSettingError, match="batches: 0: must be 1 or more"):
+        Trial(batches=0)
+    with pytest.raises(InvalidSettingError, match=r"ask_s: 0: must be above 0"):
+        Trial(ask_s=0)
