@@ -65,8 +65,10 @@ class ChainMachine:
         match event:  # the events of a commit come first
             case ev.AckReceived():
                 return self._completing.acknowledged(event, now)
-            case ev.BeginReceived():
-                return self._receiving.begin(event, now)
+            case ev.BeginReceived(entry=entry):
+                effects = self._receiving.begin(event, now)
+                self._sending.passed_on(key_of(entry))
+                return effects
             case ev.TransferStored(transfer):
                 begin = self._receiving.arrived(transfer)
                 return self._arrived(begin.entry, now) + self._receiving.stored(begin, now)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rhino_core.errors import CopiesTimeoutError
 from rhino_core.ids import Epoch, FileEntry, Lane
 from tests.worker_runtime.protocol.test_chain import B, Rig, only, owner
-from tests.worker_runtime.scenario import GROUP, STORE, changelog, group, snapshot, sst
+from tests.worker_runtime.scenario import GROUP, STORE, changelog, group, snapshot, sst, worker
 from worker_runtime.protocol import events as ev
 
 PATIENCE_S = 60.0
@@ -178,6 +178,18 @@ def test_what_was_given_up_is_not_offered_to_new_members() -> None:
     rig.do(ev.CommitAbandoned(1))
     rig.adopt(group(2, "ac"))
     assert not only(rig.connect("c"), ev.OfferFile)
+
+
+def test_what_another_member_sends_on_was_not_given_up_after_all() -> None:
+    """Seed 4161, factor 2: a member that had the file from here passed it on, to here and then to another one."""
+    rig = owner("abc")
+    rig.commit(changelog(1))
+    rig.do(ev.CommitAbandoned(1))
+    assert rig.machine.view.given_up(STORE) == {changelog(1).name}
+    sent = ev.BeginReceived("b", 7, changelog(1), Epoch(1, 1), (worker("c"),))
+    assert only(rig.do(sent), ev.OfferFile)
+    assert rig.machine.view.given_up(STORE) == set()
+    rig.machine.check_invariants()
 
 
 def test_what_was_given_up_is_forgotten_with_its_file() -> None:
