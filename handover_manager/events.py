@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from handover_manager.plan.locations import Location
-from handover_manager.plan.planner import Request
-from handover_manager.plan.work import SourceLag, Work
+from handover_manager.plan.work import Work
 from handover_manager.view import ClusterView, TaskGroup
 from rhino_core.errors import RhinoError
 from rhino_core.ids import GroupId, JobSettings, StoreVersion, VirtualNode
 from rhino_core.records import Record
+from rhino_model.intents import Request
+from rhino_model.loads import SourceLag
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,18 +8,16 @@ from typing import assert_never
 
 from handover_manager import events as ev
 from handover_manager.adapt.adaptation import Adaptation, Parts
-from handover_manager.adapt.decisions import Decision
 from handover_manager.adapt.policy import Policy
 from handover_manager.adapt.trial import AdaptationRecord
-from handover_manager.drive.drain import DrainState, check_enough, drain_state
+from handover_manager.drive.drain import check_enough, drain_state
 from handover_manager.drive.execution import Execution
-from handover_manager.drive.explain import Explanation, explain
-from handover_manager.drive.handover import Handover
+from handover_manager.drive.explain import explain, workers_of
+from handover_manager.drive.handover import DrivenHandover
 from handover_manager.drive.handovers import Handovers
 from handover_manager.plan.holdings import Holdings
-from handover_manager.plan.intents import Drain, needs_work
 from handover_manager.plan.measurements import Measurements, copy_rate
-from handover_manager.plan.planner import Plan, Request, deadline_of, make_plan, parse_nodes
+from handover_manager.plan.planner import deadline_of, make_plan, parse_nodes
 from handover_manager.plan.predict import predict
 from handover_manager.plan.situation import Situation
 from handover_manager.queries import history
@@ -31,7 +29,11 @@ from handover_manager.queries.run import Run
 from handover_manager.queries.runs import Runs
 from handover_manager.view import ClusterView
 from rhino_core.errors import InvalidRequestError, PreconditionError
+from rhino_core.ids import VirtualNode
 from rhino_core.text import duration
+from rhino_model.decisions import Decision
+from rhino_model.handovers import DrainView, Explanation, Plan
+from rhino_model.intents import Drain, Request, needs_work
 
 FORGET_GRACE_S = 24 * 3600.0
 SETTLE_S = 10.0  # after a start, time for workers and drivers to register before they count as lost
@@ -54,7 +56,7 @@ class HandoverCore:
         started: float,
         wall_offset_s: float,
         jobs: Iterable[Job] = (),
-        handovers: Iterable[Handover] = (),
+        handovers: Iterable[DrivenHandover] = (),
         deletions: Iterable[Deletion] = (),
         policy: Policy = USUAL,
         adapted: tuple[AdaptationRecord | None, Iterable[Decision]] = (None, ()),
@@ -122,8 +124,7 @@ class HandoverCore:
         measurements = max(jobs, key=lambda f: f.batch_s or 0.0, default=Measurements())
         rate = copy_rate(jobs) or copy_rate(job.measurements for job in self.jobs.all())
         wait_s = max(plan.strategy.start_at_ms / 1000 - (now + self._offset_s), 0.0)
-        prediction = predict(plan.steps, plan.strategy, measurements, rate, wait_s)
-        return dataclasses.replace(plan, prediction=prediction)
+        return predict(plan, measurements, rate, wait_s)
 
     def check_forgettable(self, name: str, *, now: float) -> str:
         """The id of a job that may be forgotten: it does not run, and no handover moves it. Changes nothing.
@@ -143,7 +144,7 @@ class HandoverCore:
         """Whether no driver runs the job, and one that was lost may come back."""
         return job.run.may_return(now - SETTLE_S)
 
-    def drain_state(self, worker: str, *, now: float) -> DrainState:
+    def drain_state(self, worker: str, *, now: float) -> DrainView:
         """Whether the worker can be removed. Raises UnknownError.
 
         A query whose driver was lost some time ago counts as stopped: nothing moves it, and a later start loads its
@@ -164,13 +165,13 @@ class HandoverCore:
         job = self.jobs.find(name)
         (node,) = parse_nodes(job.job, (virtual_node,))
         found = explain(job, node, self.handovers.all(), self.view)
-        return dataclasses.replace(found, reasons=(*found.reasons, *self._who(job.job, found)))
+        return dataclasses.replace(found, reasons=(*found.reasons, *self._who(job, node)))
 
-    def _who(self, job: str, found: Explanation) -> list[str]:
+    def _who(self, job: Job, node: VirtualNode) -> list[str]:
         """The people that drain the workers of a virtual node, or have forgotten its job."""
-        draining = sorted(worker for worker in found.workers if self.view.draining(worker))
+        draining = sorted(worker for worker in workers_of(job, node, self.view) if self.view.draining(worker))
         marks = [self.history.newest(history.DRAIN, worker=worker) for worker in draining]
-        forgotten = self.history.newest(history.FORGET, job=job) if self.deletions.get(job) else None
+        forgotten = self.history.newest(history.FORGET, job=job.job) if self.deletions.get(job.job) else None
         return [action.told() for action in (*marks, forgotten) if action is not None]
 
     def handle(self, event: ev.Event, *, now: float) -> list[ev.Effect]:
@@ -328,5 +329,5 @@ class HandoverCore:
             return view
         named = set(view.all_members())
         named.update(*(job.map.workers for job in self.jobs.all()))
-        named.update(target for h in self.handovers.all() for target in h.plan.targets)
+        named.update(move.target for h in self.handovers.all() for move in h.plan.moves)
         return dataclasses.replace(view, presumed=frozenset(named - self._seen))

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rhino_core.ids import DiskState, GroupId, ReplicaGroup, VirtualNode, Worker
+from rhino_core.ids import DiskState, GroupId, ReplicaGroup, Worker
 from rhino_core.planning.correlation import CopyDecision
 
 Standing = frozenset[tuple[str, str, bool, bool]]  # of each worker: id, host, whether it is reachable, and draining
@@ -131,8 +131,3 @@ class ClusterView:
             return []
         chain = [m.worker.worker_id for m in seen[0].group.members]
         return [w for w in chain if self.reachable(w) and all(g.is_whole(w) for g in seen)]
-
-
-def groups_of(node: VirtualNode, operators: Iterable[int]) -> tuple[GroupId, ...]:
-    """The replica groups of a virtual node: one for each operator of its task group."""
-    return tuple(GroupId(node.job, operator, node.partition) for operator in operators)

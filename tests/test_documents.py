@@ -12,6 +12,7 @@ FOLDERS = [
     "workloads",
     "rhino",
     "rhino_core",
+    "rhino_model",
     "spark_connector",
     "query_evolution",
     "handover_manager",

@@ -17,6 +17,7 @@ PACKAGES = (
     "handover_manager",
     "replication_manager",
     "worker_runtime",
+    "rhino_model",
     "rhino_core",
 )
 PARAMETERS_MAX = 8  # without self; `*rest` and `**more` count as one each

@@ -31,6 +31,7 @@ from benchmarks.balance.running import Place, Say, Seen
 from benchmarks.command import main, show
 from rhino import BatchLoad
 from rhino_core.errors import RhinoError
+from rhino_model.codec import plain
 from workloads.machine import machine
 
 PARTS = ("step", "scale")
@@ -88,7 +89,7 @@ def _details(seen: Seen) -> Row:
     return {
         "batches": [asdict(batch) for batch in seen.batches],
         "windows": [asdict(window) for window in windows(seen.heard)],
-        "decisions": [asdict(decision) for decision in seen.decisions],
+        "decisions": plain(seen.decisions),
         "handovers": [
             {"id": one.handover_id, "phase": one.phase.value, "ms": [one.started_ms, one.finished_ms], "by": one.by}
             for one in seen.handovers

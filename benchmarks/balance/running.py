@@ -13,9 +13,9 @@ from benchmarks.balance import query
 from benchmarks.balance.observed import Heard, Listener
 from benchmarks.balance.query import Load
 from rhino import Handover, HandoverClient
-from rhino.client.decisions import AdaptationDecision
 from rhino.testing import ClusterShape, ElasticCluster
 from rhino.testing.query_watch import Batch, QueryWatch, RunError
+from rhino_model.decisions import Decision
 from workloads.nexmark.output import Verdict
 
 QUERY_NAME = "balance"
@@ -51,7 +51,7 @@ class Seen:
 
     heard: tuple[Heard, ...]
     batches: tuple[Batch, ...]
-    decisions: tuple[AdaptationDecision, ...]
+    decisions: tuple[Decision, ...]
     handovers: tuple[Handover, ...]
     verdict: Verdict
 

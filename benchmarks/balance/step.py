@@ -9,6 +9,7 @@ from statistics import fmean, median
 from benchmarks.balance.observed import WINDOW, balanced_for_good, windows
 from benchmarks.balance.query import Load
 from benchmarks.balance.running import Place, Say, Seen, running
+from rhino_model.decisions import Outcome
 
 BAND = 0.2  # of `rhino manager --adaptation-band`
 BALANCED_S = 60.0  # the bar
@@ -81,7 +82,7 @@ def figures(seen: Seen, load: Load, trigger_s: float) -> Stepped:
     found = windows(seen.heard)
     before = [window for window in found if window.first_batch + WINDOW <= first]
     after = [window for window in found if window.first_batch >= first]
-    plans = [one for one in seen.decisions if one.outcome == "moving" and one.started_ms >= began_ms]
+    plans = [one for one in seen.decisions if one.outcome is Outcome.MOVING and one.started_ms >= began_ms]
     acted_ms = plans[-1].started_ms if plans else began_ms
     good = balanced_for_good([window for window in after if window.ended_ms > acted_ms], 1 + BAND)
     end = [window for window in after if good is not None and window.first_batch >= good.first_batch] or after[-WINDOW:]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from handover_manager.adapt.budget import Budget
 from handover_manager.adapt.cool_downs import CoolDowns
-from handover_manager.adapt.decisions import DecidedMove, Decision, Decisions, Outcome
+from handover_manager.adapt.decisions import DecisionTable
 from handover_manager.adapt.policy import Mode, Policy
 from handover_manager.adapt.proposal import Situated, judge
 from handover_manager.adapt.scaling import Scaling
@@ -26,18 +26,19 @@ from handover_manager.adapt.trial import (
 from handover_manager.adapt.verdict import Verdict
 from handover_manager.adapt.windows import Batch, Windows, imbalance, node_loads, usual_load, worker_loads
 from handover_manager.drive.handovers import Handovers
-from handover_manager.drive.states import Phase
 from handover_manager.events import BatchLogged, Effect, Persist
 from handover_manager.plan.holdings import Holdings
 from handover_manager.plan.move import make_move, state_bytes
-from handover_manager.plan.planner import DEFAULT_DEADLINE_S, Plan
+from handover_manager.plan.planner import DEFAULT_DEADLINE_S
 from handover_manager.plan.situation import Situation
 from handover_manager.queries.job import Job
 from handover_manager.queries.jobs import Jobs
-from handover_manager.view import ClusterView, groups_of
+from handover_manager.view import ClusterView
 from rhino_core.errors import RhinoError
 from rhino_core.ids import VirtualNode
 from rhino_core.planning.goals import Weight
+from rhino_model.decisions import DecidedMove, Decision, Outcome
+from rhino_model.handovers import Phase, Plan, PlannedStep, groups_of
 
 BY = "adaptation"  # who asks for its handovers
 ROWS_CHANGE = 0.25  # of the input rows of a usual batch, to be journalled
@@ -83,7 +84,7 @@ class Adaptation:
         self._budget = Budget(policy.hourly_bytes, policy.hourly_moves, restored.spent, started)
         self._cool_downs = CoolDowns(policy.cool_down_s, restored.frozen, started)
         self.trial = trial_of_record(restored.trial, started + WATCH_S) if restored.trial is not None else None
-        self.decisions = Decisions(decisions)
+        self.decisions = DecisionTable(decisions)
         self._windows: dict[str, Windows] = {}
         self.scaling = Scaling(policy.scale_in_s, policy.catch_up_s)
         self._usual_rows = dict(restored.usual_rows)  # as journalled
@@ -270,7 +271,7 @@ class Adaptation:
             return self._end(trial, Outcome.FAILED, f"{told}; cannot move back: {error}", now, failed=True)
         if not moves or self._handovers.active():
             return self._end(trial, Outcome.FAILED, f"{told}; nothing can move back", now, failed=True)
-        plan = self._predict(Plan((tuple(moves),), intent="adaptation: back again"), now)
+        plan = self._predict(Plan((PlannedStep(tuple(moves)),), intent="adaptation: back again"), now)
         handover_id = self._name(now)
         self.trial = dataclasses.replace(trial, stage=Stage.RETURNING, handover_id=handover_id)
         self._budget.spend(plan.bytes_to_move, len(moves), now)
@@ -297,7 +298,7 @@ class Adaptation:
         return self.decisions.add(
             Decision(
                 number=0,
-                at_ms=round((now + self._offset_s) * 1000),
+                started_ms=round((now + self._offset_s) * 1000),
                 job=job,
                 outcome=verdict.outcome,
                 why=verdict.why,
@@ -306,7 +307,7 @@ class Adaptation:
                 planned=verdict.planned,
                 gain_s=verdict.gain_s,
                 cost_s=verdict.cost_s,
-                bytes=sum(move.bytes_to_move for move in moves),
+                bytes_to_move=sum(move.bytes_to_move for move in moves),
                 moves=tuple(DecidedMove(move.node.name, move.origin, move.target) for move in moves),
                 hot=verdict.hot,
                 handover_id=handover_id,

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from handover_manager.adapt.decisions import Outcome
 from handover_manager.adapt.verdict import Verdict
 from handover_manager.adapt.windows import imbalance, worker_loads
-from handover_manager.plan.planner import Plan
 from rhino_core.ids import VirtualNode
 from rhino_core.planning.goals import ORDER, Weight
+from rhino_model.decisions import Outcome
+from rhino_model.handovers import Plan
 
 AIM_PART = 0.25  # of the band of the most important weight: where a plan for it ends. The rest is for noise
 KEPT_PART = 0.5  # of a band: where a plan for a less important weight ends, and as far as it may go in other bands

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from statistics import fmean, median
 
-from handover_manager.plan.work import SourceLag
+from rhino_model.loads import SourceLag
 
 KEPT = 32  # windows
 BEHIND = 4.0  # usual batches that a source has to be behind before it counts

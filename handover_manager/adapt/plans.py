@@ -8,14 +8,14 @@ from collections.abc import Iterator, Sequence
 
 from handover_manager.adapt.budget import Left
 from handover_manager.adapt.goal import KEPT_PART, Goal
-from handover_manager.plan.intents import Adapt
-from handover_manager.plan.move import Move
-from handover_manager.plan.planner import Plan, Request, make_plan
+from handover_manager.plan.planner import make_plan
 from handover_manager.plan.situation import Situation
 from handover_manager.plan.work import Work
 from rhino_core.errors import AlreadyThereError
 from rhino_core.ids import VirtualNode
 from rhino_core.planning.goals import Weight
+from rhino_model.handovers import Move, Plan, PlannedStep
+from rhino_model.intents import Adapt, Request
 
 
 def best_plan(job: str, situation: Situation, goals: Sequence[Goal], goal: Goal) -> Plan | None:
@@ -74,5 +74,5 @@ def part_of(plan: Plan, goal: Goal, left: Left) -> Plan | None:
             loads[move.target] = loads.get(move.target, 0.0) + load
         if waiting[worker]:
             heapq.heappush(heap, (-loads.get(worker, 0.0), worker))
-    steps = (tuple(move for move in step if move.node in chosen) for step in plan.steps)
-    return dataclasses.replace(plan, steps=tuple(step for step in steps if step)) if chosen else None
+    steps = (PlannedStep(tuple(move for move in step.moves if move.node in chosen)) for step in plan.steps)
+    return dataclasses.replace(plan, steps=tuple(step for step in steps if step.moves)) if chosen else None

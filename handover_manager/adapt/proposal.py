@@ -9,18 +9,17 @@ from statistics import median
 
 from handover_manager.adapt.budget import Left
 from handover_manager.adapt.cool_downs import CoolDown
-from handover_manager.adapt.decisions import Outcome
 from handover_manager.adapt.goal import Goal
 from handover_manager.adapt.plans import best_plan, part_of, work_of
 from handover_manager.adapt.policy import LESSER_COST, Policy
 from handover_manager.adapt.verdict import Verdict
 from handover_manager.adapt.windows import Window, forecast, imbalance, node_loads, usual_load, worker_loads
-from handover_manager.plan.intents import Weight
-from handover_manager.plan.move import Move
-from handover_manager.plan.planner import Plan
 from handover_manager.plan.situation import Situation
 from rhino_core.errors import RhinoError
 from rhino_core.ids import VirtualNode
+from rhino_model.decisions import Outcome
+from rhino_model.handovers import Move, Plan
+from rhino_model.intents import Weight
 
 COPY_COST = 0.1  # seconds that a second of copying costs: it takes disk and network from batches
 BATCH_S = 1.0  # assumed for a query whose batches nobody has timed
@@ -201,7 +200,7 @@ def _cost_s(plan: Plan, query: Situated) -> float:
     pause_s = plan.prediction.pause_s
     if pause_s is None:
         pause_s = query.interval_s or BATCH_S
-    copying_s = [step.prepare_s or 0.0 for step in plan.prediction.steps]
+    copying_s = [step.prediction.prepare_s or 0.0 for step in plan.steps]
     return pause_s + COPY_COST * sum(copying_s)
 
 

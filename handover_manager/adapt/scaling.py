@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from handover_manager.adapt.lag import CAUGHT_UP
 from handover_manager.adapt.windows import Windows, forecast, worker_loads
-from handover_manager.plan.work import SourceLag
 from handover_manager.view import ClusterView
 from rhino_core.ids import VirtualNode
+from rhino_model.loads import SourceLag
 
 UTILIZATION = 0.7  # the part of the trigger interval that a batch may take: a later backlog has to be caught up
 WORKERS_MAX = 10_000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from handover_manager.adapt.decisions import Outcome
-from handover_manager.plan.planner import Plan
+from rhino_model.decisions import Outcome
+from rhino_model.handovers import Plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,10 @@ from statistics import fmean, median, variance
 from typing import NamedTuple
 
 from handover_manager.adapt.lag import Lags
-from handover_manager.plan.work import SourceLag, Work
+from handover_manager.plan.work import Work
 from rhino_core.ids import VirtualNode
 from rhino_core.planning.goals import Weight
+from rhino_model.loads import SourceLag
 
 ROWS_KEPT = 32  # windows whose input rows are kept: a backlog may last long
 CATCHING_UP = 2.0  # a batch with so many times the usual input rows may be a backlog

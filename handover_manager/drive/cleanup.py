@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from handover_manager.drive.handover import Handover
+from handover_manager.drive.handover import DrivenHandover
 from handover_manager.drive.handovers import Handovers
 from handover_manager.drive.states import State
-from handover_manager.drive.step import Step
+from handover_manager.drive.step import DrivenStep
 from handover_manager.events import ChangeGroup, Effect
-from handover_manager.plan.move import Move
 from handover_manager.queries.jobs import Jobs
 from handover_manager.view import ClusterView, GroupSeen
 from rhino_core.ids import GroupId, VirtualNode
+from rhino_model.handovers import Move
 
 
 class Cleanup:
@@ -22,7 +22,7 @@ class Cleanup:
         self._jobs = jobs
         self._handovers = handovers
 
-    def clean_up(self, handover: Handover, view: ClusterView) -> list[Effect]:
+    def clean_up(self, handover: DrivenHandover, view: ClusterView) -> list[Effect]:
         """Settles confirmed steps, and unwinds those that were given up. Closes the handover when nothing remains."""
         effects: list[Effect] = []
         for step in handover.steps:
@@ -38,7 +38,7 @@ class Cleanup:
             self._handovers.close(handover)
         return effects
 
-    def settle(self, handover_id: str, step: Step, view: ClusterView) -> tuple[bool, list[Effect]]:
+    def settle(self, handover_id: str, step: DrivenStep, view: ClusterView) -> tuple[bool, list[Effect]]:
         """Makes the targets owners, and keeps them desired until they are. Returns whether the record has changed."""
         if not view.groups:
             return False, []  # a manager that has just started has seen no group yet
@@ -54,10 +54,12 @@ class Cleanup:
         if not done:
             return False, effects
         step.settling -= done
-        settled = [m for m in step.moves if not step.settling.intersection(m.groups) and m.node not in step.redirected]
+        settled = [
+            m for m in step.moves if not step.settling.intersection(m.groups()) and m.node not in step.redirected
+        ]
         return True, effects + release(self._jobs, settled, view)
 
-    def _unwind(self, handover_id: str, step: Step, view: ClusterView) -> list[Effect]:
+    def _unwind(self, handover_id: str, step: DrivenStep, view: ClusterView) -> list[Effect]:
         """Removes targets from chains that they made longer. Naming the owner again cuts a chain to r secondaries.
 
         After a marker some targets may have become owners through logged batches. The origins then become owners again.

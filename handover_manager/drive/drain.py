@@ -3,37 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
-from handover_manager.drive.handover import Handover
-from handover_manager.plan.move import Move
+from handover_manager.drive.handover import DrivenHandover
 from handover_manager.queries.job import Job
 from handover_manager.view import ClusterView, GroupSeen
 from rhino_core.errors import TooFewWorkersError, UnknownError
 from rhino_core.ids import VirtualNode
+from rhino_model.handovers import DrainView, Move
 
 NAMED_MAX = 8  # maximum number of names in one blocker
-
-
-@dataclass(frozen=True, slots=True)
-class DrainState:
-    """The progress of a drain.
-
-    `blockers`: reasons why the worker cannot be removed yet, for people. `virtual_nodes` and `groups` count those that
-    block it. `staying`: number of virtual nodes that are desired there and that no handover moves away.
-    """
-
-    worker: str
-    draining: bool
-    blockers: tuple[str, ...]
-    virtual_nodes: int
-    groups: int
-    handover_id: str
-    staying: int
-
-    @property
-    def safe_to_remove(self) -> bool:
-        return self.draining and not self.blockers
 
 
 def check_enough(worker: str, view: ClusterView) -> None:
@@ -58,12 +36,12 @@ def _lacking_workers(worker: str, view: ClusterView) -> list[str]:
 def drain_state(
     worker: str,
     running: Sequence[Job],
-    handovers: Iterable[Handover],
+    handovers: Iterable[DrivenHandover],
     view: ClusterView,
     names: Callable[[str], str],
     *,
     settled: bool,
-) -> DrainState:
+) -> DrainView:
     """Whether `worker` can be removed.
 
     `running`: jobs that a driver runs, or whose driver may come back. `handovers`: the active ones. `names`: of
@@ -110,10 +88,10 @@ def drain_state(
     moving = {m.node for h in mine for s in _open(h) for m in s if m.origin == worker}
     handover_id = mine[0].handover_id if mine else ""
     groups = len(short) + len(ungrouped)
-    return DrainState(worker, draining, tuple(blockers), count, groups, handover_id, len(meant - moving))
+    return DrainView(worker, draining, tuple(blockers), count, groups, handover_id, len(meant - moving))
 
 
-def _open(handover: Handover) -> list[tuple[Move, ...]]:
+def _open(handover: DrivenHandover) -> list[tuple[Move, ...]]:
     return [step.moves for step in handover.steps if not step.state.ended]
 
 

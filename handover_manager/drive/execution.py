@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from handover_manager.drive.cleanup import Cleanup
-from handover_manager.drive.handover import Gap, Handover, make_steps
+from handover_manager.drive.handover import DrivenHandover, Gap, make_steps
 from handover_manager.drive.handovers import Handovers
-from handover_manager.drive.states import Phase, State, Trigger
-from handover_manager.drive.step import Marker, Step
+from handover_manager.drive.states import State, Trigger
+from handover_manager.drive.step import DrivenStep, Marker
 from handover_manager.drive.step_execution import StepExecution
 from handover_manager.events import Announce, ChangeGroup, Effect, GroupChanged, Persist
 from handover_manager.plan.measurements import measurements_key, record_of_measurements
-from handover_manager.plan.planner import Plan
-from handover_manager.plan.strategy import MAX_TRANSFERS
 from handover_manager.queries.jobs import Jobs
 from handover_manager.queries.logged import LoggedBatch
 from handover_manager.view import ClusterView
 from rhino_core.errors import PreconditionError
 from rhino_core.ids import VirtualNode
+from rhino_model.handovers import Phase, Plan
+from rhino_model.strategy import MAX_TRANSFERS
 
 
 class Execution:
@@ -38,7 +38,7 @@ class Execution:
     ) -> list[Effect]:
         """Journals the intent. Begins at once, unless the strategy asks for a later start. `by`: who asked for it."""
         started_ms = self._step_execution.wall_ms(now)
-        handover = Handover(handover_id, plan, deadline_s, started_ms, make_steps(handover_id, plan), by=by)
+        handover = DrivenHandover(handover_id, plan, deadline_s, started_ms, make_steps(handover_id, plan), by=by)
         handover.begin_at = now + max(plan.strategy.start_at_ms - started_ms, 0) / 1000
         handover.steps[0].deadline = handover.begin_at + deadline_s
         return [*self._handovers.add(handover), *self._drive(handover, view, now)]
@@ -124,7 +124,7 @@ class Execution:
             effects += [*self._step_ended(handover, step, view, now), *released]
         return effects
 
-    def _overdue(self, handover: Handover, step: Step) -> str:
+    def _overdue(self, handover: DrivenHandover, step: DrivenStep) -> str:
         """The reason for the rollback of a step that has passed its deadline, for people."""
         waiting = ", ".join(node.name for node in sorted(step.waiting_for))
         what = "prepared" if step.marker is None else f"written by worker {', '.join(step.targets)}"
@@ -139,7 +139,7 @@ class Execution:
             reason += f"; {step.missing_bytes} bytes are not there"
         return reason
 
-    def _unlogged(self, step: Step, marker: Marker) -> bool:
+    def _unlogged(self, step: DrivenStep, marker: Marker) -> bool:
         """Whether no query that the step waits for has logged a batch since the marker."""
         logged = [self._jobs[job].times.logged_at for job in {node.job for node in step.waiting_for}]
         return all(at is None or (marker.set_at is not None and at < marker.set_at) for at in logged)
@@ -173,7 +173,9 @@ class Execution:
                 effects += self._after_progress(handover, step, view, now)
         return effects
 
-    def _after_progress(self, handover: Handover, step: Step, view: ClusterView, now: float) -> list[Effect]:
+    def _after_progress(
+        self, handover: DrivenHandover, step: DrivenStep, view: ClusterView, now: float
+    ) -> list[Effect]:
         if not step.state.ended:
             return [Announce(handover.handover_id)]
         return [*self._step_ended(handover, step, view, now), *self._drive(handover, view, now)]
@@ -188,7 +190,7 @@ class Execution:
         self._step_execution.group_changed(step, event, view, now)
         return self._step_ended(handover, step, view, now) if step.state is not before else []
 
-    def _drive(self, handover: Handover, view: ClusterView, now: float) -> list[Effect]:
+    def _drive(self, handover: DrivenHandover, view: ClusterView, now: float) -> list[Effect]:
         """Prepares the current step and marks it when possible. While it settles, prepares the next one."""
         effects: list[Effect] = []
         step = handover.current
@@ -212,7 +214,7 @@ class Execution:
             effects += self._prepare(handover, following[0], view, now)
         return effects
 
-    def _prepare(self, handover: Handover, step: Step, view: ClusterView, now: float) -> list[Effect]:
+    def _prepare(self, handover: DrivenHandover, step: DrivenStep, view: ClusterView, now: float) -> list[Effect]:
         begun = step.state is State.PLANNED
         if begun:
             self._step_execution.begin(step, view, now)
@@ -226,14 +228,14 @@ class Execution:
             return [*self._handovers.record(handover), *joins]
         return [Announce(handover.handover_id), *joins] if waiting != step.waiting_for else joins
 
-    def _may_mark(self, handover: Handover, now: float) -> bool:
+    def _may_mark(self, handover: DrivenHandover, now: float) -> bool:
         """Whether the gap after the confirmation of the step before is over, in seconds and in batches."""
         if handover.gap is None:
             return True
         jobs = [(self._jobs[job], due) for job, due in handover.gap.batches.items()]
         return now >= handover.gap.until and all(job.logged.reported >= due or job.idle for job, due in jobs)
 
-    def _step_ended(self, handover: Handover, step: Step, view: ClusterView, now: float) -> list[Effect]:
+    def _step_ended(self, handover: DrivenHandover, step: DrivenStep, view: ClusterView, now: float) -> list[Effect]:
         """Gives the next step its turn after a confirmation. Cancels the remaining steps after any other end."""
         if step.phase is Phase.CONFIRMED:
             self._take_turn(handover, now)
@@ -251,7 +253,7 @@ class Execution:
         _, owners = self._cleanup.settle(handover.handover_id, step, view)
         return [*closed, *measurements, *owners]
 
-    def _take_turn(self, handover: Handover, now: float) -> None:
+    def _take_turn(self, handover: DrivenHandover, now: float) -> None:
         following, strategy = handover.current, handover.plan.strategy
         if following is None:
             return
@@ -260,7 +262,7 @@ class Execution:
         handover.gap = Gap(now + strategy.gap_s, batches)
         following.deadline = handover.gap.until + handover.deadline_s
 
-    def _closed(self, handover: Handover, now: float) -> list[Effect]:
+    def _closed(self, handover: DrivenHandover, now: float) -> list[Effect]:
         """Journals the handover, with its end if all steps have ended."""
         if not handover.ended or handover.finished_ms is not None:
             return self._handovers.record(handover)
@@ -271,6 +273,6 @@ class Execution:
         return [self._handovers.persist(handover), *self._handovers.record(handover)]
 
 
-def _unmarked(handover: Handover) -> list[Step]:
+def _unmarked(handover: DrivenHandover) -> list[DrivenStep]:
     """Steps before their marker."""
     return [step for step in handover.steps if step.state in (State.PLANNED, State.PREPARING)]

@@ -4,31 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-from handover_manager.drive.handover import Handover
-from handover_manager.drive.states import Phase
-from handover_manager.drive.step import Step
-from handover_manager.plan.move import Move
+from handover_manager.drive.handover import DrivenHandover
+from handover_manager.drive.step import DrivenStep
 from handover_manager.queries.job import Job
-from handover_manager.view import ClusterView, GroupSeen, groups_of
+from handover_manager.view import ClusterView, GroupSeen
 from rhino_core.errors import UnknownError
 from rhino_core.ids import DiskState, VirtualNode
 from rhino_core.text import duration
+from rhino_model.handovers import Explanation, Move, Phase, groups_of
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """`reasons` are for people, most important first. `workers`: those that it concerns."""
-
-    node: VirtualNode
-    desired: str
-    actual: str
-    reasons: tuple[str, ...]
-    workers: frozenset[str] = frozenset()
-
-
-def explain(job: Job, node: VirtualNode, handovers: Iterable[Handover], view: ClusterView) -> Explanation:
+def explain(job: Job, node: VirtualNode, handovers: Iterable[DrivenHandover], view: ClusterView) -> Explanation:
     """Raises UnknownError for a virtual node that the job does not have."""
     if node not in job.map.nodes:
         have = ", ".join(n.name for n in sorted(job.map.nodes)[:20]) or "none yet"
@@ -43,8 +30,14 @@ def explain(job: Job, node: VirtualNode, handovers: Iterable[Handover], view: Cl
         _actual(job, node, desired, actual),
         *(line for seen in known for line in (_group(seen, view), *_copies(seen, view))),
     ]
+    return Explanation(job.job, node.name, desired, actual, tuple(reasons))
+
+
+def workers_of(job: Job, node: VirtualNode, view: ClusterView) -> set[str]:
+    """The workers that the location of a virtual node concerns."""
+    known = view.known(groups_of(node, job.map.nodes[node]))
     members = {m.worker.worker_id for seen in known for m in seen.group.members}
-    return Explanation(node, desired, actual, tuple(reasons), frozenset({desired, actual, *members} - {""}))
+    return {job.map.desired.get(node, ""), job.logged.actual.get(node, ""), *members} - {""}
 
 
 def _desired(job: Job, node: VirtualNode, known: list[GroupSeen], view: ClusterView) -> str:
@@ -62,7 +55,7 @@ def _desired(job: Job, node: VirtualNode, known: list[GroupSeen], view: ClusterV
     return f"desired: {desired}, kept while its groups are unknown"
 
 
-def _running(moved: list[tuple[Handover, Step, Move]]) -> list[str]:
+def _running(moved: list[tuple[DrivenHandover, DrivenStep, Move]]) -> list[str]:
     return [
         f"handover {_asked(h)} moves it from {m.origin} to {m.target}: step "
         f"{h.steps.index(step) + 1} of {len(h.steps)}, {step.phase.value}; {m.target}: {m.why}"
@@ -71,7 +64,7 @@ def _running(moved: list[tuple[Handover, Step, Move]]) -> list[str]:
     ]
 
 
-def _last(moved: list[tuple[Handover, Step, Move]]) -> list[str]:
+def _last(moved: list[tuple[DrivenHandover, DrivenStep, Move]]) -> list[str]:
     done = [(step.outcome, h, step, m) for h, step, m in moved if step.outcome is not None]
     if not done:
         return []
@@ -81,7 +74,7 @@ def _last(moved: list[tuple[Handover, Step, Move]]) -> list[str]:
     return [f"last handover {_asked(h)}, from {m.origin} to {m.target} ({m.why}): {step.phase.value} {result}"]
 
 
-def _asked(handover: Handover) -> str:
+def _asked(handover: DrivenHandover) -> str:
     by = f", asked for by {handover.by}" if handover.by else ""
     return f"{handover.handover_id} ({handover.plan.intent}{by})"
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from handover_manager.drive.states import Phase, State
-from handover_manager.drive.step import Step
-from handover_manager.plan.move import Move
-from handover_manager.plan.planner import Plan
+from handover_manager.drive.states import State
+from handover_manager.drive.step import DrivenStep
 from rhino_core.ids import GroupId, VirtualNode
+from rhino_model.handovers import Phase, Plan
 
 
 @dataclass(slots=True)
@@ -21,7 +19,7 @@ class Gap:
 
 
 @dataclass(slots=True)
-class Handover:
+class DrivenHandover:
     """The record of a handover.
 
     Times ending in _ms are wall clock. Those ending in _at are monotonic, and not journalled.
@@ -31,14 +29,14 @@ class Handover:
     plan: Plan
     deadline_s: float  # for each step
     started_ms: int
-    steps: list[Step]
+    steps: list[DrivenStep]
     begin_at: float = 0.0  # the requested start
     gap: Gap | None = None  # after a confirmed step
     finished_ms: int | None = None
     by: str = ""  # identity of who asked for it; empty: not known
 
     @property
-    def current(self) -> Step | None:
+    def current(self) -> DrivenStep | None:
         """The first step that has not ended."""
         return next((step for step in self.steps if not step.state.ended), None)
 
@@ -131,7 +129,7 @@ class Handover:
         worked = measured - max(self.plan.strategy.start_at_ms - self.started_ms, 0) / 1000
         return abs(predicted - measured) / worked if worked > 0 else None
 
-    def step_of(self, group: GroupId) -> Step | None:
+    def step_of(self, group: GroupId) -> DrivenStep | None:
         return next((step for step in self.steps if group in step.target_of_group), None)
 
     def check_invariants(self) -> None:
@@ -140,17 +138,14 @@ class Handover:
         assert sum(step.state is State.MARKED for step in self.steps) <= 1, self
         order = [(step.phase is Phase.CONFIRMED, step.state is State.MARKED) for step in self.steps]
         assert order == sorted(order, reverse=True), self  # confirmed steps, then the marked one, then the others
-        assert tuple(step.moves for step in self.steps) == self.plan.steps, self
+        assert tuple(step.moves for step in self.steps) == tuple(step.moves for step in self.plan.steps), self
         for step in self.steps:
             step.check_invariants()
 
 
-def make_steps(handover_id: str, plan: Plan) -> list[Step]:
+def make_steps(handover_id: str, plan: Plan) -> list[DrivenStep]:
     """The named steps of a new or a restored handover."""
     count = len(plan.steps)
     names = [f"handover {handover_id}{f' step {n}' if count > 1 else ''}" for n in range(1, count + 1)]
-    return [Step(name, moves, waiting_for=_nodes(moves)) for name, moves in zip(names, plan.steps, strict=True)]
-
-
-def _nodes(moves: Sequence[Move]) -> set[VirtualNode]:
-    return {move.node for move in moves}
+    steps = zip(names, (step.moves for step in plan.steps), strict=True)
+    return [DrivenStep(name, moves, waiting_for={move.node for move in moves}) for name, moves in steps]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from handover_manager.drive.handover import Handover
+from handover_manager.drive.handover import DrivenHandover
 from handover_manager.drive.records import handover_key, record_of_handover, record_of_step, step_key
 from handover_manager.drive.states import State
-from handover_manager.drive.step import Step
+from handover_manager.drive.step import DrivenStep
 from handover_manager.events import Announce, Effect, Persist
 from rhino_core.errors import PreconditionError, UnknownError
 from rhino_core.ids import GroupId, VirtualNode
@@ -21,7 +21,7 @@ class Handovers:
     Methods return effects, to be executed in order.
     """
 
-    def __init__(self, restored: Iterable[Handover] = ()) -> None:
+    def __init__(self, restored: Iterable[DrivenHandover] = ()) -> None:
         self._all = {h.handover_id: h for h in sorted(restored, key=lambda h: (h.started_ms, h.handover_id))}
         self._open = {name: h for name, h in self._all.items() if not h.final}  # a subset, for there may be many
         self._steps = {  # records of steps by key, as journalled
@@ -31,26 +31,26 @@ class Handovers:
             if step.state is not State.PLANNED
         }
 
-    def get(self, handover_id: str) -> Handover | None:
+    def get(self, handover_id: str) -> DrivenHandover | None:
         return self._all.get(handover_id)
 
-    def find(self, handover_id: str) -> Handover:
+    def find(self, handover_id: str) -> DrivenHandover:
         """Raises UnknownError."""
         if handover_id not in self._all:
             raise UnknownError(f"handover {handover_id!r}: unknown")
         return self._all[handover_id]
 
-    def all(self) -> list[Handover]:
+    def all(self) -> list[DrivenHandover]:
         return list(self._all.values())
 
-    def open(self) -> list[Handover]:
+    def open(self) -> list[DrivenHandover]:
         return list(self._open.values())
 
-    def active(self) -> list[Handover]:
+    def active(self) -> list[DrivenHandover]:
         """Handovers that have not ended."""
         return [h for h in self._open.values() if not h.ended]
 
-    def _active_steps(self) -> list[tuple[Handover, Step]]:
+    def _active_steps(self) -> list[tuple[DrivenHandover, DrivenStep]]:
         return [(h, step) for h in self.active() for step in h.steps if not step.state.ended]
 
     def running(self) -> dict[VirtualNode, str]:
@@ -85,18 +85,18 @@ class Handovers:
             if job in handover.plan.jobs:
                 raise PreconditionError(f"job {job}: handover {handover.handover_id} is under way: cancel it or wait")
 
-    def add(self, handover: Handover) -> list[Effect]:
+    def add(self, handover: DrivenHandover) -> list[Effect]:
         """Adds a new handover and journals its intent. Drops the oldest ended handovers beyond ENDED_MAX."""
         self._all[handover.handover_id] = self._open[handover.handover_id] = handover
         ended = [name for name, h in self._all.items() if name not in self._open or h.final]
         dropped = self._drop(ended[: max(len(ended) - ENDED_MAX, 0)])
         return [*dropped, self.persist(handover), Announce(handover.handover_id)]
 
-    def persist(self, handover: Handover) -> Persist:
+    def persist(self, handover: DrivenHandover) -> Persist:
         """Journals intent and end of the handover, without its steps."""
         return Persist(handover_key(handover.handover_id), record_of_handover(handover))
 
-    def record(self, handover: Handover) -> list[Effect]:
+    def record(self, handover: DrivenHandover) -> list[Effect]:
         """Journals the steps that have changed, and announces the handover."""
         effects: list[Effect] = []
         for number, step in enumerate(handover.steps, 1):
@@ -106,7 +106,7 @@ class Handovers:
                 effects.append(Persist(key, record))
         return [*effects, Announce(handover.handover_id)]
 
-    def close(self, handover: Handover) -> None:
+    def close(self, handover: DrivenHandover) -> None:
         """The handover has ended, and no group remains to be changed."""
         self._open.pop(handover.handover_id, None)
 

@@ -9,17 +9,14 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from handover_manager.drive.handover import Handover, make_steps
-from handover_manager.drive.states import Phase, state_of
-from handover_manager.drive.step import Marker, Outcome, Step
-from handover_manager.plan.hot import HotNode
-from handover_manager.plan.move import Move, MoveKind
-from handover_manager.plan.planner import Plan
-from handover_manager.plan.predict import Prediction
-from handover_manager.plan.strategy import Kind, Strategy
+from handover_manager.drive.handover import DrivenHandover, make_steps
+from handover_manager.drive.states import state_of
+from handover_manager.drive.step import DrivenStep, Marker, Outcome
 from rhino_core.ids import GroupId, VirtualNode
 from rhino_core.planning.goals import Weight
 from rhino_core.records import Record
+from rhino_model.handovers import MoveKind, Phase, Plan
+from rhino_model.strategy import Kind
 
 HANDOVER_PREFIX = "handover_manager/handover/"
 STEP_PREFIX = "handover_manager/step/"
@@ -33,42 +30,11 @@ NO_BATCH = -1  # on disk only
 
 
 @dataclass(frozen=True, slots=True)
-class MoveRecord(Record):
-    job: str
-    task_group: int
-    partition: int
-    operators: tuple[int, ...]
-    origin: str
-    target: str
-    kind: MoveKind
-    bytes_to_move: int
-    state_bytes: int
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class HotRecord(Record):
-    node: VirtualNode
-    worker: str
-    by: Weight
-    shares: float
-
-
-@dataclass(frozen=True, slots=True)
-class PlanRecord(Record):
-    intent: str
-    strategy: Strategy
-    steps: tuple[tuple[MoveRecord, ...], ...]
-    prediction: Prediction
-    hot: tuple[HotRecord, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class HandoverRecord(Record):
     """Intent and end. `finished_ms` is 0 before the end."""
 
     handover_id: str
-    plan: PlanRecord
+    plan: Plan
     deadline_s: float
     started_ms: int
     finished_ms: int
@@ -101,12 +67,10 @@ def step_key(handover_id: str, number: int) -> str:
     return f"{STEP_PREFIX}{handover_id}/{number}"
 
 
-def record_of_handover(handover: Handover) -> HandoverRecord:
-    plan = handover.plan
-    steps = tuple(tuple(map(_record_of_move, moves)) for moves in plan.steps)
+def record_of_handover(handover: DrivenHandover) -> HandoverRecord:
     return HandoverRecord(
         handover_id=handover.handover_id,
-        plan=PlanRecord(plan.intent, plan.strategy, steps, plan.prediction, tuple(HotRecord(*hot) for hot in plan.hot)),
+        plan=handover.plan,
         deadline_s=handover.deadline_s,
         started_ms=handover.started_ms,
         finished_ms=handover.finished_ms or 0,
@@ -114,20 +78,17 @@ def record_of_handover(handover: Handover) -> HandoverRecord:
     )
 
 
-def handover_of_record(record: HandoverRecord, steps: Mapping[str, StepRecord]) -> Handover:
+def handover_of_record(record: HandoverRecord, steps: Mapping[str, StepRecord]) -> DrivenHandover:
     """Restores a handover. `steps` has the records of steps by `step_key`. A step without a record has not begun.
 
     Monotonic times of the former process are meaningless here. `Execution.restart` sets those that matter.
     """
-    moves = tuple(tuple(map(_move_of_record, step)) for step in record.plan.steps)
-    hot = tuple(HotNode(one.node, one.worker, one.by, one.shares) for one in record.plan.hot)
-    plan = Plan(moves, record.plan.strategy, record.plan.intent, record.plan.prediction, hot)
-    handover = Handover(
+    handover = DrivenHandover(
         handover_id=record.handover_id,
-        plan=plan,
+        plan=record.plan,
         deadline_s=record.deadline_s,
         started_ms=record.started_ms,
-        steps=make_steps(record.handover_id, plan),
+        steps=make_steps(record.handover_id, record.plan),
         finished_ms=record.finished_ms or None,
         by=record.by,
     )
@@ -137,7 +98,7 @@ def handover_of_record(record: HandoverRecord, steps: Mapping[str, StepRecord]) 
     return handover
 
 
-def record_of_step(step: Step) -> StepRecord:
+def record_of_step(step: DrivenStep) -> StepRecord:
     marker, outcome = step.marker, step.outcome
     return StepRecord(
         phase=step.phase,
@@ -154,7 +115,7 @@ def record_of_step(step: Step) -> StepRecord:
     )
 
 
-def _restore_step(step: Step, record: StepRecord) -> None:
+def _restore_step(step: DrivenStep, record: StepRecord) -> None:
     step.settling, step.unwinding = set(record.settling), set(record.unwinding)
     step.state = state_of(record.phase, clean=not step.settling and not step.unwinding)
     step.reason, step.bytes_moved = record.reason, record.bytes_moved
@@ -164,31 +125,3 @@ def _restore_step(step: Step, record: StepRecord) -> None:
         batch_id = record.confirmed_batch_id
         step.outcome = Outcome(record.finished_ms, None if batch_id == NO_BATCH else batch_id, record.pause_s)
     step.waiting_for = set() if record.phase.ended else step.nodes - step.redirected
-
-
-def _record_of_move(move: Move) -> MoveRecord:
-    return MoveRecord(
-        job=move.node.job,
-        task_group=move.node.task_group,
-        partition=move.node.partition,
-        operators=move.operators,
-        origin=move.origin,
-        target=move.target,
-        kind=move.kind,
-        bytes_to_move=move.bytes_to_move,
-        state_bytes=move.state_bytes,
-        why=move.why,
-    )
-
-
-def _move_of_record(record: MoveRecord) -> Move:
-    return Move(
-        node=VirtualNode(record.job, record.task_group, record.partition),
-        operators=record.operators,
-        origin=record.origin,
-        target=record.target,
-        kind=record.kind,
-        bytes_to_move=record.bytes_to_move,
-        state_bytes=record.state_bytes,
-        why=record.why,
-    )

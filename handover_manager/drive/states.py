@@ -5,22 +5,7 @@ from __future__ import annotations
 import enum
 
 from rhino_core.transitions import TransitionTable
-
-
-class Phase(enum.Enum):
-    """The state of a step as users see it. The phase of a handover is that of its first step that has not ended."""
-
-    PLANNED = "planned"
-    PREPARING = "preparing"  # the targets become members and catch up
-    MARKED = "marked"  # the desired locations have changed
-    CONFIRMED = "confirmed"  # the targets wrote a logged batch, or will write the next one of an idle query
-    ROLLED_BACK = "rolled_back"
-    CANCELLED = "cancelled"
-    REDIRECTED = "redirected"  # a target was lost after the marker: other holders took over
-
-    @property
-    def ended(self) -> bool:
-        return self not in (Phase.PLANNED, Phase.PREPARING, Phase.MARKED)
+from rhino_model.handovers import Phase
 
 
 class State(enum.Enum):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from handover_manager.drive.states import TRANSITIONS, Phase, State, Trigger
-from handover_manager.plan.move import Move
+from handover_manager.drive.states import TRANSITIONS, State, Trigger
 from handover_manager.view import ClusterView
 from rhino_core.errors import LocalProtocolError, RhinoError
 from rhino_core.ids import GroupId, VirtualNode
+from rhino_model.handovers import Move, Phase
 
 
 @dataclass(slots=True)
@@ -73,7 +73,7 @@ class GroupChanges:
 
 
 @dataclass(slots=True, eq=False)
-class Step:
+class DrivenStep:
     """The record of a step. `reason` and `name` are for people. `deadline` is monotonic time.
 
     `settling` has groups whose target is to become the owner, `unwinding` those whose chain may still be too long.
@@ -124,12 +124,12 @@ class Step:
 
     @property
     def target_of_group(self) -> dict[GroupId, str]:
-        return {group: move.target for move in self.moves for group in move.groups}
+        return {group: move.target for move in self.moves for group in move.groups()}
 
     @property
     def origin_of_group(self) -> dict[GroupId, str]:
         """The worker to which a group can be given back. Virtual nodes that stay where they are desired have none."""
-        return {group: move.origin for move in self.moves if move.origin != move.target for group in move.groups}
+        return {group: move.origin for move in self.moves if move.origin != move.target for group in move.groups()}
 
     @property
     def targets(self) -> list[str]:

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 
 from handover_manager.drive.cleanup import may_own, release
 from handover_manager.drive.states import State, Trigger
-from handover_manager.drive.step import Marker, Outcome, Preparation, Step
+from handover_manager.drive.step import DrivenStep, Marker, Outcome, Preparation
 from handover_manager.events import ChangeGroup, Effect, GroupChanged
 from handover_manager.plan.measurements import CopyMeasurement, StepMeasurement
-from handover_manager.plan.move import Move
 from handover_manager.queries.jobs import Jobs
 from handover_manager.queries.logged import LoggedBatch
 from handover_manager.view import ClusterView
 from rhino_core.errors import AlreadyThereError, ConflictError, PreconditionError, RhinoError, UnavailableError
 from rhino_core.ids import VirtualNode
+from rhino_model.handovers import Move
 
 RETRIED: tuple[type[RhinoError], ...] = (ConflictError, UnavailableError, PreconditionError, AlreadyThereError)
 
@@ -32,7 +32,7 @@ class StepExecution:
     def wall_ms(self, now: float) -> int:
         return round((now + self._offset_s) * 1000)
 
-    def begin(self, step: Step, view: ClusterView, now: float) -> None:
+    def begin(self, step: DrivenStep, view: ClusterView, now: float) -> None:
         step.preparation = Preparation(
             now,
             {
@@ -45,7 +45,7 @@ class StepExecution:
         step.waiting_for = step.nodes
         step.advance(Trigger.BEGIN)
 
-    def prepare(self, handover_id: str, step: Step, room: int, view: ClusterView, now: float) -> list[Effect]:
+    def prepare(self, handover_id: str, step: DrivenStep, room: int, view: ClusterView, now: float) -> list[Effect]:
         """Asks for the missing joins of targets.
 
         `room` limits how many virtual nodes may be copied at the same time.
@@ -66,17 +66,17 @@ class StepExecution:
         fresh = [move for move in waiting if move not in copied][: max(room - len(copied), 0)]
         joins: list[Effect] = []
         for move in [*copied, *fresh]:
-            lacking = [seen.group.group for seen in view.known(move.groups) if not seen.has(move.target)]
+            lacking = [seen.group.group for seen in view.known(move.groups()) if not seen.has(move.target)]
             joins += [ChangeGroup(handover_id, group, add_member=move.target) for group in step.changes.ask(lacking)]
         return joins
 
-    def copies(self, step: Step, view: ClusterView) -> int:
+    def copies(self, step: DrivenStep, view: ClusterView) -> int:
         """Number of virtual nodes of the step that are being copied."""
         if step.state is not State.PREPARING:
             return 0
         return sum(not _is_whole(move, view) and _is_copied(move, step, view) for move in step.moves)
 
-    def mark(self, step: Step, view: ClusterView, now: float) -> list[Effect]:
+    def mark(self, step: DrivenStep, view: ClusterView, now: float) -> list[Effect]:
         """Sets the marker: a new configuration epoch for every job that the step moves."""
         step.advance(Trigger.WHOLE)
         step.waiting_for = step.nodes
@@ -90,10 +90,10 @@ class StepExecution:
         step.marker = Marker(epochs, self.wall_ms(now), now)
         return effects
 
-    def resume(self, step: Step, view: ClusterView) -> list[Effect]:
+    def resume(self, step: DrivenStep, view: ClusterView) -> list[Effect]:
         """After a restart, makes the targets of a step past its marker desired again until they own the groups."""
         effects: list[Effect] = []
-        wanted = [m for m in step.moves if step.state is State.MARKED or step.settling.intersection(m.groups)]
+        wanted = [m for m in step.moves if step.state is State.MARKED or step.settling.intersection(m.groups())]
         for move in wanted:
             job = self._jobs[move.node.job]
             job.map.configuration_epoch = max(job.map.configuration_epoch, step.configuration_epochs[job.job])
@@ -101,7 +101,7 @@ class StepExecution:
                 effects += self._jobs.pin(job.job, {move.node: move.target}, view)
         return effects
 
-    def watch_targets(self, step: Step, marker: Marker, view: ClusterView, now: float) -> list[Effect]:
+    def watch_targets(self, step: DrivenStep, marker: Marker, view: ClusterView, now: float) -> list[Effect]:
         """Redirects virtual nodes whose target was lost or dropped from a chain.
 
         They follow the owners of their groups again.
@@ -110,7 +110,7 @@ class StepExecution:
             move
             for move in step.moves
             if move.node not in marker.redirected
-            and (not view.reachable(move.target) or any(not g.has(move.target) for g in view.known(move.groups)))
+            and (not view.reachable(move.target) or any(not g.has(move.target) for g in view.known(move.groups())))
         ]
         if not lost:
             return []
@@ -129,7 +129,7 @@ class StepExecution:
 
     def batch_settled(
         self,
-        step: Step,
+        step: DrivenStep,
         job: str,
         batch_id: int,
         batch: LoggedBatch,
@@ -147,7 +147,7 @@ class StepExecution:
         written = {node for node in step.waiting_for if actual.get(node) == target_of[node]}
         return self._in_place(step, written, Trigger.WRITTEN, now, batch_id)
 
-    def query_idle(self, step: Step, job: str, view: ClusterView, now: float) -> bool:
+    def query_idle(self, step: DrivenStep, job: str, view: ClusterView, now: float) -> bool:
         """Confirms the virtual nodes of an idle query.
 
         No batch of it runs, and the next one will use the map with the marker. Otherwise a query without new data, or
@@ -162,7 +162,7 @@ class StepExecution:
         return self._in_place(step, nodes, Trigger.IDLE, now)
 
     def _in_place(
-        self, step: Step, nodes: set[VirtualNode], trigger: Trigger, now: float, batch_id: int | None = None
+        self, step: DrivenStep, nodes: set[VirtualNode], trigger: Trigger, now: float, batch_id: int | None = None
     ) -> bool:
         """Stops waiting for `nodes`, and ends the step if none is left. Returns whether anything has changed."""
         step.waiting_for -= nodes
@@ -170,14 +170,14 @@ class StepExecution:
             self._finish(step, Trigger.TARGET_LOST if step.redirected else trigger, now, batch_id)
         return bool(nodes)
 
-    def group_changed(self, step: Step, event: GroupChanged, view: ClusterView, now: float) -> None:
+    def group_changed(self, step: DrivenStep, event: GroupChanged, view: ClusterView, now: float) -> None:
         """Handles the answer to a ChangeGroup. A change that may succeed later is tried again with the next view."""
         step.changes.answered(event.group, event.error, now)
         refused = event.error is not None and not isinstance(event.error, RETRIED)
         if step.state is State.PREPARING and refused:
             self.end(step, Trigger.REFUSED, f"group {event.group} cannot be changed: {event.error}", view, now)
 
-    def end(self, step: Step, trigger: Trigger, reason: str, view: ClusterView, now: float) -> list[Effect]:
+    def end(self, step: DrivenStep, trigger: Trigger, reason: str, view: ClusterView, now: float) -> list[Effect]:
         """Ends the step without confirmation: the virtual nodes follow the owners of their groups again.
 
         Changes that the replication manager made for the step are undone with the next views (`Cleanup`).
@@ -196,15 +196,15 @@ class StepExecution:
         self._unwatch(step)
         return release(self._jobs, step.moves, view)
 
-    def _finish(self, step: Step, trigger: Trigger, now: float, batch_id: int | None) -> None:
+    def _finish(self, step: DrivenStep, trigger: Trigger, now: float, batch_id: int | None) -> None:
         """Ends a step in which every virtual node was confirmed or redirected."""
         step.advance(trigger)
         step.outcome = outcome = Outcome(self.wall_ms(now), batch_id)
         stand = [move for move in step.moves if move.node not in step.redirected]
-        step.settling = {group for move in stand for group in move.groups}
+        step.settling = {group for move in stand for group in move.groups()}
         if step.state is State.REDIRECTING:
             self._unwatch(step)
-            step.unwinding = {group for move in step.moves if move.node in step.redirected for group in move.groups}
+            step.unwinding = {group for move in step.moves if move.node in step.redirected for group in move.groups()}
             return
         for job in (self._jobs[name] for name in step.of_job()):
             pause_s = job.times.pause(step.name, job.measurements.batch_s)
@@ -212,11 +212,11 @@ class StepExecution:
                 outcome.pause_s = max(outcome.pause_s or 0.0, pause_s)
         self._measure(step, outcome.pause_s, now)
 
-    def _unwatch(self, step: Step) -> None:
+    def _unwatch(self, step: DrivenStep) -> None:
         for job in step.of_job():
             self._jobs[job].times.unwatch(step.name)
 
-    def _measure(self, step: Step, pause_s: float | None, now: float) -> None:
+    def _measure(self, step: DrivenStep, pause_s: float | None, now: float) -> None:
         if step.marker is None or step.marker.set_at is None or step.preparation is None:
             return  # a former process has set the marker
         jobs = [self._jobs[job] for job in step.of_job()]
@@ -228,35 +228,35 @@ class StepExecution:
             first.copies.append(CopyMeasurement(step.bytes_moved, step.preparation.copied_s))
 
 
-def _is_marked(step: Step, job: str, configuration_epoch: int) -> bool:
+def _is_marked(step: DrivenStep, job: str, configuration_epoch: int) -> bool:
     """Whether the map of that epoch includes the step's marker."""
     marked = step.configuration_epochs.get(job)
     return step.state is State.MARKED and marked is not None and configuration_epoch >= marked
 
 
 def _is_whole(move: Move, view: ClusterView) -> bool:
-    known = view.known(move.groups)
+    known = view.known(move.groups())
     return bool(known) and all(seen.is_whole(move.target) for seen in known)
 
 
-def _is_copied(move: Move, step: Step, view: ClusterView) -> bool:
+def _is_copied(move: Move, step: DrivenStep, view: ClusterView) -> bool:
     """Whether the target is a member that is not whole, or has been asked to become a member."""
-    if step.changes.in_flight.intersection(move.groups):
+    if step.changes.in_flight.intersection(move.groups()):
         return True
-    return any(seen.has(move.target) and not seen.is_whole(move.target) for seen in view.known(move.groups))
+    return any(seen.has(move.target) and not seen.is_whole(move.target) for seen in view.known(move.groups()))
 
 
-def _staying(step: Step, view: ClusterView) -> list[str]:
+def _staying(step: DrivenStep, view: ClusterView) -> list[str]:
     """Names of virtual nodes whose targets own groups already, and whose origins cannot take these back."""
     return [
         move.node.name
         for move in step.moves
         if move.origin != move.target
-        and any(g.owner == move.target and not may_own(move.origin, g, view) for g in view.known(move.groups))
+        and any(g.owner == move.target and not may_own(move.origin, g, view) for g in view.known(move.groups()))
     ]
 
 
-def _received(step: Step, preparation: Preparation, view: ClusterView) -> int:
+def _received(step: DrivenStep, preparation: Preparation, view: ClusterView) -> int:
     target_of, baseline = step.target_of_group, preparation.baseline_bytes
     stored = {group: view.groups[group].stored_bytes for group in baseline if group in view.groups}
     return sum(max(by.get(target_of[g], 0) - baseline[g], 0) for g, by in stored.items())

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from handover_manager.view import ClusterView, GroupSeen, groups_of
+from handover_manager.view import ClusterView, GroupSeen
 from rhino_core.ids import GroupId, VirtualNode
+from rhino_model.handovers import groups_of
 
 
 class Near(NamedTuple):

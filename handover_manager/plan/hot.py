@@ -3,28 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
-from rhino_core.ids import VirtualNode
 from rhino_core.planning.goals import Goals, Weight
 from rhino_core.planning.plan import Plan
+from rhino_model.handovers import HotNode
 
 HOT_BYTES_MIN = 64 << 20  # less state is copied within seconds wherever it lies: no imbalance of it is worth a line
-
-
-class HotNode(NamedTuple):
-    """`worker`: where it is after the plan. `shares`: its weight as a multiple of a worker's share."""
-
-    node: VirtualNode
-    worker: str
-    by: Weight
-    shares: float
-
-    def __str__(self) -> str:
-        return (
-            f"virtual node {self.node.name} has {self.shares:.2f} x a worker's share of {self.by.value}: its keys are "
-            f"not split, so the others leave {self.worker}"
-        )
 
 
 def hot_nodes(plan: Plan, goals: Goals) -> tuple[HotNode, ...]:

@@ -6,8 +6,9 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from handover_manager.view import ClusterView, TaskGroup, groups_of
+from handover_manager.view import ClusterView, TaskGroup
 from rhino_core.ids import VirtualNode
+from rhino_model.handovers import groups_of
 
 
 class Location(NamedTuple):

@@ -2,46 +2,12 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from handover_manager.view import ClusterView, GroupSeen, groups_of
+from handover_manager.view import ClusterView, GroupSeen
 from rhino_core.errors import PreconditionError
-from rhino_core.ids import GroupId, VirtualNode
-
-
-class MoveKind(enum.Enum):
-    """How much state the target has already.
-
-    DIRECT: the target stores nothing yet. CHECKPOINT_ASSISTED: it stores a replica or part of one, and receives the
-    rest (Madsen & Zhou, section 4).
-    """
-
-    DIRECT = "direct"
-    CHECKPOINT_ASSISTED = "checkpoint_assisted"
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """The move of one virtual node from `origin` to `target` (worker ids).
-
-    `why` gives the reason for the target, for people. Origin and target are the same if the virtual node is desired
-    there already, but other workers own some of its groups. The move then brings these groups there too.
-    """
-
-    node: VirtualNode
-    operators: tuple[int, ...]
-    origin: str
-    target: str
-    kind: MoveKind
-    bytes_to_move: int  # bytes that the target lacks
-    state_bytes: int
-    why: str = ""
-
-    @property
-    def groups(self) -> tuple[GroupId, ...]:
-        return groups_of(self.node, self.operators)
+from rhino_core.ids import VirtualNode
+from rhino_model.handovers import Move, MoveKind, groups_of
 
 
 def make_move(

@@ -6,15 +6,11 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from handover_manager.plan.hot import HotNode
-from handover_manager.plan.intents import Adapt, Drain, Intent
-from handover_manager.plan.move import Move, is_there, make_move
-from handover_manager.plan.predict import UNKNOWN, Prediction
+from handover_manager.plan.move import is_there, make_move
 from handover_manager.plan.situation import Situation
 from handover_manager.plan.spread import steps_of
-from handover_manager.plan.strategy import ALL_AT_ONCE, Strategy
 from handover_manager.plan.targets import choose_targets
 from handover_manager.view import ClusterView
 from rhino_core.errors import (
@@ -26,59 +22,12 @@ from rhino_core.errors import (
     UnavailableError,
     UnknownError,
 )
-from rhino_core.ids import DiskState, GroupId, VirtualNode
+from rhino_core.ids import DiskState, VirtualNode
+from rhino_model.handovers import HotNode, Move, Plan, PlannedStep
+from rhino_model.intents import Drain, Intent, Request
 
 DEFAULT_DEADLINE_S = 300.0
 _NODE = re.compile(r"([0-9]{1,9})/([0-9]{1,9})\Z")
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A request of a user: an `intent`, or `virtual_nodes` ("<task group>/<partition>") and their `target`.
-
-    `job` is an id or a unique name. If it is empty, the request covers all running jobs, if the intent allows it.
-    """
-
-    job: str
-    virtual_nodes: tuple[str, ...] = ()
-    target: str = ""
-    deadline_s: float = 0.0  # seconds for each step; 0: DEFAULT_DEADLINE_S
-    intent: Intent | Adapt | None = None
-    strategy: Strategy = ALL_AT_ONCE
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Moves in steps. Each step is marked and confirmed as a whole, after the step before.
-
-    `hot`: virtual nodes that are heavier than a worker's share, as far as the plan is to balance.
-    """
-
-    steps: tuple[tuple[Move, ...], ...]
-    strategy: Strategy = ALL_AT_ONCE
-    intent: str = ""
-    prediction: Prediction = UNKNOWN
-    hot: tuple[HotNode, ...] = ()
-
-    @property
-    def moves(self) -> tuple[Move, ...]:
-        return tuple(move for step in self.steps for move in step)
-
-    @property
-    def jobs(self) -> tuple[str, ...]:
-        return tuple(sorted({move.node.job for move in self.moves}))
-
-    @property
-    def targets(self) -> frozenset[str]:
-        return frozenset(move.target for move in self.moves)
-
-    @property
-    def bytes_to_move(self) -> int:
-        return sum(move.bytes_to_move for move in self.moves)
-
-    @property
-    def groups(self) -> tuple[GroupId, ...]:
-        return tuple(group for move in self.moves for group in move.groups)
 
 
 def deadline_of(request: Request) -> float:
@@ -118,7 +67,8 @@ def make_plan(request: Request, job: str, situation: Situation) -> Plan:
             raise InvalidRequestError(f"{request.intent} chooses virtual nodes and targets itself: name neither")
         (moves, hot), what = _moves_of_intent(request.intent, situation), str(request.intent)
     _check_room(moves, situation.view)
-    return Plan(steps_of(moves, request.strategy), request.strategy, what, hot=hot)
+    steps = tuple(PlannedStep(step) for step in steps_of(moves, request.strategy))
+    return Plan(steps, request.strategy, what, hot=hot)
 
 
 def _moves_there(request: Request, job: str, situation: Situation) -> list[Move]:
@@ -133,7 +83,7 @@ def _moves_there(request: Request, job: str, situation: Situation) -> list[Move]
     return [make_move(n, situation.nodes[n], desired, target, view, "as asked for") for n in nodes]
 
 
-def _moves_of_intent(intent: Intent | Adapt, situation: Situation) -> tuple[list[Move], tuple[HotNode, ...]]:
+def _moves_of_intent(intent: Intent, situation: Situation) -> tuple[list[Move], tuple[HotNode, ...]]:
     if isinstance(intent, Drain) and situation.running:  # a repeated drain takes only what is left
         left = {node: found for node, found in situation.nodes.items() if node not in situation.running}
         situation = replace(situation, nodes=left)

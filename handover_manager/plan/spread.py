@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from handover_manager.plan.matching import matchings
-from handover_manager.plan.move import Move
-from handover_manager.plan.strategy import Kind, Strategy
+from rhino_model.handovers import Move
+from rhino_model.strategy import Kind, Strategy
 
 
 def steps_of(moves: Sequence[Move], strategy: Strategy) -> tuple[tuple[Move, ...], ...]:

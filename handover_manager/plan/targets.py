@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from handover_manager.plan.holdings import Holding
-from handover_manager.plan.hot import HotNode, hot_nodes
-from handover_manager.plan.intents import Adapt, Drain, Intent, Rebalance, ScaleIn, ScaleOut, Weight
+from handover_manager.plan.hot import hot_nodes
 from handover_manager.plan.situation import Situation
 from handover_manager.plan.work import Work, check_reported
 from handover_manager.view import ClusterView
@@ -17,6 +16,8 @@ from rhino_core.ids import VirtualNode
 from rhino_core.planning.goals import Goals
 from rhino_core.planning.model import Model, Site
 from rhino_core.planning.propose import explain_all, propose
+from rhino_model.handovers import HotNode
+from rhino_model.intents import Adapt, Drain, Intent, Rebalance, ScaleIn, ScaleOut, Weight
 
 # A worker at most this part above the mean is not worth another move. Task times vary by that much anyway.
 SLACK = {Weight.BYTES: 0.05, Weight.ROWS: 0.05, Weight.TIME: 0.1, Weight.COUNT: 0.0}
@@ -36,7 +37,7 @@ class Chosen(NamedTuple):
     hot: tuple[HotNode, ...] = ()
 
 
-def choose_targets(intent: Intent | Adapt, situation: Situation) -> Chosen:
+def choose_targets(intent: Intent, situation: Situation) -> Chosen:
     """Chooses what `intent` moves, and where to. Virtual nodes without state are left out.
 
     Raises UnknownError and UnavailableError for workers, ConflictError while a handover moves to a worker that must be

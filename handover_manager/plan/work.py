@@ -1,4 +1,4 @@
-"""Rows and task times of virtual nodes and the lag of sources, as the driver reports them with a batch."""
+"""Rows and task times of virtual nodes, as the driver reports them with a batch."""
 
 from __future__ import annotations
 
@@ -21,19 +21,6 @@ class Work(NamedTuple):
 
     rows: int | None
     task_s: float
-
-
-class SourceLag(NamedTuple):
-    """How far a query was behind a source when a batch began.
-
-    `source`: its name, from Spark's description. `behind`: what is left to read after the batch. `read`: what the batch
-    read; 0: the source does not say. Both in `unit`, as the source has it, for example offsets.
-    """
-
-    source: str
-    unit: str
-    behind: float
-    read: float = 0.0
 
 
 class WorkFigures:

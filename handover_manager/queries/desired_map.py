@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 from handover_manager.plan.locations import LocationMap, choose_worker, make_locations, rank_workers, virtual_nodes
 from handover_manager.queries.fallbacks import Fallbacks
-from handover_manager.view import ClusterView, TaskGroup, groups_of
+from handover_manager.view import ClusterView, TaskGroup
 from rhino_core.ids import VirtualNode
+from rhino_model.handovers import groups_of
 
 
 @dataclass(slots=True)

@@ -15,11 +15,12 @@ from handover_manager.events import (
     RefuseQuery,
     SessionAnswered,
 )
-from handover_manager.plan.work import SourceLag, Work
+from handover_manager.plan.work import Work
 from handover_manager.view import TaskGroup
 from rhino_core.errors import InvalidRequestError
 from rhino_core.ids import PARTITIONS_MAX, VirtualNode
 from rhino_core.rpc import convert
+from rhino_model.loads import SourceLag
 from rhino_pb import handover_pb2 as pb
 
 GROUPS_MAX = 2 * PARTITIONS_MAX  # replica groups of one query

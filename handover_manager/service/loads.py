@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from handover_manager.events import BatchLogged
 from handover_manager.queries.job import Job
 from handover_manager.view import ClusterView
+from rhino_model.codec import encode
 from rhino_pb import handover_pb2 as pb
 
 UNREAD_MAX = 256  # batches that a slow caller has not read
@@ -84,5 +85,5 @@ def _load_of(event: BatchLogged, job: Job, view: ClusterView) -> pb.BatchLoad:
             for node, work in sorted(event.work.items())
         ],
         workers=sum(seen.eligible for seen in view.workers.values()),
-        lags=[pb.SourceLag(**one._asdict()) for one in event.lags],
+        lags=[encode(pb.SourceLag, one) for one in event.lags],
     )

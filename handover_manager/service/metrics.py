@@ -12,12 +12,12 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from handover_manager.drive.handover import Handover
-from handover_manager.drive.states import Phase
+from handover_manager.drive.handover import DrivenHandover
 from handover_manager.machine import HandoverCore
 from handover_manager.queries.job import Job
-from handover_manager.view import ClusterView, groups_of
+from handover_manager.view import ClusterView
 from rhino_core.ids import GroupId
+from rhino_model.handovers import Phase, groups_of
 
 BUCKETS_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 PREPARE, CONFIRM = "prepare", "confirm"
@@ -84,7 +84,7 @@ class HandoverMetrics(Collector):
             self._handovers.labels(outcome.value)
         registry.register(self)
 
-    def announced(self, handover: Handover) -> None:
+    def announced(self, handover: DrivenHandover) -> None:
         """A handover has changed. It is counted once, when it has ended."""
         if handover.finished_ms is None or handover.handover_id in self._ended:
             return

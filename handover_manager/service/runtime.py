@@ -10,10 +10,8 @@ from typing import Any, assert_never
 
 from handover_manager import events as ev
 from handover_manager.adapt.policy import Policy
-from handover_manager.drive.drain import DrainState
-from handover_manager.drive.handover import Handover
+from handover_manager.drive.handover import DrivenHandover
 from handover_manager.machine import USUAL
-from handover_manager.plan.planner import Plan, Request
 from handover_manager.service import stored
 from handover_manager.service.cluster import Cluster
 from handover_manager.service.loads import Loads
@@ -27,6 +25,8 @@ from rhino_core.failpoints import hit
 from rhino_core.journal import Journal
 from rhino_core.runner import Runner
 from rhino_core.turns import Turns
+from rhino_model.handovers import DrainView, Plan
+from rhino_model.intents import Request
 from rhino_pb import common_pb2
 from rhino_pb import handover_pb2 as pb
 
@@ -68,12 +68,12 @@ class Runtime:
         self._sessions = Sessions()
         self._watchers = Watchers()
         self.loads = Loads()
-        self._listener: Callable[[Handover], None] = lambda handover: None
+        self._listener: Callable[[DrivenHandover], None] = lambda handover: None
         self._checks = asyncio.Semaphore(CHECKS_MAX)
         self._publishing = Publishing(self._publish_logged, turns or Turns())
         cluster.subscribe(self._changed)
 
-    def subscribe(self, listener: Callable[[Handover], None]) -> None:
+    def subscribe(self, listener: Callable[[DrivenHandover], None]) -> None:
         """Calls `listener` whenever a handover has changed."""
         self._listener = listener
 
@@ -135,7 +135,7 @@ class Runtime:
         self.refresh_view()
         return self.core.plan(request, now=self._loop.time())
 
-    def start(self, handover_id: str, request: Request, by: str) -> Handover:
+    def start(self, handover_id: str, request: Request, by: str) -> DrivenHandover:
         """Plans on a fresh view, and starts the handover. `by`: who asks for it; empty: not known."""
         self.refresh_view()
         self.apply(ev.HandoverRequested(handover_id, request, by))
@@ -147,7 +147,7 @@ class Runtime:
         self.refresh_view()
         self.apply(ev.DrainBegun(worker, by) if draining else ev.DrainEnded(worker, by))
 
-    def drain_state(self, worker: str) -> DrainState:
+    def drain_state(self, worker: str) -> DrainView:
         """The progress of a drain, from a fresh view; changes nothing. Raises UnknownError."""
         self.refresh_view()
         return self.core.drain_state(worker, now=self._loop.time())
@@ -246,7 +246,7 @@ class Runtime:
             case _:
                 assert_never(effect)
 
-    def _announce(self, handover: Handover) -> None:
+    def _announce(self, handover: DrivenHandover) -> None:
         self._cluster.name_targets(self.core.handovers.targets())
         self._listener(handover)
         if handover.ended or not self._watchers.watched(handover.handover_id):

@@ -15,10 +15,8 @@ import grpc.aio
 
 from handover_manager import events as ev
 from handover_manager.adapt.policy import Policy
-from handover_manager.drive.handover import Handover
+from handover_manager.drive.handover import DrivenHandover
 from handover_manager.machine import USUAL, HandoverCore
-from handover_manager.plan.intents import Drain
-from handover_manager.plan.planner import Request
 from handover_manager.service import messages
 from handover_manager.service.cluster import Cluster
 from handover_manager.service.driver_messages import command_of, event_of
@@ -36,6 +34,9 @@ from rhino_core.rpc.server import Server
 from rhino_core.security.caller import CALLER
 from rhino_core.security.transport import PLAIN, Transport
 from rhino_core.turns import Turns
+from rhino_model.codec import encode
+from rhino_model.intents import Drain, Request
+from rhino_model.requests import request_of, strategy_of
 from rhino_pb import common_pb2, handover_pb2_grpc
 from rhino_pb import handover_pb2 as pb
 
@@ -82,17 +83,17 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
         """The core. Read it on the loop's thread only."""
         return self._runtime.core
 
-    def subscribe(self, listener: Callable[[Handover], None]) -> None:
+    def subscribe(self, listener: Callable[[DrivenHandover], None]) -> None:
         """Calls `listener` whenever a handover has changed."""
         self._runtime.subscribe(listener)
 
     async def PlanHandover(self, request: pb.HandoverRequest, context: Context) -> pb.HandoverPlan:
-        return messages.plan_to_pb(self._runtime.plan(messages.request_of(request)))
+        return encode(pb.HandoverPlan, self._runtime.plan(request_of(request)))
 
     async def StartHandover(self, request: pb.HandoverRequest, context: Context) -> pb.HandoverStatus:
-        return messages.handover_to_pb(self._start(messages.request_of(request)))
+        return messages.handover_to_pb(self._start(request_of(request)))
 
-    def _start(self, request: Request) -> Handover:
+    def _start(self, request: Request) -> DrivenHandover:
         return self._runtime.start(uuid.uuid4().hex[:12], request, _who())
 
     async def DrainWorker(self, request: pb.DrainRequest, context: Context) -> pb.DrainStatus:
@@ -101,7 +102,7 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
             "",
             deadline_s=request.deadline_s,
             intent=Drain(request.worker),
-            strategy=messages.strategy_of(request.strategy),
+            strategy=strategy_of(request.strategy),
         )
         self._runtime.drain_state(request.worker)  # takes a fresh view; refuses an unknown worker
         if not request.cancel:
@@ -112,19 +113,19 @@ class HandoverService(handover_pb2_grpc.HandoverManagerServicer):
         if not request.cancel:
             with contextlib.suppress(AlreadyThereError):  # everything there is moving already, or nothing is there
                 self._start(wanted)
-        return messages.drain_to_pb(self._runtime.drain_state(request.worker))
+        return encode(pb.DrainStatus, self._runtime.drain_state(request.worker))
 
     async def GetDrain(self, request: pb.GetDrainRequest, context: Context) -> pb.DrainStatus:
-        return messages.drain_to_pb(self._runtime.drain_state(request.worker))
+        return encode(pb.DrainStatus, self._runtime.drain_state(request.worker))
 
     async def Explain(self, request: pb.ExplainRequest, context: Context) -> pb.ExplainReply:
         self._runtime.refresh_view()
-        return messages.explanation_to_pb(self._runtime.core.explain(request.job, request.virtual_node))
+        return encode(pb.ExplainReply, self._runtime.core.explain(request.job, request.virtual_node))
 
     async def ListDecisions(self, request: pb.ListDecisionsRequest, context: Context) -> pb.ListDecisionsReply:
         adaptation = self._runtime.core.adaptation
         job = self._runtime.core.jobs.find(request.job).job if request.job else ""
-        found = [messages.decision_to_pb(one) for one in adaptation.decisions.all() if job in ("", one.job)]
+        found = [encode(pb.AdaptationDecision, one) for one in adaptation.decisions.all() if job in ("", one.job)]
         return pb.ListDecisionsReply(mode=adaptation.policy.mode.value, decisions=found)
 
     async def WatchLoad(self, request: pb.WatchLoadRequest, context: Context) -> AsyncIterator[pb.BatchLoad]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from handover_manager import events as ev
-from handover_manager.adapt.decisions import DECISION_PREFIX, Decision
+from handover_manager.adapt.decisions import DECISION_PREFIX
 from handover_manager.adapt.policy import Policy
 from handover_manager.adapt.trial import TRIAL_KEY, AdaptationRecord
 from handover_manager.drive.records import (
@@ -31,6 +31,7 @@ from handover_manager.queries.records import JOB_PREFIX, JobRecord, job_of_recor
 from handover_manager.service.write_failpoints import after_write, before_write
 from rhino_core.journal import Journal
 from rhino_core.records import Record, decode, encode
+from rhino_model.decisions import Decision
 
 R = TypeVar("R", bound=Record)
 

@@ -6,7 +6,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator
 
-from handover_manager.drive.handover import Handover
+from handover_manager.drive.handover import DrivenHandover
 from handover_manager.service.messages import handover_to_pb
 from rhino_pb import handover_pb2 as pb
 
@@ -20,14 +20,14 @@ class Watchers:
     def watched(self, handover_id: str) -> bool:
         return handover_id in self._queues
 
-    def announce(self, handover: Handover) -> None:
+    def announce(self, handover: DrivenHandover) -> None:
         """The handover has changed."""
         if self.watched(handover.handover_id):
             status = handover_to_pb(handover)
             for queue in self._queues[handover.handover_id]:
                 queue.put_nowait(status)
 
-    async def watch(self, handover: Handover) -> AsyncIterator[pb.HandoverStatus]:
+    async def watch(self, handover: DrivenHandover) -> AsyncIterator[pb.HandoverStatus]:
         """Yields the present status, then each change until the handover has ended."""
         queue: asyncio.Queue[pb.HandoverStatus] = asyncio.Queue()
         self._queues[handover.handover_id].append(queue)

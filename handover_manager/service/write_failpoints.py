@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import assert_never
 
 from handover_manager.drive.records import HandoverRecord, StepRecord
-from handover_manager.drive.states import Phase
 from handover_manager.queries.forgetting import DELETION_PREFIX, DeletionRecord
 from rhino_core.failpoints import hit
 from rhino_core.records import Record
+from rhino_model.handovers import Phase
 
 _ORDER = (
     *("handover.intent", "handover.marker", "handover.confirm", "handover.settled", "handover.end"),

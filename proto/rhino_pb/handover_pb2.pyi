@@ -293,6 +293,7 @@ class Move(_message.Message):
     STATE_BYTES_FIELD_NUMBER: _builtins.int
     JOB_FIELD_NUMBER: _builtins.int
     WHY_FIELD_NUMBER: _builtins.int
+    OPERATORS_FIELD_NUMBER: _builtins.int
     virtual_node: _builtins.str
     origin: _builtins.str
     """worker_id"""
@@ -305,6 +306,10 @@ class Move(_message.Message):
     job: _builtins.str
     why: _builtins.str
     """reason for this target, for people"""
+    @_builtins.property
+    def operators(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """of its task group"""
+
     def __init__(
         self,
         *,
@@ -316,10 +321,11 @@ class Move(_message.Message):
         state_bytes: _builtins.int = ...,
         job: _builtins.str = ...,
         why: _builtins.str = ...,
+        operators: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_to_move", b"bytes_to_move", "job", b"job", "kind", b"kind", "origin", b"origin", "state_bytes", b"state_bytes", "target", b"target", "virtual_node", b"virtual_node", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_to_move", b"bytes_to_move", "job", b"job", "kind", b"kind", "operators", b"operators", "origin", b"origin", "state_bytes", b"state_bytes", "target", b"target", "virtual_node", b"virtual_node", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -376,26 +382,21 @@ class PlannedStep(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    VIRTUAL_NODES_FIELD_NUMBER: _builtins.int
-    BYTES_TO_MOVE_FIELD_NUMBER: _builtins.int
+    MOVES_FIELD_NUMBER: _builtins.int
     PREDICTION_FIELD_NUMBER: _builtins.int
-    bytes_to_move: _builtins.int
     @_builtins.property
-    def virtual_nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """"<task group>/<partition>", in the order of the plan's moves"""
-
+    def moves(self) -> _containers.RepeatedCompositeFieldContainer[Global___Move]: ...
     @_builtins.property
     def prediction(self) -> Global___Prediction: ...
     def __init__(
         self,
         *,
-        virtual_nodes: _abc.Iterable[_builtins.str] | None = ...,
-        bytes_to_move: _builtins.int = ...,
+        moves: _abc.Iterable[Global___Move] | None = ...,
         prediction: Global___Prediction | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["prediction", b"prediction"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_to_move", b"bytes_to_move", "prediction", b"prediction", "virtual_nodes", b"virtual_nodes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["moves", b"moves", "prediction", b"prediction"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -407,25 +408,17 @@ class HandoverPlan(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
-    MOVES_FIELD_NUMBER: _builtins.int
-    BYTES_TO_MOVE_FIELD_NUMBER: _builtins.int
-    STRATEGY_FIELD_NUMBER: _builtins.int
     STEPS_FIELD_NUMBER: _builtins.int
+    STRATEGY_FIELD_NUMBER: _builtins.int
     PREDICTION_FIELD_NUMBER: _builtins.int
     INTENT_FIELD_NUMBER: _builtins.int
     HOT_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
-    """empty if it moves virtual nodes of several jobs"""
-    bytes_to_move: _builtins.int
-    strategy: _builtins.str
-    """"all_at_once", "batched", "fluid" or "matched" """
     intent: _builtins.str
     """for people"""
     @_builtins.property
-    def moves(self) -> _containers.RepeatedCompositeFieldContainer[Global___Move]: ...
-    @_builtins.property
     def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlannedStep]: ...
+    @_builtins.property
+    def strategy(self) -> Global___Strategy: ...
     @_builtins.property
     def prediction(self) -> Global___Prediction: ...
     @_builtins.property
@@ -435,18 +428,15 @@ class HandoverPlan(_message.Message):
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
-        moves: _abc.Iterable[Global___Move] | None = ...,
-        bytes_to_move: _builtins.int = ...,
-        strategy: _builtins.str = ...,
         steps: _abc.Iterable[Global___PlannedStep] | None = ...,
+        strategy: Global___Strategy | None = ...,
         prediction: Global___Prediction | None = ...,
         intent: _builtins.str = ...,
         hot: _abc.Iterable[Global___HotNode] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["prediction", b"prediction"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["prediction", b"prediction", "strategy", b"strategy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_to_move", b"bytes_to_move", "hot", b"hot", "intent", b"intent", "job", b"job", "moves", b"moves", "prediction", b"prediction", "steps", b"steps", "strategy", b"strategy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hot", b"hot", "intent", b"intent", "prediction", b"prediction", "steps", b"steps", "strategy", b"strategy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

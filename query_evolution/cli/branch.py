@@ -34,7 +34,7 @@ def branch(
     """
     from query_evolution.client.branch import branch as make
     from query_evolution.modify.modifications import folder_of
-    from rhino.client.codec import plain
+    from rhino_model.codec import plain
 
     made = make(manager, folder_of(source), folder_of(target), batch=batch, dry_run=dry_run)
     if as_json:

@@ -104,7 +104,7 @@ def parse_pairs(texts: Sequence[str]) -> dict[int, int]:
 
 
 def _plain(made: Restructured) -> dict[str, object]:
-    from rhino.client.codec import plain
+    from rhino_model.codec import plain
 
     fields: dict[str, object] = plain(made)
     return fields

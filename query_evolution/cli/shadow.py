@@ -112,7 +112,7 @@ def promote(
 
 
 def _plain(done: Promoted) -> dict[str, object]:
-    from rhino.client.codec import plain
+    from rhino_model.codec import plain
 
     fields: dict[str, object] = plain(done)
     return fields

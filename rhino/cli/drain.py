@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 
-from handover_manager.plan.intents import Drain
-from handover_manager.plan.strategy import Strategy
 from rhino.cli import exit_codes
 from rhino.cli.handover import show_plan
 from rhino.cli.options import CallOptions
 from rhino.cli.output import say, say_json
 from rhino.client.handover_client import DRAIN_POLL_S, HandoverClient
-from rhino.client.handovers import DrainView
 from rhino.client.overview import query_names
 from rhino_core.errors import AlreadyThereError
+from rhino_model.handovers import DrainView
+from rhino_model.intents import Drain
+from rhino_model.strategy import Strategy
 
 
 def run_drain(

@@ -11,11 +11,11 @@ from rhino.cli import exit_codes
 from rhino.cli.columns import Cell, say_to, show_columns
 from rhino.cli.confirm import confirm
 from rhino.cli.output import console, say, say_json
-from rhino.client.codec import plain
 from rhino.client.forget import CALL_TIMEOUT_S, ForgottenJob, ForgottenWorker, forget_worker
 from rhino.client.handover_client import HandoverClient
 from rhino_core.errors import InvalidRequestError
 from rhino_core.text import count, duration
+from rhino_model.codec import plain
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,13 @@ from rhino.cli import exit_codes
 from rhino.cli.columns import Row, show_columns
 from rhino.cli.options import CallOptions
 from rhino.cli.output import console, say, say_json
-from rhino.cli.requests import Request
 from rhino.client.handover_client import HandoverClient
-from rhino.client.handovers import Handover, Phase, Plan, PlannedStep, Prediction, Step
 from rhino.client.overview import query_names
 from rhino_core.errors import UnavailableError, UnknownError
 from rhino_core.rpc.channel import CALL_S_MAX
 from rhino_core.text import count
+from rhino_model.handovers import Handover, Phase, Plan, PlannedStep, Prediction, Step
+from rhino_model.intents import Request
 
 
 def run_plan(request: Request, call: CallOptions) -> int:
@@ -166,21 +166,20 @@ def _predicted_as(seconds: float | None) -> str:
 
 def show_plan(plan: Plan, names: Mapping[str, str]) -> None:
     """Prints the moves as columns, and the predictions. `names`: of the queries, by id."""
-    say(f"{plan.intent}: {plan.strategy}, {count(len(plan.steps), 'step')}, {decimal(plan.bytes_to_move)} to move")
+    steps = count(len(plan.steps), "step")
+    say(f"{plan.intent}: {plan.strategy.kind.value}, {steps}, {decimal(plan.bytes_to_move)} to move")
     _show_moves(plan, names)
     for hot in plan.hot:
         query = names.get(hot.job, hot.job)
-        share = f"{hot.shares:.2f} x a worker's share of {hot.by}"
+        share = f"{hot.shares:.2f} x a worker's share of {hot.by.value}"
         say(f"hot: {query} {hot.virtual_node} has {share}; keys are not split, so the others leave {hot.worker}")
     say(_predicted(plan.prediction))
 
 
 def _show_moves(plan: Plan, names: Mapping[str, str]) -> None:
-    moves = iter(plan.moves)
     rows: list[Row] = []
     for number, step in enumerate(plan.steps, 1):
-        for _ in step.virtual_nodes:
-            move = next(moves)
+        for move in step.moves:
             where = (names.get(move.job, move.job), move.virtual_node, move.origin, move.target, move.kind.value)
             rows.append((str(number), *where, decimal(move.state_bytes), decimal(move.bytes_to_move), move.why))
     head = ("step", "query", "node", "from", "to", "kind", "state", "to move", "why there")

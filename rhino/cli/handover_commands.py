@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from handover_manager.plan.intents import Drain, Rebalance, ScaleIn, ScaleOut, Weight
 from rhino.cli.arguments import one_of, seconds
 from rhino.cli.option_groups import composed, expanded
 from rhino.cli.options import (
@@ -19,7 +18,8 @@ from rhino.cli.options import (
     StrategyOptions,
     WaitOption,
 )
-from rhino.cli.requests import Request, parse_virtual_nodes
+from rhino.cli.requests import parse_virtual_nodes
+from rhino_model.intents import Drain, Rebalance, Request, ScaleIn, ScaleOut, Weight
 
 plan_app = typer.Typer(
     no_args_is_help=True,
@@ -52,27 +52,27 @@ ByOption = Annotated[
 def move(virtual_nodes: NodesArgument, to: ToOption, job: JobOption, spread: StrategyOptions) -> Request:
     """Move the given virtual nodes to one worker."""
     nodes = parse_virtual_nodes(virtual_nodes)
-    return Request(job, spread.chosen(), virtual_nodes=nodes, target=to)
+    return Request(job, nodes, to, strategy=spread.chosen())
 
 
 def drain_intent(worker: WorkerArgument, spread: StrategyOptions, job: AllJobsOption = "") -> Request:
     """Plan the moves of all virtual nodes off a worker. `rhino drain` carries them out and moves copies, too."""
-    return Request(job, spread.chosen(), Drain(worker))
+    return Request(job, intent=Drain(worker), strategy=spread.chosen())
 
 
 def rebalance(job: JobOption, spread: MatchedStrategyOptions, by: ByOption = "bytes") -> Request:
     """Spread the virtual nodes of a query evenly over all workers, with few moves. Prefers workers with a replica."""
-    return Request(job, spread.chosen(), Rebalance(Weight(by)))
+    return Request(job, intent=Rebalance(Weight(by)), strategy=spread.chosen())
 
 
 def scale_out(workers: WorkersArgument, job: JobOption, spread: StrategyOptions, by: ByOption = "bytes") -> Request:
     """Move a fair share of the virtual nodes of a query to the given workers."""
-    return Request(job, spread.chosen(), ScaleOut(tuple(workers), Weight(by)))
+    return Request(job, intent=ScaleOut(tuple(workers), Weight(by)), strategy=spread.chosen())
 
 
 def scale_in(workers: WorkersArgument, job: JobOption, spread: StrategyOptions) -> Request:
     """Move all virtual nodes of a query off the given workers."""
-    return Request(job, spread.chosen(), ScaleIn(tuple(workers)))
+    return Request(job, intent=ScaleIn(tuple(workers)), strategy=spread.chosen())
 
 
 INTENTS: dict[str, Callable[..., Request]] = {

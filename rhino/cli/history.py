@@ -9,7 +9,7 @@ from rhino.cli.columns import Row, show_columns
 from rhino.cli.handover import moment
 from rhino.cli.output import console, say_json
 from rhino.client.handover_client import HandoverClient
-from rhino.client.handovers import Action, HandoverFigures
+from rhino_model.handovers import Action, HandoverFigures
 
 HEAD = ("when", "who", "what", "query", "worker", "handover", "detail", "result")
 

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from handover_manager.plan.strategy import Kind, Strategy
 from rhino.cli.arguments import manager_address, one_of, seconds
 from rhino.cli.requests import parse_gap, parse_start
 from rhino_core.settings import DEFAULT_MANAGER, MANAGER_PORT
+from rhino_model.strategy import Kind, Strategy
 
 INT32_MAX = 2**31 - 1  # of protobuf
 

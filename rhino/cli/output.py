@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from rich.console import Console
 from rich.markup import escape
 
-from rhino.client.codec import plain
 from rhino_core.text import legible
+from rhino_model.codec import plain
 
 T = TypeVar("T")
 

@@ -5,28 +5,14 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 
-from handover_manager.plan.intents import Intent
-from handover_manager.plan.strategy import Strategy
 from rhino_core.errors import InvalidRequestError
 
 START_IN_MAX_S = 366 * 24 * 3600
 RANGE_MAX = 100_000
 _ITEM = re.compile(r"(\d+)/(\d+)(?:-(\d+))?")
 _GAP = re.compile(r"(\d+(?:\.\d+)?)(s|b)?")
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A handover: either `virtual_nodes` and their `target`, or an `intent`. `job` is empty for all running queries."""
-
-    job: str
-    strategy: Strategy
-    intent: Intent | None = None
-    virtual_nodes: tuple[str, ...] = ()
-    target: str = ""
 
 
 def parse_virtual_nodes(items: Iterable[str]) -> tuple[str, ...]:

@@ -12,10 +12,10 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rhino.cli import exit_codes
 from rhino.cli.columns import Row, show_columns
 from rhino.cli.output import console, say, say_json, shown
-from rhino.client.codec import plain
 from rhino.client.overview import WorkerView, fetch_overview
 from rhino.client.scrub import NO_SCRUB, ScrubView, scrub_status, start_scrub
 from rhino_core.errors import RhinoError, UnavailableError, UnknownError
+from rhino_model.codec import plain
 
 POLL_S = 0.3
 SILENCE_S = 15.0  # a worker continues its scrub after a restart

@@ -14,11 +14,11 @@ from rhino.cli.arguments import one_of, seconds
 from rhino.cli.options import CallOptions
 from rhino.cli.output import console, say, say_json, say_json_line
 from rhino.cli.status import SECTIONS, render
-from rhino.client.codec import plain
 from rhino.client.overview import Overview, fetch_overview
 from rhino.client.selection import select
 from rhino.client.verdict import Level, judge
 from rhino_core.errors import InvalidRequestError, UnavailableError
+from rhino_model.codec import plain
 
 CODES = {Level.OK: exit_codes.OK, Level.DEGRADED: exit_codes.DEGRADED, Level.CRITICAL: exit_codes.CRITICAL}
 

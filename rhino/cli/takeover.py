@@ -12,11 +12,11 @@ from rich.filesize import decimal
 from rhino.cli import exit_codes
 from rhino.cli.confirm import confirm
 from rhino.cli.output import console, say, say_json
-from rhino.client.codec import plain
 from rhino.client.overview import Overview, fetch_overview
 from rhino.client.running import refuse_running
 from rhino_core.errors import PreconditionError
 from rhino_core.ids import JobSettings
+from rhino_model.codec import plain
 from spark_connector.checkpoint import rhino_checkpoint
 from spark_connector.query_checkpoint import QueryCheckpoint
 from spark_connector.rpc.sidecar import SidecarSession

@@ -10,9 +10,9 @@ from rhino.cli import exit_codes
 from rhino.cli.handover import moment
 from rhino.cli.options import CallOptions
 from rhino.cli.output import say, say_json
-from rhino.client.decisions import AdaptationDecision
 from rhino.client.handover_client import HandoverClient
 from rhino.client.overview import query_names
+from rhino_model.decisions import Decision
 
 MODES = {
     "off": "adaptation is off: nothing is observed (rhino manager --adaptation)",
@@ -39,8 +39,8 @@ def run_why(job: str, call: CallOptions, *, last: int) -> int:
     return exit_codes.OK
 
 
-def _lines(decision: AdaptationDecision, names: Mapping[str, str]) -> Iterable[str]:
-    what = decision.outcome.replace("_", " ")
+def _lines(decision: Decision, names: Mapping[str, str]) -> Iterable[str]:
+    what = decision.outcome.value.replace("_", " ")
     often = f", {decision.times} times until {moment(decision.finished_ms)}" if decision.times > 1 else ""
     yield f"{moment(decision.started_ms)}  {names.get(decision.job, decision.job)}: {what}{often}"
     yield f"  {decision.why}"
@@ -56,7 +56,7 @@ def _lines(decision: AdaptationDecision, names: Mapping[str, str]) -> Iterable[s
         yield f"  handover {decision.handover_id}"
 
 
-def _numbers(decision: AdaptationDecision) -> str:
+def _numbers(decision: Decision) -> str:
     """The imbalances and the gain, as far as they were computed."""
     imbalance = f"imbalance of {decision.goal}" if decision.goal else "imbalance"
     named = ((imbalance, decision.measured), ("expected", decision.expected), ("planned", decision.planned))

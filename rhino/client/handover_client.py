@@ -9,20 +9,20 @@ from typing import Any, Self
 
 import grpc
 
-from handover_manager.plan.intents import Intent
-from handover_manager.plan.strategy import ALL_AT_ONCE, Strategy
-from rhino.client.codec import decode
 from rhino.client.connection import manager_channel
-from rhino.client.decisions import Decisions
 from rhino.client.forget import ForgottenJob
-from rhino.client.handover_requests import request_to_pb, strategy_to_pb
-from rhino.client.handovers import Action, DrainView, Explanation, Handover, MoveKind, Phase, Plan
-from rhino.client.loads import BatchLoad
 from rhino.client.overview import JobView
 from rhino_core.errors import UnavailableError
 from rhino_core.rpc.channel import call_sync
 from rhino_core.rpc.gate import checked
 from rhino_core.rpc.status import error_of
+from rhino_model.codec import decode
+from rhino_model.decisions import Decisions
+from rhino_model.handovers import Action, DrainView, Explanation, Handover, MoveKind, Phase, Plan
+from rhino_model.intents import Intent, Request
+from rhino_model.loads import BatchLoad
+from rhino_model.requests import request_to_pb, strategy_to_pb
+from rhino_model.strategy import ALL_AT_ONCE, Strategy
 from rhino_pb import common_pb2, handover_pb2_grpc
 from rhino_pb import handover_pb2 as pb
 
@@ -69,7 +69,7 @@ class HandoverClient:
         Give either `virtual_nodes` as "task group/partition" with their `target`, or an `intent`. For the intent Drain
         `job` may be empty: it then covers all running jobs.
         """
-        request = request_to_pb(job, virtual_nodes, target, intent, strategy, 0.0)
+        request = request_to_pb(Request(job, tuple(virtual_nodes), target, intent=intent, strategy=strategy))
         return decode(Plan, self._call("plan a handover", self._stub.PlanHandover, request, retry=True))
 
     def start(
@@ -86,7 +86,7 @@ class HandoverClient:
 
         Returns at once. The call is not retried. `deadline_s` applies to each step.
         """
-        request = request_to_pb(job, virtual_nodes, target, intent, strategy, deadline_s)
+        request = request_to_pb(Request(job, tuple(virtual_nodes), target, deadline_s, intent, strategy))
         return decode(Handover, self._call("start a handover", self._stub.StartHandover, request))
 
     def watch(self, handover_id: str, *, timeout_s: float = 600.0) -> Iterator[Handover]:

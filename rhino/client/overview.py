@@ -9,14 +9,15 @@ from typing import Annotated
 
 import grpc
 
-from rhino.client.codec import At, Computed, decode
 from rhino.client.connection import manager_channel
-from rhino.client.handovers import Handover
-from rhino.client.loads import SourceLag
 from rhino.client.scrub import NO_SCRUB, ScrubView
 from rhino_core import ids
 from rhino_core.rpc.channel import call_sync
 from rhino_core.text import query_handle
+from rhino_model.codec import decode
+from rhino_model.handovers import Handover
+from rhino_model.loads import SourceLag
+from rhino_model.places import At, Computed
 from rhino_pb import handover_pb2, handover_pb2_grpc, replication_pb2, replication_pb2_grpc
 
 DEFAULTS = ids.JobSettings()

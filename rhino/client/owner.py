@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rhino.client.codec import decode
 from rhino.client.connection import manager_channel
 from rhino_core.rpc.channel import call_sync
+from rhino_model.codec import decode
 from rhino_pb import handover_pb2, handover_pb2_grpc
 
 CALL_TIMEOUT_S = 15.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rhino.client.codec import decode
 from rhino.client.connection import worker_channel
 from rhino_core.rpc.channel import call_sync
+from rhino_model.codec import decode
 from rhino_pb import peer_pb2, peer_pb2_grpc, sidecar_pb2
 
 CALL_TIMEOUT_S = 10.0

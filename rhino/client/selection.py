@@ -27,9 +27,7 @@ def _of_job(overview: Overview, job: str) -> Overview:
         raise UnknownError(f"query {job!r} is not known by this id, or by a unique name; the known ones are {known}")
     jobs = tuple(one for one in overview.jobs if one.job == found)
     groups = tuple(group for group in overview.groups if group.group.job == found)
-    handovers = tuple(
-        one for one in overview.handovers if one.plan.job == found or found in {move.job for move in one.plan.moves}
-    )
+    handovers = tuple(one for one in overview.handovers if found in one.plan.jobs)
     mine = {member.worker_id for group in groups for member in group.members}
     mine |= {name for one in jobs for node in one.virtual_nodes for name in (node.desired_worker, node.actual_worker)}
     workers = tuple(worker for worker in overview.workers if worker.worker_id in mine)

@@ -132,7 +132,7 @@ FIELDS: dict[str, Rule] = dict(
     for pairs in (
         # names
         _of(_JOB, "job"),
-        _of(_JOB_OR_NONE, "DescribeGroupsRequest.job HandoverPlan.job Move.job Action.job branch_of"),
+        _of(_JOB_OR_NONE, "DescribeGroupsRequest.job Move.job Action.job branch_of"),
         _of(_LABEL, "ListDecisionsRequest.job WatchLoadRequest.job"),
         # These fields may also contain the name of a query:
         _of(_LABEL, "ForgetJobRequest.job ForgetJobReply.job HandoverRequest.job ExplainRequest.job"),
@@ -151,7 +151,7 @@ FIELDS: dict[str, Rule] = dict(
             "ListActionsRequest.worker Action.worker user",
         ),
         _of(_INCARNATION, "incarnation"),
-        _of(_HOST, "host hosts"),
+        _of(_HOST, "host"),
         _of(_HOST_OR_NONE, "ExecutorChanged.host DriverHello.host DesiredWorker.host driver_host"),
         _of(_LOCATION, "location"),
         _of(_ADDRESS, "peer_address manager"),
@@ -222,7 +222,7 @@ LENGTHS = {
             InventoryReply.files InventoryReply.floors
             ListReply.files ListReply.modified_ms
             JobStatus.virtual_nodes DesiredLocations.locations ForgetWorkerReply.only_member
-            HandoverRequest.virtual_nodes HandoverPlan.moves HandoverPlan.steps PlannedStep.virtual_nodes
+            HandoverRequest.virtual_nodes HandoverPlan.steps PlannedStep.moves
             HandoverPlan.hot HandoverStatus.waiting_for HandoverStatus.steps FileEntry.references
         """,
         LINEAGE_MAX: "FileEntry.lineage CommitRequest.lineage",

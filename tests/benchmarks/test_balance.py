@@ -14,8 +14,8 @@ from benchmarks.balance.query import Load, ramp
 from benchmarks.balance.running import Seen
 from benchmarks.balance.scaler import Scaled
 from rhino import BatchLoad
-from rhino.client.loads import VirtualNodeLoad
 from rhino.testing.query_watch import Batch
+from rhino_model.loads import VirtualNodeLoad
 from workloads.nexmark.output import Verdict
 from workloads.nexmark.settings import FIRST_ID
 

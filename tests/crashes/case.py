@@ -8,9 +8,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from rhino import Handover, HandoverClient, Kind, Phase, Strategy
-from rhino.client.handovers import Step
 from rhino.client.overview import VirtualNodeView
 from rhino_core.errors import RhinoError
+from rhino_model.handovers import Step
 from tests.crashes import evidence
 from tests.crashes.cancellation import Cancellation
 from tests.crashes.puppeteer import Act

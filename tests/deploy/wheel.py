@@ -15,6 +15,7 @@ PACKAGES = {
     "replication_manager",
     "rhino",
     "rhino_core",
+    "rhino_model",
     "rhino_pb",
     "spark_connector",
     "query_evolution",

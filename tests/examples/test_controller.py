@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from examples.controller.core import Controller
 from rhino import BatchLoad
-from rhino.client.loads import VirtualNodeLoad
+from rhino_model.loads import VirtualNodeLoad
 
 
 def batch(number: int, *task_s: float, job: str = "q") -> BatchLoad:

@@ -15,14 +15,15 @@ from rhino.client.overview import GroupView, JobView, MemberView, Overview, Virt
 from rhino.testing.choices import HandoverChoice, handover_choice, kill_facts
 from rhino.testing.describe import CommitFacts, PrepareFacts, SidecarFacts
 from rhino.testing.query_watch import Batch, RunError
-from rhino_core.ids import Epoch, GroupId, StoreId, StoreVersion, Version
+from rhino_core.ids import Epoch, GroupId, StoreId, StoreVersion, Version, VirtualNode
+from rhino_model.handovers import PlannedStep
 from workloads.nexmark.output import Verdict
 
 BATCHES = [Batch(i, 1000 * i, 900 + i) for i in range(40)]
 HANDOVER = Handover(
     handover_id="h1",
     phase=Phase.CONFIRMED,
-    plan=Plan("job", "all_at_once", 0, (Move("0/1", "a", "b", MoveKind.CHECKPOINT_ASSISTED, 0, 9),)),
+    plan=Plan((PlannedStep((Move(VirtualNode("job", 0, 1), (0,), "a", "b", MoveKind.CHECKPOINT_ASSISTED, 0, 9),)),)),
     reason="",
     configuration_epoch=2,
     started_ms=10_500,

@@ -9,13 +9,11 @@ from collections.abc import Mapping
 import pytest
 
 from handover_manager.drive import step_execution
-from handover_manager.drive.drain import DrainState
-from handover_manager.drive.states import Phase
 from handover_manager.queries.job import Job
 from handover_manager.queries.logged import LoggedBatch
-from handover_manager.view import groups_of
 from replication_manager.protocol import logged
 from rhino_core.ids import StoreVersion, VirtualNode
+from rhino_model.handovers import DrainView, Phase, groups_of
 from tests.handover_manager.together import NODES, OPERATORS, World
 from workloads.adaptation.scene import JOB
 
@@ -122,7 +120,7 @@ def found(seeds: int = SEEDS, *, first: int = 0) -> bool:
 
 
 def test_a_worker_that_is_called_safe_too_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DrainState, "safe_to_remove", property(lambda state: state.draining))
+    monkeypatch.setattr(DrainView, "safe_to_remove", property(lambda state: state.draining))
     assert found()
 
 

@@ -11,19 +11,18 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 
 from handover_manager import events as ev
-from handover_manager.drive.handover import Handover
-from handover_manager.drive.states import Phase
-from handover_manager.drive.step import Step
-from handover_manager.plan.intents import Drain
-from handover_manager.plan.planner import Request
-from handover_manager.plan.strategy import Kind, Strategy
+from handover_manager.drive.handover import DrivenHandover
+from handover_manager.drive.step import DrivenStep
 from handover_manager.plan.work import Work
-from handover_manager.view import TaskGroup, groups_of
+from handover_manager.view import TaskGroup
 from replication_manager.protocol import events as replication
 from replication_manager.protocol.worker_record import Report
 from rhino.daemons.cluster_port import ClusterPort
 from rhino_core.errors import RhinoError
 from rhino_core.ids import NO_EPOCH, GroupId, JobSettings, StoreId, StoreVersion, Version, VirtualNode
+from rhino_model.handovers import Phase, groups_of
+from rhino_model.intents import Drain, Request
+from rhino_model.strategy import Kind, Strategy
 from tests.replication_manager.protocol.harness import Manager, worker
 from workloads.adaptation.scene import JOB, Cluster, Play
 
@@ -406,7 +405,7 @@ class World:
         newest = self.manager.machine.floors.values()
         assert all(floor.version <= max(self.logged, 1) for floor in newest), "a floor of a run that does not count"
 
-    def _check_step(self, handover: Handover, number: int, step: Step) -> None:
+    def _check_step(self, handover: DrivenHandover, number: int, step: DrivenStep) -> None:
         key = (handover.handover_id, number)
         if step.marker is not None:
             self.marked.setdefault(key, self.logged)
@@ -417,7 +416,7 @@ class World:
             return
         since = range(self.marked[key] + 1, self.logged + 1)
         for move in step.moves:
-            where = [{self.written[group, version] for group in move.groups} for version in since]
+            where = [{self.written[group, version] for group in move.groups()} for version in since]
             assert {move.target} in where, f"{key}: {move.node.name} was written by {where}, not {move.target}"
 
     def check_map(self) -> None:

@@ -11,7 +11,6 @@ import pytest
 from rocksdict import Rdict
 
 from handover_manager.drive.records import HandoverRecord, StepRecord, record_of_handover, record_of_step, step_key
-from handover_manager.drive.states import Phase
 from handover_manager.events import Restarted
 from handover_manager.plan.measurements import (
     CopyMeasurement,
@@ -19,8 +18,6 @@ from handover_manager.plan.measurements import (
     StepMeasurement,
     record_of_measurements,
 )
-from handover_manager.plan.move import MoveKind
-from handover_manager.plan.strategy import Kind
 from handover_manager.queries.records import JobRecord, record_of_job
 from handover_manager.service.stored import open_core
 from handover_manager.view import TaskGroup
@@ -40,6 +37,8 @@ from rhino_core.ids import (
 from rhino_core.journal import Journal
 from rhino_core.records import Record, decode, encode
 from rhino_core.settings import ManagerSettings
+from rhino_model.handovers import MoveKind, Phase
+from rhino_model.strategy import Kind
 
 RECORDS: dict[str, Any] = json.loads((Path(__file__).parent / "journal_of_0_1.json").read_text())
 GENERATION = RECORDS["generation"]

@@ -141,9 +141,9 @@ def test_unknown_values_in_the_record_of_a_handover() -> None:
     (step,) = (key for key in play.journal if key.startswith("handover_manager/step/"))
     newer: dict[str, Any] = json.loads(json.dumps(play.journal))
     newer[key]["plan"]["strategy"]["kind"] = "later"
-    newer[key]["plan"]["steps"][0][0]["kind"] = "later"
+    newer[key]["plan"]["steps"][0]["moves"][0]["kind"] = "later"
     (found,) = restore(newer, now=0.0, wall_offset_s=0.0).handovers.all()
-    assert found.plan.steps[0][0].node == play.handover().plan.steps[0][0].node
+    assert found.plan.moves[0].node == play.handover().plan.moves[0].node
     newer[step]["phase"] = "later"
     with pytest.raises(PreconditionError, match=r"phase of step 1 of handover h1 is 'later': a newer version of Rhino"):
         restore(newer, now=0.0, wall_offset_s=0.0)

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from rhino import HandoverClient, Phase
 from rhino.cli.main import app
 from rhino.testing import ClusterShape, LocalCluster
+from rhino_model.decisions import Outcome
 from tests.spark.conftest import wait_for
 from tests.spark.queries import StatefulQuery, consumed, source
 from tests.spark.run import Run, assert_equals_batch, placed
@@ -69,12 +70,12 @@ def test_two_busy_virtual_nodes_on_one_worker_are_parted(
             assert client.wait(together.handover_id, timeout_s=100).phase is Phase.CONFIRMED
 
         def told() -> bool:
-            return "helped" in {decision.outcome for decision in client.decisions(NAME).decisions}
+            return Outcome.HELPED in {decision.outcome for decision in client.decisions(NAME).decisions}
 
         wait_for(told, "adaptation has moved a virtual node, and says that it has helped", timeout_s=150)
         decisions = client.decisions(NAME)
     assert decisions.mode == "act"
-    moving = next(decision for decision in decisions.decisions if decision.outcome == "moving")
+    moving = next(decision for decision in decisions.decisions if decision.outcome is Outcome.MOVING)
     assert {"0/0", "0/1"} & {move.virtual_node for move in moving.moves}
     assert moving.measured is not None
     assert moving.planned is not None

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from rhino import HandoverClient
 from rhino.cli.main import app
 from rhino.testing import LocalCluster
+from rhino_model.decisions import Outcome
 from tests.spark.conftest import SharedSession, wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(560)]
@@ -96,7 +97,7 @@ def test_what_is_left_to_read_is_reported_with_each_batch(
                 break
 
         def told() -> bool:
-            return "catching_up" in {decision.outcome for decision in client.decisions(NAME).decisions}
+            return Outcome.CATCHING_UP in {decision.outcome for decision in client.decisions(NAME).decisions}
 
         wait_for(told, "adaptation knows that the query is catching up")
     why = CliRunner().invoke(app, ["why", "--job", NAME, "--last", "1", "--manager", cluster.manager])

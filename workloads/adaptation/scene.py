@@ -8,9 +8,8 @@ from typing import TypeVar
 
 from handover_manager import events as ev
 from handover_manager.adapt.policy import Policy
-from handover_manager.drive.handover import Handover
+from handover_manager.drive.handover import DrivenHandover
 from handover_manager.machine import USUAL
-from handover_manager.plan.planner import Plan, Request
 from handover_manager.queries.history import ACTION_PREFIX
 from handover_manager.service.stored import restore
 from handover_manager.view import ClusterView, GroupSeen, TaskGroup, WorkerSeen
@@ -28,6 +27,8 @@ from rhino_core.ids import (
     Worker,
 )
 from rhino_core.records import encode
+from rhino_model.handovers import Plan
+from rhino_model.intents import Request
 
 E = TypeVar("E", bound=ev.Effect)
 JOB, RUN = "job-a", "run-1"
@@ -158,14 +159,14 @@ class Play:
         """The one that has the job; 0: none."""
         return self.core.jobs[job].run.session or 0
 
-    def start(self, target: str, *nodes: str, deadline_s: float = 60.0, handover_id: str = "h1") -> Handover:
+    def start(self, target: str, *nodes: str, deadline_s: float = 60.0, handover_id: str = "h1") -> DrivenHandover:
         self(ev.HandoverRequested(handover_id, Request(JOB, nodes, target, deadline_s)))
         return self.handover(handover_id)
 
     def plan(self, request: Request) -> Plan:
         return self.core.plan(request, now=self.now)
 
-    def handover(self, handover_id: str = "h1") -> Handover:
+    def handover(self, handover_id: str = "h1") -> DrivenHandover:
         return self.core.handovers.find(handover_id)
 
     def desired(self, name: str) -> str:

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from handover_manager.adapt.cool_downs import RISEN
-from handover_manager.adapt.decisions import Outcome
 from handover_manager.adapt.goal import KEPT_PART
 from handover_manager.adapt.lag import BEHIND
 from handover_manager.adapt.policy import Mode, Policy
 from handover_manager.adapt.proposal import NEARER_MIN
 from handover_manager.adapt.windows import NodeLoad
-from handover_manager.plan.work import SourceLag
 from rhino_core.planning.goals import Weight
+from rhino_model.decisions import Outcome
+from rhino_model.loads import SourceLag
 from workloads.adaptation.world import INTERVAL_S, ZONES, Load, Moved, World
 
 BATCHES = 260

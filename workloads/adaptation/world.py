@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from handover_manager import events as ev
-from handover_manager.adapt.decisions import Decision, Outcome
 from handover_manager.adapt.policy import Mode, Policy
 from handover_manager.adapt.windows import imbalance
-from handover_manager.plan.work import SourceLag, Work
+from handover_manager.plan.work import Work
 from handover_manager.view import TaskGroup
 from rhino_core.ids import GroupId, StoreId, StoreVersion, Version, VirtualNode
 from rhino_core.planning.goals import Weight
+from rhino_model.decisions import Decision, Outcome
+from rhino_model.loads import SourceLag
 from workloads.adaptation.scene import JOB, RUN, Cluster, Play, group
 
 ACT = Policy(mode=Mode.ACT)
@@ -201,12 +202,12 @@ class World:
 
     def _collect(self, effects: list[ev.Effect]) -> None:
         for decision in _persisted(effects):
-            if decision.outcome in (Outcome.MOVING, Outcome.RETURNING) and decision.repeated == 1:
+            if decision.outcome in (Outcome.MOVING, Outcome.RETURNING) and decision.times == 1:
                 self._begun(decision)
 
     def _begun(self, decision: Decision) -> None:
         back, goal = decision.outcome is Outcome.RETURNING, Weight(decision.goal)
-        moves = [(VirtualNode(JOB, *map(int, m.node.split("/"))), m.origin, m.target) for m in decision.moves]
+        moves = [(VirtualNode(JOB, *map(int, m.virtual_node.split("/"))), m.origin, m.target) for m in decision.moves]
         before = {**self.desired, **{node.partition: origin for node, origin, _ in moves}}
         after = {**before, **{node.partition: target for node, _, target in moves}}
         times = [1.0, 1.0] if self.usual is None else [self.balance(Weight.TIME, at) for at in (before, after)]

@@ -11,14 +11,14 @@ from handover_manager import events as ev
 from handover_manager.adapt.adaptation import BY
 from handover_manager.adapt.budget import HOUR_S
 from handover_manager.adapt.cool_downs import CoolDown, Frozen
-from handover_manager.adapt.decisions import Outcome
 from handover_manager.adapt.policy import Mode, Policy
 from handover_manager.adapt.trial import TRIAL_KEY, AdaptationRecord
 from handover_manager.adapt.windows import NodeLoad
-from handover_manager.drive.states import Phase
-from handover_manager.plan.planner import Request
 from handover_manager.queries.history import HANDOVER
 from rhino_core.records import encode
+from rhino_model.decisions import Outcome
+from rhino_model.handovers import Phase
+from rhino_model.intents import Request
 from workloads.adaptation.scene import JOB, group
 from workloads.adaptation.world import ACT, INTERVAL_S, World
 
@@ -59,7 +59,7 @@ def test_observing_moves_nothing_and_says_what_it_would_do() -> None:
     assert not made.moved
     (would,) = made.decisions(Outcome.WOULD_MOVE)
     assert len(would.moves) >= 3
-    assert would.repeated > 1, "the same decision is told once"
+    assert would.times > 1, "the same decision is told once"
     assert not made.play.core.handovers.all()
 
 

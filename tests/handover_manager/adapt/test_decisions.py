@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from handover_manager.adapt.decisions import KEPT, Decision, Decisions, Outcome
+from handover_manager.adapt.decisions import KEPT, DecisionTable
 from handover_manager.events import Effect, Persist
 from rhino_core.records import Record
+from rhino_model.decisions import Decision, Outcome
 
 
 class Kept:
@@ -12,7 +13,7 @@ class Kept:
 
     def __init__(self, restored: list[Decision]) -> None:
         self.journal: dict[str, Record] = {}
-        self.decisions = Decisions(restored)
+        self.decisions = DecisionTable(restored)
 
     def add(self, job: str, outcome: Outcome, times: int = 1) -> None:
         for _ in range(times):
@@ -41,7 +42,7 @@ def test_a_decision_that_was_dropped_does_not_come_back_when_it_is_repeated() ->
     assert len(kept.decisions.all()) == KEPT
     assert len(kept.journal) == KEPT
     (again, _) = [one for one in kept.decisions.all() if one.job == "calm-1"]
-    assert (again.outcome, again.repeated, again.number) == (Outcome.BALANCED, 2, KEPT + 4)
+    assert (again.outcome, again.times, again.number) == (Outcome.BALANCED, 2, KEPT + 4)
 
 
 def test_too_many_of_a_former_process_are_dropped() -> None:

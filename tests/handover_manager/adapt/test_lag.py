@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from handover_manager.adapt.decisions import Outcome
 from handover_manager.adapt.lag import BEHIND, KEPT, Lags
-from handover_manager.plan.work import SourceLag
+from rhino_model.decisions import Outcome
+from rhino_model.loads import SourceLag
 from tests.handover_manager.adapt.test_adaptation import skewed
 from workloads.adaptation.world import ACT, World
 

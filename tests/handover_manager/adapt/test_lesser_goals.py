@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from handover_manager.adapt.decisions import Decision, Outcome
 from handover_manager.adapt.policy import Mode, Policy
-from handover_manager.plan.intents import Weight
+from rhino_model.decisions import Decision, Outcome
+from rhino_model.intents import Weight
 from workloads.adaptation.world import ACT, World
 
 ENOUGH = 60  # batches in which adaptation can see, act and verify

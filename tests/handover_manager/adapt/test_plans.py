@@ -7,10 +7,9 @@ import pytest
 from handover_manager.adapt.budget import Left
 from handover_manager.adapt.goal import Goal
 from handover_manager.adapt.plans import part_of
-from handover_manager.plan.intents import Weight
-from handover_manager.plan.move import Move, MoveKind
-from handover_manager.plan.planner import Plan
 from rhino_core.ids import VirtualNode
+from rhino_model.handovers import Move, MoveKind, Plan, PlannedStep
+from rhino_model.intents import Weight
 
 PLENTY = 1 << 40
 
@@ -28,7 +27,7 @@ def move(partition: int, target: str, size: int = 10) -> Move:
     return Move(node(partition), (0,), DESIRED[node(partition)], target, MoveKind.DIRECT, size, size)
 
 
-PLAN = Plan(((move(2, "c"), move(0, "c")), (move(3, "c"),)))
+PLAN = Plan((PlannedStep((move(2, "c"), move(0, "c"))), PlannedStep((move(3, "c"),))))
 
 
 @pytest.mark.parametrize(
@@ -48,7 +47,7 @@ def test_the_busiest_worker_comes_first(left: Left, partitions: list[int] | None
 
 
 def test_a_move_for_which_too_few_bytes_are_left_makes_room_for_smaller_ones() -> None:
-    part = part_of(Plan(((move(0, "c", 500), move(2, "c", 20)),)), GOAL, Left(100, 5))
+    part = part_of(Plan((PlannedStep((move(0, "c", 500), move(2, "c", 20))),)), GOAL, Left(100, 5))
     assert part is not None
     assert [one.node.partition for one in part.moves] == [2]
 
@@ -56,4 +55,4 @@ def test_a_move_for_which_too_few_bytes_are_left_makes_room_for_smaller_ones() -
 def test_steps_stay_apart() -> None:
     part = part_of(PLAN, GOAL, Left(PLENTY, 3))
     assert part is not None
-    assert [len(step) for step in part.steps] == [2, 1]
+    assert [len(step.moves) for step in part.steps] == [2, 1]

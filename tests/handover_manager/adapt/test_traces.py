@@ -14,7 +14,7 @@ from handover_manager.adapt.cool_downs import CoolDown, CoolDowns
 from handover_manager.adapt.goal import Goal
 from handover_manager.adapt.lag import Lags
 from handover_manager.adapt.windows import forecast
-from handover_manager.plan.intents import Adapt, Weight
+from rhino_model.intents import Adapt, Weight
 from workloads.adaptation import traces
 
 SEEDS = 24

@@ -9,16 +9,15 @@ from unittest.mock import Mock
 import pytest
 
 from handover_manager import events as ev
-from handover_manager.drive.states import Phase
 from handover_manager.machine import SETTLE_S
-from handover_manager.plan.intents import Drain
-from handover_manager.plan.planner import Request
 from handover_manager.view import TaskGroup
 from replication_manager.protocol import events as replication
 from replication_manager.protocol.worker_record import Report
 from rhino.daemons.cluster_port import ClusterPort
 from rhino_core.errors import TooFewWorkersError, UnknownError
 from rhino_core.ids import Epoch, GroupId
+from rhino_model.handovers import Phase
+from rhino_model.intents import Drain, Request
 from tests.replication_manager.protocol.harness import GROUP, Manager, written
 from workloads.adaptation.scene import JOB, Cluster, Play, group
 

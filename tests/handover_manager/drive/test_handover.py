@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from handover_manager import events as ev
-from handover_manager.drive.states import TRANSITIONS, Phase, State, Trigger, state_of
-from handover_manager.drive.step import Step
+from handover_manager.drive.states import TRANSITIONS, State, Trigger, state_of
+from handover_manager.drive.step import DrivenStep
 from handover_manager.view import ClusterView, TaskGroup
 from rhino_core.errors import (
     ConflictError,
@@ -21,6 +21,7 @@ from rhino_core.errors import (
     UnknownError,
 )
 from rhino_core.ids import StoreId, StoreVersion, Version
+from rhino_model.handovers import Phase
 from workloads.adaptation.scene import WALL_OFFSET_S, Cluster, Play, group, node, pair
 
 G0, G1 = group(0, 0), group(0, 1)
@@ -33,7 +34,7 @@ def play() -> Play:
 
 @pytest.mark.parametrize(("state", "trigger"), list(itertools.product(State, Trigger)))
 def test_every_pair_is_in_the_table_or_raises(state: State, trigger: Trigger) -> None:
-    step = Step("h", (), state=state)
+    step = DrivenStep("h", (), state=state)
     if (state, trigger) in TRANSITIONS.rows:
         step.advance(trigger, "why")
         assert (step.state, step.reason) == (TRANSITIONS.rows[state, trigger], "why")
@@ -43,7 +44,7 @@ def test_every_pair_is_in_the_table_or_raises(state: State, trigger: Trigger) ->
 
 
 def test_an_impossible_transition_tells_the_history() -> None:
-    step = Step("h", ())
+    step = DrivenStep("h", ())
     step.advance(Trigger.BEGIN)
     step.advance(Trigger.CANCEL)
     with pytest.raises(LocalProtocolError, match="planned > begin: preparing > cancel: cancelling"):

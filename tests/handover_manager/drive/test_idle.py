@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from handover_manager import events as ev
-from handover_manager.drive.states import Phase
 from handover_manager.machine import SETTLE_S
-from handover_manager.plan.intents import Drain
-from handover_manager.plan.planner import Request
-from handover_manager.plan.strategy import Kind, Strategy
 from handover_manager.view import TaskGroup
+from rhino_model.handovers import Phase
+from rhino_model.intents import Drain, Request
+from rhino_model.strategy import Kind, Strategy
 from workloads.adaptation.scene import JOB, RUN, Play, group, node, pair
 
 G0, G1 = group(0, 0), group(0, 1)

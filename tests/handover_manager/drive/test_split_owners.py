@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from handover_manager import events as ev
-from handover_manager.drive.states import Phase
 from handover_manager.view import TaskGroup
 from rhino_core.errors import AlreadyThereError
+from rhino_model.handovers import Phase
 from workloads.adaptation.scene import Cluster, Play, group
 
 FIRST, SECOND = group(0, 0), group(1, 0)

@@ -11,14 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from handover_manager import events as ev
-from handover_manager.drive.handover import Handover
-from handover_manager.drive.states import Phase
-from handover_manager.plan.intents import Drain
-from handover_manager.plan.planner import Request
-from handover_manager.plan.strategy import Kind, Strategy
+from handover_manager.drive.handover import DrivenHandover
 from handover_manager.view import TaskGroup
 from rhino_core.errors import PreconditionError
 from rhino_core.ids import GroupId
+from rhino_model.handovers import Phase
+from rhino_model.intents import Drain, Request
+from rhino_model.strategy import Kind, Strategy
 from workloads.adaptation.scene import JOB, WALL_OFFSET_S, Cluster, Play, group, node
 
 FLUID = Strategy(Kind.FLUID)
@@ -36,7 +35,9 @@ def opened(*chain: str, workers: int = 3) -> Play:
     return play
 
 
-def drain(play: Play, worker: str, strategy: Strategy, handover_id: str = "h1", deadline_s: float = 60.0) -> Handover:
+def drain(
+    play: Play, worker: str, strategy: Strategy, handover_id: str = "h1", deadline_s: float = 60.0
+) -> DrivenHandover:
     play(ev.HandoverRequested(handover_id, Request("", (), "", deadline_s, Drain(worker), strategy)))
     return play.handover(handover_id)
 
@@ -79,7 +80,7 @@ class Spark:
         self.obey()
 
 
-def phases(handover: Handover) -> list[str]:
+def phases(handover: DrivenHandover) -> list[str]:
     return [step.phase.value for step in handover.steps]
 
 
@@ -305,9 +306,9 @@ def test_copies_are_predicted_from_the_rate_of_former_ones() -> None:
     spark.see()
     play.now += 1.0
     spark.batch()
-    prediction = play.plan(Request(JOB, ("0/1",), "w3")).prediction
-    assert prediction.steps[0].prepare_s == 4.0
-    assert prediction.total_s == 5.0
+    made = play.plan(Request(JOB, ("0/1",), "w3"))
+    assert made.steps[0].prediction.prepare_s == 4.0
+    assert made.prediction.total_s == 5.0
 
 
 def test_a_miss_is_counted_and_the_map_sent_again_but_kept() -> None:

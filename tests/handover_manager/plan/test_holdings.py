@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 from handover_manager.plan.holdings import Holdings
-from handover_manager.plan.intents import Drain, Intent, Rebalance, ScaleIn, ScaleOut, Weight
-from handover_manager.plan.planner import Plan, Request, make_plan
+from handover_manager.plan.planner import make_plan
 from handover_manager.plan.situation import Situation
 from handover_manager.plan.targets import model_of
 from handover_manager.view import ClusterView, GroupSeen
 from rhino_core.errors import RhinoError
 from rhino_core.ids import GroupId
 from rhino_core.planning.model import Model
+from rhino_model.handovers import Plan
+from rhino_model.intents import Drain, Intent, Rebalance, Request, ScaleIn, ScaleOut, Weight
 from tests.handover_manager.test_together import WEIGHTS
 from tests.handover_manager.together import World
 from workloads.adaptation.scene import JOB, Cluster, group, node

@@ -10,14 +10,15 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from handover_manager.events import QueryEnded
-from handover_manager.plan.intents import Drain, Intent, Rebalance, ScaleIn, ScaleOut, Weight, check_workers, weight_of
-from handover_manager.plan.planner import Plan, Request, make_plan
+from handover_manager.plan.planner import make_plan
 from handover_manager.plan.situation import Situation
-from handover_manager.plan.strategy import Kind, Strategy, kind_of
 from handover_manager.plan.work import Work
 from handover_manager.view import TaskGroup
 from rhino_core import errors
 from rhino_core.ids import DiskState, VirtualNode
+from rhino_model.handovers import Plan
+from rhino_model.intents import Drain, Intent, Rebalance, Request, ScaleIn, ScaleOut, Weight, check_workers, weight_of
+from rhino_model.strategy import Kind, Strategy, kind_of
 from workloads.adaptation.scene import JOB, Cluster, Play, group
 
 WORKERS = ["w1", "w2", "w3", "w4", "w5"]
@@ -224,7 +225,7 @@ def test_every_plan_keeps_what_its_intent_and_strategy_promise(
 
 
 def check_steps(made: Plan, strategy: Strategy) -> None:
-    sizes = [len(step) for step in made.steps]
+    sizes = [len(step.moves) for step in made.steps]
     match strategy.kind:
         case Kind.ALL_AT_ONCE:
             assert len(sizes) == 1
@@ -236,7 +237,7 @@ def check_steps(made: Plan, strategy: Strategy) -> None:
         case Kind.MATCHED:
             for step in made.steps:
                 for end in ("origin", "target"):
-                    assert max(Counter(getattr(move, end) for move in step).values()) == 1
+                    assert max(Counter(getattr(move, end) for move in step.moves).values()) == 1
             ends = [Counter(getattr(move, end) for move in made.moves) for end in ("origin", "target")]
             assert len(made.steps) == max(max(count.values()) for count in ends), "more steps than needed"
 

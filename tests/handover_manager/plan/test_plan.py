@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from handover_manager.plan.move import MoveKind
-from handover_manager.plan.planner import Request
-from handover_manager.plan.strategy import Kind
 from handover_manager.view import TaskGroup
 from rhino_core import errors
 from rhino_core.ids import DiskState
+from rhino_model.handovers import MoveKind
+from rhino_model.intents import Request
+from rhino_model.strategy import Kind
 from workloads.adaptation.scene import JOB, Cluster, Play, group
 
 
@@ -62,7 +62,7 @@ def test_overlap_with_a_running_handover(play: Play) -> None:
     play.start("w3", "0/0")
     with pytest.raises(errors.ConflictError, match=r"0/0 \(handover h1\)"):
         play.plan(Request(JOB, ("0/1", "0/0"), "w2"))
-    assert play.plan(Request(JOB, ("0/1",), "w2")).targets == {"w2"}
+    assert {move.target for move in play.plan(Request(JOB, ("0/1",), "w2")).moves} == {"w2"}
 
 
 def test_bytes_and_kinds(play: Play) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from handover_manager.plan.intents import Weight
 from handover_manager.plan.move import lacking_bytes, state_bytes
 from handover_manager.plan.situation import Situation
 from handover_manager.plan.targets import model_of
-from handover_manager.view import groups_of
 from rhino_core.planning.goals import Goals
 from rhino_core.planning.state import State
+from rhino_model.handovers import groups_of
+from rhino_model.intents import Weight
 from workloads.adaptation.scene import Cluster, group, node
 
 NAMES = ("w1", "w2", "w3", "w4", "w5")

@@ -9,16 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from handover_manager import events as ev
-from handover_manager.plan.intents import Rebalance, ScaleOut, Weight
-from handover_manager.plan.planner import Request
 from handover_manager.plan.work import KEPT, Work
 from handover_manager.service.driver_messages import batch_logged_of
 from handover_manager.service.messages import job_to_pb
 from handover_manager.view import TaskGroup
-from rhino.client.codec import decode
 from rhino.client.overview import JobView
 from rhino_core import errors
 from rhino_core.ids import StoreId, StoreVersion, Version
+from rhino_model.codec import decode
+from rhino_model.intents import Rebalance, Request, ScaleOut, Weight
 from rhino_pb import common_pb2
 from rhino_pb import handover_pb2 as pb
 from workloads.adaptation.scene import JOB, RUN, Cluster, Play, group, node

@@ -55,7 +55,7 @@ async def test_uneven_load_is_seen_and_told(scene: Scene) -> None:
 
         async def decided() -> bool:
             decisions = (await asyncio.to_thread(client.decisions, "clicks")).decisions
-            outcomes = [one.outcome for one in decisions]
+            outcomes = [one.outcome.value for one in decisions]
             # Windows that end between two views share a decision, so the first ones may have none of their own.
             return outcomes in (["would_move"], ["too_few_windows", "would_move"])
 

@@ -94,7 +94,9 @@ async def test_a_handover_shows_what_was_measured_beside_its_prediction(scene: S
     await scene.run_batch()
     started = await scene.start(scene.secondary(0), "0/0")
     watching = asyncio.ensure_future(scene.watch(started.handover_id))
-    await until(lambda: scene.driver.hosts(JOB, 0)[0] == f"host-{started.plan.moves[0].target}", "it is marked")
+    await until(
+        lambda: scene.driver.hosts(JOB, 0)[0] == f"host-{started.plan.steps[0].moves[0].target}", "it is marked"
+    )
     await scene.run_batch()
     last = (await watching)[-1]
     assert last.phase == pb.HANDOVER_PHASE_CONFIRMED

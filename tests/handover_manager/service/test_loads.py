@@ -14,9 +14,9 @@ from handover_manager.queries.job import Job
 from handover_manager.service.loads import UNREAD_MAX, Loads
 from handover_manager.view import ClusterView
 from rhino import BatchLoad, HandoverClient
-from rhino.client.loads import SourceLag
 from rhino_core.errors import UnavailableError, UnknownError
 from rhino_core.ids import VirtualNode
+from rhino_model.loads import SourceLag
 from tests.handover_manager import cluster
 from tests.handover_manager.service.test_service import JOB, Scene
 

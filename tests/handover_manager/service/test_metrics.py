@@ -6,11 +6,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from handover_manager import events as ev
-from handover_manager.drive.states import Phase
 from handover_manager.machine import SETTLE_S
 from handover_manager.service import metrics
 from handover_manager.service.metrics import HandoverMetrics
 from handover_manager.view import TaskGroup
+from rhino_model.handovers import Phase
 from workloads.adaptation.scene import Cluster, Play, group
 
 

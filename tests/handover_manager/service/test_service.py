@@ -128,8 +128,9 @@ async def test_to_a_worker_without_a_copy_until_confirmed(scene: Scene) -> None:
     scene.sidecars[target].catches_up = False
     await scene.run_batch()
     started = await scene.start(target, "0/0")
-    assert (started.phase, started.plan.bytes_to_move) == (pb.HANDOVER_PHASE_PREPARING, STATE_BYTES)
-    assert started.plan.moves[0].kind == pb.MOVE_KIND_DIRECT
+    (move,) = started.plan.steps[0].moves
+    assert (started.phase, move.bytes_to_move) == (pb.HANDOVER_PHASE_PREPARING, STATE_BYTES)
+    assert move.kind == pb.MOVE_KIND_DIRECT
     watching = asyncio.create_task(scene.watch(started.handover_id))
     await until(lambda: G0 in scene.sidecars[target].groups, "the target is a member")
     assert scene.driver.hosts(JOB, 0)[0] == "host-w1"
@@ -168,7 +169,7 @@ async def test_every_failpoint_of_a_handover_is_reached(scene: Scene) -> None:
 async def test_to_a_replica_moves_no_bytes(scene: Scene) -> None:
     target = scene.secondary(0)
     started = await scene.start(target, "0/0")
-    assert started.plan.moves[0].kind == pb.MOVE_KIND_CHECKPOINT_ASSISTED
+    assert started.plan.steps[0].moves[0].kind == pb.MOVE_KIND_CHECKPOINT_ASSISTED
     await until(lambda: scene.driver.hosts(JOB, 0)[0] == f"host-{target}", "the marker")
     await scene.run_batch()
     last = (await scene.watch(started.handover_id))[-1]

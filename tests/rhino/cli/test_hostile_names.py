@@ -12,10 +12,10 @@ from rich.console import Console
 
 from rhino.cli import output
 from rhino.cli.status import render
-from rhino.client.handovers import Handover, Phase, Plan, Step
 from rhino.client.overview import GroupView, JobView, MemberView, Overview, VirtualNodeView, WorkerView
 from rhino_core.ids import Epoch, GroupId
 from rhino_core.text import legible
+from rhino_model.handovers import Handover, Phase, Plan, Step
 
 COMMANDS = Path(output.__file__).parent
 HOSTILE = [
@@ -40,7 +40,7 @@ def overview(name: str) -> Overview:
     node = VirtualNodeView("0/0", name, f"{name}x", 1, (name,))
     job = JobView(name, name, True, 1, 1, (node,))
     step = Step(Phase.MARKED, name, {name: 1}, 1, 0, -1, 0, None)
-    plan = Plan(name, name, 1, (), intent=name)
+    plan = Plan((), intent=name)
     handover = Handover(name, Phase.MARKED, plan, name, 1, 1, 1, 0, -1, 0, (name,), (step,))
     return Overview(1, (worker,), (group,), (job,), (handover,))
 

@@ -15,7 +15,6 @@ from typing import Any, cast
 
 import pytest
 
-from handover_manager.plan.strategy import Strategy
 from rhino.client import connection
 from rhino.client.handover_client import HandoverClient
 from rhino.client.overview import fetch_overview
@@ -29,6 +28,7 @@ from rhino_core.security.folders import write_folder
 from rhino_core.security.identity import Identity, Role
 from rhino_core.security.sources import FolderSource, new_cluster_key
 from rhino_core.security.transport import PLAIN, THE_MANAGER
+from rhino_model.strategy import Strategy
 from rhino_pb import common_pb2, handover_pb2_grpc
 from rhino_pb import handover_pb2 as pb
 from tests.handover_manager.cluster import END_OF_STREAM

@@ -1,4 +1,4 @@
-"""Intents: what a user may ask for instead of naming virtual nodes and their target (Rhino 3.5)."""
+"""Requests of handovers. An intent chooses virtual nodes and their targets (Rhino 3.5)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from rhino_core.errors import InvalidRequestError
 from rhino_core.planning.goals import Weight as Weight
+from rhino_model.strategy import ALL_AT_ONCE, Strategy
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +66,25 @@ class Adapt:
         return f"adaptation by {self.by.value}"
 
 
-Intent = Drain | Rebalance | ScaleOut | ScaleIn
+Intent = Drain | Rebalance | ScaleOut | ScaleIn | Adapt
 
 
-def needs_work(intent: Intent | Adapt) -> bool:
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request of a user: an `intent`, or `virtual_nodes` ("<task group>/<partition>") and their `target`.
+
+    `job` is an id or a unique name. If it is empty, the request covers all running jobs, if the intent allows it.
+    """
+
+    job: str
+    virtual_nodes: tuple[str, ...] = ()
+    target: str = ""
+    deadline_s: float = 0.0  # seconds for each step; 0: that of the manager
+    intent: Intent | None = None
+    strategy: Strategy = ALL_AT_ONCE
+
+
+def needs_work(intent: Intent) -> bool:
     """Whether a plan for it needs rows or task times, as drivers report them."""
     return isinstance(intent, Rebalance | ScaleOut | Adapt) and intent.by in (Weight.ROWS, Weight.TIME)
 

@@ -29,7 +29,7 @@ class SourceLag:
     source: str
     unit: str
     behind: float
-    read: float
+    read: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

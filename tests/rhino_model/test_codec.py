@@ -1,4 +1,4 @@
-"""Answers of the managers and sidecars as objects, and objects as JSON."""
+"""Answers of the managers and sidecars as objects, objects as messages and as JSON."""
 
 from __future__ import annotations
 
@@ -8,14 +8,30 @@ from typing import Any
 
 import pytest
 
-from rhino.client.codec import decode, plain
 from rhino.client.forget import ForgottenJob
-from rhino.client.handovers import DrainView, Explanation, Handover, Move, MoveKind, Phase, Plan, Prediction, Step
 from rhino.client.moved import MovedCheckpoint
 from rhino.client.overview import GroupView, JobView, MemberView, VirtualNodeView, WorkerView
 from rhino.client.scrub import NO_SCRUB, ScrubView
 from rhino_core.errors import RemoteProtocolError
-from rhino_core.ids import Epoch, GroupId
+from rhino_core.ids import Epoch, GroupId, VirtualNode
+from rhino_model.codec import decode, encode, plain
+from rhino_model.decisions import DecidedMove, Decision, Outcome
+from rhino_model.handovers import (
+    DrainView,
+    Explanation,
+    Handover,
+    HotNode,
+    Measured,
+    Move,
+    MoveKind,
+    Phase,
+    Plan,
+    PlannedStep,
+    Prediction,
+    Step,
+)
+from rhino_model.intents import Weight
+from rhino_model.strategy import Kind, Strategy
 from rhino_pb import common_pb2, handover_pb2, replication_pb2
 
 MODEL: list[tuple[Any, Any]] = [
@@ -59,17 +75,21 @@ def test_what_is_not_set_is_none_and_states_without_a_name_are_unknown() -> None
 
 def test_a_handover() -> None:
     step = handover_pb2.StepStatus(phase=handover_pb2.HANDOVER_PHASE_ROLLED_BACK, configuration_epochs={"q": 3})
-    move = handover_pb2.Move(virtual_node="0/1", kind=handover_pb2.MOVE_KIND_CHECKPOINT_ASSISTED, bytes_to_move=7)
+    move = handover_pb2.Move(
+        job="q", virtual_node="0/1", operators=[0], kind=handover_pb2.MOVE_KIND_CHECKPOINT_ASSISTED, bytes_to_move=7
+    )
     message = handover_pb2.HandoverStatus(
         handover_id="h-1",
-        plan=handover_pb2.HandoverPlan(moves=[move], prediction=handover_pb2.Prediction(pause_s=0.5)),
+        plan=handover_pb2.HandoverPlan(
+            steps=[handover_pb2.PlannedStep(moves=[move])], prediction=handover_pb2.Prediction(pause_s=0.5)
+        ),
         phase=handover_pb2.HANDOVER_PHASE_ROLLED_BACK,
         waiting_for=["0/1"],
         steps=[step],
     )
     found = decode(Handover, message)
     assert (found.phase, found.step, found.measured, found.waiting_for) == (Phase.ROLLED_BACK, 1, None, ("0/1",))
-    assert found.plan.moves == (Move("0/1", "", "", MoveKind.CHECKPOINT_ASSISTED, 7, 0),)
+    assert found.plan.moves == (Move(VirtualNode("q", 0, 1), (0,), "", "", MoveKind.CHECKPOINT_ASSISTED, 7, 0),)
     assert found.plan.prediction.pause_s == 0.5
     assert found.steps == (Step(Phase.ROLLED_BACK, "", {"q": 3}, 0, 0, 0, 0, None),)
 
@@ -107,3 +127,19 @@ def test_json_of_enums_maps_and_lists() -> None:
         by_job: dict[str, tuple[int, ...]]
 
     assert plain([Thing(Phase.MARKED, {"q": (1, 2)})]) == [{"phase": "marked", "by_job": {"q": [1, 2]}}]
+
+
+def test_an_object_and_its_message_say_the_same() -> None:
+    move = Move(VirtualNode("q", 0, 1), (0, 1), "a", "b", MoveKind.DIRECT, 7, 9, "as asked for")
+    hot = HotNode(VirtualNode("q", 0, 2), "a", Weight.ROWS, 1.5)
+    step = PlannedStep((move,), Prediction(None, 2.0, 0.0))
+    plan = Plan((step,), Strategy(Kind.FLUID, gap_s=0.5), "rebalance by rows", Prediction(basis="nothing"), (hot,))
+    done = Step(Phase.CONFIRMED, "", {"q": 3}, 1, 2, 4, 7, None)
+    measured = Measured(2.5, None, 0.1)
+    handover = Handover("h-1", Phase.CONFIRMED, plan, "", 3, 0, 1, 2, 4, 7, (), (done,), measured, "me")
+    assert decode(Handover, encode(handover_pb2.HandoverStatus, handover)) == handover
+    decision = Decision(1, 5, "q", Outcome.MOVING, "why", 1.5, moves=(DecidedMove("0/1", "a", "b"),), finished_ms=6)
+    assert decode(Decision, encode(handover_pb2.AdaptationDecision, decision)) == decision
+    drain = DrainView("w", True, ("busy",), 1, 2, "", 0)
+    message = encode(handover_pb2.DrainStatus, drain)
+    assert (decode(DrainView, message), message.safe_to_remove) == (drain, False)

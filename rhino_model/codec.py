@@ -1,4 +1,4 @@
-"""One codec for all answers: protobuf messages into the dataclasses of this package, by the names of their fields.
+"""One codec between protobuf messages and dataclasses, by the names of their fields.
 
 A field of a dataclass has the name of the message's field, unless it is annotated with `At` or `Computed`. Enum values
 become members of Python's enums, or lower-case texts: HANDOVER_PHASE_ROLLED_BACK is Phase.ROLLED_BACK or "rolled_back".
@@ -13,37 +13,29 @@ import functools
 import re
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 
 from rhino_core import ids
 from rhino_core.errors import RemoteProtocolError
 from rhino_core.rpc import convert
+from rhino_model.places import Computed
+from rhino_model.requests import strategy_of
+from rhino_model.strategy import Strategy
 
 T = TypeVar("T")
+M = TypeVar("M", bound=Message)
 Decoder = Callable[[Any], Any]  # takes a message
 _VOCABULARY: dict[Any, Decoder] = {
     ids.GroupId: convert.group_of,
     ids.Epoch: convert.epoch_of,
     ids.JobSettings: convert.settings_of,
+    Strategy: strategy_of,
 }
 _WORDS = re.compile(r"(?<=[a-z])(?=[A-Z])")
-
-
-@dataclass(frozen=True, slots=True)
-class At:
-    """The place of the value in the message, for example `worker.host`."""
-
-    path: str
-
-
-@dataclass(frozen=True, slots=True)
-class Computed:
-    """The value is a function of the message."""
-
-    function: Decoder
 
 
 def decode(kind: type[T], message: Any) -> T:
@@ -52,13 +44,41 @@ def decode(kind: type[T], message: Any) -> T:
     return kind(**{name: decoder(message) for name, decoder in _decoders(erased, message.DESCRIPTOR).items()})
 
 
+def encode(kind: type[M], value: Any) -> M:
+    """Returns the object as a message of this type. Fields that the object has not, or that are None, are not set."""
+    descriptor: Any = kind.DESCRIPTOR
+    found = ((name, _encoded(source, getattr(value, name, None))) for name, source in descriptor.fields_by_name.items())
+    return kind(**{name: item for name, item in found if item is not None})
+
+
+def _encoded(source: FieldDescriptor, value: Any) -> Any:
+    """A value for this field. Maps are of scalars."""
+    if isinstance(value, list | tuple):
+        return [_encoded(source, item) for item in value]
+    if value is None or isinstance(value, Mapping):
+        return value
+    if source.message_type is not None:
+        return encode(GetMessageClass(source.message_type), value)
+    if isinstance(value, enum.Enum):
+        if source.enum_type is None:
+            return value.value
+        return source.enum_type.values_by_name[_prefix(source.enum_type) + value.name].number
+    return value
+
+
 def plain(value: Any) -> Any:
-    """Returns values for JSON. Objects become dictionaries of their fields and properties, enums their values."""
+    """Returns values for JSON. Objects become dictionaries of their fields and properties, enums their values.
+
+    A virtual node becomes its name.
+    """
     if isinstance(value, enum.Enum):
         return value.value
+    if isinstance(value, ids.VirtualNode):
+        return value.name
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [field.name for field in dataclasses.fields(value)]
-        names += [name for name, member in vars(type(value)).items() if isinstance(member, property)]
+        members = {name: member for base in type(value).__mro__ for name, member in vars(base).items()}
+        names += [name for name, member in members.items() if isinstance(member, property)]
         return {name: plain(getattr(value, name)) for name in names}
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
@@ -114,13 +134,25 @@ def _value(hint: Any, source: FieldDescriptor, unset: object) -> Decoder:
         return functools.partial(decode, inner)
     if source.enum_type is not None:
         return functools.partial(_enum_value, hint, source.enum_type, unset)
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return functools.partial(_member, hint, source.name)
     return lambda value: value
 
 
+def _prefix(kind: EnumDescriptor) -> str:
+    return _WORDS.sub("_", kind.name).upper() + "_"
+
+
+def _member(kind: type[enum.Enum], name: str, text: str) -> enum.Enum:
+    try:
+        return kind(text)
+    except ValueError:
+        raise RemoteProtocolError(f"{name} {text!r}: not known to this version of Rhino") from None
+
+
 def _enum_value(hint: Any, kind: EnumDescriptor, unset: object, number: int) -> Any:
-    prefix = _WORDS.sub("_", kind.name).upper() + "_"
     found = kind.values_by_number.get(number)
-    text = found.name.removeprefix(prefix).lower() if found is not None and number else unset
+    text = found.name.removeprefix(_prefix(kind)).lower() if found is not None and number else unset
     if hint is str:
         return text
     try:
