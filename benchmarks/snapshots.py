@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from worker_runtime.storage.zips import zip_references
+from worker_runtime.storage.arriving.zips import zip_references
 
 COMPACTION_SHARE = 0.05  # so much of a snapshot is new when RocksDB has merged flushed tables into all of a level
 FLUSHES = 4  # that RocksDB merges at a time

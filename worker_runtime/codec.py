@@ -16,10 +16,10 @@ from rhino_core.rpc.convert import (
 )
 from rhino_pb import common_pb2, peer_pb2, replication_pb2, sidecar_pb2
 from worker_runtime.protocol import events as ev
-from worker_runtime.protocol.lag import Lag
-from worker_runtime.protocol.preparing import PrepareState
+from worker_runtime.protocol.chain.lag import Lag
+from worker_runtime.protocol.copies.preparing import PrepareState
 from worker_runtime.statistics import CommitRecord, PrepareRecord
-from worker_runtime.storage.scrub_round import ScrubRound
+from worker_runtime.storage.keeping.scrub_round import ScrubRound
 
 LANE_TO_PB = {Lane.COMMIT: peer_pb2.LANE_COMMIT, Lane.BULK: peer_pb2.LANE_BULK}
 _LANE_OF = {value: key for key, value in LANE_TO_PB.items()}

@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 from rhino_core.ids import DiskState, FileKind, Source
 from rhino_core.metrics import LATENCY_BUCKETS_S, AuditMetrics
 from worker_runtime.node import Node
-from worker_runtime.protocol.preparing import PrepareState
+from worker_runtime.protocol.copies.preparing import PrepareState
 from worker_runtime.push.core.records import KINDS
 from worker_runtime.statistics import CommitRecord, PrepareRecord
 

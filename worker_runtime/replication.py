@@ -13,10 +13,10 @@ from rhino_core.ids import Epoch, FileEntry, GroupId, Lane, ReplicaGroup, StoreI
 from rhino_core.runner import Runner
 from worker_runtime.precedence import Precedence
 from worker_runtime.protocol import events as ev
-from worker_runtime.protocol.chain import ChainMachine
-from worker_runtime.protocol.copy_policy import policy_of
+from worker_runtime.protocol.chain.copy_policy import policy_of
+from worker_runtime.protocol.chain.machine import ChainMachine
+from worker_runtime.protocol.chain.view import ChainView
 from worker_runtime.protocol.keys import lane_of
-from worker_runtime.protocol.view import ChainView
 from worker_runtime.storage.store import Store
 
 log = logging.getLogger(__name__)

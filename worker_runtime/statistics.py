@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rhino_core.ids import FileKind, Source, StoreVersion
-from worker_runtime.protocol.preparing import PrepareState
+from worker_runtime.protocol.copies.preparing import PrepareState
 
 RECORDS_MAX = 2000  # per kind
 _STATUS_BYTES_MAX = 64 * 1024

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from replication_manager.protocol.worker_record import Lag, Report
+from replication_manager.protocol.workers.worker_record import Lag, Report
 from rhino_core.ids import DiskState, Epoch, GroupId, JobSettings, ReplicaGroup, StoreId, StoreVersion, Worker
 
 

@@ -9,27 +9,27 @@ from collections.abc import Collection, Mapping
 from typing import assert_never
 
 from replication_manager.protocol import events as ev
-from replication_manager.protocol import groups as rules
-from replication_manager.protocol.bootstrap import Bootstrap
-from replication_manager.protocol.chains import Chains
-from replication_manager.protocol.departures import Departures
-from replication_manager.protocol.epochs import Epochs
-from replication_manager.protocol.following import Following
-from replication_manager.protocol.forgetting import Forgetting
-from replication_manager.protocol.group_changes import GroupChanges
-from replication_manager.protocol.group_table import GroupTable
-from replication_manager.protocol.impaired import Impaired
-from replication_manager.protocol.lagging import LagCap, Laggards
-from replication_manager.protocol.logged import LoggedVersions
-from replication_manager.protocol.membership import LeaseTimes, Membership
-from replication_manager.protocol.placing import Placing, Spreading
-from replication_manager.protocol.reallocation import Reallocation
-from replication_manager.protocol.registration import Registration
-from replication_manager.protocol.replacing import Replacements
-from replication_manager.protocol.reports import Reports
-from replication_manager.protocol.resettling import Resettling
+from replication_manager.protocol.changes.chains import Chains
+from replication_manager.protocol.changes.departures import Departures
+from replication_manager.protocol.changes.following import Following
+from replication_manager.protocol.changes.forgetting import Forgetting
+from replication_manager.protocol.changes.group_changes import GroupChanges
+from replication_manager.protocol.changes.reallocation import Reallocation
+from replication_manager.protocol.changes.registration import Registration
+from replication_manager.protocol.changes.replacing import Replacements
+from replication_manager.protocol.changes.reports import Reports
+from replication_manager.protocol.changes.resettling import Resettling
+from replication_manager.protocol.groups import rules
+from replication_manager.protocol.groups.epochs import Epochs
+from replication_manager.protocol.groups.group_table import GroupTable
+from replication_manager.protocol.groups.logged import LoggedVersions
+from replication_manager.protocol.groups.returned import Returned
+from replication_manager.protocol.placement.impaired import Impaired
+from replication_manager.protocol.placement.lagging import LagCap, Laggards
+from replication_manager.protocol.placement.placing import Placing, Spreading
 from replication_manager.protocol.restored import Restored
-from replication_manager.protocol.returned import Returned
+from replication_manager.protocol.workers.bootstrap import Bootstrap
+from replication_manager.protocol.workers.membership import LeaseTimes, Membership
 from rhino_core.ids import Epoch, GroupId, JobSettings, ReplicaGroup, StoreId, StoreVersion, Version
 from rhino_core.planning.correlation import CopyDecision
 

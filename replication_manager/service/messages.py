@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from replication_manager.protocol import events as ev
 from replication_manager.protocol.machine import ReplicationMachine
-from replication_manager.protocol.worker_record import Lag, Report, WorkerRecord, WorkerState
+from replication_manager.protocol.workers.worker_record import Lag, Report, WorkerRecord, WorkerState
 from rhino_core import ids
 from rhino_core.rpc import convert
 from rhino_pb import common_pb2

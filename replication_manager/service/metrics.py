@@ -10,7 +10,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from replication_manager.protocol.machine import ReplicationMachine
-from replication_manager.protocol.worker_record import WorkerState
+from replication_manager.protocol.workers.worker_record import WorkerState
 from replication_manager.service.messages import lag_versions
 from rhino_core.ids import DiskState, GroupId
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import assert_never
 
 from replication_manager.protocol import events as ev
-from replication_manager.protocol.worker_record import Report
+from replication_manager.protocol.workers.worker_record import Report
 from replication_manager.service import stored
 from replication_manager.service.audience import Audience
 from replication_manager.service.leases import Leases

@@ -8,7 +8,7 @@ from typing import Any
 from rhino.cli import exit_codes
 from rhino.cli.columns import Cell, Row, show_columns
 from rhino.cli.output import console, say, say_json
-from worker_runtime.storage.files import storage_error
+from worker_runtime.storage.disk.files import storage_error
 from worker_runtime.verify.verifier import StoreReport, Verdict, verify_job
 
 _COLOURS = {Verdict.SOUND: "green", Verdict.UNPROVEN: "yellow", Verdict.BAD: "red"}

@@ -10,7 +10,7 @@ from handover_manager import events as wanted
 from handover_manager.view import ClusterView, GroupSeen, WorkerSeen
 from replication_manager.protocol import events as ev
 from replication_manager.protocol.machine import ReplicationMachine
-from replication_manager.protocol.worker_record import WorkerRecord, WorkerState
+from replication_manager.protocol.workers.worker_record import WorkerRecord, WorkerState
 from replication_manager.service.service import ReplicationService
 from rhino_core.ids import GroupId
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from rhino_core.errors import PreconditionError
 from rhino_core.ids import FileEntry, GroupId, StoreId, StoreVersion, Version
 from spark_connector.query_logs import CommittedBatch, QueryLogs
-from worker_runtime.protocol.closure import Catalogue
+from worker_runtime.protocol.versions.closure import Catalogue
 
 
 class StoredFiles:

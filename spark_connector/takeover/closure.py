@@ -8,8 +8,8 @@ from pathlib import Path
 from rhino_core.errors import InvalidRequestError, LostError
 from rhino_core.ids import FileEntry, FileKind, StoreVersion, Version, parse_name
 from spark_connector.takeover.files import read_changelog
-from worker_runtime.protocol.closure import StoreCatalogue, changelog_name, snapshot_name
-from worker_runtime.storage.zips import zip_references
+from worker_runtime.protocol.versions.closure import StoreCatalogue, changelog_name, snapshot_name
+from worker_runtime.storage.arriving.zips import zip_references
 from worker_runtime.verify import changelog
 
 _ORDER = {FileKind.SST: 0, FileKind.LOG: 0, FileKind.SNAPSHOT: 1, FileKind.CHANGELOG: 2}

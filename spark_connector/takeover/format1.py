@@ -17,8 +17,8 @@ from pathlib import Path
 from rhino_core.errors import IntegrityError, InvalidRequestError, LostError
 from rhino_core.ids import FileEntry, StoreId, StoreVersion, Version
 from spark_connector.takeover.files import StateFile, StoreFiles, read_changelog
-from worker_runtime.protocol.closure import changelog_name, snapshot_name
-from worker_runtime.storage.zips import zip_references
+from worker_runtime.protocol.versions.closure import changelog_name, snapshot_name
+from worker_runtime.storage.arriving.zips import zip_references
 from worker_runtime.verify import changelog
 
 _SNAPSHOT = re.compile(r"(\d+)\.zip")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from replication_manager.protocol.lagging import COOLDOWN_S
+from replication_manager.protocol.placement.lagging import COOLDOWN_S
 from rhino.client.overview import fetch_overview
 from rhino.testing import LocalCluster
 from rhino.testing.process import Process

@@ -10,8 +10,8 @@ import pytest
 from query_evolution.modify.ledger import MODIFICATION
 from query_evolution.replace.core import SUPERVISOR
 from rhino_core.transitions import TransitionTable
-from worker_runtime.protocol.membership import MEMBER
-from worker_runtime.protocol.outgoing import DELIVERY
+from worker_runtime.protocol.chain.membership import MEMBER
+from worker_runtime.protocol.chain.outgoing import DELIVERY
 
 DESIGN = Path(__file__).parents[2] / "docs" / "design"
 TABLES = [

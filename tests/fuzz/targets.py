@@ -34,7 +34,7 @@ from tests.fuzz.fact_targets import FACT_TARGETS, SEPARATOR
 from tests.fuzz.push_targets import push_handshakes, push_records
 from tests.rhino_core import messages
 from tests.worker_runtime.push.core.frames import Player, opened
-from worker_runtime.storage.zips import zip_references
+from worker_runtime.storage.arriving.zips import zip_references
 from worker_runtime.verify import changelog, snapshot
 
 Target = Callable[[bytes, Path], None]

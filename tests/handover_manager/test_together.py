@@ -11,7 +11,7 @@ import pytest
 from handover_manager.drive import step_execution
 from handover_manager.queries.job import Job
 from handover_manager.queries.logged import LoggedBatch
-from replication_manager.protocol import logged
+from replication_manager.protocol.groups import logged
 from rhino_core.ids import StoreVersion, VirtualNode
 from rhino_model.handovers import DrainView, Phase, groups_of
 from tests.handover_manager.together import NODES, OPERATORS, World

@@ -16,7 +16,7 @@ from handover_manager.drive.step import DrivenStep
 from handover_manager.plan.work import Work
 from handover_manager.view import TaskGroup
 from replication_manager.protocol import events as replication
-from replication_manager.protocol.worker_record import Report
+from replication_manager.protocol.workers.worker_record import Report
 from rhino.daemons.cluster_port import ClusterPort
 from rhino_core.errors import RhinoError
 from rhino_core.ids import NO_EPOCH, GroupId, JobSettings, StoreId, StoreVersion, Version, VirtualNode

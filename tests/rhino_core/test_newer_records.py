@@ -36,9 +36,9 @@ from rhino_core.settings import ManagerSettings
 from rhino_pb import common_pb2
 from tests.replication_manager.protocol.harness import worker
 from worker_runtime.manager_link.known_workers import KnownWorkers
-from worker_runtime.storage.disk import Disk
-from worker_runtime.storage.index import Index
-from worker_runtime.storage.scrub_round import Damage, ScrubRound
+from worker_runtime.storage.disk.disk import Disk
+from worker_runtime.storage.index.index import Index
+from worker_runtime.storage.keeping.scrub_round import Damage, ScrubRound
 from workloads.adaptation.scene import pair
 
 DATA = {"configuration_epochs"}  # their keys are names

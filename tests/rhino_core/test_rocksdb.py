@@ -9,8 +9,8 @@ import pytest
 
 from rhino_core.journal import Journal
 from rhino_core.rocksdb import LOG_BYTES_MAX, LOGS_KEPT, WRITE_BUFFER_BYTES
-from worker_runtime.storage.disk import Disk
-from worker_runtime.storage.index import Index
+from worker_runtime.storage.disk.disk import Disk
+from worker_runtime.storage.index.index import Index
 
 MB = 1_000_000
 OPEN: dict[str, Callable[[Path], Journal | Index]] = {

@@ -10,26 +10,27 @@ from unittest.mock import patch
 import pytest
 
 from replication_manager.protocol import events as manager_ev
-from replication_manager.protocol import groups as rules
-from replication_manager.protocol import logged as logged_core
+from replication_manager.protocol.groups import logged as logged_core
+from replication_manager.protocol.groups import rules
 from replication_manager.protocol.machine import ReplicationMachine
-from replication_manager.protocol.placing import Placing
+from replication_manager.protocol.placement.placing import Placing
 from rhino_core.ids import NO_EPOCH, FileEntry, FileKind, GroupId, Member, Worker
 from tests.simulation import manager as manager_module
 from tests.simulation.catch_up import CatchUp
 from tests.simulation.sidecar import Sidecar
 from tests.simulation.streams import Stream
-from worker_runtime.protocol import closure, excess
 from worker_runtime.protocol import events as ev
-from worker_runtime.protocol.chain import ChainMachine
-from worker_runtime.protocol.completing import Completing
-from worker_runtime.protocol.copy_policy import WholeChain
+from worker_runtime.protocol.chain.completing import Completing
+from worker_runtime.protocol.chain.copy_policy import WholeChain
+from worker_runtime.protocol.chain.groups import Groups
+from worker_runtime.protocol.chain.machine import ChainMachine
+from worker_runtime.protocol.chain.outbox import Outbox
+from worker_runtime.protocol.chain.receiving import Receiving
+from worker_runtime.protocol.chain.sending import Sending
+from worker_runtime.protocol.copies import excess
 from worker_runtime.protocol.credit import GrantPool
-from worker_runtime.protocol.groups import Groups
 from worker_runtime.protocol.keys import FileKey, incarnation_of
-from worker_runtime.protocol.outbox import Outbox
-from worker_runtime.protocol.receiving import Receiving
-from worker_runtime.protocol.sending import Sending
+from worker_runtime.protocol.versions import closure
 
 Patch = pytest.MonkeyPatch
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.disk import opens
 from worker_runtime.protocol import events as ev
-from worker_runtime.protocol import pulling
+from worker_runtime.protocol.copies import pulling
 
 if TYPE_CHECKING:
     from tests.simulation.sidecar import Sidecar

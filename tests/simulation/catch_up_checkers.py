@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from replication_manager.protocol.worker_record import Report
+from replication_manager.protocol.workers.worker_record import Report
 from rhino_core.ids import Epoch, GroupId, ReplicaGroup, StoreVersion
 from tests.simulation.facts import Incarnation, require
 

@@ -1,7 +1,7 @@
 """The invariants of docs/design/invariants.md over a simulated cluster.
 
 They look at disks, at what was sent and at the manager's word, never into a machine; and they know by themselves what
-opens a version (`openings`), so that a mistake in `worker_runtime.protocol.closure` cannot hide itself.
+opens a version (`openings`), so that a mistake in `worker_runtime.protocol.versions.closure` cannot hide itself.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
-from replication_manager.protocol.logged import LOGGED_KEPT
-from replication_manager.protocol.worker_record import Report
+from replication_manager.protocol.groups.logged import LOGGED_KEPT
+from replication_manager.protocol.workers.worker_record import Report
 from rhino_core.ids import (
     BelowMinCopies,
     Epoch,
@@ -27,7 +27,7 @@ from tests.simulation.catch_up_checkers import CatchUpCheckers
 from tests.simulation.disk import Disk, Files, Key, openings, opens
 from tests.simulation.facts import Incarnation, Violation, require
 from worker_runtime.protocol import events as ev
-from worker_runtime.protocol.excess import RemoveExcess
+from worker_runtime.protocol.copies.excess import RemoveExcess
 
 RECENT_BATCHES = LOGGED_KEPT + 1  # of each store; a streak has no longer gap between two batches with a known writer
 

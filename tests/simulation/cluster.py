@@ -6,7 +6,8 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from unittest.mock import patch
 
-from replication_manager.protocol import impaired, lagging, logged
+from replication_manager.protocol.groups import logged
+from replication_manager.protocol.placement import impaired, lagging
 from rhino_core.ids import Durability, Placement, StoreId, StoreVersion
 from tests.simulation import drain_checkers
 from tests.simulation.checkers import Checkers
@@ -27,7 +28,9 @@ from tests.simulation.streams import limit_bytes
 from tests.simulation.variety import Variety, plain
 from tests.simulation.workload import Workload
 from tests.simulation.world import World
-from worker_runtime.protocol import closure, excess, lag, membership
+from worker_runtime.protocol.chain import lag, membership
+from worker_runtime.protocol.copies import excess
+from worker_runtime.protocol.versions import closure
 
 FAULTY_S = 10.0
 STOPPED_S = 4.0  # when the query ends that is not started again

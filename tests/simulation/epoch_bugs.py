@@ -8,15 +8,17 @@ from unittest.mock import patch
 
 import pytest
 
-from replication_manager.protocol.membership import Membership
+from replication_manager.protocol.workers.membership import Membership
 from rhino_core.ids import Epoch, Lane, ReplicaGroup, Worker
-from worker_runtime.protocol import closure, membership, pulling
 from worker_runtime.protocol import events as ev
-from worker_runtime.protocol.chain import ChainMachine
+from worker_runtime.protocol.chain import membership
+from worker_runtime.protocol.chain.machine import ChainMachine
+from worker_runtime.protocol.chain.membership import GroupState
+from worker_runtime.protocol.chain.outbox import Outbox
+from worker_runtime.protocol.chain.receiving import Upstreams
+from worker_runtime.protocol.copies import pulling
 from worker_runtime.protocol.keys import FileKey
-from worker_runtime.protocol.membership import GroupState
-from worker_runtime.protocol.outbox import Outbox
-from worker_runtime.protocol.receiving import Upstreams
+from worker_runtime.protocol.versions import closure
 
 Patch = pytest.MonkeyPatch
 

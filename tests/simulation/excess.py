@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rhino_core.ids import Epoch, GroupId, StoreId, Version, Worker
 from tests.simulation.brief import brief
 from worker_runtime.protocol import events as ev
-from worker_runtime.protocol import excess
+from worker_runtime.protocol.copies import excess
 
 if TYPE_CHECKING:
     from tests.simulation.sidecar import Sidecar

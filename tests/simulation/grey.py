@@ -15,7 +15,7 @@ from random import Random
 from unittest.mock import patch
 
 from replication_manager.protocol import events as manager_ev
-from replication_manager.protocol import logged
+from replication_manager.protocol.groups import logged
 from rhino_core.ids import GroupId, ReplicaGroup, StoreId, StoreVersion
 from tests.simulation import manager, workload
 from tests.simulation.cluster import DRAINING_S, SETTLING_S, SOUND_S, Cluster
@@ -26,7 +26,7 @@ from tests.simulation.network import KEEPALIVE_S
 from tests.simulation.sidecar import COMMIT_S, Sidecar
 from tests.simulation.workload import ATTEMPT_S, Store, Workload
 from tests.simulation.world import Faults
-from worker_runtime.protocol import slow_commits
+from worker_runtime.protocol.chain import slow_commits
 
 STOPPED_S, BEGIN_S = 3.0, (5.0, 7.0)
 LASTING_S = 12.0

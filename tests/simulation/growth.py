@@ -24,7 +24,7 @@ from tests.simulation.short_lived import ShortLived
 from tests.simulation.sidecar import Sidecar
 from tests.simulation.sizes import sizes
 from tests.simulation.world import Faults
-from worker_runtime.protocol import membership
+from worker_runtime.protocol.chain import membership
 
 WORKERS, LASTING = 4, "a"
 PAUSE_S = 1.0  # between batches of the query that never ends

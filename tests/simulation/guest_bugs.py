@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from replication_manager.protocol.following import Following
+from replication_manager.protocol.changes.following import Following
 
 Patch = pytest.MonkeyPatch
 

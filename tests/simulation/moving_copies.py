@@ -6,8 +6,8 @@ from random import Random
 from typing import Any
 
 from replication_manager.protocol import events as ev
-from replication_manager.protocol.better_places import Swap
 from replication_manager.protocol.machine import ReplicationMachine
+from replication_manager.protocol.placement.better_places import Swap
 from rhino_core.planning.correlation import Candidate
 
 ROUND = 0.2  # probability that a batch ends a round

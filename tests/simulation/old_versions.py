@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rhino_core.ids import StoreVersion
 from tests.simulation.preparing import Preparing
-from worker_runtime.protocol.preparing import PrepareState
+from worker_runtime.protocol.copies.preparing import PrepareState
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster

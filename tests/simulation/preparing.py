@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from rhino_core.ids import StoreVersion, Worker
 from tests.simulation.facts import require
-from worker_runtime.protocol.preparing import Attempt, Known, PrepareState, Survey
-from worker_runtime.protocol.pulling import Found
+from worker_runtime.protocol.copies.preparing import Attempt, Known, PrepareState, Survey
+from worker_runtime.protocol.copies.pulling import Found
 
 if TYPE_CHECKING:
     from tests.simulation.sidecar import Sidecar

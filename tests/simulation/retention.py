@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from rhino_core.ids import StoreId, StoreVersion
-from worker_runtime.protocol import closure
+from worker_runtime.protocol.versions import closure
 
 if TYPE_CHECKING:
     from tests.simulation.sidecar import Sidecar

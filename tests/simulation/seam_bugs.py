@@ -14,9 +14,9 @@ from tests.simulation.cluster import Cluster
 from tests.simulation.faults import FaultInjector
 from tests.simulation.sidecar import Sidecar
 from worker_runtime.protocol import events as ev
-from worker_runtime.protocol.membership import GroupState
-from worker_runtime.protocol.preparing import Known, Survey, Verdict
-from worker_runtime.storage.arrivals import Arrivals
+from worker_runtime.protocol.chain.membership import GroupState
+from worker_runtime.protocol.copies.preparing import Known, Survey, Verdict
+from worker_runtime.storage.index.arrivals import Arrivals
 
 Patch = pytest.MonkeyPatch
 _verdict = Survey.verdict

@@ -29,12 +29,12 @@ from tests.simulation.facts import Incarnation
 from tests.simulation.retention import Retention
 from tests.simulation.streams import WINDOW_BYTES, Stream
 from tests.simulation.watches import Watch
-from worker_runtime.protocol import chain as chain_core
-from worker_runtime.protocol import closure
 from worker_runtime.protocol import events as ev
+from worker_runtime.protocol.chain import machine as chain_core
+from worker_runtime.protocol.copies.pulling import Found
 from worker_runtime.protocol.credit import GrantPool
-from worker_runtime.protocol.pulling import Found
-from worker_runtime.storage.arrivals import Arrivals
+from worker_runtime.protocol.versions import closure
+from worker_runtime.storage.index.arrivals import Arrivals
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster

@@ -6,8 +6,8 @@ import pytest
 
 from rhino_core.ids import Epoch, FileEntry, Lane, Member, ReplicaGroup, StoreId, Version, Worker
 from worker_runtime.protocol import events as ev
-from worker_runtime.protocol.chain import ChainMachine
-from worker_runtime.protocol.closure import Catalogue
+from worker_runtime.protocol.chain.machine import ChainMachine
+from worker_runtime.protocol.versions.closure import Catalogue
 
 STORE = StoreId("job", 0, 0, "default")
 SST = "SSTs/1-a.sst"

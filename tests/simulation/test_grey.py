@@ -6,15 +6,15 @@ from collections.abc import Callable
 
 import pytest
 
-from replication_manager.protocol import groups as rules
-from replication_manager.protocol.chains import Chains
-from replication_manager.protocol.impaired import Impaired
-from replication_manager.protocol.lagging import Laggards
-from replication_manager.protocol.membership import Membership
-from replication_manager.protocol.worker_record import WorkerRecord
+from replication_manager.protocol.changes.chains import Chains
+from replication_manager.protocol.groups import rules
+from replication_manager.protocol.placement.impaired import Impaired
+from replication_manager.protocol.placement.lagging import Laggards
+from replication_manager.protocol.workers.membership import Membership
+from replication_manager.protocol.workers.worker_record import WorkerRecord
 from tests.simulation.grey import KINDS, Kind, violation
 from tests.simulation.test_simulation import in_ci_and_more
-from worker_runtime.protocol.outbox import Outbox
+from worker_runtime.protocol.chain.outbox import Outbox
 
 SEEDS_IN_CI, SEEDS = 3, 6
 CASES = [(kind, factor) for kind in KINDS for factor in kind.factors]

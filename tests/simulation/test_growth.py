@@ -25,6 +25,6 @@ def test_nor_does_one_that_runs_for_a_month() -> None:
 
 def test_a_container_that_grows_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Settings of forgotten jobs stay."""
-    monkeypatch.setattr("replication_manager.protocol.chains.Chains.forget_settings", lambda self, job: None)
+    monkeypatch.setattr("replication_manager.protocol.changes.chains.Chains.forget_settings", lambda self, job: None)
     with pytest.raises(AssertionError, match=r"Chains\._settings"):
         growth.run(0, HOURS * 3600.0)

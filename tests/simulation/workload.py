@@ -14,7 +14,7 @@ from tests.simulation.preparing import Preparing
 from tests.simulation.sidecar import ZIP_COMMIT_S
 from tests.simulation.variety import FAMILIES
 from worker_runtime.protocol import events as ev
-from worker_runtime.protocol.preparing import PrepareState
+from worker_runtime.protocol.copies.preparing import PrepareState
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster

@@ -20,23 +20,23 @@ SOCKET, LEAK = "TEST_GAUGE", "TEST_LEAK"
 PERIODS: dict[str, Any] = {  # minutes and hours in a real cluster
     "handover_manager.plan.measurements.KEPT": 4,
     "handover_manager.drive.handovers.ENDED_MAX": 20,
-    "replication_manager.protocol.lagging.COOLDOWN_S": 2.0,
-    "replication_manager.protocol.lagging.COOLDOWN_S_MAX": 5.0,
-    "replication_manager.protocol.bootstrap.GIVEN_UP_MAX": 10,
+    "replication_manager.protocol.placement.lagging.COOLDOWN_S": 2.0,
+    "replication_manager.protocol.placement.lagging.COOLDOWN_S_MAX": 5.0,
+    "replication_manager.protocol.workers.bootstrap.GIVEN_UP_MAX": 10,
     "rhino_core.rpc.rules.KNOWN_MAX": 32,
     "worker_runtime.upkeep.collector.SWEEP_S": 2.0,
-    "worker_runtime.protocol.attempts.ATTEMPTS_KEPT": 8,
-    "worker_runtime.protocol.closure.ZIP_AFTER_FILES_S": 5.0,
-    "worker_runtime.protocol.excess.AGAIN_S": 2.0,
-    "worker_runtime.protocol.membership.SWEEP_S": 5.0,
+    "worker_runtime.protocol.versions.attempts.ATTEMPTS_KEPT": 8,
+    "worker_runtime.protocol.versions.closure.ZIP_AFTER_FILES_S": 5.0,
+    "worker_runtime.protocol.copies.excess.AGAIN_S": 2.0,
+    "worker_runtime.protocol.chain.membership.SWEEP_S": 5.0,
     "worker_runtime.statistics.RECORDS_MAX": 20,
     "worker_runtime.upkeep.flusher.PERIOD_S": 5.0,
     "worker_runtime.push.links.STRANGERS_MAX": 10,
     "worker_runtime.node.TIDY_S": 1.0,
     "worker_runtime.fetch.peers.UNUSED_S": 3.0,
     "rhino_core.retry.LINK_ABSENT_S_MAX": 3.0,
-    "worker_runtime.storage.inbox.ABANDONED_S": 5.0,
-    "worker_runtime.storage.partials.AGE_S_MAX": 10.0,
+    "worker_runtime.storage.arriving.inbox.ABANDONED_S": 5.0,
+    "worker_runtime.storage.disk.partials.AGE_S_MAX": 10.0,
 }
 _served: list[asyncio.Server] = []  # else the loop would forget it
 
@@ -103,13 +103,13 @@ def _links_stay() -> None:
 
 
 def _settings_stay() -> None:
-    from replication_manager.protocol.chains import Chains
+    from replication_manager.protocol.changes.chains import Chains
 
     Chains.forget_settings = lambda self, job: None  # type: ignore[method-assign]
 
 
 def _descriptors_stay() -> None:
-    from worker_runtime.storage.inbox import Inbox
+    from worker_runtime.storage.arriving.inbox import Inbox
 
     sweep = Inbox.sweep
 

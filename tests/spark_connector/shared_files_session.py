@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from rhino_core.ids import parse_name
 from spark_connector.local.daemons import join
 from tests.spark_connector.local.one_query import SMALL, Run, wait_for
-from worker_runtime.storage.zips import zip_references
+from worker_runtime.storage.arriving.zips import zip_references
 
 RETAINED = 1  # versions behind the newest that Spark keeps
 SNAPSHOTS = 8

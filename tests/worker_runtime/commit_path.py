@@ -38,21 +38,21 @@ from rhino_pb import replication_pb2
 from tests.worker_runtime.cluster import ROOT, Cluster, Process, changelog_bytes
 from tests.worker_runtime.fake_manager import FakeManager
 from worker_runtime.sidecar import run_sidecar
-from worker_runtime.storage import threads
+from worker_runtime.storage.disk import threads
 
 STAGES = {  # where a commit reaches a disk, a connection, a machine or the waiting caller
-    ("worker_runtime/storage/files.py", "rename_in"),
-    ("worker_runtime/storage/index.py", "Index.put_file"),
-    ("worker_runtime/storage/stored_files.py", "StoredFiles.add"),
-    ("worker_runtime/storage/stored_files.py", "StoredFiles.set_visible"),
-    ("worker_runtime/storage/incoming.py", "Incoming.write"),
-    ("worker_runtime/storage/incoming.py", "Incoming.finish"),
-    ("worker_runtime/protocol/chain.py", "ChainMachine.handle"),
-    ("worker_runtime/protocol/commits.py", "Commits.add"),
-    ("worker_runtime/protocol/commits.py", "Commits.pop"),
-    ("worker_runtime/protocol/outbox.py", "Outbox.offer"),
-    ("worker_runtime/protocol/outgoing.py", "Outgoing.acknowledged"),
-    ("worker_runtime/protocol/receiving.py", "Upstreams.acknowledge"),
+    ("worker_runtime/storage/disk/files.py", "rename_in"),
+    ("worker_runtime/storage/index/index.py", "Index.put_file"),
+    ("worker_runtime/storage/index/stored_files.py", "StoredFiles.add"),
+    ("worker_runtime/storage/index/stored_files.py", "StoredFiles.set_visible"),
+    ("worker_runtime/storage/disk/incoming.py", "Incoming.write"),
+    ("worker_runtime/storage/disk/incoming.py", "Incoming.finish"),
+    ("worker_runtime/protocol/chain/machine.py", "ChainMachine.handle"),
+    ("worker_runtime/protocol/chain/commits.py", "Commits.add"),
+    ("worker_runtime/protocol/chain/commits.py", "Commits.pop"),
+    ("worker_runtime/protocol/chain/outbox.py", "Outbox.offer"),
+    ("worker_runtime/protocol/chain/outgoing.py", "Outgoing.acknowledged"),
+    ("worker_runtime/protocol/chain/receiving.py", "Upstreams.acknowledge"),
     ("worker_runtime/push/connection.py", "Connection.post"),
     ("worker_runtime/push/connection.py", "Connection._flush"),
     ("worker_runtime/push/core/sender.py", "PushSender.next_event"),

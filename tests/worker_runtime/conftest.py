@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.worker_runtime.storage.disk import Disk
+from tests.worker_runtime.storage.rig import Disk
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ import time
 import uuid
 from pathlib import Path
 
-from worker_runtime.storage import recovery
-from worker_runtime.storage.index import Index
+from worker_runtime.storage.index.index import Index
+from worker_runtime.storage.keeping import recovery
 
 
 def install(data_dir: Path, platter: Path, boot_id: str) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from rhino.cli.main import main
-from worker_runtime.storage.incoming import Incoming, Piece
+from worker_runtime.storage.disk.incoming import Incoming, Piece
 
 BYTES_PER_S = 36e6
 _turn = threading.Lock()

@@ -16,8 +16,8 @@ from rhino_core.retry import CATCH_UP
 from worker_runtime.fetch.peers import Peers
 from worker_runtime.fetch.throttle import Throttle
 from worker_runtime.protocol import events as ev
-from worker_runtime.protocol import pulling
-from worker_runtime.protocol.pulling import Found, Inventory
+from worker_runtime.protocol.copies import pulling
+from worker_runtime.protocol.copies.pulling import Found, Inventory
 from worker_runtime.replication import Replication
 
 log = logging.getLogger(__name__)

@@ -22,11 +22,11 @@ from rhino_pb import peer_pb2, peer_pb2_grpc
 from worker_runtime.fetch.priorities import Turns
 from worker_runtime.manager_link.directory import Directory
 from worker_runtime.protocol import events as ev
-from worker_runtime.protocol.pulling import Found, Inventory, same_bytes
+from worker_runtime.protocol.copies.pulling import Found, Inventory, same_bytes
 from worker_runtime.replication import Replication
 from worker_runtime.statistics import Statistics
-from worker_runtime.storage.incoming import Incoming
-from worker_runtime.storage.locks import KeyedLocks
+from worker_runtime.storage.disk.incoming import Incoming
+from worker_runtime.storage.disk.locks import KeyedLocks
 
 log = logging.getLogger(__name__)
 ASK_TIMEOUT_S = 3.0

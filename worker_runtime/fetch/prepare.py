@@ -17,8 +17,8 @@ from rhino_core.errors import IntegrityError, RhinoError
 from rhino_core.ids import FileEntry, StoreId, StoreVersion, Worker
 from worker_runtime.fetch.peers import Peers
 from worker_runtime.manager_link.client import ManagerClient
-from worker_runtime.protocol.preparing import Attempt, Known, PrepareState, Survey, Verdict
-from worker_runtime.protocol.pulling import Found
+from worker_runtime.protocol.copies.preparing import Attempt, Known, PrepareState, Survey, Verdict
+from worker_runtime.protocol.copies.pulling import Found
 from worker_runtime.replication import Replication
 from worker_runtime.statistics import PrepareRecord, Statistics, wall_ms
 

@@ -48,7 +48,7 @@ from worker_runtime.protocol import events as ev
 from worker_runtime.protocol.watching import events_of_update
 from worker_runtime.replication import Replication
 from worker_runtime.statistics import Statistics, resident_bytes
-from worker_runtime.storage.scrub_round import ScrubRound
+from worker_runtime.storage.keeping.scrub_round import ScrubRound
 
 log = logging.getLogger(__name__)
 CALL_TIMEOUT_S = 5.0

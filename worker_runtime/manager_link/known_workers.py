@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from rhino_core.errors import RhinoError
 from rhino_core.ids import Worker
 from rhino_core.records import known_fields
-from worker_runtime.storage.index import Index
+from worker_runtime.storage.index.index import Index
 
 log = logging.getLogger(__name__)
 _KEY = "known_workers"

@@ -22,9 +22,9 @@ from worker_runtime.push.core import incoming as core_events
 from worker_runtime.push.core.incoming import IncomingFile
 from worker_runtime.push.core.receiver import PushReceiver
 from worker_runtime.push.sockets import limit_receive, wait_for
-from worker_runtime.storage.incoming import Incoming
-from worker_runtime.storage.received_files import IncomingFiles
-from worker_runtime.storage.stored_file import StoredFile
+from worker_runtime.storage.arriving.received_files import IncomingFiles
+from worker_runtime.storage.disk.incoming import Incoming
+from worker_runtime.storage.index.stored_file import StoredFile
 
 log = logging.getLogger(__name__)
 MESSAGE_S = 10.0  # limit from the first byte of a message to its last

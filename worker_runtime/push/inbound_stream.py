@@ -25,9 +25,9 @@ from worker_runtime.push.core.incoming import CreditReturned, Event, FileReceive
 from worker_runtime.push.core.receiver import PushReceiver
 from worker_runtime.push.core.records import TamperedError
 from worker_runtime.push.inbound import BytesSettled, FileWritten, Inbound, Report, Resumed, WriteFailed
-from worker_runtime.storage.incoming import Incoming
-from worker_runtime.storage.stored_file import StoredFile
-from worker_runtime.storage.threads import run_in
+from worker_runtime.storage.disk.incoming import Incoming
+from worker_runtime.storage.disk.threads import run_in
+from worker_runtime.storage.index.stored_file import StoredFile
 
 if TYPE_CHECKING:
     from worker_runtime.push.receiver import Receiver

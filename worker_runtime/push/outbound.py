@@ -14,8 +14,8 @@ from crc32c import crc32c
 from rhino_core.ids import FileEntry
 from worker_runtime.push.connection import ThreadSender
 from worker_runtime.push.core.sender import Part
-from worker_runtime.storage.files import READ_BYTES, read_cached
-from worker_runtime.storage.threads import open_stored
+from worker_runtime.storage.disk.files import READ_BYTES, read_cached
+from worker_runtime.storage.disk.threads import open_stored
 
 
 class Damaged(Exception):

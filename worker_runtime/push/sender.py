@@ -26,9 +26,9 @@ from worker_runtime.push.opening import Opening
 from worker_runtime.push.outbound import CheckedFile, Damaged, cached_bytes, send_part
 from worker_runtime.replication import Replication
 from worker_runtime.statistics import Statistics
-from worker_runtime.storage.files import NOT_THE_FILE
-from worker_runtime.storage.partials import BYTES_MIN as RESUME_BYTES_MIN
-from worker_runtime.storage.threads import SMALL_BYTES, open_stored, run_in
+from worker_runtime.storage.disk.files import NOT_THE_FILE
+from worker_runtime.storage.disk.partials import BYTES_MIN as RESUME_BYTES_MIN
+from worker_runtime.storage.disk.threads import SMALL_BYTES, open_stored, run_in
 
 log = logging.getLogger(__name__)
 PART_BYTES = 4 * 1024 * 1024  # bytes of a data file per call of the thread, while no commit is under way

@@ -31,7 +31,7 @@ from worker_runtime.replication import Replication
 from worker_runtime.services.describe import Describer
 from worker_runtime.services.greeter import Greeter, principal_of
 from worker_runtime.statistics import CommitRecord, Statistics, wall_ms
-from worker_runtime.storage.stored_file import StoredFile
+from worker_runtime.storage.index.stored_file import StoredFile
 
 log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]

@@ -37,7 +37,7 @@ from worker_runtime.services.branching import Branched, Brancher, Empty, Link
 from worker_runtime.services.callers import Callers
 from worker_runtime.services.describe import Describer
 from worker_runtime.statistics import Statistics
-from worker_runtime.storage import files
+from worker_runtime.storage.disk import files
 from worker_runtime.upkeep.scrubber import Scrubber
 
 Context = grpc.aio.ServicerContext[Any, Any]

@@ -10,26 +10,27 @@ from pathlib import Path
 
 from rhino_core.folder import claim
 from rhino_core.ids import Lane, StoreId
-from worker_runtime.storage import files, recovery
-from worker_runtime.storage.admission import Admission
-from worker_runtime.storage.allocation.allocator import FileAllocator
-from worker_runtime.storage.branches import Branches
-from worker_runtime.storage.disk import Disk
-from worker_runtime.storage.durability import JobDurability
-from worker_runtime.storage.inbox import Inbox
-from worker_runtime.storage.index import Index
-from worker_runtime.storage.layout import Layout
-from worker_runtime.storage.pins import Pins
-from worker_runtime.storage.received_files import IncomingFiles, ReceivedFiles
-from worker_runtime.storage.recovery import Recovered
-from worker_runtime.storage.removal import Removal
-from worker_runtime.storage.retention import Retention
-from worker_runtime.storage.space import Space
-from worker_runtime.storage.stored_files import StoredFiles
-from worker_runtime.storage.syncer import Syncer, failed_before
-from worker_runtime.storage.threads import Threads
-from worker_runtime.storage.trash import Trash
-from worker_runtime.storage.uploads import Uploads
+from worker_runtime.storage.arriving.admission import Admission
+from worker_runtime.storage.arriving.branches import Branches
+from worker_runtime.storage.arriving.inbox import Inbox
+from worker_runtime.storage.arriving.received_files import IncomingFiles, ReceivedFiles
+from worker_runtime.storage.arriving.uploads import Uploads
+from worker_runtime.storage.disk import files
+from worker_runtime.storage.disk.allocation.allocator import FileAllocator
+from worker_runtime.storage.disk.disk import Disk
+from worker_runtime.storage.disk.layout import Layout
+from worker_runtime.storage.disk.space import Space
+from worker_runtime.storage.disk.syncer import Syncer, failed_before
+from worker_runtime.storage.disk.threads import Threads
+from worker_runtime.storage.index.durability import JobDurability
+from worker_runtime.storage.index.index import Index
+from worker_runtime.storage.index.stored_files import StoredFiles
+from worker_runtime.storage.keeping import recovery
+from worker_runtime.storage.keeping.pins import Pins
+from worker_runtime.storage.keeping.recovery import Recovered
+from worker_runtime.storage.keeping.removal import Removal
+from worker_runtime.storage.keeping.retention import Retention
+from worker_runtime.storage.keeping.trash import Trash
 
 
 class Store:

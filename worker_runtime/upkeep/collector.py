@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from rhino_core.errors import RhinoError
 from rhino_core.ids import Lane, StoreId, StoreVersion
 from worker_runtime.protocol import events as ev
-from worker_runtime.protocol.attempts import crowded
+from worker_runtime.protocol.versions.attempts import crowded
 from worker_runtime.replication import Replication
 
 log = logging.getLogger(__name__)

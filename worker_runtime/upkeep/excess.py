@@ -12,7 +12,7 @@ from rhino_core.ids import Epoch, GroupId, StoreId, Version, Worker
 from rhino_core.runner import Runner
 from worker_runtime.fetch.peers import Peers
 from worker_runtime.protocol import events as ev
-from worker_runtime.protocol import excess
+from worker_runtime.protocol.copies import excess
 from worker_runtime.replication import Replication
 
 log = logging.getLogger(__name__)

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from rhino_core.errors import RhinoError
 from rhino_core.failpoints import hit
-from worker_runtime.storage.arrivals import Arrivals
-from worker_runtime.storage.index import Index
-from worker_runtime.storage.recovery import ON_DISK_UNTIL
+from worker_runtime.storage.index.arrivals import Arrivals
+from worker_runtime.storage.index.index import Index
+from worker_runtime.storage.keeping.recovery import ON_DISK_UNTIL
 
 log = logging.getLogger(__name__)
 PERIOD_S = 300.0

@@ -16,11 +16,11 @@ from rhino_core.errors import RhinoError
 from rhino_core.ids import FileEntry, Lane, StoreId
 from rhino_core.retry import FILE_PAUSE_S
 from worker_runtime.fetch.throttle import Throttle
-from worker_runtime.protocol.closure import StoreCatalogue, kept_names
+from worker_runtime.protocol.versions.closure import StoreCatalogue, kept_names
 from worker_runtime.replication import Replication
 from worker_runtime.statistics import wall_ms
-from worker_runtime.storage.files import NOT_THE_FILE, read_pieces
-from worker_runtime.storage.scrub_round import Damage, ScrubRound
+from worker_runtime.storage.disk.files import NOT_THE_FILE, read_pieces
+from worker_runtime.storage.keeping.scrub_round import Damage, ScrubRound
 
 log = logging.getLogger(__name__)
 PIECE_BYTES = 1024 * 1024

@@ -18,7 +18,7 @@ from rocksdict import AccessType, Options, Rdict
 
 from rhino_core.errors import IntegrityError
 from rhino_core.scan import scan
-from worker_runtime.storage.zips import NOT_A_SNAPSHOT
+from worker_runtime.storage.arriving.zips import NOT_A_SNAPSHOT
 
 Link = Callable[[str, Path], None]  # (name in the store, target)
 

@@ -17,11 +17,11 @@ from pathlib import Path
 
 from rhino_core.errors import IntegrityError, UnavailableError, UnknownError
 from rhino_core.ids import FileEntry, FileKind, StoreId, Version
-from worker_runtime.protocol.closure import StoreCatalogue
-from worker_runtime.storage.database import ReadOnlyDatabase
-from worker_runtime.storage.files import checksum
-from worker_runtime.storage.index import IndexReader
-from worker_runtime.storage.layout import Layout
+from worker_runtime.protocol.versions.closure import StoreCatalogue
+from worker_runtime.storage.disk.files import checksum
+from worker_runtime.storage.disk.layout import Layout
+from worker_runtime.storage.index.database import ReadOnlyDatabase
+from worker_runtime.storage.index.index import IndexReader
 from worker_runtime.verify import changelog
 from worker_runtime.verify.snapshot import Database, MergedValuesError, lay_out, unzip
 

@@ -12,7 +12,7 @@ from handover_manager import events as ev
 from handover_manager.machine import SETTLE_S
 from handover_manager.view import TaskGroup
 from replication_manager.protocol import events as replication
-from replication_manager.protocol.worker_record import Report
+from replication_manager.protocol.workers.worker_record import Report
 from rhino.daemons.cluster_port import ClusterPort
 from rhino_core.errors import TooFewWorkersError, UnknownError
 from rhino_core.ids import Epoch, GroupId

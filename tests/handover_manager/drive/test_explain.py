@@ -9,7 +9,7 @@ from handover_manager.view import TaskGroup
 from rhino.daemons.cluster_port import ClusterPort
 from rhino_core.planning.correlation import Candidate, CopyDecision
 from tests.handover_manager.together import Replication
-from tests.replication_manager.protocol import test_load_histories as by_load
+from tests.replication_manager.protocol.placement import test_load_histories as by_load
 from workloads.adaptation.scene import JOB, Cluster, Play, group
 
 

@@ -15,7 +15,7 @@ from handover_manager.machine import SETTLE_S
 from handover_manager.queries.desired_map import DesiredMap
 from handover_manager.view import ClusterView, TaskGroup
 from replication_manager.protocol import events as replication_ev
-from replication_manager.protocol.worker_record import Report
+from replication_manager.protocol.workers.worker_record import Report
 from replication_manager.service.service import ReplicationService
 from rhino.daemons.cluster_port import ClusterPort
 from rhino_core.ids import NO_EPOCH, GroupId, JobSettings

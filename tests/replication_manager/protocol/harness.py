@@ -6,9 +6,9 @@ from collections.abc import Collection
 
 from replication_manager.protocol import events as ev
 from replication_manager.protocol.machine import ReplicationMachine
-from replication_manager.protocol.membership import LeaseTimes
 from replication_manager.protocol.restored import Restored
-from replication_manager.protocol.worker_record import Report, WorkerState
+from replication_manager.protocol.workers.membership import LeaseTimes
+from replication_manager.protocol.workers.worker_record import Report, WorkerState
 from rhino_core.ids import NO_EPOCH, Epoch, GroupId, JobSettings, ReplicaGroup, StoreId, StoreVersion, Version, Worker
 
 STORE = StoreId("job", 0, 3, "default")

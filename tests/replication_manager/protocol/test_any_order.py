@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from replication_manager.protocol import events as ev
-from replication_manager.protocol.group_table import GROUP_BYTES_MIN
-from replication_manager.protocol.worker_record import Report
+from replication_manager.protocol.groups.group_table import GROUP_BYTES_MIN
+from replication_manager.protocol.workers.worker_record import Report
 from rhino_core.errors import RhinoError
 from rhino_core.ids import Epoch, GroupId, JobSettings, StoreId, StoreVersion, Version
 from tests.replication_manager.protocol.harness import Manager, worker

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from replication_manager.protocol import events as ev
-from replication_manager.protocol.worker_record import Report
+from replication_manager.protocol.workers.worker_record import Report
 from rhino_core.errors import PreconditionError, TooFewWorkersError
 from rhino_core.ids import DiskState, Epoch, GroupId, JobSettings
 from tests.replication_manager.protocol.harness import GROUP, Manager, worker

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from replication_manager.protocol import groups as rules
+from replication_manager.protocol.groups import rules
 from rhino_core.ids import NO_EPOCH, JobSettings, Member, ReplicaGroup
 from rhino_core.planning.spread import Place
 from tests.replication_manager.protocol.harness import GROUP, worker

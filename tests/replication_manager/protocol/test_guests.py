@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from replication_manager.protocol import events as ev
-from replication_manager.protocol import logged
-from replication_manager.protocol.worker_record import Report
+from replication_manager.protocol.groups import logged
+from replication_manager.protocol.workers.worker_record import Report
 from rhino_core.ids import NO_EPOCH, DiskState, JobSettings, Placement
 from tests.replication_manager.protocol.harness import GROUP, Manager, worker, written
 

@@ -7,7 +7,7 @@ import pytest
 from replication_manager.protocol import events as ev
 from replication_manager.protocol.machine import ReplicationMachine
 from replication_manager.protocol.restored import Restored
-from replication_manager.protocol.worker_record import Report
+from replication_manager.protocol.workers.worker_record import Report
 from rhino_core.errors import (
     AlreadyThereError,
     ConflictError,

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replication_manager.protocol import chains
 from replication_manager.protocol import events as ev
-from replication_manager.protocol.leases import MANY
-from replication_manager.protocol.waiting import Waiting
+from replication_manager.protocol.changes import chains
+from replication_manager.protocol.groups.waiting import Waiting
+from replication_manager.protocol.workers.leases import MANY
 from rhino_core.ids import NO_EPOCH, Epoch, GroupId, JobSettings, Member, ReplicaGroup
 from tests.replication_manager.protocol.harness import Manager, worker
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from replication_manager.protocol import events as ev
-from replication_manager.protocol.worker_record import Report
+from replication_manager.protocol.workers.worker_record import Report
 from rhino_core.ids import GroupId
 from tests.replication_manager.protocol.harness import GROUP, Manager
 

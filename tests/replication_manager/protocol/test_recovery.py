@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from replication_manager.protocol import events as ev
-from replication_manager.protocol.logged import LOGGED_KEPT
-from replication_manager.protocol.worker_record import Report
+from replication_manager.protocol.groups.logged import LOGGED_KEPT
+from replication_manager.protocol.workers.worker_record import Report
 from rhino_core.errors import AlreadyThereError, PreconditionError, TooFewWorkersError
 from rhino_core.ids import NO_EPOCH, Epoch, GroupId, JobSettings, StoreId, StoreVersion, Version
 from tests.replication_manager.protocol.harness import GROUP, STORE, Manager, worker, written

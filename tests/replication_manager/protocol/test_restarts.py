@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from replication_manager.protocol import events as ev
-from replication_manager.protocol.lagging import PROOF_S
-from replication_manager.protocol.membership import RETURN_LEASE_S
-from replication_manager.protocol.worker_record import Lag, Report
+from replication_manager.protocol.placement.lagging import PROOF_S
+from replication_manager.protocol.workers.membership import RETURN_LEASE_S
+from replication_manager.protocol.workers.worker_record import Lag, Report
 from rhino_core.errors import PreconditionError, UnavailableError
 from rhino_core.ids import NO_EPOCH, BelowMinCopies, DiskState, JobSettings
 from tests.replication_manager.protocol.harness import GROUP, Manager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from replication_manager.protocol import events as ev
-from replication_manager.protocol.worker_record import Report
+from replication_manager.protocol.workers.worker_record import Report
 from rhino_core.errors import PreconditionError
 from rhino_core.ids import BelowMinCopies, Durability, GroupId, JobSettings, Placement
 from tests.replication_manager.protocol.harness import GROUP, Manager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from replication_manager.protocol import events as ev
-from replication_manager.protocol.worker_record import WorkerState
+from replication_manager.protocol.workers.worker_record import WorkerState
 from rhino_core.errors import UnavailableError
 from tests.replication_manager.protocol.harness import Manager
 

@@ -15,8 +15,8 @@ from worker_runtime.fetch import catch_up, priorities
 from worker_runtime.fetch.catch_up import Puller
 from worker_runtime.fetch.priorities import Turns
 from worker_runtime.protocol import events as ev
-from worker_runtime.protocol.closure import Catalogue
-from worker_runtime.protocol.pulling import Found, Inventory
+from worker_runtime.protocol.copies.pulling import Found, Inventory
+from worker_runtime.protocol.versions.closure import Catalogue
 
 FILES = tuple(sst(number) for number in range(4))
 MEMBERS = (worker("a"),)

@@ -13,13 +13,13 @@ from rhino_core.errors import UnavailableError
 from rhino_core.ids import NO_EPOCH, FileEntry, GroupId, Source, StoreVersion, Worker
 from tests.worker_runtime.cluster import zip_bytes
 from tests.worker_runtime.scenario import STORE, version, worker
-from tests.worker_runtime.storage.disk import Disk
+from tests.worker_runtime.storage.rig import Disk
 from worker_runtime.fetch.peers import Reached
 from worker_runtime.fetch.prepare import Preparer
 from worker_runtime.fetch.priorities import Turns
-from worker_runtime.protocol.closure import changelog_name, snapshot_name
-from worker_runtime.protocol.preparing import PrepareState
-from worker_runtime.protocol.pulling import Found, Inventory
+from worker_runtime.protocol.copies.preparing import PrepareState
+from worker_runtime.protocol.copies.pulling import Found, Inventory
+from worker_runtime.protocol.versions.closure import changelog_name, snapshot_name
 from worker_runtime.statistics import PrepareRecord, Statistics
 
 SST = "SSTs/000001-x.sst"

@@ -11,7 +11,7 @@ from crc32c import crc32c
 from rhino_core.ids import Epoch, FileEntry
 from tests.worker_runtime.cluster import zip_bytes
 from tests.worker_runtime.scenario import GROUP, STORE, changelog, snapshot, sst, version
-from worker_runtime.protocol.closure import StoreCatalogue
+from worker_runtime.protocol.versions.closure import StoreCatalogue
 from worker_runtime.storage.store import Store
 
 

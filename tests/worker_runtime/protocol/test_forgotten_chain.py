@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from rhino_core.errors import PreconditionError
 from rhino_core.ids import Epoch, GroupId, StoreId
-from tests.worker_runtime.protocol.test_chain import A, B, Rig, only, owner
+from tests.worker_runtime.protocol.chain.test_machine import A, B, Rig, only, owner
 from tests.worker_runtime.scenario import GROUP, changelog, group, sst
 from worker_runtime.protocol import events as ev
-from worker_runtime.protocol.chain import ChainMachine
-from worker_runtime.protocol.closure import Catalogue
+from worker_runtime.protocol.chain.machine import ChainMachine
+from worker_runtime.protocol.versions.closure import Catalogue
 
 FENCE = Epoch(1, 50)
 FORGET = ev.JobForgotten("job", FENCE)

@@ -1,4 +1,4 @@
-"""When a member catches up (worker_runtime/protocol/membership.py)."""
+"""When a member catches up (worker_runtime/protocol/chain/membership.py)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from rhino_core.ids import Epoch, Member, ReplicaGroup
 from tests.worker_runtime.scenario import group, worker
 from worker_runtime.protocol import events as ev
-from worker_runtime.protocol.membership import MEMBER, REPAIR_S, SWEEP_S, GroupState, MemberState, MemberTrigger
+from worker_runtime.protocol.chain.membership import MEMBER, REPAIR_S, SWEEP_S, GroupState, MemberState, MemberTrigger
 
 ME = worker("b")
 

@@ -24,11 +24,11 @@ from tests.worker_runtime.pushing import adopted, data_frame, stream
 from tests.worker_runtime.scenario import STORE, version, worker
 from worker_runtime.push.connection import Connection
 from worker_runtime.push.core.framing import packed
-from worker_runtime.storage import partials
-from worker_runtime.storage.files import create
-from worker_runtime.storage.incoming import Incoming
-from worker_runtime.storage.layout import Layout
-from worker_runtime.storage.partials import BYTES_MIN, COUNT_MAX, Partials
+from worker_runtime.storage.disk import partials
+from worker_runtime.storage.disk.files import create
+from worker_runtime.storage.disk.incoming import Incoming
+from worker_runtime.storage.disk.layout import Layout
+from worker_runtime.storage.disk.partials import BYTES_MIN, COUNT_MAX, Partials
 
 MIB = 1024 * 1024
 SIZE = 24 * MIB

@@ -19,8 +19,8 @@ from rhino_pb import sidecar_pb2
 from tests.worker_runtime import cluster as cluster_module
 from tests.worker_runtime.checks import Acked, check_folder
 from tests.worker_runtime.cluster import Client, Cluster, Process, changelog_bytes, zip_bytes
-from worker_runtime.storage.disk import Disk
-from worker_runtime.storage.index import Index
+from worker_runtime.storage.disk.disk import Disk
+from worker_runtime.storage.index.index import Index
 
 KILLED = -signal.SIGKILL
 READY = sidecar_pb2.PREPARE_STATE_READY

@@ -171,7 +171,7 @@ async def test_a_sidecar_that_cannot_keep_an_epoch_ends_rather_than_go_on_withou
 ) -> None:
     (a,) = await cluster.start("a")
     broken = """
-from worker_runtime.storage.database import Database
+from worker_runtime.storage.index.database import Database
 put = Database.put
 def broken(database, key, value):
     if key.startswith(b"e/"):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from replication_manager.protocol import logged
+from replication_manager.protocol.groups import logged
 from rhino.client.overview import fetch_overview
 from rhino_core.ids import StoreId, StoreVersion
 from rhino_pb import sidecar_pb2

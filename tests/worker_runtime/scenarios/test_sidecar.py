@@ -15,7 +15,7 @@ from rhino_core.ids import StoreId, StoreVersion, Version
 from rhino_pb import sidecar_pb2
 from tests.worker_runtime.cluster import Client, Cluster, changelog_bytes, zip_bytes
 from tests.worker_runtime.proxy import Proxy, free_port
-from worker_runtime.protocol.closure import changelog_name
+from worker_runtime.protocol.versions.closure import changelog_name
 
 STORE = StoreId("job", 0, 3, "default")
 READY, UNAVAILABLE, LOST = (

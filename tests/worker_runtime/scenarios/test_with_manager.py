@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from replication_manager.protocol import lagging
+from replication_manager.protocol.placement import lagging
 from rhino import HandoverClient
 from rhino.client.overview import GroupView, fetch_overview
 from rhino.daemons.manager_process import run_manager

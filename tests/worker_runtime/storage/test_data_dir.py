@@ -15,7 +15,7 @@ from rhino_core.setting import MIB
 from tests.worker_runtime.cluster import Cluster, changelog_bytes
 from tests.worker_runtime.scenario import STORE, version
 from tests.worker_runtime.tmpfs import fill, tmpfs
-from worker_runtime.protocol.closure import changelog_name
+from worker_runtime.protocol.versions.closure import changelog_name
 from worker_runtime.storage.store import Store
 
 NAME = changelog_name(version(1))

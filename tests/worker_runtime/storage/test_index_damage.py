@@ -19,14 +19,14 @@ from rhino_core.ids import Durability, Epoch, FileEntry, GroupId, StoreId, Versi
 from rhino_core.lineage import LONG
 from rhino_core.scan import scan
 from tests.worker_runtime.spark_files import STORE, fill, spark_files
-from worker_runtime.protocol.closure import changelog_name
-from worker_runtime.storage import recovery
-from worker_runtime.storage.disk import Disk
-from worker_runtime.storage.files import Seal
-from worker_runtime.storage.index import Index
+from worker_runtime.protocol.versions.closure import changelog_name
+from worker_runtime.storage.disk.disk import Disk
+from worker_runtime.storage.disk.files import Seal
+from worker_runtime.storage.index.index import Index
+from worker_runtime.storage.index.stored_file import StoredFile
+from worker_runtime.storage.index.written import NAME
+from worker_runtime.storage.keeping import recovery
 from worker_runtime.storage.store import Store
-from worker_runtime.storage.stored_file import StoredFile
-from worker_runtime.storage.written import NAME
 
 Contents = tuple[object, ...]
 STEPS = 60

@@ -23,12 +23,12 @@ from tests.worker_runtime.cluster import Client, Cluster, Process, changelog_byt
 from tests.worker_runtime.push.test_resume import statistics, stored
 from tests.worker_runtime.pushing import adopted, data_frame, stream
 from tests.worker_runtime.scenario import STORE, version, worker
-from tests.worker_runtime.storage.disk import Disk
+from tests.worker_runtime.storage.rig import Disk
 from tests.worker_runtime.upkeep.test_scrub import flip_a_bit
 from tests.worker_runtime.upkeep.test_scrub import start as start_scrub
 from tests.worker_runtime.upkeep.test_scrub import until as until_scrub
 from worker_runtime.push.core.framing import packed
-from worker_runtime.storage import files
+from worker_runtime.storage.disk import files
 
 SIZE = 3_000_000
 CONTENT = os.urandom(SIZE)

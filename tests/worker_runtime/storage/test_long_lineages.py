@@ -19,7 +19,7 @@ from rhino_core.rpc.inventory import files_of, files_to_pb
 from rhino_pb import peer_pb2, peer_pb2_grpc, sidecar_pb2
 from tests.worker_runtime.cluster import Cluster, changelog_bytes
 from tests.worker_runtime.scenario import GROUP, STORE, version
-from worker_runtime.protocol.closure import changelog_name, snapshot_name
+from worker_runtime.protocol.versions.closure import changelog_name, snapshot_name
 from worker_runtime.storage.store import Store
 
 BATCHES = 800

@@ -31,13 +31,14 @@ from rhino_core.ids import Durability, Epoch, GroupId, StoreId, StoreVersion, Ve
 from tests.simulation.sizes import sizes
 from tests.worker_runtime.cluster import zip_bytes
 from tests.worker_runtime.scenario import GROUP, STORE, version
-from tests.worker_runtime.storage.disk import NAME, SST, Disk, entry_of
+from tests.worker_runtime.storage.rig import NAME, SST, Disk, entry_of
 from worker_runtime.manager_link.known_workers import KnownWorkers
-from worker_runtime.protocol.closure import changelog_name, snapshot_name
-from worker_runtime.storage import files, recovery
-from worker_runtime.storage.incoming import Incoming
-from worker_runtime.storage.newest import NewestVersions
-from worker_runtime.storage.scrub_round import Damage, ScrubRound
+from worker_runtime.protocol.versions.closure import changelog_name, snapshot_name
+from worker_runtime.storage.disk import files
+from worker_runtime.storage.disk.incoming import Incoming
+from worker_runtime.storage.index.newest import NewestVersions
+from worker_runtime.storage.keeping import recovery
+from worker_runtime.storage.keeping.scrub_round import Damage, ScrubRound
 from worker_runtime.storage.store import Store
 
 

@@ -13,7 +13,7 @@ from crc32c import crc32c
 
 from rhino_core.ids import FileEntry, StoreId, StoreVersion, Version
 from tests.worker_runtime.scenario import version
-from worker_runtime.protocol.closure import changelog_name, snapshot_name
+from worker_runtime.protocol.versions.closure import changelog_name, snapshot_name
 from worker_runtime.storage.store import Store
 from worker_runtime.upkeep import collector
 from worker_runtime.upkeep.collector import Collector
@@ -45,7 +45,7 @@ async def test_a_store_that_no_floor_asks_for_is_swept_while_another_query_runs(
     abandoned = tmp_path / "inbox" / ("0" * 32) / "file"
     abandoned.parent.mkdir()
     abandoned.touch()
-    monkeypatch.setattr("worker_runtime.storage.inbox.ABANDONED_S", 0.5)
+    monkeypatch.setattr("worker_runtime.storage.arriving.inbox.ABANDONED_S", 0.5)
     try:
         made.floors([StoreVersion(STOPPED, version(5))])
         number = 1

@@ -12,8 +12,7 @@ from tests.worker_runtime.cluster import Cluster, changelog_bytes
 from tests.worker_runtime.scenario import GROUP, STORE, changelog, group, snapshot, sst, version, worker
 from tests.worker_runtime.scenarios.test_sidecar import cluster, write
 from worker_runtime.protocol import events as ev
-from worker_runtime.protocol.closure import Catalogue
-from worker_runtime.protocol.excess import (
+from worker_runtime.protocol.copies.excess import (
     AGAIN_S,
     RETRY_S,
     Answer,
@@ -26,6 +25,7 @@ from worker_runtime.protocol.excess import (
     MembersAnswered,
     RemoveExcess,
 )
+from worker_runtime.protocol.versions.closure import Catalogue
 
 __all__ = ["cluster"]
 GRACE_S = 600.0

@@ -10,9 +10,9 @@ import pytest
 
 from rhino_core.ids import StoreId
 from tests.worker_runtime.scenario import STORE
-from worker_runtime.storage import recovery
+from worker_runtime.storage.disk.syncer import _MARKER
+from worker_runtime.storage.keeping import recovery
 from worker_runtime.storage.store import Store
-from worker_runtime.storage.syncer import _MARKER
 from worker_runtime.upkeep import flusher as flusher_module
 from worker_runtime.upkeep.flusher import Flusher
 

@@ -18,7 +18,7 @@ from rhino_core.rpc.channel import aio_channel
 from rhino_pb import common_pb2, peer_pb2, peer_pb2_grpc, sidecar_pb2
 from tests.worker_runtime.cluster import ROOT, Cluster, Process, changelog_bytes, zip_bytes
 from tests.worker_runtime.scenarios.test_with_manager import manager, settings_of
-from worker_runtime.protocol.closure import changelog_name
+from worker_runtime.protocol.versions.closure import changelog_name
 
 STORE = StoreId("job", 0, 3, "default")
 SST = "SSTs/000001-x.sst"

@@ -15,7 +15,7 @@ from worker_runtime import node
 from worker_runtime.fetch.peers import Peers
 from worker_runtime.push.links import Links
 from worker_runtime.sidecar import run_sidecar
-from worker_runtime.storage.inbox import Inbox
+from worker_runtime.storage.arriving.inbox import Inbox
 
 __all__ = ["cluster"]
 

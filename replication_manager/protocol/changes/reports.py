@@ -1,0 +1,86 @@
+"""How groups follow the reports of their workers: members become whole, and sources join and leave."""
+
+from __future__ import annotations
+
+from replication_manager.protocol import events as ev
+from replication_manager.protocol.changes.chains import Chains
+from replication_manager.protocol.changes.following import Following
+from replication_manager.protocol.changes.reallocation import Reallocation
+from replication_manager.protocol.changes.resettling import Resettling
+from replication_manager.protocol.groups import rules
+from replication_manager.protocol.groups.logged import LoggedVersions
+from replication_manager.protocol.groups.returned import Returned
+from replication_manager.protocol.placement.impaired import Impaired
+from replication_manager.protocol.workers.membership import Membership
+from replication_manager.protocol.workers.worker_record import Report
+from rhino_core.ids import GroupId, Member, Worker
+
+
+class Reports:
+    """Acts on reports, which `Membership` has recorded before."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        chains: Chains,
+        impaired: Impaired,
+        returned: Returned,
+        logged: LoggedVersions,
+        following: Following,
+        resettling: Resettling,
+        reallocation: Reallocation,
+    ) -> None:
+        self._membership = membership
+        self._chains = chains
+        self._impaired = impaired
+        self._returned = returned
+        self._logged = logged
+        self._following = following
+        self._resettling = resettling
+        self._reallocation = reallocation
+
+    def take(self, worker: Worker, report: Report) -> list[ev.Effect]:
+        """Acts on one report. It may make a member whole, or show who wrote a logged batch."""
+        return [
+            *self._count_as_whole(worker, report),
+            *self._part_from_sources(report.group),
+            *self._resettling.shorten(report.group),
+            *self._reallocation.go_on(report.group),
+            *self._following.follow(report.group),
+        ]
+
+    def _count_as_whole(self, worker: Worker, report: Report) -> list[ev.Effect]:
+        """Counts a member as whole that reports this under the present epoch."""
+        group = self._chains.groups.get(report.group)
+        member = group.member(worker.worker_id) if group else None
+        if group is None or member is None or member.whole or not report.whole or report.epoch != group.epoch:
+            return []
+        if self._impaired.may_have_missed(group, worker.worker_id):
+            return []
+        whole = tuple(Member(m.worker, True) if m is member else m for m in group.members)
+        self._membership.records[worker.worker_id].suspected.discard(group.group)
+        effects = self._chains.repair(group, whole)
+        return [*effects, *self._following.whole(report.group, worker.worker_id)]
+
+    def join_sources(self, worker_id: str) -> list[ev.Effect]:
+        """Lets returned workers join that have versions that no whole member has. The others catch up from them.
+
+        Looks at the groups about which the manager may know more, now that it has heard of this worker.
+        """
+        effects: list[ev.Effect] = []
+        for group_id in self._returned.groups(worker_id, self._chains.member_of):
+            group = self._chains.groups.get(group_id)
+            if group is None:
+                continue
+            joining = self._returned.sources(group, self._membership, self._logged)
+            if joining:
+                effects += self._chains.repair(group, (*group.members, *rules.held_by(joining, ())))
+        return effects
+
+    def _part_from_sources(self, group_id: GroupId) -> list[ev.Effect]:
+        """Lets sources leave that are no longer needed."""
+        group = self._chains.groups.get(group_id)
+        leaving = self._returned.take_superfluous(group, self._membership) if group else ()
+        if group is None or not leaving:
+            return []
+        return self._chains.renew(group, tuple(m for m in group.members if m.worker.worker_id not in leaving))

@@ -1,0 +1,108 @@
+"""Better workers for the copies of one query, now that its loads have changed (Madsen & Zhou, CIKM 2015, section 5)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from replication_manager.protocol.placement.load_histories import SLACK, standard_error
+from rhino_core.ids import GroupId, ReplicaGroup
+from rhino_core.planning.correlation import Candidate, Costs, Histories, Move, improve
+
+NODES_MAX = 2000  # groups that are looked at, those with the most load: more of them would take a second
+CANDIDATES_MAX = 8  # workers for the copies of one owner
+# Chance alone makes another placement look better. Of eight correlations that are 0, the least is measured 1.4 standard
+# errors lower on average. So all copies together must gain more than that, and a copy that moves must gain much more.
+ERRORS_OF_ALL = 2.0
+ERRORS_OF_A_MOVE = 3.0
+BYTES_PART = 0.05  # of the bytes of all copies of the query: what the moves of one round may copy
+
+
+class Swap(NamedTuple):
+    """The copy of the group on `origin` should be on `target`.
+
+    `other`: the best of the other candidates by its correlation. `error`: the standard error of a correlation.
+    """
+
+    group: GroupId
+    origin: Candidate
+    target: Candidate
+    other: Candidate | None
+    error: float
+
+    @property
+    def gain(self) -> float:
+        """By how much the correlation of the two loads becomes less."""
+        return self.origin.correlation - self.target.correlation
+
+    @property
+    def needed(self) -> float:
+        """The least gain of a move."""
+        return ERRORS_OF_A_MOVE * self.error
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """A group with its load in each window, and its bytes."""
+
+    group: ReplicaGroup
+    history: Sequence[float]
+    size_bytes: int
+
+
+def better_places(
+    copied: Collection[Copied], candidates: Callable[[str], Iterable[str]], allowed: Callable[[Swap], bool]
+) -> list[Swap]:
+    """Swaps that make the copies of a query fit better, those that gain most for their bytes first.
+
+    `candidates`: the workers that may get copies of an owner's groups, the best ones first. `allowed`: whether a swap
+    spreads the group as well as before. Empty if the gain may be chance, or all copies are as good as they can be.
+    """
+    known = sorted(copied, key=lambda c: (-math.fsum(c.history), c.group.group))[:NODES_MAX]
+    count = max((len(one.group.members) - 1 for one in known), default=0)
+    known = [one for one in known if len(one.group.members) - 1 == count]
+    owners = dict.fromkeys(one.group.owner.worker_id for one in known)
+    usable = {owner: [w for w in candidates(owner) if w != owner][:CANDIDATES_MAX] for owner in owners}
+    known = [one for one in known if len(usable[one.group.owner.worker_id]) >= count]
+    if not known or not count:
+        return []
+    numbers = _numbers(known, usable)
+    names = list(numbers)
+    windows = len(known[0].history)
+    error = standard_error(windows)
+    costs = Costs(
+        Histories(
+            nodes=[one.history for one in known],
+            owners=[numbers[one.group.owner.worker_id] for one in known],
+            others=[[0.0] * windows for _ in names],
+            candidates=[[numbers[w] for w in usable.get(name, ())] for name in names],
+            copies=count,
+            slack=SLACK,
+            tolerance=error,
+        )
+    )
+    placed = [tuple(numbers[m.worker.worker_id] for m in one.group.members[1:]) for one in known]
+    sizes = [float(one.size_bytes) for one in known]
+    budget = max(BYTES_PART * math.fsum(sizes) * count, *sizes)
+    moves = improve(costs, placed, sizes, ERRORS_OF_ALL * error, budget)
+    swaps = [_swap(costs, move, known[move.node].group, names, error) for move in moves]
+    return [swap for swap in swaps if swap.gain >= swap.needed and allowed(swap)]
+
+
+def _swap(costs: Costs, move: Move, group: ReplicaGroup, names: Sequence[str], error: float) -> Swap:
+    def candidate(worker: int) -> Candidate:
+        return Candidate(names[worker], costs.correlation(move.node, worker))
+
+    free = costs.histories.candidates[costs.histories.owners[move.node]]
+    others = [candidate(w) for w in free if w != move.target and group.member(names[w]) is None]
+    best = min(others, key=lambda found: (found.correlation, found.worker), default=None)
+    return Swap(group.group, candidate(move.origin), candidate(move.target), best, error)
+
+
+def _numbers(known: Iterable[Copied], usable: Mapping[str, Iterable[str]]) -> dict[str, int]:
+    """A number for each worker that has, or may get, something of the query."""
+    members = (member.worker.worker_id for one in known for member in one.group.members)
+    named = dict.fromkeys((*members, *(w for others in usable.values() for w in others)))
+    return {worker: number for number, worker in enumerate(named)}

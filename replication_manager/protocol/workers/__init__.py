@@ -1,0 +1,1 @@
+"""The workers that a manager knows: their leases and reports."""

@@ -1,0 +1,1 @@
+"""The chain machine: files go down the chain, and acks come back."""

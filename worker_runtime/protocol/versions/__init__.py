@@ -1,0 +1,1 @@
+"""Versions of a store: the files that each needs."""

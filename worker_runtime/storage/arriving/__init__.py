@@ -1,0 +1,1 @@
+"""New files: from executors, from other workers, and links for branches."""

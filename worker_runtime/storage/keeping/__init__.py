@@ -1,0 +1,1 @@
+"""The end of files: pins, retention, removal; and recovery at the start."""

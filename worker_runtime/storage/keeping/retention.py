@@ -1,0 +1,103 @@
+"""Decides what a store must keep: by floors, spread jobs, and files that are in use. removal.py deletes the rest."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import AbstractContextManager
+
+from rhino_core.errors import RhinoError
+from rhino_core.failpoints import hit
+from rhino_core.ids import FileEntry, GroupId, StoreId, StoreVersion, Version
+from worker_runtime.protocol.versions.closure import Catalogue, collectable, kept_names, raise_floor
+from worker_runtime.storage.index.index import Index
+from worker_runtime.storage.keeping.pins import Pins
+
+log = logging.getLogger(__name__)
+_NOTHING = contextlib.nullcontext()
+
+
+class Retention:
+    """Floors never fall. They and the spread jobs survive a restart; protection ends with the process."""
+
+    def __init__(self, catalogue: Catalogue, index: Index, pins: Pins) -> None:
+        self._catalogue = catalogue
+        self._index = index
+        self._pins = pins
+        self._floors: dict[StoreId, Version] = index.floors()
+        self._protected: Counter[tuple[StoreId, str]] = Counter()
+
+    # ------------------------------------------------------------ floors
+
+    def floor(self, store: StoreId) -> Version | None:
+        return self._floors.get(store)
+
+    def floors_of(self, group: GroupId) -> list[StoreVersion]:
+        return [StoreVersion(store, floor) for store, floor in self._floors.items() if store.group == group]
+
+    def raise_floor(self, store: StoreId, floor: Version) -> bool:
+        """Raises the floor, which never falls. Returns true if it changed."""
+        current = self._floors.get(store)
+        if raise_floor(current, floor) == current:
+            return False
+        self._floors[store] = floor
+        hit("store.floor.before")
+        try:
+            self._index.put_floor(store, floor)
+        except RhinoError as error:  # the manager will send it again
+            log.error("floor not kept", extra={"store": str(store), "error": str(error)})
+        hit("store.floor.after")
+        return True
+
+    def forget(self, groups: set[GroupId]) -> None:
+        self._floors = {store: floor for store, floor in self._floors.items() if store.group not in groups}
+
+    # ------------------------------------------------------------ exceptions
+
+    def mark_spread(self, job: str) -> None:
+        """Records that the job's files are spread blocks.
+
+        Nothing of such a job is collected, because a worker cannot tell from its own blocks what other workers need of
+        them. Raises NoSpaceError, IntegrityError.
+        """
+        if not self.is_spread(job):
+            self._index.put_metadata(f"spread/{job}", "1")
+
+    def is_spread(self, job: str) -> bool:
+        return self._index.metadata(f"spread/{job}") is not None
+
+    def protecting(self, store: StoreId, names: Collection[str]) -> AbstractContextManager[None]:
+        """Keeps these files meanwhile: a zip that names them is being taken over."""
+        return self._protecting([(store, name) for name in names]) if names else _NOTHING
+
+    @contextlib.contextmanager
+    def _protecting(self, keys: list[tuple[StoreId, str]]) -> Iterator[None]:
+        self._protected.update(keys)
+        try:
+            yield
+        finally:
+            self._protected.subtract(keys)
+            self._protected = +self._protected
+
+    def protected(self, store: StoreId) -> set[str]:
+        """Names that are referenced by a zip that is being taken over."""
+        return {name for of, name in self._protected if of == store}
+
+    # ------------------------------------------------------------ decisions
+
+    def inventory(self, group: GroupId) -> list[FileEntry]:
+        """The files of a group that other workers may need: all that the floors here do not release."""
+        found: list[FileEntry] = []
+        for store, catalogue in self._catalogue.stores(group).items():
+            kept = None if self.is_spread(group.job) else kept_names(catalogue, self.floor(store))
+            found += [entry for entry in catalogue.entries() if kept is None or entry.name in kept]
+        return found
+
+    def collectable(self, store: StoreId, busy: Iterable[str]) -> tuple[str, ...]:
+        """Names of files that no version at or above the floor, no pin and nothing in `busy` needs."""
+        if self.is_spread(store.job):
+            return ()
+        kept = self.protected(store).union(busy)
+        return collectable(self._catalogue.store(store), self.floor(store), self._pins.of(store), kept)
