@@ -29,6 +29,7 @@ from rhino_core.scan import scan
 
 log = logging.getLogger(__name__)
 _GENERATION = "generation"
+_SETTLED = "settled"
 _WRITES = "writes"  # number of writes; each batch updates it
 _KEY_PREFIX = "k/"
 _ACKNOWLEDGED = "acknowledged"
@@ -44,7 +45,8 @@ class Journal:
     one began with an earlier time, and was opened less often than once per millisecond.
 
     An empty journal is accepted only with `bootstrap`; otherwise PreconditionError is raised. Without this check a
-    manager that lost its disk would place all groups anew.
+    manager that lost its disk would place all groups anew. The journal is `fresh` from then until `settle`, also over
+    restarts: the workers of a former journal may not have registered yet.
 
     RocksDB treats a damaged record of its log as the incomplete end after a killed process: it drops that record and
     all later ones. To detect this, the journal counts its writes and stores the count in a separate file. If it has
@@ -69,7 +71,7 @@ class Journal:
             raise self._empty()
         self._writes = int(self._db.get(_WRITES) or 0)
         self.failure = ""  # why the newest write failed; empty: it did not
-        self.fresh = previous is None
+        self.fresh = self._db.get(_SETTLED) is None
         self.generation = _next_generation(path, None if previous is None else int(previous))
         hit("journal.generation.before")
         try:
@@ -127,6 +129,10 @@ class Journal:
             self.generation = generation
             hit("journal.raise_generation.after")
         hit("journal.write.after")
+
+    def settle(self) -> None:
+        """All that sidecars know of a former journal is here by now: the next opening is not fresh."""
+        self._write({_SETTLED: True})
 
     def _write(self, values: Mapping[str, Any], gone: Iterable[str] = ()) -> None:
         """Writes one batch, syncs it and counts it."""

@@ -28,6 +28,7 @@ _REFUSAL_TO_PB = {
     ev.Refusal.CHECKSUM: peer_pb2.REFUSAL_REASON_CHECKSUM,
     ev.Refusal.NAME_CONFLICT: peer_pb2.REFUSAL_REASON_NAME_CONFLICT,
     ev.Refusal.STORAGE: peer_pb2.REFUSAL_REASON_STORAGE,
+    ev.Refusal.NOT_A_WRITER: peer_pb2.REFUSAL_REASON_NOT_A_WRITER,
 }
 _REFUSAL_OF = {value: key for key, value in _REFUSAL_TO_PB.items()}
 _STATE_TO_PB = {

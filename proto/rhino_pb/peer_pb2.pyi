@@ -58,6 +58,8 @@ class _RefusalReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Refusal
     """the receiver has a file with this name and another checksum"""
     REFUSAL_REASON_STORAGE: _RefusalReason.ValueType  # 4
     """the disk is full or failing"""
+    REFUSAL_REASON_NOT_A_WRITER: _RefusalReason.ValueType  # 5
+    """the manager does not allow the sender to write the group"""
 
 class RefusalReason(_RefusalReason, metaclass=_RefusalReasonEnumTypeWrapper): ...
 
@@ -69,6 +71,8 @@ REFUSAL_REASON_NAME_CONFLICT: RefusalReason.ValueType  # 3
 """the receiver has a file with this name and another checksum"""
 REFUSAL_REASON_STORAGE: RefusalReason.ValueType  # 4
 """the disk is full or failing"""
+REFUSAL_REASON_NOT_A_WRITER: RefusalReason.ValueType  # 5
+"""the manager does not allow the sender to write the group"""
 Global___RefusalReason: _TypeAlias = RefusalReason  # noqa: Y015
 
 @_typing.final

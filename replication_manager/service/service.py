@@ -52,8 +52,9 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
         self._loop = asyncio.get_running_loop()
         self.runtime = Runtime(journal, settings)
         self.core = self.runtime.core
-        # Until then workers may exist that no one has named. After a later start the journal names them.
+        # Until then workers may exist that no one has named. After that the journal names them.
         self._settled_at = self._loop.time() + (SETTLE_S if journal.fresh else 0.0)
+        self._settling = self._loop.call_later(SETTLE_S, journal.settle) if journal.fresh else None
         self._streams: Counter[tuple[str, str]] = Counter()  # open heartbeat streams by (worker, process)
         self._probes: set[asyncio.Task[None]] = set()
 
@@ -65,6 +66,8 @@ class ReplicationService(replication_pb2_grpc.ReplicationManagerServicer):
         try:
             await self.runtime.run()
         finally:
+            if self._settling is not None:
+                self._settling.cancel()
             for probe in self._probes:
                 probe.cancel()
 

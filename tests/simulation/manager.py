@@ -50,6 +50,7 @@ class Journal:
             dict(self.floors),
             dict(self.fences),
             set(self.draining),
+            self.fresh,
         )
 
 
@@ -80,7 +81,9 @@ class Manager:
             fresh=self.journal.fresh,
         )
         self._settled_at = self._world.now + (SETTLE_S if self.journal.fresh else 0.0)
-        self.journal.fresh = False
+        if self.journal.fresh:
+            settled, start = self.journal, self._starts
+            self._world.after(SETTLE_S, lambda: self._settle(settled, start))
         lease_times, lag_cap = LeaseTimes(LEASE_S, SUSPECT_LEASE_S), LagCap(LAG_CAP_S, 0)
         self.core = ReplicationMachine(
             restored, lease_times, now=self._world.now, process_number=self._journals, lag_cap=lag_cap
@@ -105,6 +108,10 @@ class Manager:
             self.forgotten.setdefault(group, set()).update((swap.origin.worker, swap.target.worker))
         for group, leaving in self.core.laggards.leaving.items():
             self.forgotten.setdefault(group, set()).add(leaving.worker_id)
+
+    def _settle(self, journal: Journal, start: int) -> None:
+        if self.up and self._starts == start:
+            journal.fresh = False
 
     @property
     def settling_s(self) -> float:

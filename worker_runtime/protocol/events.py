@@ -22,6 +22,7 @@ class Refusal(enum.Enum):
     CHECKSUM = "checksum"  # the bytes did not match: send the file again
     NAME_CONFLICT = "name_conflict"  # another file with this (store, name) is stored here: never send it again
     STORAGE = "storage"  # disk full or failing: try again later
+    NOT_A_WRITER = "not_a_writer"  # the manager does not allow the sender: only a waiting commit tries again
 
 
 # ---------------------------------------------------------------- events

@@ -107,9 +107,9 @@ class Receiving:
             return [discard, self._refusal(event, ev.Refusal.NAME_CONFLICT, f"crc32c {here.crc32c:08x} is here")]
         return [discard, *self._take(event, now)]
 
-    def _reject(self, event: ev.BeginReceived, why: str) -> list[ev.Effect]:
+    def _reject(self, event: ev.BeginReceived, why: str, reason: ev.Refusal = ev.Refusal.STORAGE) -> list[ev.Effect]:
         """Refuses the file for now: the sender tries again, since the manager may change its mind."""
-        return [ev.DiscardTransfer(event.transfer), self._refusal(event, ev.Refusal.STORAGE, why)]
+        return [ev.DiscardTransfer(event.transfer), self._refusal(event, reason, why)]
 
     def _park(self, event: ev.BeginReceived, now: float) -> list[ev.Effect]:
         evicted = self._parked.add(event, now)
@@ -150,7 +150,7 @@ class Receiving:
         if event.allowed:
             return [effect for begin in due for effect in self.begin(begin, now)]
         why = f"{event.worker_id} is no member, and no executor of the query runs there"
-        return [effect for begin in due for effect in self._reject(begin, why)]
+        return [effect for begin in due for effect in self._reject(begin, why, ev.Refusal.NOT_A_WRITER)]
 
     def tick(self, now: float) -> list[ev.Effect]:
         """Refuses the files that have waited for the manager too long."""

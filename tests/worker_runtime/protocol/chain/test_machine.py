@@ -166,6 +166,21 @@ def test_a_guests_members_get_what_they_lack_while_its_commit_waits() -> None:
     assert only(rig.ack(changelog(2), 1, A), ev.CompleteCommit)[0].copies == 2
 
 
+def test_a_guest_that_may_not_write_any_more_pushes_what_a_commit_waits_for_only() -> None:
+    """Seed 8062, factor 3: a query had ended, and its last guest offered new members old files for ever."""
+    rig = Rig(C)
+    rig.adopt(group(1, "ab", required=1))
+    rig.connect("a", "b")
+    rig.commit(changelog(1))
+    assert only(rig.ack(changelog(1), 1, A, sender="a"), ev.CompleteCommit)
+    rig.commit(changelog(2), request=2)
+    for entry in (changelog(1), changelog(2)):
+        why = (ev.Refusal.NOT_A_WRITER, Epoch(1, 1), "no executor runs there", B)
+        rig.do(ev.RefusalReceived("a", STORE, entry.name, *why))
+    rig.do(ev.PeerDisconnected("a", Lane.COMMIT))
+    assert [offer.entry for offer in only(rig.connect("a"), ev.OfferFile)] == [changelog(2)]
+
+
 def test_a_guest_does_not_send_a_whole_snapshot_while_its_new_files_are_on_their_way() -> None:
     rig = Rig(C)
     rig.adopt(group(1, "ab", required=1))
@@ -249,7 +264,7 @@ def test_files_of_a_worker_outside_of_the_group_come_only_if_the_manager_allows_
     effects = rig.writer("x", allowed=False)
     assert not only(effects, ev.SendAck)
     (refusal,) = only(effects, ev.SendRefusal)
-    assert (refusal.upstream, refusal.reason) == ("x", ev.Refusal.STORAGE)
+    assert (refusal.upstream, refusal.reason) == ("x", ev.Refusal.NOT_A_WRITER)
     assert only(effects, ev.DiscardTransfer)
     assert only(rig.receive(changelog(1, crc=7), 1, upstream="a"), ev.SendAck), "the name is free"
     rig.receive(changelog(2), 1, upstream="x")
